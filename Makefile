@@ -1,0 +1,72 @@
+# make demo   what it does, live, on this machine
+# make test   everything that is tested, after installing what the tests need
+# make bench  how fast it is
+# make crds   writes deploy/crds and schemas/v1 from the types
+# make deny   licences, advisories and duplicates, if cargo-deny is installed
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := demo
+
+CARGO ?= cargo
+ARGS ?=
+# Each is installed only when the check after it fails.
+NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2
+
+.PHONY: demo test bench crds deny fmt lint build parts deps
+.SILENT: deps deny
+
+demo: deps build
+	target/debug/eno demo $(ARGS)
+
+test: deps lint build parts
+	# Tests that are ignored need root; here they run as well, or it is said that they don't.
+	if [ "$$(id -u)" = 0 ]; then \
+	  $(CARGO) test --workspace --locked -- --include-ignored; \
+	else \
+	  $(CARGO) test --workspace --locked; \
+	  echo "Tests that need root were not run. To run them: sudo -E make test"; \
+	fi
+
+bench: deps
+	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-nad
+	target/release/eno bench $(ARGS)
+
+crds:
+	$(CARGO) run -p eno-nbi-crds --bin eno-crds
+	$(CARGO) run -p eno-schemas --bin eno-schemas
+
+deny:
+	if command -v cargo-deny >/dev/null; then cargo deny check; \
+	else echo "cargo-deny is not installed: cargo install --locked cargo-deny"; exit 1; fi
+
+fmt:
+	$(CARGO) fmt --all
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+# All at once, so that the features of the dependencies, and with them the artefacts, are those of the tests.
+build:
+	$(CARGO) build --workspace --locked
+
+# The programs of the control plane, found or built, so that no test has to wait for them.
+parts: build
+	target/debug/eno-get-parts >/dev/null
+
+deps:
+	missing=(); \
+	for need in $(NEEDED); do \
+	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${need%%:*}" >/dev/null || missing+=("$${need#*:}"); \
+	done; \
+	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv); \
+	if [ $${#missing[@]} -gt 0 ]; then \
+	  if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo "Please install: $${missing[*]}"; exit 1; \
+	  fi; \
+	  apt-get update -qq; \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}"; \
+	fi
+	command -v $(CARGO) >/dev/null || { echo "Please install Rust 1.95 or later: https://rustup.rs"; exit 1; }
+	command -v go >/dev/null || { echo "Please install Go 1.21 or later (it gets the 1.26 that Kubernetes needs by itself): https://go.dev/dl"; exit 1; }

@@ -1,0 +1,51 @@
+//! Puts the manifests of `deploy/` and `examples/demo` into the program, one list of texts per folder, so that a
+//! manifest is added by adding its file.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+const FOLDERS: [(&str, &str); 6] = [
+    ("NAMESPACE", "deploy/namespace.yaml"),
+    ("CRDS", "deploy/crds"),
+    ("NAD_CRD", "deploy/nad-crd"),
+    ("RBAC", "deploy/rbac"),
+    ("ADMISSION", "deploy/admission"),
+    ("DEMO", "examples/demo"),
+];
+
+fn main() -> io::Result<()> {
+    let variable = |name| env::var_os(name).map(PathBuf::from).ok_or_else(|| io::Error::other(name));
+    let root = variable("CARGO_MANIFEST_DIR")?.join("..").canonicalize()?;
+    let mut code = String::new();
+    for (name, path) in FOLDERS {
+        let path = root.join(path);
+        println!("cargo::rerun-if-changed={}", path.display());
+        let _ = writeln!(code, "pub(super) const {name}: &[Text] = &[");
+        for file in manifests(&path)? {
+            let shown = file.strip_prefix(&root).unwrap_or(&file).display();
+            let _ = writeln!(
+                code,
+                "    Text {{ path: {:?}, yaml: include_str!({:?}) }},",
+                shown.to_string(),
+                file.display().to_string()
+            );
+        }
+        code.push_str("];\n");
+    }
+    fs::write(variable("OUT_DIR")?.join("manifests.rs"), code)
+}
+
+/// The manifest itself, or all in a folder but `kustomization.yaml`, in the order of their names.
+fn manifests(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    files.retain(|file| {
+        file.extension().is_some_and(|extension| extension == "yaml")
+            && file.file_name().is_some_and(|name| name != "kustomization.yaml")
+    });
+    files.sort();
+    Ok(files)
+}

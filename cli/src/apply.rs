@@ -1,0 +1,93 @@
+//! Server-side apply of any object, many at a time.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, TypeMeta};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use serde::Serialize;
+
+/// How many requests run at a time: more do not make an API server on a few cores any faster.
+const CONCURRENCY: usize = 16;
+
+/// An object was not applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It lacks apiVersion, kind or name, or can't be written as JSON. Trying again does not help.
+    #[error("an object to be applied lacks its type or name")]
+    Unnamed,
+    /// The API server refused it or was not reached; see [`kube::Error`] for which.
+    #[error("applying {kind} {name}: {source}")]
+    Refused {
+        /// Its kind.
+        kind: String,
+        /// Its name, with the namespace if it has one.
+        name: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+}
+
+/// Makes a typed object one of any type.
+pub(crate) fn dynamic<K>(object: &K) -> Result<DynamicObject, ApplyError>
+where
+    K: Serialize + kube::Resource<DynamicType = ()>,
+{
+    let value = serde_json::to_value(object).map_err(|_| ApplyError::Unnamed)?;
+    let mut object: DynamicObject = serde_json::from_value(value).map_err(|_| ApplyError::Unnamed)?;
+    object.types = Some(TypeMeta::resource::<K>());
+    Ok(object)
+}
+
+/// The type of an object. The plural is guessed from the kind, which is right for all that is applied here.
+pub(crate) fn resource_of(object: &DynamicObject) -> Result<ApiResource, ApplyError> {
+    let types = object.types.as_ref().ok_or(ApplyError::Unnamed)?;
+    let gvk = GroupVersionKind::try_from(types).map_err(|_| ApplyError::Unnamed)?;
+    Ok(ApiResource::from_gvk(&gvk))
+}
+
+/// The interface to an object's kind, in its namespace if it has one.
+pub(crate) fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>, ApplyError> {
+    let resource = resource_of(object)?;
+    Ok(match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    })
+}
+
+/// `[namespace/]name` of an object.
+pub(crate) fn name_of(object: &DynamicObject) -> String {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    match &object.metadata.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+/// Applies one object and returns it as the server has it.
+pub async fn apply(
+    client: &Client,
+    manager: &str,
+    object: &DynamicObject,
+) -> Result<DynamicObject, ApplyError> {
+    let api = api_of(client, object)?;
+    let name = object.metadata.name.as_deref().ok_or(ApplyError::Unnamed)?;
+    let params = PatchParams::apply(manager).force();
+    api.patch(name, &params, &Patch::Apply(object)).await.map_err(|source| ApplyError::Refused {
+        kind: object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default(),
+        name: name_of(object),
+        source: Box::new(source),
+    })
+}
+
+/// Applies objects in no order, and returns them in theirs.
+pub async fn apply_all(
+    client: &Client,
+    manager: &str,
+    objects: &[DynamicObject],
+) -> Result<Vec<DynamicObject>, ApplyError> {
+    stream::iter(objects)
+        .map(|object| apply(client, manager, object))
+        .buffered(CONCURRENCY)
+        .try_collect()
+        .await
+}

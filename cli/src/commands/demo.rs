@@ -1,0 +1,64 @@
+//! `eno demo`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use eno_control_plane::parts::Parts;
+use tokio_util::sync::CancellationToken;
+
+use super::sandbox::print_help;
+use crate::demo::{Demo, until_stopped};
+use crate::sandbox::{Sandbox, SandboxOptions};
+
+/// Applies the shipped example in a sandbox, shows what becomes of it, and takes it away again.
+#[derive(Debug, clap::Args)]
+pub(super) struct DemoArgs {
+    /// Where the sandbox is kept; a temporary directory, removed at the end, when absent.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Leave the example applied and the sandbox running, to be played with.
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    // Held until the end.
+    let temporary = match args.dir {
+        Some(_) => None,
+        None => Some(tempfile::Builder::new().prefix("eno-demo-").tempdir().context("making a directory")?),
+    };
+    let dir = args.dir.as_deref().or(temporary.as_ref().map(tempfile::TempDir::path));
+    let dir = dir.context("no directory")?;
+    println!("Starting a sandbox in {}", dir.display());
+    let mut options = SandboxOptions::new(dir, Parts::from_env()?)?;
+    options.report = Arc::new(|line| println!("  {line}"));
+    let sandbox = tokio::select! {
+        sandbox = Sandbox::start(options) => sandbox?,
+        () = stop.cancelled() => bail!("stopped"),
+    };
+    let result = show(&sandbox, args.keep, &stop).await;
+    if let (Err(_), Some(temporary)) = (&result, temporary) {
+        // For a look at what went wrong.
+        println!("logs are kept in {}", temporary.keep().join("logs").display());
+    }
+    sandbox.stop().await;
+    result
+}
+
+async fn show(sandbox: &Sandbox, keep: bool, stop: &CancellationToken) -> anyhow::Result<()> {
+    let demo = Demo::new(sandbox).await?;
+    let stopped = || anyhow::anyhow!("stopped");
+    until_stopped(sandbox, stop, demo.apply()).await?.with_context(stopped)?;
+    if keep {
+        println!("\nIt keeps running until you press Ctrl-C. In another terminal:");
+        print_help(sandbox);
+        println!("            kubectl get net-attach-def -A");
+        println!("            kubectl delete l2serviceattachment -n cnf-a oam");
+        until_stopped::<()>(sandbox, stop, std::future::pending()).await?;
+        return Ok(());
+    }
+    until_stopped(sandbox, stop, demo.delete()).await?.with_context(stopped)?;
+    println!("\nThat was all. To keep it running: eno demo --keep");
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The command line.
+
+mod demo;
+mod driver;
+mod sandbox;
+
+use std::future::Future;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use eno_sbi::daemon::{LogFormat, TelemetryArgs, shutdown_on_signals};
+use tokio_util::sync::CancellationToken;
+
+/// The external network operator: from custom resources to switch ports and pod interfaces.
+#[derive(Debug, Parser)]
+#[command(name = "eno", version, propagate_version = true)]
+pub struct Eno {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct EngineArgs {
+    #[command(flatten)]
+    engine: eno_engine::EngineArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+#[derive(Debug, Args)]
+struct SimulatorArgs {
+    #[command(flatten)]
+    simulator: eno_simulator::SimulatorArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the engine.
+    Engine(EngineArgs),
+    /// Run a southbound driver: eno-driver-NAME from beside this program or from PATH.
+    #[command(subcommand_value_name = "NAME", subcommand_help_heading = "Drivers")]
+    Driver(driver::DriverArgs),
+    /// Run simulated switches that speak NETCONF.
+    Simulator(SimulatorArgs),
+    /// Run everything on this machine: a control plane, a simulated fabric, the engine and its drivers.
+    Sandbox(sandbox::SandboxArgs),
+    /// Show in a sandbox how custom resources reach switches, pods and callbacks, and go again.
+    Demo(demo::DemoArgs),
+    /// Measure the operator in a sandbox; docs/benchmark.md says how.
+    Bench(crate::bench::BenchArgs),
+}
+
+/// What commands for people log: the attempts to reach a server that is only starting are no news.
+const QUIET: &str = "warn,kube_client=off";
+
+impl Eno {
+    /// Runs the command. The exit code is 0 when it did what it is for, 1 when not; a wrong command line is 2.
+    pub fn run(self) -> ExitCode {
+        match self.dispatch() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("eno: {error:#}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn dispatch(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Driver(args) => driver::exec(&args),
+            Command::Engine(EngineArgs { engine, telemetry }) => {
+                telemetry.init()?;
+                run(|stop| eno_engine::run(engine, stop))
+            }
+            Command::Simulator(SimulatorArgs { simulator, telemetry }) => {
+                telemetry.init()?;
+                run(|stop| eno_simulator::run(simulator, stop.cancelled_owned()))
+            }
+            Command::Sandbox(args) => for_people(|stop| sandbox::run(args, stop)),
+            Command::Demo(args) => for_people(|stop| demo::run(args, stop)),
+            Command::Bench(args) => for_people(|stop| crate::bench::run(args, stop)),
+        }
+    }
+}
+
+/// Runs a command that people look at: only warnings are logged, and the attempts to reach a server that is just
+/// starting are none.
+fn for_people<F: Future<Output = anyhow::Result<()>>>(
+    command: impl FnOnce(CancellationToken) -> F,
+) -> anyhow::Result<()> {
+    let filter = std::env::var("ENO_LOG").unwrap_or_else(|_| "warn,kube_client=off".to_owned());
+    TelemetryArgs { log: filter, log_format: LogFormat::Text }.init()?;
+    run(command)
+}
+
+/// Runs a command with a token that SIGINT and SIGTERM cancel.
+fn run<F: Future<Output = anyhow::Result<()>>>(
+    command: impl FnOnce(CancellationToken) -> F,
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("starting the async runtime")?;
+    runtime.block_on(async { command(shutdown_on_signals()).await })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Eno::command().debug_assert();
+    }
+
+    #[test]
+    fn a_drivers_arguments_are_its_own() {
+        for arguments in [vec!["--help"], vec!["--listen", "127.0.0.1:0", "--version"]] {
+            let line = ["eno", "driver", "netconf"].into_iter().chain(arguments.clone());
+            let Command::Driver(driver) = Eno::parse_from(line).command else { panic!("not a driver") };
+            assert_eq!(driver.words()[1..], arguments);
+        }
+    }
+}

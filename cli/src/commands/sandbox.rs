@@ -1,0 +1,72 @@
+//! `eno sandbox`: a sandbox in the foreground.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use eno_control_plane::parts::Parts;
+use eno_simulator::Topology;
+use tokio_util::sync::CancellationToken;
+
+use crate::sandbox::{Sandbox, SandboxOptions};
+
+/// Runs everything on this machine until it is stopped.
+#[derive(Debug, clap::Args)]
+pub(super) struct SandboxArgs {
+    /// Where everything is kept; used again, it is the same cluster and the same switches.
+    #[arg(long)]
+    dir: PathBuf,
+    /// The fabric to simulate, YAML or JSON; a leaf–spine of 4 switches with 4 nodes when absent.
+    #[arg(long)]
+    topology: Option<PathBuf>,
+    /// Start neither the engine nor the drivers, for running them by hand.
+    #[arg(long)]
+    bare: bool,
+}
+
+pub(super) async fn run(args: SandboxArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let mut options = SandboxOptions::new(&args.dir, Parts::from_env()?)?;
+    if let Some(path) = &args.topology {
+        options.topology = topology(path)?;
+    }
+    options.engine = !args.bare;
+    options.drivers = !args.bare;
+    options.report = Arc::new(|line| eprintln!("{line}"));
+    let sandbox = tokio::select! {
+        sandbox = Sandbox::start(options) => sandbox?,
+        // The children go with the future.
+        () = stop.cancelled() => return Ok(()),
+    };
+    print_help(&sandbox);
+    println!("ready");
+    let ended = tokio::select! {
+        ended = sandbox.supervise() => Some(ended),
+        () = stop.cancelled() => None,
+    };
+    eprintln!("stopping");
+    sandbox.stop().await;
+    match ended {
+        Some(ended) => bail!("{ended}"),
+        None => Ok(()),
+    }
+}
+
+/// Reads a topology file.
+pub(super) fn topology(path: &Path) -> anyhow::Result<Topology> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    Topology::parse(&text).with_context(|| path.display().to_string())
+}
+
+/// How to use a sandbox that runs.
+pub(super) fn print_help(sandbox: &Sandbox) {
+    let info = sandbox.info();
+    println!("Kubernetes: export KUBECONFIG={}", info.kubeconfig.display());
+    println!("            kubectl get eno -A");
+    println!("Switches:   {}", info.fabric.display());
+    for process in &info.processes {
+        if let Some(metrics) = &process.metrics {
+            println!("Metrics:    {metrics}  ({})", process.name);
+        }
+    }
+    println!("Logs:       {}", sandbox.dir().join("logs").display());
+}

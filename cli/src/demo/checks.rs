@@ -1,0 +1,134 @@
+//! What the example is to become on the switches and in the cluster, and that it is gone in the end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use comfy_table::Table;
+use eno_nbi_crds::FabricDevice;
+use eno_simulator::{SwitchInfo, View, VlanSet};
+use futures::future::try_join_all;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+
+use super::screen;
+use crate::apply::name_of;
+use crate::sandbox::Sandbox;
+use crate::switch;
+
+fn kind_of(object: &DynamicObject) -> &str {
+    object.types.as_ref().map_or("", |types| types.kind.as_str())
+}
+
+/// The VLANs of the example.
+pub(super) fn vlan_ids(objects: &[DynamicObject]) -> VlanSet {
+    let services = objects.iter().filter(|object| kind_of(object) == "L2Service");
+    let ids =
+        services.filter_map(|service| service.data.pointer("/spec/SegmentationID").and_then(Value::as_u64));
+    ids.filter_map(|id| u16::try_from(id).ok()).collect()
+}
+
+/// Every port that a FabricDevice lists and the VLANs that the switch says it carries. All of the example's VLANs
+/// are to be on each: its services lead to all nodes, to the gateway, and over all links between the switches.
+pub(super) async fn ports(
+    sandbox: &Sandbox,
+    http: &reqwest::Client,
+    wanted: &VlanSet,
+) -> anyhow::Result<Table> {
+    let devices: Api<FabricDevice> = Api::all(sandbox.client());
+    let devices = devices.list(&ListParams::default()).await.context("listing FabricDevices")?;
+    let mut table = screen::table(&["switch", "port", "leads to", "VLANs", "named"]);
+    let mut wrong = Vec::new();
+    for device in devices {
+        let name = device.name_any();
+        let info = sandbox.switch(&name).with_context(|| format!("no simulated switch is named {name}"))?;
+        let view = switch::running(http, info).await.with_context(|| format!("asking {name}"))?.view;
+        for port in &device.spec.ports {
+            let leads_to = match (&port.node, &port.physical_nw, &port.device) {
+                (Some(node), ..) => format!("node {node}"),
+                (_, Some(network), _) => format!("network {network}"),
+                (.., Some(device)) => format!("switch {device}"),
+                _ => String::new(),
+            };
+            let carried = view.ports.get(&port.name).map(|port| port.vlans.clone()).unwrap_or_default();
+            if carried != *wanted {
+                wrong.push(format!("{name} {} carries {carried:?}, not {wanted}", port.name));
+            }
+            table.add_row([&name, &port.name, &leads_to, &carried.to_string(), &names(&view, &carried)]);
+        }
+    }
+    ensure!(wrong.is_empty(), "the fabric is not as it should be:\n  {}\n{table}", wrong.join("\n  "));
+    Ok(table)
+}
+
+/// `first … last` of the names that the switch has for these VLANs.
+fn names(view: &View, vlans: &VlanSet) -> String {
+    let name = |vid: u16| view.vlans.get(&vid).and_then(|vlan| vlan.name.clone()).unwrap_or_default();
+    match (vlans.iter().next(), vlans.iter().last()) {
+        (Some(first), Some(last)) if first != last => format!("{} … {}", name(first), name(last)),
+        (Some(only), _) => name(only),
+        _ => String::new(),
+    }
+}
+
+fn nad_api(client: &Client) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+    let resource = ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions");
+    Api::all_with(client.clone(), &resource)
+}
+
+async fn all_nads(client: &Client) -> anyhow::Result<BTreeMap<String, DynamicObject>> {
+    let list =
+        nad_api(client).list(&ListParams::default()).await.context("listing NetworkAttachmentDefinitions")?;
+    Ok(list.into_iter().map(|nad| (name_of(&nad), nad)).collect())
+}
+
+/// The NetworkAttachmentDefinition of every attachment, and its configuration.
+pub(super) async fn nads(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<Table> {
+    let nads = all_nads(client).await?;
+    let mut table = screen::table(&["name", "configuration"]);
+    for attachment in objects.iter().filter(|object| kind_of(object) == "L2ServiceAttachment") {
+        let name = name_of(attachment);
+        let nad =
+            nads.get(&name).with_context(|| format!("there is no NetworkAttachmentDefinition {name}"))?;
+        let config = nad.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default();
+        serde_json::from_str::<Value>(config)
+            .with_context(|| format!("the configuration of {name} is not JSON"))?;
+        table.add_row([name.as_str(), config]);
+    }
+    Ok(table)
+}
+
+/// Waits until no switch has a VLAN that the operator made, and no NetworkAttachmentDefinition of the example is
+/// there.
+pub(super) async fn nothing_left(
+    sandbox: &Sandbox,
+    client: &Client,
+    http: &reqwest::Client,
+    objects: &[DynamicObject],
+    limit: Duration,
+) -> anyhow::Result<()> {
+    let left = all_nads(client).await?;
+    let attachments = objects.iter().filter(|object| kind_of(object) == "L2ServiceAttachment").map(name_of);
+    let left: Vec<_> = attachments.filter(|name| left.contains_key(name)).collect();
+    ensure!(left.is_empty(), "these NetworkAttachmentDefinitions are left: {}", left.join(", "));
+    let empty = try_join_all(sandbox.switches().iter().map(|info| without_our_vlans(http, info)));
+    match tokio::time::timeout(limit, empty).await {
+        Ok(result) => result.map(drop),
+        Err(_) => bail!("VLANs are left on the switches after {} s", limit.as_secs()),
+    }
+}
+
+/// Waits for it; the switch answers when something changes.
+async fn without_our_vlans(http: &reqwest::Client, info: &SwitchInfo) -> anyhow::Result<()> {
+    let mut running = switch::running(http, info).await?;
+    let ours = |view: &View| {
+        view.vlans.values().any(|vlan| vlan.name.as_deref().is_some_and(|name| name.starts_with("eno-")))
+    };
+    while ours(&running.view) {
+        running = switch::running_since(http, info, running.version).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The demonstration: the shipped example becomes VLANs, NetworkAttachmentDefinitions and callbacks, and is taken
+//! away again.
+
+mod checks;
+mod objects;
+mod receiver;
+mod screen;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{DeleteParams, DynamicObject};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::{api_of, apply_all, resource_of};
+use crate::manifests;
+use crate::sandbox::Sandbox;
+use objects::{Follower, State, is_ours, set_callback, title};
+use receiver::Receiver;
+use screen::Screen;
+
+/// The field manager of the example, as kubectl's would be.
+const MANAGER: &str = "eno-demo";
+/// How long the example may take, to be there and to be gone. It takes about a second.
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// The demonstration in a sandbox that runs.
+pub struct Demo<'a> {
+    sandbox: &'a Sandbox,
+    client: Client,
+    http: reqwest::Client,
+    receiver: Receiver,
+    screen: Screen,
+    objects: Vec<DynamicObject>,
+}
+
+impl<'a> Demo<'a> {
+    /// Reads the example and starts to listen for callbacks.
+    pub async fn new(sandbox: &'a Sandbox) -> anyhow::Result<Self> {
+        let receiver = Receiver::start().await.context("listening for callbacks")?;
+        let mut objects = manifests::demo()?;
+        for object in &mut objects {
+            set_callback(object, receiver.url());
+        }
+        Ok(Self {
+            sandbox,
+            client: sandbox.client(),
+            http: reqwest::Client::new(),
+            receiver,
+            screen: Screen::new(),
+            objects,
+        })
+    }
+
+    /// Applies the example, shows what becomes of it, and fails when that is not what it should be.
+    pub async fn apply(&self) -> anyhow::Result<()> {
+        let screen = &self.screen;
+        screen.title(&format!("Applying examples/demo: {}", self.inventory()));
+        screen::line(&format!("callbacks go to {}", self.receiver.url()));
+        let started = Instant::now();
+        let mut follower = Follower::new(&self.client, &self.objects)?;
+        let applying = async {
+            // The namespace first, as kubectl does.
+            let (namespaces, rest): (Vec<_>, Vec<_>) =
+                self.objects.iter().cloned().partition(|object| !is_ours(object));
+            apply_all(&self.client, MANAGER, &namespaces).await?;
+            apply_all(&self.client, MANAGER, &rest).await?;
+            Ok::<_, anyhow::Error>(())
+        };
+        let everything_ready =
+            |states: &BTreeMap<String, State>| states.values().all(|s| s.phase() == "ready");
+        let (applied, ready) =
+            tokio::join!(applying, self.follow(&mut follower, started, "ready", everything_ready));
+        applied?;
+        ready?;
+        screen::line(&format!("everything is ready after {:.2} s", started.elapsed().as_secs_f64()));
+
+        screen.title("What the switch ports carry now");
+        let vlans = checks::vlan_ids(&self.objects);
+        println!("{}", checks::ports(self.sandbox, &self.http, &vlans).await?);
+        screen.title("NetworkAttachmentDefinitions");
+        println!("{}", checks::nads(&self.client, &self.objects).await?);
+        self.callbacks("ready", started).await
+    }
+
+    /// Deletes the example, shows it go, and fails when anything of it stays.
+    pub async fn delete(&self) -> anyhow::Result<()> {
+        let screen = &self.screen;
+        screen.title("Deleting it all");
+        let started = Instant::now();
+        let mut follower = Follower::new(&self.client, &self.objects)?;
+        follower.sync().await?;
+        let deleting = stream::iter(&self.objects)
+            .map(|object| async {
+                let api = api_of(&self.client, object)?;
+                match api.delete(&object.name_any(), &DeleteParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                    result => result.map(drop).with_context(|| format!("deleting {}", title(object))),
+                }
+            })
+            .buffer_unordered(16)
+            .try_collect::<()>();
+        let everything_gone = |states: &BTreeMap<String, State>| states.values().all(|s| *s == State::Gone);
+        let (deleted, gone) =
+            tokio::join!(deleting, self.follow(&mut follower, started, "gone", everything_gone));
+        deleted?;
+        gone?;
+        checks::nothing_left(self.sandbox, &self.client, &self.http, &self.objects, LIMIT).await?;
+        screen::line(&format!(
+            "nothing is left after {:.2} s: no object, no NetworkAttachmentDefinition, no VLAN on any switch",
+            started.elapsed().as_secs_f64()
+        ));
+        self.callbacks("deleted", started).await
+    }
+
+    /// Shows the changes of the objects until they are as wanted.
+    async fn follow(
+        &self,
+        follower: &mut Follower,
+        started: Instant,
+        wanted: &str,
+        done: impl Fn(&BTreeMap<String, State>) -> bool,
+    ) -> anyhow::Result<()> {
+        let following = async {
+            while !done(follower.states()) {
+                let change = follower.next().await?;
+                self.screen.change(change.at.duration_since(started), &change.object, &change.state);
+            }
+            Ok::<_, watcher::Error>(())
+        };
+        if let Ok(result) = tokio::time::timeout(LIMIT, following).await {
+            return result.context("watching the example");
+        }
+        let states = follower.states().iter().map(|(object, state)| screen::sentence(object, state));
+        let list: Vec<_> = states.collect();
+        bail!("not everything is {wanted} after {} s:\n  {}", LIMIT.as_secs(), list.join("\n  "))
+    }
+
+    /// Waits for a callback of this phase for every object, and shows how many of each came.
+    async fn callbacks(&self, phase: &str, since: Instant) -> anyhow::Result<()> {
+        let of_phase = |seen: &[receiver::Callback]| {
+            let mut missing: Vec<_> =
+                self.objects.iter().filter(|object| is_ours(object)).map(title).collect();
+            for callback in seen.iter().filter(|callback| callback.at >= since && callback.phase == phase) {
+                missing.retain(|object| *object != callback.object);
+            }
+            missing
+        };
+        let came = self.receiver.until(|seen| of_phase(seen).is_empty());
+        if tokio::time::timeout(LIMIT, came).await.is_err() {
+            let missing = of_phase(&self.receiver.callbacks());
+            bail!("no callback with phase {phase} came for {}", missing.join(", "));
+        }
+        self.screen.title("Callbacks that came");
+        let callbacks = self.receiver.callbacks();
+        let recent: Vec<_> = callbacks.iter().filter(|callback| callback.at >= since).collect();
+        println!("{}", screen::callbacks(&recent, since));
+        Ok(())
+    }
+
+    /// `10 L2Service, 3 L2ServiceAttachment, …`
+    fn inventory(&self) -> String {
+        let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+        for object in &self.objects {
+            if let Ok(resource) = resource_of(object) {
+                *kinds.entry(resource.kind).or_default() += 1;
+            }
+        }
+        kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Runs a step of the demonstration, but no longer than until it is told to stop or a process ends.
+pub async fn until_stopped<T>(
+    sandbox: &Sandbox,
+    stop: &CancellationToken,
+    step: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<Option<T>> {
+    tokio::select! {
+        result = step => result.map(Some),
+        ended = sandbox.supervise() => bail!("{ended}"),
+        () = stop.cancelled() => Ok(None),
+    }
+}

@@ -1,0 +1,10 @@
+//! The `eno` command as a library: what the command line does, for tests and other programs.
+
+pub mod apply;
+pub mod bench;
+pub mod commands;
+pub mod demo;
+pub mod manifests;
+pub mod programs;
+pub mod sandbox;
+pub mod switch;

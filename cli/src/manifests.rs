@@ -1,0 +1,72 @@
+//! The manifests that the program carries with it.
+
+use kube::api::DynamicObject;
+
+mod embedded {
+    use super::Text;
+    include!(concat!(env!("OUT_DIR"), "/manifests.rs"));
+}
+
+/// A manifest file.
+struct Text {
+    path: &'static str,
+    yaml: &'static str,
+}
+
+/// A manifest is not YAML of a Kubernetes object, which is a fault of the build.
+#[derive(Debug, thiserror::Error)]
+#[error("reading the manifest {path}: {source}")]
+pub struct ManifestError {
+    path: &'static str,
+    source: Box<serde_saphyr::Error>,
+}
+
+/// The namespace of the operator.
+pub const NAMESPACE: &str = "eno-system";
+
+/// The CustomResourceDefinitions: ours, and that of NetworkAttachmentDefinitions.
+pub fn crds() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::CRDS.iter().chain(embedded::NAD_CRD))
+}
+
+/// The operator's namespace.
+pub fn namespace() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::NAMESPACE)
+}
+
+/// Roles, service accounts and the admission policy.
+pub fn policies() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::RBAC.iter().chain(embedded::ADMISSION))
+}
+
+/// The example that the demo applies.
+pub fn demo() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::DEMO)
+}
+
+fn read<'a>(texts: impl IntoIterator<Item = &'a Text>) -> Result<Vec<DynamicObject>, ManifestError> {
+    let mut objects = Vec::new();
+    for text in texts {
+        let documents: Vec<DynamicObject> = serde_saphyr::from_multiple(text.yaml)
+            .map_err(|source| ManifestError { path: text.path, source: Box::new(source) })?;
+        objects.extend(documents);
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_manifest_is_an_object_with_a_name() {
+        let all = [crds(), namespace(), policies(), demo()];
+        for objects in all {
+            let objects = objects.expect("valid manifests");
+            assert!(!objects.is_empty());
+            for object in objects {
+                assert!(object.types.is_some() && object.metadata.name.is_some(), "{object:?}");
+            }
+        }
+    }
+}

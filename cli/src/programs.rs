@@ -1,0 +1,78 @@
+//! Where the programs are that this one runs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, io};
+
+/// A program is not found.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The system doesn't say where this program is.
+    #[error("finding this program's own file: {0}")]
+    Unknown(#[source] io::Error),
+    /// Neither this program nor one beside it is `eno`.
+    #[error("no program eno in {} or the folder above it: build it with cargo build -p eno", folder.display())]
+    NoEno {
+        /// Where it was looked for.
+        folder: PathBuf,
+    },
+    /// A driver's name has other characters, so it names no program.
+    #[error("{0:?} can't be a driver's name: only a-z, 0-9 and '-' are allowed")]
+    DriverName(String),
+    /// No such driver is installed.
+    #[error("there is no driver {name}: {program} is neither beside this program nor in PATH")]
+    NoDriver {
+        /// Its name.
+        name: String,
+        /// The program looked for.
+        program: String,
+    },
+}
+
+/// The `eno` program, for those that run it as a child.
+pub fn eno() -> Result<PathBuf, ProgramError> {
+    let this = env::current_exe().map_err(ProgramError::Unknown)?;
+    if this.file_name().is_some_and(|name| name == "eno" || name == "kubectl-eno") {
+        return Ok(this);
+    }
+    // A test program lies in target/…/deps, one below.
+    let folder = this.parent().unwrap_or(Path::new("/"));
+    [Some(folder), folder.parent()]
+        .into_iter()
+        .flatten()
+        .map(|folder| folder.join("eno"))
+        .find(|path| path.is_file())
+        .ok_or_else(|| ProgramError::NoEno { folder: folder.to_owned() })
+}
+
+/// The command that runs a driver: `eno-driver-NAME` from beside this program, else from `PATH`.
+pub fn driver(name: &str) -> Result<Command, ProgramError> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || !name.chars().all(allowed) {
+        return Err(ProgramError::DriverName(name.to_owned()));
+    }
+    let program = format!("eno-driver-{name}");
+    let this = env::current_exe().map_err(ProgramError::Unknown)?;
+    let path = env::var_os("PATH").unwrap_or_default();
+    this.parent()
+        .map(Path::to_owned)
+        .into_iter()
+        .chain(env::split_paths(&path))
+        .map(|folder| folder.join(&program))
+        .find(|file| file.is_file())
+        .map(Command::new)
+        .ok_or_else(|| ProgramError::NoDriver { name: name.to_owned(), program })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drivers_name_is_no_path() {
+        for name in ["", "../sh", "a/b", "NETCONF", "a b", "ä"] {
+            assert!(matches!(driver(name), Err(ProgramError::DriverName(_))), "{name}");
+        }
+        assert!(matches!(driver("no-such-driver"), Err(ProgramError::NoDriver { .. })));
+    }
+}

@@ -1,0 +1,82 @@
+//! The processes of the operator itself: what each is started with, and who it is to the cluster.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use eno_control_plane::NatsInfo;
+
+use crate::manifests::NAMESPACE;
+
+/// A part of the operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// `eno engine`.
+    Engine,
+    /// `eno driver netconf`.
+    DriverNetconf,
+    /// `eno driver nad`.
+    DriverNad,
+}
+
+impl Role {
+    /// All of them, in the order in which they are started.
+    pub const ALL: [Self; 3] = [Self::DriverNetconf, Self::DriverNad, Self::Engine];
+
+    /// The name of its first process: that of the log, and that by which it is stopped.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::DriverNetconf => "driver-netconf",
+            Self::DriverNad => "driver-nad",
+        }
+    }
+
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Engine => &["engine"],
+            Self::DriverNetconf => &["driver", "netconf"],
+            Self::DriverNad => &["driver", "nad"],
+        }
+    }
+
+    /// Its service account in `deploy/`, as the API server names its user.
+    pub(super) fn user(self) -> String {
+        format!("system:serviceaccount:{NAMESPACE}:eno-{}", self.name())
+    }
+}
+
+/// What a process of the operator is started with; the same again when it is restarted.
+#[derive(Debug, Clone)]
+pub(super) struct Child {
+    pub(super) role: Role,
+    pub(super) name: String,
+    pub(super) listen: String,
+    pub(super) kubeconfig: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+}
+
+impl Child {
+    /// Where it serves `/metrics`, `/healthz` and `/readyz`.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.listen)
+    }
+
+    /// The same environment as the Deployments of `deploy/` give it.
+    pub(super) fn command(&self, eno: &Path, nats: &NatsInfo, cluster_id: &str) -> Command {
+        let mut command = Command::new(eno);
+        command
+            .args(self.role.arguments())
+            .args(&self.arguments)
+            .env_remove("ENO_KUBECONFIG")
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("ENO_NATS_URL", &nats.url)
+            .env("ENO_NATS_CREDENTIALS", &nats.credentials)
+            .env("ENO_CLUSTER_ID", cluster_id)
+            .env("ENO_NAMESPACE", NAMESPACE)
+            .env("ENO_LISTEN", &self.listen)
+            // A driver that comes back under its name has its targets at once.
+            .env("ENO_INSTANCE", &self.name);
+        command
+    }
+}

@@ -1,0 +1,143 @@
+//! The objects that describe a simulated fabric to the engine.
+
+use std::collections::BTreeMap;
+
+use eno_nbi_crds::{Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort};
+use eno_simulator::{LinkEnd, SwitchInfo, Topology};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::manifests::NAMESPACE;
+
+/// The label of the nodes of the default pool, and its value.
+pub const POOL: (&str, &str) = ("eno.k8s.io/pool", "workers");
+
+/// The Node objects of a topology's machines. They are what a kubelet would make of itself; there is none here.
+pub(super) fn nodes(topology: &Topology) -> Vec<Node> {
+    let node = |name: &str| Node {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(BTreeMap::from([
+                ("kubernetes.io/hostname".to_owned(), name.to_owned()),
+                ("kubernetes.io/os".to_owned(), "linux".to_owned()),
+                (POOL.0.to_owned(), POOL.1.to_owned()),
+            ])),
+            ..ObjectMeta::default()
+        },
+        ..Node::default()
+    };
+    topology.nodes.iter().map(|machine| node(&machine.name)).collect()
+}
+
+/// The status of a Node that is ready, to be applied to its subresource.
+pub(super) fn ready_node(name: &str) -> Node {
+    Node {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        status: Some(NodeStatus {
+            addresses: Some(vec![NodeAddress { type_: "Hostname".to_owned(), address: name.to_owned() }]),
+            conditions: Some(vec![NodeCondition {
+                type_: "Ready".to_owned(),
+                status: "True".to_owned(),
+                reason: Some("Sandbox".to_owned()),
+                message: Some("a machine of the simulated fabric, without a kubelet".to_owned()),
+                ..NodeCondition::default()
+            }]),
+            ..NodeStatus::default()
+        }),
+        ..Node::default()
+    }
+}
+
+/// The Secret with which the netconf driver logs in to a switch.
+pub(super) fn secret(switch: &SwitchInfo) -> Secret {
+    let text = |value: &str| ByteString(value.as_bytes().to_vec());
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(secret_name(&switch.name)),
+            namespace: Some(NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        data: Some(BTreeMap::from([
+            ("username".to_owned(), text(&switch.username)),
+            ("password".to_owned(), text(&switch.password)),
+        ])),
+        ..Secret::default()
+    }
+}
+
+/// The FabricDevice of a switch: the topology's cables are its ports.
+pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
+    FabricDevice::new(
+        &switch.name,
+        FabricDeviceSpec {
+            driver: "netconf".to_owned(),
+            address: switch.netconf.to_string(),
+            dialect: None,
+            credentials: Some(Credentials { secret_name: secret_name(&switch.name) }),
+            host_key: Some(switch.host_key.clone()),
+            drift: Drift::Repair,
+            ports: ports(topology, &switch.name),
+            callback_url: None,
+        },
+    )
+}
+
+fn secret_name(switch: &str) -> String {
+    format!("fabric-{switch}")
+}
+
+fn ports(topology: &Topology, switch: &str) -> Vec<FabricPort> {
+    let port = |name: &str| FabricPort { name: name.to_owned(), ..FabricPort::default() };
+    let to_node = topology.nodes.iter().flat_map(|node| {
+        node.interfaces.iter().filter(|interface| interface.switch == switch).map(|interface| FabricPort {
+            node: Some(node.name.clone()),
+            interface: Some(interface.name.clone()),
+            ..port(&interface.port)
+        })
+    });
+    let to_network = topology
+        .physical_networks
+        .iter()
+        .filter(|network| network.switch == switch)
+        .map(|network| FabricPort { physical_nw: Some(network.name.clone()), ..port(&network.port) });
+    let cable = |here: &LinkEnd, there: &LinkEnd| {
+        (here.switch == switch).then(|| FabricPort {
+            device: Some(there.switch.clone()),
+            port: Some(there.port.clone()),
+            ..port(&here.port)
+        })
+    };
+    let to_switch =
+        topology.links.iter().flat_map(|link| [cable(&link.a, &link.b), cable(&link.b, &link.a)]).flatten();
+    to_node.chain(to_network).chain(to_switch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(name: &str) -> SwitchInfo {
+        SwitchInfo {
+            name: name.to_owned(),
+            netconf: ([127, 0, 0, 1], 8300).into(),
+            username: "admin".to_owned(),
+            password: "hidden".to_owned(),
+            host_key: "ssh-ed25519 AAAA".to_owned(),
+            control_url: "http://127.0.0.1:8301/switches/leaf1".to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_cable_is_a_port_that_leads_to_one_thing() {
+        let topology = Topology::leaf_spine(2, 2, 4);
+        let devices: Vec<_> =
+            topology.switches.iter().map(|spec| device(&topology, &switch(&spec.name))).collect();
+        let ports: Vec<_> = devices.iter().map(|device| device.spec.ports.len()).collect();
+        assert_eq!(ports, [4, 5, 2, 2]);
+        for port in devices.iter().flat_map(|device| &device.spec.ports) {
+            port.peer().expect("one peer");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The whole operator on one machine: a real control plane, a simulated fabric, the engine and its drivers.
+//!
+//! Everything is a child process, with the environment, identity and rights that `deploy/` gives it in a cluster.
+//! [`Sandbox::start`] returns when every simulated switch is under the engine's control; dropped, the sandbox kills
+//! its children. The same directory is the same cluster again, with its data and the same switches.
+
+mod children;
+mod error;
+mod fabric;
+mod options;
+mod simulator;
+mod state;
+mod wait;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use eno_control_plane::{ControlPlane, ControlPlaneOptions, Exited, pick_port};
+use eno_simulator::SwitchInfo;
+use futures::future::try_join_all;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+
+use crate::apply::{self, ApplyError, apply_all};
+use crate::manifests;
+use children::Child;
+use wait::Deadline;
+
+pub use children::Role;
+pub use error::SandboxError;
+pub use fabric::POOL;
+pub use options::SandboxOptions;
+pub use state::{ProcessInfo, SandboxInfo};
+
+/// The field manager of what the sandbox itself applies.
+const MANAGER: &str = "eno-sandbox";
+
+/// The Lease by which engines agree on who leads.
+const LEASE: &str = "eno-engine";
+
+/// A running sandbox.
+pub struct Sandbox {
+    control_plane: ControlPlane,
+    client: Client,
+    http: reqwest::Client,
+    switches: Vec<SwitchInfo>,
+    options: SandboxOptions,
+    children: Mutex<Vec<Child>>,
+}
+
+impl Sandbox {
+    /// Starts everything and waits until the engine has every switch ready; without an engine, until everything is
+    /// applied.
+    pub async fn start(options: SandboxOptions) -> Result<Self, SandboxError> {
+        let started = Instant::now();
+        let report = Arc::clone(&options.report);
+        let step = |what: &str| report(&format!("{what} ({:.1} s)", started.elapsed().as_secs_f64()));
+
+        let control_plane =
+            ControlPlane::start(ControlPlaneOptions::new(&options.dir, options.parts.clone())).await?;
+        let client = control_plane.client().await?;
+        step(&format!("control plane at {}", control_plane.server()));
+
+        let sandbox = Self {
+            http: reqwest::Client::new(),
+            switches: Vec::new(),
+            children: Mutex::default(),
+            control_plane,
+            client,
+            options,
+        };
+        // Kept out of the select, so that the children outlive it and their logs can be shown.
+        let deadline = Deadline::after(sandbox.options.ready_timeout);
+        let supervisor = sandbox.control_plane.supervisor();
+        let result = tokio::select! {
+            result = sandbox.bring_up(deadline, &step) => result,
+            exited = supervisor.exited() => Err(SandboxError::Ended(exited)),
+        };
+        match result {
+            Ok(switches) => {
+                let sandbox = Self { switches, ..sandbox };
+                state::write(&sandbox.info(), sandbox.dir())?;
+                Ok(sandbox)
+            }
+            Err(error) => {
+                sandbox.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The fabric, the cluster's objects and the operator, as far in parallel as they allow.
+    async fn bring_up(
+        &self,
+        deadline: Deadline,
+        step: &impl Fn(&str),
+    ) -> Result<Vec<SwitchInfo>, SandboxError> {
+        let fabric = async {
+            let switches = simulator::start(self, deadline).await?;
+            step(&format!("{} simulated switches", switches.len()));
+            Ok(switches)
+        };
+        let cluster = async {
+            self.prepare_cluster(deadline).await?;
+            step("manifests of the operator applied");
+            self.start_operator().await
+        };
+        let (switches, ()) = tokio::try_join!(fabric, cluster)?;
+        let (devices, ()) =
+            tokio::try_join!(self.apply_fabric(&switches), self.wait_until_healthy(deadline))?;
+        step("FabricDevices applied, the operator is up");
+        if self.options.engine {
+            // An engine that is only up has not looked at anything yet, and what the status says may be from its last life.
+            if let Ok(engine) = self.child(Role::Engine.name()) {
+                let url = format!("{}/metrics", engine.url());
+                wait::http(&self.http, "an engine in step with the cluster", &url, deadline, in_step).await?;
+            }
+            wait::devices_ready(&self.client, &devices, deadline).await?;
+            step("FabricDevices ready");
+        }
+        Ok(switches)
+    }
+
+    /// What `kubectl apply -k deploy/` and its companions would do, but for the Deployments.
+    async fn prepare_cluster(&self, deadline: Deadline) -> Result<(), SandboxError> {
+        let crds = manifests::crds()?;
+        let definitions = async {
+            apply_all(&self.client, MANAGER, &crds).await?;
+            let what = "established CustomResourceDefinitions";
+            deadline.wait(what, wait::crds_established(&self.client, &crds)).await
+        };
+        let rights = async {
+            apply_all(&self.client, MANAGER, &manifests::namespace()?).await?;
+            apply_all(&self.client, MANAGER, &manifests::policies()?).await?;
+            Ok(())
+        };
+        tokio::try_join!(definitions, rights, self.apply_nodes(), self.free_lead())?;
+        Ok(())
+    }
+
+    /// No engine runs yet. One that was killed with the last sandbox would keep the lead for a while.
+    async fn free_lead(&self) -> Result<(), SandboxError> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), manifests::NAMESPACE);
+        let nobody = serde_json::json!({"spec": {"holderIdentity": null, "leaseDurationSeconds": 1}});
+        match leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(nobody)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            result => {
+                result.map(drop).map_err(SandboxError::kubernetes(format!("freeing the Lease {LEASE}")))
+            }
+        }
+    }
+
+    async fn apply_nodes(&self) -> Result<(), SandboxError> {
+        let nodes = fabric::nodes(&self.options.topology);
+        let objects = nodes.iter().map(apply::dynamic).collect::<Result<Vec<_>, _>>()?;
+        apply_all(&self.client, MANAGER, &objects).await?;
+        let api: Api<Node> = Api::all(self.client.clone());
+        try_join_all(nodes.iter().map(|node| async {
+            let name = node.name_any();
+            let params = PatchParams::apply(MANAGER).force();
+            api.patch_status(&name, &params, &Patch::Apply(fabric::ready_node(&name)))
+                .await
+                .map_err(SandboxError::kubernetes(format!("setting the status of node {name}")))
+        }))
+        .await?;
+        Ok(())
+    }
+
+    /// Returns the FabricDevices as the API server has them now.
+    async fn apply_fabric(&self, switches: &[SwitchInfo]) -> Result<Vec<DynamicObject>, SandboxError> {
+        let secrets = switches.iter().map(|switch| apply::dynamic(&fabric::secret(switch)));
+        let secrets = secrets.collect::<Result<Vec<_>, ApplyError>>()?;
+        apply_all(&self.client, MANAGER, &secrets).await?;
+        let topology = &self.options.topology;
+        let devices = switches.iter().map(|switch| apply::dynamic(&fabric::device(topology, switch)));
+        let devices = devices.collect::<Result<Vec<_>, ApplyError>>()?;
+        Ok(apply_all(&self.client, MANAGER, &devices).await?)
+    }
+
+    async fn start_operator(&self) -> Result<(), SandboxError> {
+        let roles = Role::ALL.into_iter().filter(|role| self.options.runs(*role));
+        for role in roles {
+            self.add(role, role.name()).await?;
+        }
+        Ok(())
+    }
+
+    async fn wait_until_healthy(&self, deadline: Deadline) -> Result<(), SandboxError> {
+        let children = self.children().clone();
+        try_join_all(children.iter().map(|child| self.wait_ready(child, deadline))).await?;
+        Ok(())
+    }
+
+    async fn wait_ready(&self, child: &Child, deadline: Deadline) -> Result<(), SandboxError> {
+        let what = format!("the readiness of {}", child.name);
+        wait::http(&self.http, &what, &format!("{}/readyz", child.url()), deadline, |_| true).await
+    }
+
+    /// Starts one more process of a role, such as an engine that takes over when the first one dies. It is not
+    /// waited for.
+    pub async fn add(&self, role: Role, name: &str) -> Result<(), SandboxError> {
+        let kubeconfig = self.control_plane.kubeconfig_for(&role.user(), None)?;
+        let port = pick_port().map_err(SandboxError::Port)?;
+        let child = Child {
+            role,
+            name: name.to_owned(),
+            listen: format!("127.0.0.1:{port}"),
+            kubeconfig,
+            arguments: self.options.arguments(role),
+        };
+        self.spawn(&child).await?;
+        self.children().push(child);
+        Ok(())
+    }
+
+    /// Starts a stopped process again, with the same arguments, and waits until it is ready.
+    pub async fn start_child(&self, name: &str) -> Result<(), SandboxError> {
+        if name == simulator::NAME {
+            return simulator::spawn(self).await;
+        }
+        let child = self.child(name)?;
+        self.spawn(&child).await?;
+        self.wait_ready(&child, Deadline::after(self.options.ready_timeout)).await
+    }
+
+    /// Stops a process as a cluster would, with SIGTERM.
+    pub async fn stop_child(&self, name: &str) -> Result<(), SandboxError> {
+        Ok(self.control_plane.supervisor().stop_child(name).await?)
+    }
+
+    /// Kills a process as a crash would, with SIGKILL.
+    pub async fn kill_child(&self, name: &str) -> Result<(), SandboxError> {
+        Ok(self.control_plane.supervisor().kill_child(name).await?)
+    }
+
+    /// Restarts whatever of the operator ends by itself, telling each through the report; returns when a part
+    /// that holds data ended, without which nothing can go on.
+    pub async fn supervise(&self) -> Exited {
+        let supervisor = self.control_plane.supervisor();
+        let mut backoff = options::RestartDelays::default();
+        loop {
+            let exited = supervisor.exited().await;
+            let name = exited.name.clone();
+            if name != simulator::NAME && self.child(&name).is_err() {
+                return exited;
+            }
+            let delay = backoff.next(&name);
+            (self.options.report)(&format!("{exited}\nrestarting {name} in {:.1} s", delay.as_secs_f64()));
+            tokio::time::sleep(delay).await;
+            let restarted = match self.child(&name) {
+                Ok(child) => self.spawn(&child).await,
+                Err(_) => simulator::spawn(self).await,
+            };
+            if let Err(error) = restarted {
+                return Exited { name, status: error.to_string(), log_tail: String::new() };
+            }
+        }
+    }
+
+    /// Stops everything in order. The directory stays.
+    pub async fn stop(self) {
+        let children: Vec<_> = self.children().iter().rev().map(|child| child.name.clone()).collect();
+        // All at once: none of them needs another to stop. An error says that it has ended already.
+        futures::future::join_all(children.iter().map(|name| self.stop_child(name))).await;
+        let _ = self.stop_child(simulator::NAME).await;
+        self.control_plane.stop().await;
+    }
+
+    async fn spawn(&self, child: &Child) -> Result<(), SandboxError> {
+        let command = child.command(&self.options.eno, self.control_plane.nats(), &self.options.cluster_id);
+        Ok(self.control_plane.supervisor().spawn(&child.name, command).await?)
+    }
+
+    fn children(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn child(&self, name: &str) -> Result<Child, SandboxError> {
+        let found = self.children().iter().find(|child| child.name == name).cloned();
+        found.ok_or_else(|| SandboxError::NoSuchChild(name.to_owned()))
+    }
+}
+
+/// Whether the engine's metrics say that it leads and has seen everything.
+fn in_step(metrics: &str) -> bool {
+    metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("eno_engine_synced_timestamp_seconds "))
+        .any(|value| value.trim() != "0")
+}
+
+/// What tests and tools ask of a sandbox that runs.
+impl Sandbox {
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        self.control_plane.dir()
+    }
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A client as a user of this name, in this group.
+    pub async fn client_for(&self, user: &str, group: Option<&str>) -> Result<Client, SandboxError> {
+        Ok(self.control_plane.client_for(user, group).await?)
+    }
+
+    /// The control plane, for what is not offered here.
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
+    /// The simulated switches.
+    pub fn switches(&self) -> &[SwitchInfo] {
+        &self.switches
+    }
+
+    /// The control URL and login of one simulated switch.
+    pub fn switch(&self, name: &str) -> Option<&SwitchInfo> {
+        self.switches.iter().find(|switch| switch.name == name)
+    }
+
+    /// The base URL of a process's `/metrics`, `/healthz` and `/readyz`.
+    pub fn url(&self, child: &str) -> Option<String> {
+        self.children().iter().find(|known| known.name == child).map(Child::url)
+    }
+
+    /// The process id of a child that runs.
+    pub fn pid(&self, child: &str) -> Option<u32> {
+        self.control_plane.supervisor().pid(child)
+    }
+
+    /// Where everything is: what `DIR/sandbox.json` says.
+    pub fn info(&self) -> SandboxInfo {
+        let processes =
+            self.children().iter().map(|child| self.process(&child.name, Some(child.url()))).collect();
+        SandboxInfo {
+            dir: self.dir().to_owned(),
+            kubeconfig: self.control_plane.kubeconfig().to_owned(),
+            server: self.control_plane.server().to_owned(),
+            nats_url: self.control_plane.nats().url.clone(),
+            nats_credentials: self.control_plane.nats().credentials.clone(),
+            fabric: self.dir().join(simulator::FABRIC),
+            cluster_id: self.options.cluster_id.clone(),
+            processes,
+        }
+    }
+
+    fn process(&self, name: &str, url: Option<String>) -> ProcessInfo {
+        ProcessInfo {
+            name: name.to_owned(),
+            pid: self.pid(name),
+            metrics: url.map(|url| format!("{url}/metrics")),
+            log: self.control_plane.supervisor().log(name),
+        }
+    }
+}

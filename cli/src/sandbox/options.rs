@@ -1,0 +1,119 @@
+//! What a sandbox is started with.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eno_control_plane::parts::Parts;
+use eno_simulator::Topology;
+
+use super::Role;
+use crate::programs::{self, ProgramError};
+
+/// Told what is done, a line at a time.
+pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What to start.
+#[derive(Clone)]
+pub struct SandboxOptions {
+    /// Holds everything; made when it isn't there.
+    pub dir: PathBuf,
+    /// The fabric to simulate.
+    pub topology: Topology,
+    /// Where the control plane's programs come from.
+    pub parts: Parts,
+    /// The `eno` program that is run for the engine, the drivers and the simulator.
+    pub eno: PathBuf,
+    /// Whether the engine runs. Without it, nothing acts on the objects.
+    pub engine: bool,
+    /// Whether the drivers run.
+    pub drivers: bool,
+    /// Further arguments of the engine.
+    pub engine_arguments: Vec<OsString>,
+    /// The identifier in the names of VLANs, at most 8 characters of `[a-z0-9]`.
+    pub cluster_id: String,
+    /// How long the fabric and the operator may take to be ready, the control plane not counted.
+    pub ready_timeout: Duration,
+    /// Told what is done.
+    pub report: Report,
+}
+
+impl SandboxOptions {
+    /// The default: a leaf–spine of four switches with four nodes, the engine and all drivers, and nothing told.
+    pub fn new(dir: impl Into<PathBuf>, parts: Parts) -> Result<Self, ProgramError> {
+        Ok(Self {
+            dir: dir.into(),
+            topology: Topology::leaf_spine(2, 2, 4),
+            parts,
+            eno: programs::eno()?,
+            engine: true,
+            drivers: true,
+            engine_arguments: Vec::new(),
+            cluster_id: "sandbox".to_owned(),
+            ready_timeout: Duration::from_mins(2),
+            report: Arc::new(|_| ()),
+        })
+    }
+
+    pub(super) fn runs(&self, role: Role) -> bool {
+        match role {
+            Role::Engine => self.engine,
+            Role::DriverNetconf | Role::DriverNad => self.drivers,
+        }
+    }
+
+    pub(super) fn arguments(&self, role: Role) -> Vec<OsString> {
+        match role {
+            Role::Engine => self.engine_arguments.clone(),
+            Role::DriverNetconf | Role::DriverNad => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for SandboxOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A topology may hold passwords.
+        f.debug_struct("SandboxOptions").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// How long to wait before a process that ended is started again: longer each time, and short again once it has
+/// run for a while.
+#[derive(Debug, Default)]
+pub(super) struct RestartDelays {
+    last: BTreeMap<String, (Instant, Duration)>,
+}
+
+impl RestartDelays {
+    const FIRST: Duration = Duration::from_millis(200);
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    pub(super) fn next(&mut self, name: &str) -> Duration {
+        let now = Instant::now();
+        let delay = match self.last.get(name) {
+            Some((at, delay)) if now.duration_since(*at) < Self::LONGEST * 2 => {
+                (*delay * 2).min(Self::LONGEST)
+            }
+            _ => Self::FIRST,
+        };
+        self.last.insert(name.to_owned(), (now, delay));
+        delay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarts_of_one_process_get_rarer() {
+        let mut delays = RestartDelays::default();
+        let of_engine: Vec<_> = (0..12).map(|_| delays.next("engine")).collect();
+        assert!(of_engine.is_sorted());
+        assert_eq!(of_engine.last(), Some(&RestartDelays::LONGEST));
+        assert_eq!(delays.next("simulator"), RestartDelays::FIRST);
+    }
+}

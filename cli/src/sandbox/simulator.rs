@@ -1,0 +1,72 @@
+//! The simulated fabric, as a process of its own.
+
+use std::io;
+use std::process::Command;
+use std::time::Duration;
+
+use eno_simulator::SwitchInfo;
+use tokio::fs;
+
+use super::wait::Deadline;
+use super::{Sandbox, SandboxError};
+
+/// The process's name.
+pub(super) const NAME: &str = "simulator";
+/// The file in the sandbox's directory that says how each switch is reached.
+pub(super) const FABRIC: &str = "fabric.json";
+/// The directory of the simulator in that of the sandbox.
+const FOLDER: &str = "simulator";
+/// The simulator's own name for it.
+const OWN_FABRIC: &str = "simulator/fabric.json";
+/// The topology that it is given.
+const TOPOLOGY: &str = "simulator/topology.json";
+/// Between two looks for the simulator's file.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Starts the switches, waits until they listen, and writes `fabric.json`.
+pub(super) async fn start(sandbox: &Sandbox, deadline: Deadline) -> Result<Vec<SwitchInfo>, SandboxError> {
+    let dir = sandbox.dir();
+    let folder = dir.join(FOLDER);
+    fs::create_dir_all(&folder).await.map_err(SandboxError::file("making the directory", &folder))?;
+    let path = dir.join(TOPOLOGY);
+    let json = serde_json::to_vec_pretty(&sandbox.options.topology)
+        .map_err(|source| SandboxError::Json { path: path.clone(), source })?;
+    fs::write(&path, json).await.map_err(SandboxError::file("writing", &path))?;
+    // The one of an earlier life would be taken for the new one.
+    let own = dir.join(OWN_FABRIC);
+    match fs::remove_file(&own).await {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(SandboxError::file("removing", &own)(error));
+        }
+        _ => {}
+    }
+    spawn(sandbox).await?;
+    deadline
+        .wait("a simulator that listens", async {
+            let mut tick = tokio::time::interval(POLL);
+            loop {
+                tick.tick().await;
+                match fs::read(&own).await {
+                    Ok(bytes) => {
+                        let switches = serde_json::from_slice(&bytes)
+                            .map_err(|source| SandboxError::Json { path: own.clone(), source })?;
+                        let path = dir.join(FABRIC);
+                        // The copy is as private as the original: it holds passwords.
+                        fs::copy(&own, &path).await.map_err(SandboxError::file("writing", path))?;
+                        return Ok(switches);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(SandboxError::file("reading", &own)(error)),
+                }
+            }
+        })
+        .await
+}
+
+/// Starts the process; it keeps its ports, keys and configurations in its directory.
+pub(super) async fn spawn(sandbox: &Sandbox) -> Result<(), SandboxError> {
+    let dir = sandbox.dir();
+    let mut command = Command::new(&sandbox.options.eno);
+    command.arg("simulator").arg("--topology").arg(dir.join(TOPOLOGY)).arg("--dir").arg(dir.join(FOLDER));
+    Ok(sandbox.control_plane.supervisor().spawn(NAME, command).await?)
+}

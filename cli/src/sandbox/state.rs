@@ -1,0 +1,53 @@
+//! `DIR/sandbox.json`: where everything of a sandbox is, for other programs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::SandboxError;
+
+/// Where everything is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxInfo {
+    /// The sandbox's directory.
+    pub dir: PathBuf,
+    /// The administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    /// The API server's URL.
+    pub server: String,
+    /// The URL of NATS.
+    pub nats_url: String,
+    /// The file with the seed of the nkey that logs in to NATS.
+    pub nats_credentials: PathBuf,
+    /// The file that says how each simulated switch is reached.
+    pub fabric: PathBuf,
+    /// The identifier in the names of VLANs.
+    pub cluster_id: String,
+    /// The engine and the drivers.
+    pub processes: Vec<ProcessInfo>,
+}
+
+/// A process of the operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProcessInfo {
+    /// Its name.
+    pub name: String,
+    /// Its process id when this was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The URL of its metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
+    /// Its log.
+    pub log: PathBuf,
+}
+
+pub(super) fn write(info: &SandboxInfo, dir: &Path) -> Result<(), SandboxError> {
+    let path = dir.join("sandbox.json");
+    let text = serde_json::to_string_pretty(info)
+        .map_err(|source| SandboxError::Json { path: path.clone(), source })?;
+    fs::write(&path, text + "\n").map_err(SandboxError::file("writing", &path))
+}

@@ -1,0 +1,135 @@
+//! Waiting for what others do: each with what it waits for, and all with one deadline.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use eno_nbi_crds::{FabricDevice, Phase};
+use futures::TryStreamExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::DynamicObject;
+use kube::runtime::wait::{Condition, conditions};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use tokio::time::Instant;
+
+use super::SandboxError;
+
+/// How often an HTTP endpoint that has no other way to tell is asked.
+const POLL: Duration = Duration::from_millis(20);
+
+/// A point in time by which everything is to have come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    at: Instant,
+    total: Duration,
+}
+
+impl Deadline {
+    pub(super) fn after(total: Duration) -> Self {
+        Self { at: Instant::now() + total, total }
+    }
+
+    /// Awaits a future, at most until the deadline.
+    pub(super) async fn wait<T>(
+        self,
+        what: impl Into<String>,
+        future: impl Future<Output = Result<T, SandboxError>>,
+    ) -> Result<T, SandboxError> {
+        match tokio::time::timeout_at(self.at, future).await {
+            Ok(result) => result,
+            Err(_) => Err(self.late(what, String::new())),
+        }
+    }
+
+    fn late(self, what: impl Into<String>, detail: String) -> SandboxError {
+        SandboxError::Late { what: what.into(), seconds: self.total.as_secs(), detail }
+    }
+}
+
+/// Until the API server serves all of these kinds.
+pub(super) async fn crds_established(client: &Client, crds: &[DynamicObject]) -> Result<(), SandboxError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut missing: Vec<_> = crds.iter().map(ResourceExt::name_any).collect();
+    let established = conditions::is_crd_established();
+    let watched =
+        |source| SandboxError::Watch { what: "CustomResourceDefinitions", source: Box::new(source) };
+    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    while !missing.is_empty() {
+        let Some(crd) = events.try_next().await.map_err(watched)? else { break };
+        if established.matches_object(Some(&crd)) {
+            missing.retain(|name| *name != crd.name_any());
+        }
+    }
+    Ok(())
+}
+
+/// Until the engine has found every one of these devices as they were applied to be ready.
+pub(super) async fn devices_ready(
+    client: &Client,
+    devices: &[DynamicObject],
+    deadline: Deadline,
+) -> Result<(), SandboxError> {
+    let mut waiting: BTreeMap<String, String> =
+        devices.iter().map(|device| (device.name_any(), "no status yet".to_owned())).collect();
+    let generations: BTreeMap<String, i64> =
+        devices.iter().map(|device| (device.name_any(), device.metadata.generation.unwrap_or(0))).collect();
+    let watched = |source| SandboxError::Watch { what: "FabricDevices", source: Box::new(source) };
+    let api: Api<FabricDevice> = Api::all(client.clone());
+    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    while !waiting.is_empty() {
+        let event = match tokio::time::timeout_at(deadline.at, events.try_next()).await {
+            Ok(event) => event.map_err(watched)?,
+            Err(_) => return Err(deadline.late("ready FabricDevices", says(&waiting))),
+        };
+        let Some(device) = event else { break };
+        let name = device.name_any();
+        let Some(status) = device.status else { continue };
+        let current = status.observed_generation >= generations.get(&name).copied();
+        if status.phase == Some(Phase::Ready) && current {
+            waiting.remove(&name);
+        } else if let Some(said) = waiting.get_mut(&name) {
+            let phase = status.phase.map_or("no phase", Phase::as_str);
+            *said = format!("{phase}: {}", status.message.unwrap_or_default());
+        }
+    }
+    Ok(())
+}
+
+fn says(waiting: &BTreeMap<String, String>) -> String {
+    waiting.iter().fold(String::new(), |text, (name, said)| text + "\n  " + name + " is " + said)
+}
+
+/// Until an HTTP endpoint answers 2xx with what is wanted. What it answers instead is kept for the error.
+pub(super) async fn http(
+    http: &reqwest::Client,
+    what: &str,
+    url: &str,
+    deadline: Deadline,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<(), SandboxError> {
+    let mut tick = tokio::time::interval(POLL);
+    let mut seen = String::new();
+    let asking = async {
+        loop {
+            tick.tick().await;
+            seen = match ask(http, url).await {
+                Ok(answer) if wanted(&answer) => return,
+                Ok(_) => String::new(),
+                Err(problem) => format!(": {problem}"),
+            };
+        }
+    };
+    match tokio::time::timeout_at(deadline.at, asking).await {
+        Ok(()) => Ok(()),
+        Err(_) => Err(deadline.late(what, seen)),
+    }
+}
+
+async fn ask(http: &reqwest::Client, url: &str) -> Result<String, String> {
+    let answer = http.get(url).send().await.map_err(|error| error.to_string())?;
+    let status = answer.status();
+    let text = answer.text().await.map_err(|error| error.to_string())?;
+    if status.is_success() { Ok(text) } else { Err(format!("{status} {text}")) }
+}

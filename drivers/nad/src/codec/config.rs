@@ -1,0 +1,159 @@
+//! The shapes of CNI configurations, key by key and in the order that they are written.
+
+use eno_schemas::{Dns, VlanId};
+use serde::Serialize;
+
+use super::ipam::IpamConfig;
+
+/// A network configuration (CNI specification 0.3.1, "Network Configuration").
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Config<'a> {
+    pub cni_version: &'static str,
+    pub name: &'a str,
+    #[serde(flatten)]
+    pub plugin: Plugin<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipam: Option<IpamConfig<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns: Option<&'a Dns>,
+}
+
+/// `type` and the keys of each plugin.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub(super) enum Plugin<'a> {
+    /// `vlan` and `trunk` never go together: ovs-cni drops the tag then.
+    Ovs {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        vlan: Option<VlanId>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        trunk: Option<Vec<Trunk>>,
+        bridge: &'a str,
+        #[serde(rename = "socket_file", skip_serializing_if = "Option::is_none")]
+        socket_file: Option<&'a str>,
+    },
+    /// `preserveDefaultVlan` is true when it is absent: the pod would be in VLAN 1 as well.
+    Bridge {
+        bridge: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        vlan: Option<VlanId>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        vlan_trunk: Option<Vec<Trunk>>,
+        preserve_default_vlan: bool,
+    },
+    Macvlan {
+        master: &'a str,
+        mode: &'static str,
+    },
+    Ipvlan {
+        master: &'a str,
+        mode: &'static str,
+    },
+    Vlan {
+        master: &'a str,
+        vlan_id: VlanId,
+    },
+    /// The device's address comes from Multus.
+    HostDevice,
+    /// The device's address comes from Multus.
+    Sriov {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        vlan: Option<VlanId>,
+    },
+    Userspace {
+        kubeconfig: &'static str,
+        host: HostSide<'a>,
+        container: Container<'a>,
+    },
+}
+
+impl Plugin<'_> {
+    /// `type`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ovs { .. } => "ovs",
+            Self::Bridge { .. } => "bridge",
+            Self::Macvlan { .. } => "macvlan",
+            Self::Ipvlan { .. } => "ipvlan",
+            Self::Vlan { .. } => "vlan",
+            Self::HostDevice => "host-device",
+            Self::Sriov { .. } => "sriov",
+            Self::Userspace { .. } => "userspace",
+        }
+    }
+
+    /// It reads `mtu`.
+    pub fn has_mtu(&self) -> bool {
+        !matches!(self, Self::HostDevice | Self::Sriov { .. } | Self::Userspace { .. })
+    }
+}
+
+/// An entry of ovs-cni's `trunk` and of bridge's `vlanTrunk`.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Trunk {
+    Id {
+        id: VlanId,
+    },
+    Range {
+        #[serde(rename = "minID")]
+        min: VlanId,
+        #[serde(rename = "maxID")]
+        max: VlanId,
+    },
+}
+
+impl From<(VlanId, VlanId)> for Trunk {
+    fn from((min, max): (VlanId, VlanId)) -> Self {
+        if min == max { Self::Id { id: min } } else { Self::Range { min, max } }
+    }
+}
+
+/// `host` of the userspace plugin: the switch's side.
+#[derive(Serialize)]
+pub(super) struct HostSide<'a> {
+    pub engine: &'a str,
+    pub iftype: &'a str,
+    #[serde(rename = "netType")]
+    pub net_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<Vhost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memif: Option<Memif>,
+    pub bridge: HostBridge<'a>,
+}
+
+/// `container` of the userspace plugin: the pod's side.
+#[derive(Serialize)]
+pub(super) struct Container<'a> {
+    pub engine: &'a str,
+    pub iftype: &'a str,
+    #[serde(rename = "netType")]
+    pub net_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<Vhost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memif: Option<Memif>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Vhost {
+    pub mode: &'static str,
+}
+
+#[derive(Serialize)]
+pub(super) struct Memif {
+    pub role: &'static str,
+    pub mode: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HostBridge<'a> {
+    pub bridge_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vlan_id: Option<VlanId>,
+}

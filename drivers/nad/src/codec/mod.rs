@@ -1,0 +1,178 @@
+//! What an attachment is, as the text of a CNI configuration. Pure.
+//!
+//! The output is the reference implementation's, field for field, where that has one (ovs, host-device and
+//! whereabouts), with two additions: `name`, which plain CNI plugins insist on, and `dns` at the top level, because
+//! macvlan, ipvlan, vlan, host-device and older bridge plugins drop what they find inside `ipam`.
+
+mod config;
+mod ipam;
+
+use eno_schemas::{Cni, NadVlans, VlanAttachment};
+use ipnet::IpNet;
+
+use config::{Config, Container, HostBridge, HostSide, Memif, Plugin, Trunk, Vhost};
+
+/// `cniVersion` of every configuration: the newest that the reference implementation's plugins all speak.
+const CNI_VERSION: &str = "0.3.1";
+/// ovs-cni's marker announces each bridge of a node as a resource under this prefix.
+const OVS_RESOURCE_PREFIX: &str = "ovs-cni.network.kubevirt.io/";
+/// Where Multus leaves the credentials that the userspace plugin reads the pod with.
+const MULTUS_KUBECONFIG: &str = "/etc/cni/net.d/multus.d/multus.kubeconfig";
+
+/// A NetworkAttachmentDefinition's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// `spec.config`: one line of JSON.
+    pub config: String,
+    /// `k8s.v1.cni.cncf.io/resourceName`: the device plugin's resource that Multus takes a device from.
+    pub resource_name: Option<String>,
+}
+
+/// An attachment that no CNI configuration can say. The engine lets none of these through; a retry can't help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Impossible {
+    /// The plugin has no key for it.
+    #[error("the CNI plugin {plugin} can't do VlanType {vlans}")]
+    VlanType {
+        /// `type` of the plugin.
+        plugin: &'static str,
+        /// As the attachment spells it.
+        vlans: &'static str,
+    },
+    /// An empty list means "all VLANs" to the plugins.
+    #[error("VlanType selectivetrunk without a VLAN would pass all VLANs")]
+    EmptySelection,
+    /// The plugin has no `mtu`, and would ignore one.
+    #[error("the CNI plugin {0} can't set an MTU")]
+    Mtu(&'static str),
+    /// Tagged interfaces have no address of their own.
+    #[error("Subnets need VlanType access, not {0}")]
+    Subnets(&'static str),
+    /// A pod gets one address of each family.
+    #[error("Subnets {0} and {1} are of the same family")]
+    SameFamily(IpNet, IpNet),
+    /// A configuration has one `ipam`.
+    #[error("Subnets {0} and {1} name different Ipam plugins")]
+    MixedIpam(IpNet, IpNet),
+    /// The static plugin hands out what it is told.
+    #[error("Ipam static needs an AllocationPool in Subnet {0}: its first address is the pod's")]
+    StaticPool(IpNet),
+    /// Not a switch or socket type of the userspace plugin.
+    #[error(
+        "the CNI plugin userspace can't do interface type {iftype} on {engine} (vhostuser on ovs-dpdk or vpp, memif on vpp)"
+    )]
+    Userspace {
+        /// `engine`.
+        engine: String,
+        /// `iftype`.
+        iftype: String,
+    },
+    /// JSON that can't be written.
+    #[error("the CNI configuration can't be written: {0}")]
+    Json(String),
+}
+
+/// Renders the configuration of the NetworkAttachmentDefinition `name`.
+pub fn render(name: &str, attachment: &VlanAttachment) -> Result<Rendered, Impossible> {
+    if !attachment.subnets.is_empty() && !matches!(attachment.vlans, NadVlans::Access(_)) {
+        return Err(Impossible::Subnets(vlan_type(&attachment.vlans)));
+    }
+    let (plugin, resource_name) = plugin(&attachment.cni, &attachment.vlans)?;
+    if attachment.mtu.is_some() && !plugin.has_mtu() {
+        return Err(Impossible::Mtu(plugin.name()));
+    }
+    let dns = ipam::dns(&attachment.subnets);
+    let config = Config {
+        cni_version: CNI_VERSION,
+        name,
+        plugin,
+        mtu: attachment.mtu,
+        ipam: ipam::ipam(&attachment.subnets, dns.as_ref())?,
+        dns: dns.as_ref(),
+    };
+    let config = serde_json::to_string(&config).map_err(|error| Impossible::Json(error.to_string()))?;
+    Ok(Rendered { config, resource_name })
+}
+
+/// The spelling of `VlanType`.
+fn vlan_type(vlans: &NadVlans) -> &'static str {
+    match vlans {
+        NadVlans::Access(_) => "access",
+        NadVlans::Trunk => "trunk",
+        NadVlans::Selective(_) => "selectivetrunk",
+    }
+}
+
+fn plugin<'a>(cni: &'a Cni, vlans: &NadVlans) -> Result<(Plugin<'a>, Option<String>), Impossible> {
+    if matches!(vlans, NadVlans::Selective(set) if set.is_empty()) {
+        return Err(Impossible::EmptySelection);
+    }
+    let cannot = |plugin| Err(Impossible::VlanType { plugin, vlans: vlan_type(vlans) });
+    Ok(match (cni, vlans) {
+        (Cni::Ovs { bridge, socket_file }, _) => {
+            let (vlan, trunk) = match vlans {
+                NadVlans::Access(vid) => (Some(*vid), None),
+                NadVlans::Trunk => (None, None),
+                // One entry for each VLAN, as the reference implementation has them.
+                NadVlans::Selective(set) => (None, Some(set.iter().map(|id| Trunk::Id { id }).collect())),
+            };
+            let socket_file = socket_file.as_deref();
+            (Plugin::Ovs { vlan, trunk, bridge, socket_file }, Some(format!("{OVS_RESOURCE_PREFIX}{bridge}")))
+        }
+        (Cni::Bridge { bridge }, NadVlans::Access(vid)) => (
+            Plugin::Bridge { bridge, vlan: Some(*vid), vlan_trunk: None, preserve_default_vlan: false },
+            None,
+        ),
+        (Cni::Bridge { bridge }, NadVlans::Selective(set)) => {
+            let trunk = set.ranges().into_iter().map(Trunk::from).collect();
+            (
+                Plugin::Bridge { bridge, vlan: None, vlan_trunk: Some(trunk), preserve_default_vlan: false },
+                None,
+            )
+        }
+        (Cni::Bridge { .. }, NadVlans::Trunk) => return cannot("bridge"),
+        (Cni::Macvlan { .. }, NadVlans::Selective(_)) => return cannot("macvlan"),
+        (Cni::Macvlan { master }, _) => (Plugin::Macvlan { master, mode: "bridge" }, None),
+        (Cni::Ipvlan { .. }, NadVlans::Selective(_)) => return cannot("ipvlan"),
+        (Cni::Ipvlan { master }, _) => (Plugin::Ipvlan { master, mode: "l2" }, None),
+        (Cni::Vlan { master }, NadVlans::Access(vid)) => (Plugin::Vlan { master, vlan_id: *vid }, None),
+        (Cni::Vlan { .. }, _) => return cannot("vlan"),
+        (Cni::HostDevice { pool }, NadVlans::Trunk) => (Plugin::HostDevice, Some(pool.clone())),
+        (Cni::HostDevice { .. }, _) => return cannot("host-device"),
+        (Cni::Sriov { pool, .. }, NadVlans::Access(vid)) => {
+            (Plugin::Sriov { vlan: Some(*vid) }, Some(pool.clone()))
+        }
+        (Cni::Sriov { pool, .. }, NadVlans::Trunk) => (Plugin::Sriov { vlan: None }, Some(pool.clone())),
+        (Cni::Sriov { .. }, NadVlans::Selective(_)) => return cannot("sriov"),
+        (Cni::Userspace { .. }, NadVlans::Selective(_)) => return cannot("userspace"),
+        (Cni::Userspace { engine, iftype, bridge }, NadVlans::Access(_) | NadVlans::Trunk) => {
+            let vlan_id = match vlans {
+                NadVlans::Access(vid) => Some(*vid),
+                _ => None,
+            };
+            (userspace(engine, iftype, HostBridge { bridge_name: bridge, vlan_id })?, None)
+        }
+    })
+}
+
+/// The pod end of a vhost-user socket is its server and of a memif its slave: the switch outlives the pod.
+fn userspace<'a>(engine: &'a str, iftype: &'a str, bridge: HostBridge<'a>) -> Result<Plugin<'a>, Impossible> {
+    let (vhost, memif) = match (engine, iftype) {
+        ("ovs-dpdk" | "vpp", "vhostuser") => (Some(["client", "server"]), None),
+        ("vpp", "memif") => (None, Some(["master", "slave"])),
+        _ => return Err(Impossible::Userspace { engine: engine.to_owned(), iftype: iftype.to_owned() }),
+    };
+    let vhost_of = |end: usize| vhost.map(|modes| Vhost { mode: modes[end] });
+    let memif_of = |end: usize| memif.map(|roles| Memif { role: roles[end], mode: "ethernet" });
+    Ok(Plugin::Userspace {
+        kubeconfig: MULTUS_KUBECONFIG,
+        host: HostSide { engine, iftype, net_type: "bridge", vhost: vhost_of(0), memif: memif_of(0), bridge },
+        container: Container {
+            engine,
+            iftype,
+            net_type: "interface",
+            vhost: vhost_of(1),
+            memif: memif_of(1),
+        },
+    })
+}

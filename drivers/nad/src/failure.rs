@@ -1,0 +1,175 @@
+//! What an answer of the API server means for a target.
+
+use eno_schemas::Failure;
+use kube::core::Status;
+
+use crate::object::CRD;
+
+/// A call to the API server that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// It answered with an error, or not at all.
+    #[error("{operation}: {}", words(.source))]
+    Api {
+        /// What was asked.
+        operation: &'static str,
+        /// The answer.
+        source: kube::Error,
+    },
+    /// It gave no answer in time.
+    #[error("{operation}: the API server gave no answer in {seconds} s")]
+    Timeout {
+        /// What was asked.
+        operation: &'static str,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+}
+
+impl CallError {
+    /// The answer with its code, when there was one.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Api { source: kube::Error::Api(status), .. } => Some(status),
+            _ => None,
+        }
+    }
+
+    /// There is no such NAD. (A 404 for a missing CRD names no object.)
+    pub fn is_not_found(&self) -> bool {
+        self.status().is_some_and(|status| {
+            status.code == 404
+                && status.details.as_ref().is_some_and(|details| {
+                    !details.name.is_empty() && details.kind == "network-attachment-definitions"
+                })
+        })
+    }
+
+    /// The namespace is gone, and all that was in it.
+    pub fn is_namespace_gone(&self) -> bool {
+        self.status().is_some_and(|status| {
+            status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
+        })
+    }
+
+    /// The object is no longer what was planned for. (A uid of another object is refused as an invalid field when an
+    /// object is there, and as a conflict when none is.)
+    pub fn is_conflict(&self) -> bool {
+        self.status().is_some_and(|status| {
+            let causes = status.details.iter().flat_map(|details| &details.causes);
+            status.code == 409
+                || status.code == 422 && causes.into_iter().any(|cause| cause.field == "metadata.uid")
+        })
+    }
+
+    fn is_crd_missing(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 404)
+            && !self.is_not_found()
+            && !self.is_namespace_gone()
+    }
+}
+
+impl From<&CallError> for Failure {
+    fn from(error: &CallError) -> Self {
+        if error.is_crd_missing() {
+            return crd_missing();
+        }
+        let reason = error.to_string();
+        match error.status() {
+            // Full, busy, restarting, a lost race, or a token that is being rotated.
+            Some(status) if matches!(status.code, 401 | 408 | 409 | 429) || status.code >= 500 => {
+                Self { reason, retryable: true, unreachable: false }
+            }
+            Some(_) => Self { reason, retryable: false, unreachable: false },
+            None => match error {
+                CallError::Api {
+                    source: kube::Error::SerdeError(_) | kube::Error::BuildRequest(_), ..
+                } => Self { reason, retryable: false, unreachable: false },
+                _ => Self { reason, retryable: true, unreachable: true },
+            },
+        }
+    }
+}
+
+/// The cluster doesn't know NetworkAttachmentDefinitions.
+pub fn crd_missing() -> Failure {
+    Failure {
+        reason: format!(
+            "the CustomResourceDefinition {CRD} isn't installed; it comes with Multus \
+             (https://github.com/k8snetworkplumbingwg/multus-cni)"
+        ),
+        retryable: true,
+        unreachable: false,
+    }
+}
+
+/// The server's own words, without the debug form that [`kube::Error`] shows with them.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        kube::Error::Api(status) => format!("the API server answered {} {}", status.code, status.reason),
+        other => {
+            let mut words = other.to_string();
+            let mut cause = std::error::Error::source(other);
+            while let Some(inner) = cause {
+                let inner_words = inner.to_string();
+                if !words.contains(&inner_words) {
+                    words = format!("{words}: {inner_words}");
+                }
+                cause = inner.source();
+            }
+            words
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::response::StatusDetails;
+
+    fn answer(code: u16, reason: &str, kind: &str, name: &str) -> CallError {
+        let details = StatusDetails {
+            name: name.into(),
+            group: String::new(),
+            kind: kind.into(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 0,
+        };
+        let status = Status::failure("words", reason).with_code(code).with_details(details);
+        CallError::Api { operation: "apply", source: kube::Error::Api(status.boxed()) }
+    }
+
+    #[test]
+    fn retries() {
+        for (code, retryable) in [
+            (400, false),
+            (401, true),
+            (403, false),
+            (409, true),
+            (422, false),
+            (429, true),
+            (500, true),
+            (503, true),
+        ] {
+            let failure = Failure::from(&answer(code, "", "network-attachment-definitions", "n"));
+            assert_eq!((failure.retryable, failure.unreachable), (retryable, false), "{code}");
+            assert_eq!(failure.reason, "apply: words");
+        }
+        let failure = Failure::from(&CallError::Timeout { operation: "apply", seconds: 15 });
+        assert!(failure.retryable && failure.unreachable);
+    }
+
+    #[test]
+    fn kinds_of_not_found() {
+        let object = answer(404, "NotFound", "network-attachment-definitions", "n");
+        assert!(object.is_not_found() && !object.is_namespace_gone() && !object.is_crd_missing());
+        let namespace = answer(404, "NotFound", "namespaces", "n");
+        assert!(!namespace.is_not_found() && namespace.is_namespace_gone() && !namespace.is_crd_missing());
+        let crd = answer(404, "NotFound", "", "");
+        assert!(!crd.is_not_found() && !crd.is_namespace_gone() && crd.is_crd_missing());
+        let failure = Failure::from(&crd);
+        assert!(failure.retryable && !failure.unreachable && failure.reason.contains(CRD));
+    }
+}

@@ -1,0 +1,222 @@
+//! A control plane with what `deploy/` installs, and short ways to talk to it and to the driver.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_control_plane::parts::Parts;
+use eno_control_plane::{ControlPlane, ControlPlaneOptions};
+use eno_driver_nad::{NadDriver, object};
+use eno_sbi::{Driver, Reconciled, Work};
+use eno_schemas::{
+    Applied, Cni, Command, Desired, Failure, Generation, NadDesired, NadOwner, NadVlans, Outcome,
+    VlanAttachment, VlanId,
+};
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{DynamicObject, TypeMeta};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+
+/// How long anything is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const DRIVER: &str = "system:serviceaccount:eno-system:eno-driver-nad";
+
+pub struct Cluster {
+    control_plane: ControlPlane,
+    pub admin: Client,
+    _dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Everything but the NetworkAttachmentDefinition CRD, and but the `disabled` controllers.
+    pub async fn start(disabled: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let parts = Parts::from_env().expect("the parts of a control plane");
+        let mut options = ControlPlaneOptions::new(dir.path(), parts);
+        options.disabled_controllers.extend(disabled.iter().copied().map(String::from));
+        let control_plane = ControlPlane::start(options).await.expect("a control plane");
+        let admin = control_plane.client().await.expect("the admin's client");
+        let cluster = Self { control_plane, admin, _dir: dir };
+        cluster.install("namespace.yaml").await;
+        cluster.install("rbac/driver-nad.yaml").await;
+        cluster.install("crds/eno.k8s.io_l2serviceattachments.yaml").await;
+        cluster
+    }
+
+    pub async fn stop(self) {
+        self.control_plane.stop().await;
+    }
+
+    /// Applies a file of `deploy/`.
+    pub async fn install(&self, file: &str) {
+        let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
+        let text =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for document in text.split("\n---\n") {
+            let object: DynamicObject = serde_saphyr::from_str(document)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let types: &TypeMeta = object.types.as_ref().expect("kind and apiVersion");
+            let gvk = types.try_into().expect("group, version and kind");
+            let (resource, _) =
+                kube::discovery::oneshot::pinned_kind(&self.admin, &gvk).await.expect("its kind");
+            let api: Api<DynamicObject> = match &object.metadata.namespace {
+                Some(namespace) => Api::namespaced_with(self.admin.clone(), namespace, &resource),
+                None => Api::all_with(self.admin.clone(), &resource),
+            };
+            let name = object.metadata.name.clone().expect("a name");
+            api.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&object)).await.expect("applying it");
+        }
+    }
+
+    /// A driver with its own role and nothing more, and the targets that it tells of.
+    pub async fn driver(&self) -> (NadDriver, Changes) {
+        let client = self.control_plane.client_for(DRIVER, None).await.expect("the driver's client");
+        let driver = NadDriver::new(client);
+        let changes = Changes(Box::pin(driver.changed()));
+        (driver, changes)
+    }
+
+    /// A client without any right.
+    pub async fn nobody(&self) -> Client {
+        self.control_plane.client_for("nobody", None).await.expect("a client")
+    }
+
+    pub async fn namespace(&self, name: &str) {
+        let namespace: Namespace =
+            serde_json::from_value(json!({ "metadata": { "name": name } })).expect("a namespace");
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        namespaces.create(&PostParams::default(), &namespace).await.expect("creating a namespace");
+    }
+
+    /// The NADs of a namespace, as the admin sees them.
+    pub fn nads(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.admin.clone(), namespace, &object::resource())
+    }
+
+    /// Makes a NAD by hand.
+    pub async fn nad_by_hand(
+        &self,
+        namespace: &str,
+        name: &str,
+        metadata: Value,
+        spec: Value,
+    ) -> DynamicObject {
+        let mut object = json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": { "name": name }, "spec": spec,
+        });
+        if let (Some(to), Value::Object(from)) = (object["metadata"].as_object_mut(), metadata) {
+            to.extend(from);
+        }
+        let parameters = PostParams { field_manager: Some("by-hand".into()), ..PostParams::default() };
+        let object = serde_json::from_value(object).expect("an object");
+        self.nads(namespace).create(&parameters, &object).await.expect("creating a NAD")
+    }
+
+    /// Changes a NAD by hand.
+    pub async fn edit(&self, namespace: &str, name: &str, patch: Value) -> DynamicObject {
+        let parameters = PatchParams { field_manager: Some("by-hand".into()), ..PatchParams::default() };
+        self.nads(namespace).patch(name, &parameters, &Patch::Merge(patch)).await.expect("patching a NAD")
+    }
+
+    pub async fn get(&self, namespace: &str, name: &str) -> Option<DynamicObject> {
+        self.nads(namespace).get_opt(name).await.expect("getting a NAD")
+    }
+}
+
+/// The driver's stream of targets that changed.
+pub struct Changes(Pin<Box<dyn Stream<Item = String> + Send>>);
+
+impl Changes {
+    /// The next target that is told.
+    pub async fn next(&mut self) -> String {
+        let next = tokio::time::timeout(PATIENCE, self.0.next()).await;
+        next.expect("a change is told").expect("the stream of changes goes on")
+    }
+
+    /// Waits until `target` is told.
+    pub async fn of(&mut self, target: &str) {
+        let told = async {
+            while let Some(told) = self.0.next().await {
+                if told == target {
+                    return;
+                }
+            }
+            panic!("the stream of changes ended");
+        };
+        tokio::time::timeout(PATIENCE, told)
+            .await
+            .unwrap_or_else(|_| panic!("no change of {target} was told"));
+    }
+}
+
+/// An access attachment on an OVS bridge.
+pub fn ovs(vid: u16) -> VlanAttachment {
+    VlanAttachment {
+        cni: Cni::Ovs { bridge: "br-data".into(), socket_file: None },
+        vlans: NadVlans::Access(VlanId::new(vid).expect("a VLAN ID")),
+        mtu: None,
+        subnets: Vec::new(),
+    }
+}
+
+/// A macvlan attachment, which needs no resource.
+pub fn macvlan() -> VlanAttachment {
+    VlanAttachment { cni: Cni::Macvlan { master: "eth1".into() }, vlans: NadVlans::Trunk, ..ovs(1) }
+}
+
+pub fn command(namespace: &str, name: &str, uid: &str, attachment: Option<VlanAttachment>) -> Command {
+    let desired = Desired::Nad(NadDesired {
+        namespace: namespace.into(),
+        name: name.into(),
+        owner: NadOwner { uid: uid.into() },
+        attachment,
+    });
+    Command {
+        driver: "nad".into(),
+        target: format!("{namespace}/{name}"),
+        generation: Generation { term: 1, sequence: 1, hash: desired.hash() },
+        desired,
+        transaction: None,
+    }
+}
+
+pub async fn reconcile(driver: &NadDriver, command: &Command) -> Reconciled {
+    reconcile_with_newest(driver, command, command.generation.clone()).await
+}
+
+/// `newest`: the newest generation that the host knows.
+pub async fn reconcile_with_newest(driver: &NadDriver, command: &Command, newest: Generation) -> Reconciled {
+    let (_newest, newest) = watch::channel(newest);
+    let (progress, _progress) = mpsc::channel(1);
+    driver.reconcile(Work::new(Arc::new(command.clone()), newest, progress)).await
+}
+
+/// The reason of what failed.
+#[track_caller]
+pub fn failure(reconciled: Reconciled) -> Failure {
+    match reconciled.outcome {
+        Outcome::Failed(failure) => failure,
+        other => panic!("not a failure: {other:?}"),
+    }
+}
+
+/// Asserts that all is done.
+#[track_caller]
+pub fn done(reconciled: &Reconciled, present: bool) {
+    assert_eq!(*reconciled, Reconciled::applied(Applied::Nad { present }));
+}
+
+/// The reason why it was refused.
+#[track_caller]
+pub fn refused(reconciled: &Reconciled, present: bool) -> String {
+    assert_eq!(reconciled.outcome, Outcome::Applied);
+    assert_eq!(reconciled.applied, Some(Applied::Nad { present }));
+    let [rejection] = reconciled.rejected.as_slice() else { panic!("{:?}", reconciled.rejected) };
+    assert!(!rejection.retryable);
+    rejection.reason.clone()
+}

@@ -1,0 +1,334 @@
+//! What the driver does, one situation each.
+
+use std::time::Instant;
+
+use eno_driver_nad::codec::render;
+use eno_driver_nad::object::{ATTACHMENT_UID, Guard, MANAGED_BY, RESOURCE_NAME, Wanted};
+use eno_driver_nad::{NadDriver, object};
+use eno_schemas::{Desired, Generation, NadVlans, VlanSet};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::conditions::is_deleted;
+use kube::runtime::wait::await_condition;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::cluster::{
+    Cluster, PATIENCE, command, done, failure, macvlan, ovs, reconcile, reconcile_with_newest, refused,
+};
+
+fn config(nad: &DynamicObject) -> Value {
+    let text = nad.data["spec"]["config"].as_str().expect("a configuration");
+    serde_json::from_str(text).expect("JSON")
+}
+
+pub async fn crd_comes_later(cluster: &Cluster) {
+    cluster.namespace("early").await;
+    let (driver, mut changes) = cluster.driver().await;
+    let wanted = command("early", "net", "uid-1", Some(ovs(13)));
+    let failed = failure(reconcile(&driver, &wanted).await);
+    assert!(failed.retryable && !failed.unreachable, "{failed:?}");
+    assert!(failed.reason.contains(object::CRD) && failed.reason.contains("Multus"), "{}", failed.reason);
+    cluster.install("nad-crd/network-attachment-definitions.yaml").await;
+    changes.of("early/net").await;
+    done(&reconcile(&driver, &wanted).await, true);
+}
+
+pub async fn made_changed_removed(cluster: &Cluster) {
+    cluster.namespace("life").await;
+    let (driver, _changes) = cluster.driver().await;
+    done(&reconcile(&driver, &command("life", "net", "uid-1", Some(ovs(13)))).await, true);
+    let made = cluster.get("life", "net").await.expect("the NAD");
+    assert_eq!(
+        config(&made),
+        json!({ "cniVersion": "0.3.1", "name": "net", "type": "ovs", "vlan": 13, "bridge": "br-data" })
+    );
+    assert_eq!(made.annotations()[RESOURCE_NAME], "ovs-cni.network.kubevirt.io/br-data");
+    assert_eq!(made.labels()[MANAGED_BY], "eno");
+    let owner = serde_json::to_value(made.owner_references()).expect("JSON");
+    assert_eq!(
+        owner,
+        json!([{ "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2ServiceAttachment", "name": "net",
+                               "uid": "uid-1", "controller": true, "blockOwnerDeletion": false }])
+    );
+    assert_eq!(made.metadata.generation, Some(1), "one write");
+
+    // Nothing to do: nothing is written, by this process or by the next.
+    done(&reconcile(&driver, &command("life", "net", "uid-1", Some(ovs(13)))).await, true);
+    let (next, _changes) = cluster.driver().await;
+    done(&reconcile(&next, &command("life", "net", "uid-1", Some(ovs(13)))).await, true);
+    let kept = cluster.get("life", "net").await.expect("the NAD");
+    assert_eq!(kept.resource_version(), made.resource_version());
+
+    // The whole state: what is no longer wanted goes too.
+    done(&reconcile(&driver, &command("life", "net", "uid-1", Some(macvlan()))).await, true);
+    let changed = cluster.get("life", "net").await.expect("the NAD");
+    assert_eq!(config(&changed)["type"], "macvlan");
+    assert!(!changed.annotations().contains_key(RESOURCE_NAME));
+    assert_eq!(changed.uid(), made.uid());
+
+    // The attachment was made anew under its old name.
+    done(&reconcile(&driver, &command("life", "net", "uid-2", Some(macvlan()))).await, true);
+    let taken = cluster.get("life", "net").await.expect("the NAD");
+    assert_eq!(
+        taken.owner_references().iter().map(|owner| owner.uid.as_str()).collect::<Vec<_>>(),
+        ["uid-2"]
+    );
+    assert_eq!(taken.annotations()[ATTACHMENT_UID], "uid-2");
+
+    // The end of the old one is not the end of the new one.
+    done(&reconcile(&driver, &command("life", "net", "uid-1", None)).await, false);
+    assert!(cluster.get("life", "net").await.is_some());
+    done(&reconcile(&driver, &command("life", "net", "uid-2", None)).await, false);
+    assert!(cluster.get("life", "net").await.is_none());
+    done(&reconcile(&driver, &command("life", "net", "uid-2", None)).await, false);
+}
+
+pub async fn drift_is_told_and_repaired(cluster: &Cluster) {
+    cluster.namespace("drift").await;
+    let (driver, mut changes) = cluster.driver().await;
+    let wanted = command("drift", "net", "uid-1", Some(ovs(13)));
+    done(&reconcile(&driver, &wanted).await, true);
+    for patch in [
+        json!({ "spec": { "config": "{}" } }),
+        json!({ "metadata": { "annotations": { RESOURCE_NAME: "other" } } }),
+        json!({ "metadata": { "labels": null } }),
+        json!({ "metadata": { "ownerReferences": null } }),
+    ] {
+        cluster.edit("drift", "net", patch).await;
+        changes.of("drift/net").await;
+        done(&reconcile(&driver, &wanted).await, true);
+        let repaired = cluster.get("drift", "net").await.expect("the NAD");
+        assert_eq!(config(&repaired)["vlan"], 13);
+        assert_eq!(repaired.annotations()[RESOURCE_NAME], "ovs-cni.network.kubevirt.io/br-data");
+        assert_eq!(repaired.labels()[MANAGED_BY], "eno");
+        assert_eq!(repaired.owner_references().len(), 1);
+    }
+    cluster.nads("drift").delete("net", &DeleteParams::default()).await.expect("deleting the NAD");
+    changes.of("drift/net").await;
+    done(&reconcile(&driver, &wanted).await, true);
+    assert!(cluster.get("drift", "net").await.is_some());
+
+    // After it was forgotten nothing is told of it: the next word is of another target.
+    eno_sbi::Driver::forget(&driver, "drift/net").await;
+    done(&reconcile(&driver, &command("drift", "other", "uid-2", Some(ovs(14)))).await, true);
+    cluster.edit("drift", "net", json!({ "spec": { "config": "{}" } })).await;
+    cluster.edit("drift", "other", json!({ "spec": { "config": "{}" } })).await;
+    assert_eq!(changes.next().await, "drift/other");
+}
+
+pub async fn foreign_stays_untouched(cluster: &Cluster) {
+    cluster.namespace("foreign").await;
+    let (driver, mut changes) = cluster.driver().await;
+    let wanted = command("foreign", "net", "uid-1", Some(ovs(13)));
+    let foreign = cluster.nad_by_hand("foreign", "net", json!({}), json!({ "config": "{}" })).await;
+    let reason = refused(&reconcile(&driver, &wanted).await, false);
+    assert!(reason.contains("foreign/net") && reason.contains("field manager by-hand"), "{reason}");
+    done(&reconcile(&driver, &command("foreign", "net", "uid-1", None)).await, false);
+    let kept = cluster.get("foreign", "net").await.expect("the foreign NAD");
+    assert_eq!(kept.resource_version(), foreign.resource_version());
+
+    // By itself, as soon as the name is free.
+    refused(&reconcile(&driver, &wanted).await, false);
+    cluster.nads("foreign").delete("net", &DeleteParams::default()).await.expect("deleting the NAD");
+    changes.of("foreign/net").await;
+    done(&reconcile(&driver, &wanted).await, true);
+}
+
+pub async fn guarded_against_races(cluster: &Cluster) {
+    cluster.namespace("race").await;
+    let wanted = match command("race", "net", "uid-1", Some(ovs(13))).desired {
+        Desired::Nad(desired) => Wanted::new(&desired, render("net", &ovs(13)).expect("a configuration")),
+        Desired::Fabric(_) => unreachable!("a NAD was asked for"),
+    };
+    let nads = cluster.nads("race");
+    // A NAD that claims no field conflicts with nothing; the guard alone keeps it whole.
+    let foreign = cluster.nad_by_hand("race", "net", json!({}), json!({})).await;
+    let apply = PatchParams::apply("racer");
+    let conflict = nads.patch("net", &apply, &Patch::Apply(wanted.apply(Guard::Absent))).await;
+    assert!(matches!(&conflict, Err(kube::Error::Api(status)) if status.code == 409), "{conflict:?}");
+    let other =
+        nads.patch("net", &apply.clone().force(), &Patch::Apply(wanted.apply(Guard::Uid("gone")))).await;
+    assert!(matches!(&other, Err(kube::Error::Api(status)) if status.code == 422), "{other:?}");
+    let kept = cluster.get("race", "net").await.expect("the foreign NAD");
+    assert_eq!(kept.resource_version(), foreign.resource_version());
+    nads.delete("net", &DeleteParams::default()).await.expect("deleting the NAD");
+    let gone = nads.patch("net", &apply.force(), &Patch::Apply(wanted.apply(Guard::Uid("gone")))).await;
+    assert!(matches!(&gone, Err(kube::Error::Api(status)) if status.code == 409), "{gone:?}");
+    assert!(cluster.get("race", "net").await.is_none());
+}
+
+pub async fn reference_nad_is_adopted(cluster: &Cluster) {
+    cluster.namespace("adopt").await;
+    let (driver, _changes) = cluster.driver().await;
+    let owner = json!([{ "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2ServiceAttachment", "name": "net",
+                         "uid": "uid-1", "controller": true, "blockOwnerDeletion": true }]);
+    let metadata = json!({ "ownerReferences": owner, "annotations": { RESOURCE_NAME: "old" } });
+    let old = cluster.nad_by_hand("adopt", "net", metadata, json!({ "config": "{}" })).await;
+    done(&reconcile(&driver, &command("adopt", "net", "uid-1", Some(macvlan()))).await, true);
+    let adopted = cluster.get("adopt", "net").await.expect("the NAD");
+    assert_eq!(adopted.uid(), old.uid());
+    assert_eq!(config(&adopted)["type"], "macvlan");
+    assert!(!adopted.annotations().contains_key(RESOURCE_NAME));
+    assert_eq!(adopted.owner_references()[0].block_owner_deletion, Some(false));
+}
+
+pub async fn finalizers_of_others(cluster: &Cluster) {
+    cluster.namespace("held").await;
+    let (driver, mut changes) = cluster.driver().await;
+    done(&reconcile(&driver, &command("held", "net", "uid-1", Some(ovs(13)))).await, true);
+    cluster.edit("held", "net", json!({ "metadata": { "finalizers": ["example.com/hold"] } })).await;
+    let release = json!({ "metadata": { "finalizers": null } });
+
+    // Not gone is not reported as gone.
+    let held = failure(reconcile(&driver, &command("held", "net", "uid-1", None)).await);
+    assert!(!held.retryable && held.reason.contains("example.com/hold"), "{held:?}");
+    cluster.edit("held", "net", release.clone()).await;
+    changes.of("held/net").await;
+    done(&reconcile(&driver, &command("held", "net", "uid-1", None)).await, false);
+
+    // Wanted again while the old one goes: it is waited for.
+    done(&reconcile(&driver, &command("held", "net", "uid-1", Some(ovs(13)))).await, true);
+    cluster.edit("held", "net", json!({ "metadata": { "finalizers": ["example.com/hold"] } })).await;
+    let old = cluster.get("held", "net").await.expect("the NAD").uid();
+    cluster.nads("held").delete("net", &DeleteParams::default()).await.expect("deleting the NAD");
+    changes.of("held/net").await;
+    let again = command("held", "net", "uid-1", Some(ovs(13)));
+    let (reconciled, _) = tokio::join!(reconcile(&driver, &again), cluster.edit("held", "net", release));
+    done(&reconciled, true);
+    assert_ne!(cluster.get("held", "net").await.expect("a new NAD").uid(), old);
+}
+
+pub async fn impossible_leaves_what_is_there(cluster: &Cluster) {
+    cluster.namespace("impossible").await;
+    let (driver, _changes) = cluster.driver().await;
+    let mut selective = ovs(13);
+    selective.vlans = NadVlans::Selective(VlanSet::EMPTY);
+    let bad = command("impossible", "net", "uid-1", Some(selective));
+    let reason = refused(&reconcile(&driver, &bad).await, false);
+    assert!(reason.contains("would pass all VLANs"), "{reason}");
+    done(&reconcile(&driver, &command("impossible", "net", "uid-1", Some(ovs(13)))).await, true);
+    refused(&reconcile(&driver, &bad).await, true);
+    assert_eq!(config(&cluster.get("impossible", "net").await.expect("the NAD"))["vlan"], 13);
+}
+
+pub async fn older_word_is_not_written(cluster: &Cluster) {
+    cluster.namespace("older").await;
+    let (driver, _changes) = cluster.driver().await;
+    let older = command("older", "net", "uid-1", Some(ovs(13)));
+    let newest = Generation { sequence: 2, ..older.generation.clone() };
+    let failed = failure(reconcile_with_newest(&driver, &older, newest).await);
+    assert!(failed.reason.contains("newer"), "{failed:?}");
+    assert!(cluster.get("older", "net").await.is_none());
+}
+
+pub async fn missing_and_ending_namespaces(cluster: &Cluster) {
+    let (driver, _changes) = cluster.driver().await;
+    let failed = failure(reconcile(&driver, &command("nowhere", "net", "uid-1", Some(ovs(13)))).await);
+    assert!(!failed.retryable && failed.reason.contains("nowhere"), "{failed:?}");
+    done(&reconcile(&driver, &command("nowhere", "net", "uid-1", None)).await, false);
+
+    cluster.namespace("ending").await;
+    done(&reconcile(&driver, &command("ending", "net", "uid-1", Some(ovs(13)))).await, true);
+    // Something holds the namespace while it ends.
+    let hold = json!({ "finalizers": ["example.com/hold"] });
+    cluster.nad_by_hand("ending", "holder", hold, json!({})).await;
+    let namespaces: Api<Namespace> = Api::all(cluster.admin.clone());
+    let uid = namespaces.get("ending").await.expect("the namespace").uid().expect("its uid");
+    namespaces.delete("ending", &DeleteParams::default()).await.expect("deleting the namespace");
+    let nad = cluster.nads("ending").get_opt("net").await.expect("getting the NAD");
+    if let Some(nad) = nad {
+        let uid = nad.uid().expect("a uid");
+        let gone = await_condition(cluster.nads("ending"), "net", is_deleted(&uid));
+        tokio::time::timeout(PATIENCE, gone)
+            .await
+            .expect("the NAD goes with its namespace")
+            .expect("a watch");
+    }
+    let (fresh, _changes) = cluster.driver().await;
+    let failed = failure(reconcile(&fresh, &command("ending", "net", "uid-1", Some(ovs(13)))).await);
+    assert!(!failed.retryable && failed.reason.contains("being terminated"), "{failed:?}");
+    done(&reconcile(&fresh, &command("ending", "net", "uid-1", None)).await, false);
+    cluster.edit("ending", "holder", json!({ "metadata": { "finalizers": null } })).await;
+    let gone = await_condition(namespaces, "ending", is_deleted(&uid));
+    tokio::time::timeout(PATIENCE, gone).await.expect("the namespace ends").expect("a watch");
+}
+
+pub async fn forbidden(cluster: &Cluster) {
+    cluster.namespace("forbidden").await;
+    let driver = NadDriver::new(cluster.nobody().await);
+    let failed = failure(reconcile(&driver, &command("forbidden", "net", "uid-1", Some(ovs(13)))).await);
+    assert!(!failed.retryable && !failed.unreachable && failed.reason.contains("forbidden"), "{failed:?}");
+}
+
+pub async fn collected_with_its_attachment(cluster: &Cluster) {
+    cluster.namespace("collected").await;
+    let (driver, _changes) = cluster.driver().await;
+    let gvk = GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", "L2ServiceAttachment");
+    let attachments: Api<DynamicObject> =
+        Api::namespaced_with(cluster.admin.clone(), "collected", &ApiResource::from_gvk(&gvk));
+    let attachment: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2ServiceAttachment",
+        "metadata": { "name": "net", "finalizers": ["example.com/in-use"] },
+        "spec": { "L2Services": ["s"], "ConnectionPoint": "c", "VlanType": "access" },
+    }))
+    .expect("an attachment");
+    let attachment =
+        attachments.create(&PostParams::default(), &attachment).await.expect("creating an attachment");
+    let uid = attachment.uid().expect("a uid");
+    let wanted = command("collected", "net", &uid, Some(ovs(13)));
+    done(&reconcile(&driver, &wanted).await, true);
+
+    // The collector learns of new kinds of objects every 30 s.
+    // In use: the attachment is deleted in the foreground and stays. Its NAD, collected once, is made again and kept.
+    let first = cluster.get("collected", "net").await.expect("the NAD").uid().expect("a uid");
+    let foreground =
+        DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
+    attachments.delete("net", &foreground).await.expect("deleting the attachment");
+    let gone = await_condition(cluster.nads("collected"), "net", is_deleted(&first));
+    tokio::time::timeout(2 * PATIENCE, gone).await.expect("the collector takes the NAD").expect("a watch");
+    let unblocked = |attachment: Option<&DynamicObject>| {
+        attachment
+            .is_some_and(|attachment| !attachment.finalizers().iter().any(|f| f == "foregroundDeletion"))
+    };
+    let solid = await_condition(attachments.clone(), "net", unblocked);
+    tokio::time::timeout(PATIENCE, solid)
+        .await
+        .expect("nothing blocks the foreground deletion")
+        .expect("a watch");
+    done(&reconcile(&driver, &wanted).await, true);
+    let second = cluster.get("collected", "net").await.expect("the NAD").uid().expect("a uid");
+    assert_ne!(first, second);
+
+    // No longer in use: both go.
+    let release = json!({ "metadata": { "finalizers": null } });
+    attachments
+        .patch("net", &PatchParams::default(), &Patch::Merge(release))
+        .await
+        .expect("releasing the attachment");
+    let gone = await_condition(cluster.nads("collected"), "net", is_deleted(&second));
+    tokio::time::timeout(PATIENCE, gone).await.expect("the NAD goes with its attachment").expect("a watch");
+}
+
+pub async fn many_at_once(cluster: &Cluster) {
+    const MANY: u16 = 500;
+    cluster.namespace("many").await;
+    let (driver, _changes) = cluster.driver().await;
+    for present in [true, false] {
+        let start = Instant::now();
+        stream::iter(0..MANY)
+            .for_each_concurrent(128, |number| {
+                let attachment = present.then(|| ovs(number % 4000 + 1));
+                let command = command("many", &format!("net-{number}"), &format!("uid-{number}"), attachment);
+                let driver = &driver;
+                async move { done(&reconcile(driver, &command).await, present) }
+            })
+            .await;
+        println!("{MANY} NADs {}: {:?}", if present { "made" } else { "removed" }, start.elapsed());
+        let there =
+            cluster.nads("many").list_metadata(&kube::api::ListParams::default()).await.expect("a list");
+        assert_eq!(there.items.len(), if present { usize::from(MANY) } else { 0 });
+    }
+}

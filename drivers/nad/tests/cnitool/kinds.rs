@@ -1,0 +1,254 @@
+//! The kinds of NetworkAttachmentDefinitions, what each needs and what it must bring.
+
+use eno_schemas::{Cni, Dns, Ipam, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment, VlanId};
+use serde_json::{Value, json};
+
+use crate::netns::Namespace;
+
+/// One kind.
+pub struct Kind {
+    pub name: &'static str,
+    /// What not every kernel has.
+    pub needs: Option<Needs>,
+    /// Makes the host's side.
+    pub prepare: fn(&Namespace),
+    pub attachment: fn() -> VlanAttachment,
+    /// The device that Multus would hand over.
+    pub device: Option<&'static str>,
+    /// The pod's global addresses, sorted.
+    pub addresses: &'static [&'static str],
+    /// Looks at the pod's interface, as `ip -d -j` shows it, and at the host.
+    pub check: fn(&Value, &Namespace),
+}
+
+/// What a kernel may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
+    Macvlan,
+    Ipvlan,
+    Vlan,
+    BridgeVlanFiltering,
+}
+
+impl Needs {
+    pub const ALL: [Self; 4] = [Self::Macvlan, Self::Ipvlan, Self::Vlan, Self::BridgeVlanFiltering];
+
+    /// Tries it; why it can't be had.
+    pub fn missing(self, probe: &Namespace) -> Option<String> {
+        let tried = match self {
+            Self::Macvlan => on_veth(probe, "pm", &["type", "macvlan", "mode", "bridge"]),
+            Self::Ipvlan => on_veth(probe, "pi", &["type", "ipvlan", "mode", "l2"]),
+            Self::Vlan => on_veth(probe, "pv", &["type", "vlan", "id", "5"]),
+            Self::BridgeVlanFiltering => {
+                probe.try_ip(&["link", "add", "pb", "type", "bridge", "vlan_filtering", "1"])
+            }
+        };
+        let what = match self {
+            Self::Macvlan => "macvlan",
+            Self::Ipvlan => "ipvlan",
+            Self::Vlan => "802.1Q",
+            Self::BridgeVlanFiltering => "bridge VLAN filtering",
+        };
+        tried.err().map(|why| format!("{what}: {why}"))
+    }
+}
+
+fn on_veth(probe: &Namespace, name: &str, of: &[&str]) -> Result<(), String> {
+    let lower = format!("{name}0");
+    probe.ip(&["link", "add", &lower, "type", "veth", "peer", "name", &format!("{name}1")]);
+    probe.try_ip(&[&["link", "add", "link", &lower, "name", name], of].concat())
+}
+
+pub static KINDS: [Kind; 10] = [
+    Kind {
+        name: "macvlan-trunk",
+        needs: Some(Needs::Macvlan),
+        prepare: |host| uplink(host, "up0"),
+        attachment: || VlanAttachment { mtu: Some(1400), ..tagged(Cni::Macvlan { master: "up0".into() }) },
+        device: None,
+        addresses: &[],
+        check: |link, _| {
+            assert_eq!(link["linkinfo"]["info_kind"], "macvlan");
+            assert_eq!(link["linkinfo"]["info_data"]["mode"], "bridge");
+            assert_eq!(link["mtu"], 1400);
+        },
+    },
+    Kind {
+        name: "macvlan-access-static",
+        needs: Some(Needs::Macvlan),
+        // The node driver makes this VLAN subinterface; what it is made of is nothing to macvlan.
+        prepare: |host| uplink(host, "up0.13"),
+        attachment: || {
+            access(Cni::Macvlan { master: "up0.13".into() }, vec![v4(Ipam::Static), v6(Ipam::Static)])
+        },
+        device: None,
+        addresses: &["10.10.13.10/24", "2001:db8::10/64"],
+        check: |link, _| assert_eq!(link["linkinfo"]["info_kind"], "macvlan"),
+    },
+    Kind {
+        name: "macvlan-access-host-local",
+        needs: Some(Needs::Macvlan),
+        prepare: |host| uplink(host, "up0.13"),
+        attachment: || {
+            let mut v4 = v4(Ipam::HostLocal);
+            v4.pools.insert(0, pool("10.10.13.200", "10.10.13.210"));
+            access(Cni::Macvlan { master: "up0.13".into() }, vec![v4, v6(Ipam::HostLocal)])
+        },
+        device: None,
+        addresses: &["10.10.13.10/24", "2001:db8::10/64"],
+        check: |link, _| assert_eq!(link["linkinfo"]["info_kind"], "macvlan"),
+    },
+    Kind {
+        name: "host-device-trunk",
+        needs: None,
+        prepare: |host| uplink(host, "dev0"),
+        attachment: || tagged(Cni::HostDevice { pool: "example.com/pool".into() }),
+        device: Some("dev0"),
+        addresses: &[],
+        check: |link, host| {
+            assert_eq!(link["linkinfo"]["info_kind"], "veth");
+            assert!(!host.links().iter().any(|link| link == "dev0"), "the device left the host");
+        },
+    },
+    Kind {
+        name: "bridge-access",
+        needs: Some(Needs::BridgeVlanFiltering),
+        prepare: |_| (),
+        attachment: || VlanAttachment {
+            mtu: Some(1400),
+            ..access(Cni::Bridge { bridge: "br13".into() }, vec![v4(Ipam::HostLocal), v6(Ipam::HostLocal)])
+        },
+        device: None,
+        addresses: &["10.10.13.10/24", "2001:db8::10/64"],
+        check: |link, host| {
+            assert_eq!(link["mtu"], 1400);
+            // VLAN 13 untagged, and nothing else: not VLAN 1 either.
+            assert_eq!(
+                bridge_port_vlans(host),
+                json!([{ "vlan": 13, "flags": ["PVID", "Egress Untagged"] }])
+            );
+        },
+    },
+    Kind {
+        name: "bridge-selective",
+        needs: Some(Needs::BridgeVlanFiltering),
+        prepare: |_| (),
+        attachment: || VlanAttachment {
+            vlans: NadVlans::Selective("10-12,20".parse().expect("a set")),
+            ..tagged(Cni::Bridge { bridge: "br0".into() })
+        },
+        device: None,
+        addresses: &[],
+        check: |_, host| {
+            let vlans = json!([{ "vlan": 10 }, { "vlan": 11 }, { "vlan": 12 }, { "vlan": 20 }]);
+            assert_eq!(bridge_port_vlans(host), vlans);
+        },
+    },
+    Kind {
+        name: "ipvlan-trunk",
+        needs: Some(Needs::Ipvlan),
+        prepare: |host| uplink(host, "up0"),
+        attachment: || VlanAttachment { mtu: Some(1400), ..tagged(Cni::Ipvlan { master: "up0".into() }) },
+        device: None,
+        addresses: &[],
+        check: |link, _| {
+            assert_eq!(link["linkinfo"]["info_kind"], "ipvlan");
+            assert_eq!(link["linkinfo"]["info_data"]["mode"], "l2");
+        },
+    },
+    Kind {
+        name: "ipvlan-access",
+        needs: Some(Needs::Ipvlan),
+        prepare: |host| uplink(host, "up0.13"),
+        attachment: || {
+            access(Cni::Ipvlan { master: "up0.13".into() }, vec![v4(Ipam::HostLocal), v6(Ipam::HostLocal)])
+        },
+        device: None,
+        addresses: &["10.10.13.10/24", "2001:db8::10/64"],
+        check: |link, _| assert_eq!(link["linkinfo"]["info_kind"], "ipvlan"),
+    },
+    Kind {
+        name: "vlan-access-static",
+        needs: Some(Needs::Vlan),
+        prepare: |host| uplink(host, "up0"),
+        attachment: || VlanAttachment {
+            mtu: Some(1400),
+            ..access(Cni::Vlan { master: "up0".into() }, vec![v4(Ipam::Static)])
+        },
+        device: None,
+        addresses: &["10.10.13.10/24"],
+        check: |link, _| {
+            assert_eq!(link["linkinfo"]["info_data"]["id"], 13);
+            assert_eq!(link["mtu"], 1400);
+        },
+    },
+    Kind {
+        name: "vlan-access-host-local",
+        needs: Some(Needs::Vlan),
+        prepare: |host| uplink(host, "up0"),
+        attachment: || access(Cni::Vlan { master: "up0".into() }, vec![v4(Ipam::HostLocal)]),
+        device: None,
+        addresses: &["10.10.13.10/24"],
+        check: |link, _| assert_eq!(link["linkinfo"]["info_kind"], "vlan"),
+    },
+];
+
+/// An interface that is up and leads nowhere.
+fn uplink(host: &Namespace, name: &str) {
+    host.ip(&["link", "add", name, "type", "veth", "peer", "name", "far"]);
+    host.ip(&["link", "set", name, "up"]);
+    host.ip(&["link", "set", "far", "up"]);
+}
+
+/// The VLANs of the bridge's one port.
+fn bridge_port_vlans(host: &Namespace) -> Value {
+    let all = host.bridge_json(&["vlan", "show"]);
+    let port = all
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|port| port["ifname"].as_str().is_some_and(|n| n.starts_with("veth")));
+    port.map_or(Value::Null, |port| port["vlans"].clone())
+}
+
+fn tagged(cni: Cni) -> VlanAttachment {
+    VlanAttachment { cni, vlans: NadVlans::Trunk, mtu: None, subnets: Vec::new() }
+}
+
+fn access(cni: Cni, subnets: Vec<NadSubnet>) -> VlanAttachment {
+    VlanAttachment { cni, vlans: NadVlans::Access(VlanId::new(13).expect("a VLAN ID")), mtu: None, subnets }
+}
+
+fn pool(start: &str, end: &str) -> Pool {
+    Pool { start: start.parse().expect("an address"), end: end.parse().expect("an address") }
+}
+
+fn v4(ipam: Ipam) -> NadSubnet {
+    NadSubnet {
+        ipam,
+        network: "10.10.13.0/24".parse().expect("a network"),
+        pools: vec![pool("10.10.13.10", "10.10.13.100")],
+        routes: vec![NadRoute {
+            prefix: "30.30.13.0/24".parse().expect("a network"),
+            next_hop: "10.10.13.1".parse().expect("an address"),
+        }],
+        dns: Dns {
+            nameservers: vec!["192.0.2.53".into()],
+            domain: Some("example.com".into()),
+            search: vec!["a.example.com".into()],
+        },
+    }
+}
+
+fn v6(ipam: Ipam) -> NadSubnet {
+    NadSubnet {
+        ipam,
+        network: "2001:db8::/64".parse().expect("a network"),
+        pools: vec![pool("2001:db8::10", "2001:db8::100")],
+        routes: vec![NadRoute {
+            prefix: "2001:db8:1::/64".parse().expect("a network"),
+            next_hop: "2001:db8::1".parse().expect("an address"),
+        }],
+        dns: Dns::default(),
+    }
+}

@@ -1,0 +1,161 @@
+//! Each kind of NetworkAttachmentDefinition that this kernel can carry, run by `cnitool` with the real plugin.
+//!
+//! The host side is a network namespace of its own, so that nothing on the machine is touched. What the kernel lacks
+//! is found by trying it, and the kinds that need it are named and counted. Needs root and `ip`.
+
+mod kinds;
+mod netns;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use eno_control_plane::parts::{Part, Parts};
+use eno_driver_nad::codec::render;
+use kinds::{KINDS, Kind, Needs};
+use netns::{Namespace, run};
+use serde_json::{Value, json};
+
+/// Plugins that no registry of Go modules has, and devices that a machine for tests has not.
+const NOT_OBTAINABLE: &str = "ovs (ovs-cni), whereabouts, userspace, sriov (needs a virtual function)";
+
+/// Where `cnitool` and the plugins are.
+struct Tools {
+    cnitool: PathBuf,
+    plugins: PathBuf,
+}
+
+impl Tools {
+    async fn get() -> Self {
+        let parts = Parts::from_env().expect("the parts' cache");
+        let cnitool = parts.get(Part::Cnitool).await.expect("cnitool");
+        let mut plugins = PathBuf::new();
+        for part in [
+            Part::Bridge,
+            Part::Macvlan,
+            Part::Ipvlan,
+            Part::Vlan,
+            Part::HostDevice,
+            Part::HostLocal,
+            Part::Static,
+        ] {
+            let path = parts.get(part).await.expect("a plugin");
+            path.parent().expect("a folder").clone_into(&mut plugins);
+        }
+        Self { cnitool, plugins }
+    }
+
+    /// `cnitool ADD|DEL` with a configuration, run on `host` for `pod`; the result that the plugin printed.
+    fn cni(&self, operation: &str, config: &Path, network: &str, host: &Namespace, pod: &Namespace) -> Value {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", host.name()])
+            .arg(&self.cnitool)
+            .args([operation, network, &pod.path()])
+            .env("NETCONFPATH", config)
+            .env("CNI_PATH", &self.plugins)
+            .env("CNI_IFNAME", "net1");
+        let output = run(&mut command);
+        if output.is_empty() { Value::Null } else { serde_json::from_str(&output).expect("a CNI result") }
+    }
+}
+
+#[tokio::test]
+async fn each_kind_of_nad() {
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "needs root, to make network namespaces (leave out: --skip each_kind_of_nad)"
+    );
+    let tools = Tools::get().await;
+    let probe = Namespace::new("probe");
+    let lacking: BTreeMap<Needs, String> =
+        Needs::ALL.into_iter().filter_map(|need| need.missing(&probe).map(|why| (need, why))).collect();
+    let (mut carried, mut not_carried) = (Vec::new(), Vec::new());
+    for kind in &KINDS {
+        if let Some(why) = kind.needs.and_then(|need| lacking.get(&need)) {
+            not_carried.push(format!("{} ({why})", kind.name));
+        } else {
+            through(&tools, kind);
+            carried.push(kind.name);
+        }
+    }
+    assert_eq!(carried.len() + not_carried.len(), KINDS.len());
+    // Straight to the stream: the harness keeps what a passing test prints to itself.
+    let report = format!(
+        "{} kinds of NAD carried by real plugins: {}\n{} not carried by this kernel: {}\nnot obtainable here: {}\n",
+        carried.len(),
+        carried.join(", "),
+        not_carried.len(),
+        if not_carried.is_empty() { "none".to_owned() } else { not_carried.join(", ") },
+        NOT_OBTAINABLE,
+    );
+    std::io::stderr().write_all(report.as_bytes()).expect("stderr");
+}
+
+/// ADD, look, DEL, look again.
+fn through(tools: &Tools, kind: &Kind) {
+    let host = Namespace::new("host");
+    let pod = Namespace::new("pod");
+    (kind.prepare)(&host);
+    let network = format!("eno-test-{}-{}", std::process::id(), kind.name);
+    let rendered = render(&network, &(kind.attachment)()).expect("a configuration");
+    let mut config: Value = serde_json::from_str(&rendered.config).expect("JSON");
+    if let (Some(device), Some(keys)) = (kind.device, config.as_object_mut()) {
+        // Multus adds the device that the device plugin allotted.
+        assert!(
+            rendered.resource_name.is_some(),
+            "{}: Multus has no resource to take a device from",
+            kind.name
+        );
+        keys.insert("device".into(), json!(device));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("10-net.conf"), config.to_string()).expect("writing the configuration");
+
+    let result = tools.cni("add", folder.path(), &network, &host, &pod);
+    let link = pod.json(&["-d", "addr", "show", "dev", "net1"]);
+    (kind.check)(&link[0], &host);
+    check_addresses(kind, &pod, &link[0], &config);
+    if !config["dns"].is_null() {
+        assert_eq!(result["dns"], config["dns"], "{}: the plugin hands on the resolver settings", kind.name);
+    }
+
+    tools.cni("del", folder.path(), &network, &host, &pod);
+    assert!(!pod.links().iter().any(|link| link == "net1"), "{}: the interface is gone", kind.name);
+    if let Some(device) = kind.device {
+        assert!(host.links().iter().any(|link| link == device), "{}: the device is back", kind.name);
+    }
+    let leases = Path::new("/var/lib/cni/networks").join(&network);
+    if leases.exists() {
+        let left: Vec<_> = fs::read_dir(&leases)
+            .expect("host-local's leases")
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .filter(|name| name.contains("10.10.") || name.contains("2001:"))
+            .filter(|name| !name.starts_with("last_reserved_ip"))
+            .collect();
+        assert!(left.is_empty(), "{}: leases left: {left:?}", kind.name);
+        fs::remove_dir_all(&leases).expect("removing host-local's folder");
+    }
+}
+
+/// The pod has the first address of each subnet's pool, and the routes.
+fn check_addresses(kind: &Kind, pod: &Namespace, link: &Value, config: &Value) {
+    let mut addresses: Vec<String> = link["addr_info"]
+        .as_array()
+        .expect("addresses")
+        .iter()
+        .filter(|address| address["scope"] == "global")
+        .map(|address| format!("{}/{}", address["local"].as_str().unwrap_or_default(), address["prefixlen"]))
+        .collect();
+    addresses.sort();
+    assert_eq!(addresses, kind.addresses, "{}", kind.name);
+    for (at, route) in config["ipam"]["routes"].as_array().into_iter().flatten().enumerate() {
+        let text = |key: &str| route[key].as_str().unwrap_or_default().to_owned();
+        let family = if text("gw").contains(':') { "-6" } else { "-4" };
+        let found = pod.json(&[family, "route", "show", &text("dst")]);
+        assert_eq!(found[0]["gateway"], json!(text("gw")), "{}: route {at}", kind.name);
+        assert_eq!(found[0]["dev"], "net1", "{}: route {at}", kind.name);
+    }
+}

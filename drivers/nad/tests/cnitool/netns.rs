@@ -1,0 +1,82 @@
+//! Network namespaces by the `ip` program.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+/// A network namespace that goes with its value.
+pub struct Namespace(String);
+
+impl Namespace {
+    /// A new one; `role` shows in its name.
+    pub fn new(role: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("eno-nad-{}-{}-{role}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        run(Command::new("ip").args(["netns", "add", &name]));
+        let namespace = Self(name);
+        namespace.ip(&["link", "set", "lo", "up"]);
+        namespace
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    pub fn path(&self) -> String {
+        format!("/run/netns/{}", self.0)
+    }
+
+    /// Runs `ip` inside; it must do.
+    pub fn ip(&self, arguments: &[&str]) -> String {
+        run(Command::new("ip").args(["-n", &self.0]).args(arguments))
+    }
+
+    /// Runs `ip` inside; what it says when it doesn't do.
+    pub fn try_ip(&self, arguments: &[&str]) -> Result<(), String> {
+        let output = Command::new("ip").args(["-n", &self.0]).args(arguments).output().expect("ip");
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        }
+    }
+
+    /// What `ip -j` shows inside.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&run(Command::new("ip").args(["-n", &self.0, "-j"]).args(arguments)))
+            .expect("JSON")
+    }
+
+    /// What `bridge -j` shows inside.
+    pub fn bridge_json(&self, arguments: &[&str]) -> Value {
+        let output = run(Command::new("bridge").args(["-n", &self.0, "-j"]).args(arguments));
+        serde_json::from_str(&output).expect("JSON")
+    }
+
+    /// The names of the interfaces inside.
+    pub fn links(&self) -> Vec<String> {
+        let links = self.json(&["link", "show"]);
+        links
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|link| link["ifname"].as_str().map(String::from))
+            .collect()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // A test that failed is told by its panic.
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+/// Runs a program that must succeed; its standard output.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{command:?}: {stdout}{}", String::from_utf8_lossy(&output.stderr));
+    stdout
+}

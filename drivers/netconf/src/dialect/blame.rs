@@ -1,0 +1,125 @@
+//! Which part of a change an `<rpc-error>` is about.
+
+use eno_schemas::VlanId;
+
+use crate::plan::{Changes, Unit};
+use crate::reply::RpcError;
+
+/// Keys that name things in a dialect's paths, as local names.
+pub(super) struct Keys {
+    /// List keys and leaf-lists that hold a VID, or a range `x..y`.
+    pub(super) vlan: &'static [&'static str],
+    /// The list key that holds an interface's name.
+    pub(super) interface: &'static str,
+}
+
+/// By `error-path` first; what that leaves open, by the words of `error-message`.
+pub(super) fn blame(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<Unit> {
+    let touched = changes.vlans();
+    let (mut vid, mut interface) = (None, None);
+    let mut some_of_range = false;
+    for (key, value) in predicates(error.path.as_deref().unwrap_or_default()) {
+        if keys.vlan.contains(&key) {
+            some_of_range = value.contains("..");
+            vid = value.parse().ok().filter(|vid| touched.contains(*vid)).or(vid);
+        } else if key == keys.interface && changes.ports.contains_key(value) {
+            interface = Some(value);
+        }
+    }
+    let message = error.message.as_deref().unwrap_or_default();
+    let words = || message.split(|c: char| c.is_whitespace() || "\"'`,;:()<>=".contains(c)).filter(|w| !w.is_empty());
+    if vid.is_none() {
+        let vlan_words = words().zip(words().skip(1)).filter(|(word, _)| is_vlan_word(word));
+        let named = vlan_words.filter_map(|(_, next)| next.trim_end_matches('.').parse().ok());
+        vid = named.into_iter().find(|vid: &VlanId| touched.contains(*vid));
+    }
+    if vid.is_none() && some_of_range {
+        return None;
+    }
+    if interface.is_none() && error.path.as_deref().is_none_or(|path| predicates(path).is_empty()) {
+        interface = words().map(|word| word.trim_end_matches('.')).find(|word| changes.ports.contains_key(*word));
+    }
+    match (interface, vid) {
+        (Some(name), Some(vid)) => {
+            let change = changes.ports.get(name)?;
+            let there = change.add.contains(vid) || change.remove.contains(vid);
+            Some(if there { Unit::PortVlan(name.to_owned(), vid) } else { Unit::Vlan(vid) })
+        }
+        (Some(name), None) => Some(Unit::Port(name.to_owned())),
+        (None, Some(vid)) => Some(Unit::Vlan(vid)),
+        (None, None) => None,
+    }
+}
+
+fn is_vlan_word(word: &str) -> bool {
+    ["vlan", "vlan-id", "vid"].iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// The `[key='value']` of an instance identifier (RFC 7950 section 9.13), keys as local names; `.` is given as the
+/// name of its node.
+fn predicates(path: &str) -> Vec<(&str, &str)> {
+    let local = |name: &'_ str| name.rfind(':').map_or(0, |at| at + 1);
+    let mut found = Vec::new();
+    let (mut rest, mut node) = (path, "");
+    while let Some(at) = rest.find(['[', '/']) {
+        let before = &rest[..at];
+        if !before.is_empty() {
+            node = &before[local(before)..];
+        }
+        let slash = rest[at..].starts_with('/');
+        rest = &rest[at + 1..];
+        if slash {
+            continue;
+        }
+        let Some((key, after)) = rest.split_once('=') else { break };
+        let Some(quote) = after.trim_start().chars().next().filter(|c| "'\"".contains(*c)) else { break };
+        let Some((value, after)) = after.trim_start()[1..].split_once(quote) else { break };
+        let key = key.trim();
+        found.push((if key == "." { node } else { &key[local(key)..] }, value));
+        rest = after.trim_start().strip_prefix(']').unwrap_or(after);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::PortChange;
+
+    fn vid(id: u16) -> VlanId {
+        VlanId::new(id).unwrap()
+    }
+
+    fn blamed(path: Option<&str>, message: &str) -> Option<Unit> {
+        let mut changes = Changes::default();
+        changes.make.insert(vid(100), "n".into());
+        let port = PortChange { add: [vid(100), vid(200)].into_iter().collect(), ..PortChange::default() };
+        changes.ports.insert("Ethernet1/1".into(), port);
+        let error = RpcError { path: path.map(str::to_owned), message: Some(message.into()), ..RpcError::default() };
+        blame(&error, &changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
+    }
+
+    #[test]
+    fn paths_and_words_tell() {
+        let on_port = Some(Unit::PortVlan("Ethernet1/1".into(), vid(200)));
+        let port = Some(Unit::Port("Ethernet1/1".into()));
+        let vlan = Some(Unit::Vlan(vid(100)));
+        let root = "/oc-if:interfaces/oc-if:interface[oc-if:name='Ethernet1/1']";
+        for (path, message, expected) in [
+            (Some("/n:network-instances/n:network-instance[n:name=\"default\"]/n:vlan[n:vlan-id='100']/x"), "", &vlan),
+            (Some(root), "", &port),
+            (Some(&*format!("{root}/v:config/v:trunk-vlans[.='200']")), "", &on_port),
+            (Some(&*format!("{root}/v:config/v:trunk-vlans[.='200..210']")), "", &None),
+            (Some(&*format!("{root}/v:config/v:trunk-vlans[.='190..210']")), "VLAN 200: no", &on_port),
+            (Some(root), "VLAN 200 is reserved", &on_port),
+            (None, "Vlan '100' is reserved.", &vlan),
+            (None, "Ethernet1/1: no such port", &port),
+            (None, "vlan 200 can't be used on Ethernet1/1.", &on_port),
+            (None, "VLAN 300 is reserved", &None),
+            (Some("/a[b"), "no", &None),
+            (None, "100 errors", &None),
+        ] {
+            assert_eq!(blamed(path, message), *expected, "{path:?} {message}");
+        }
+    }
+}

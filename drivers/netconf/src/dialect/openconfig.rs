@@ -1,0 +1,340 @@
+//! OpenConfig: openconfig-network-instance, openconfig-interfaces, openconfig-vlan (openconfig/public).
+//!
+//! VLANs: `/network-instances/network-instance[name]/vlans/vlan[vlan-id]/config`, in the instance of type
+//! `DEFAULT_INSTANCE`. Ports: `/interfaces/interface[name]/{ethernet,aggregation}/switched-vlan/config`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use eno_schemas::{VlanId, VlanSet};
+
+use crate::dialect::blame::{Keys, blame};
+use crate::dialect::{Dialect, ParseError};
+use crate::hello::Hello;
+use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Unit};
+use crate::reply::RpcError;
+use crate::xml::{NETCONF, Scope, Step, escape, walk};
+
+const INTERFACES: &str = "http://openconfig.net/yang/interfaces";
+const ETHERNET: &str = "http://openconfig.net/yang/interfaces/ethernet";
+const AGGREGATE: &str = "http://openconfig.net/yang/interfaces/aggregate";
+const VLAN: &str = "http://openconfig.net/yang/vlan";
+const NETWORK_INSTANCE: &str = "http://openconfig.net/yang/network-instance";
+const NETWORK_INSTANCE_TYPES: &str = "http://openconfig.net/yang/network-instance-types";
+const IANA_IF_TYPE: &str = "urn:ietf:params:xml:ns:yang:iana-if-type";
+
+/// The instance to make where there is none.
+const DEFAULT_INSTANCE: &str = "default";
+
+/// The dialect.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenConfig;
+
+impl Dialect for OpenConfig {
+    fn name(&self) -> &'static str {
+        "openconfig"
+    }
+
+    fn score(&self, hello: &Hello) -> u32 {
+        let all = [INTERFACES, VLAN, NETWORK_INSTANCE].iter().all(|module| hello.has_module(module));
+        if all { 10 } else { 0 }
+    }
+
+    fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
+        let mut filter = format!(
+            "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><config><type/></config>\
+             <vlans><vlan><vlan-id/><config/></vlan></vlans></network-instance></network-instances>"
+        );
+        push_interfaces(&mut filter, interfaces, |filter| {
+            filter.push_str("<config><name/><type/></config>");
+            for (holder, namespace) in [("ethernet", ETHERNET), ("aggregation", AGGREGATE)] {
+                let _ = write!(
+                    filter,
+                    "<{holder} xmlns=\"{namespace}\"><switched-vlan xmlns=\"{VLAN}\"><config/></switched-vlan></{holder}>"
+                );
+            }
+        });
+        filter
+    }
+
+    fn parse(&self, reply: &str) -> Result<Seen, ParseError> {
+        let mut parser = Parser::default();
+        walk(reply, scope, |step| parser.step(&step))?;
+        parser.finish()
+    }
+
+    fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String {
+        let mut filter = String::new();
+        push_interfaces(&mut filter, interfaces, |_| ());
+        filter
+    }
+
+    fn parse_inventory(&self, reply: &str) -> Result<BTreeSet<String>, ParseError> {
+        let mut names = BTreeSet::new();
+        walk(reply, scope, |step| {
+            if let Step::Leave("interfaces/interface/name", name) = step {
+                names.insert(name.to_owned());
+            }
+        })?;
+        Ok(names)
+    }
+
+    fn render(&self, seen: &Seen, changes: &Changes) -> String {
+        let mut xml = String::new();
+        if !changes.make.is_empty() || !changes.delete.is_empty() {
+            render_vlans(&mut xml, seen, changes);
+        }
+        if !changes.ports.is_empty() {
+            let _ = write!(xml, "<interfaces xmlns=\"{INTERFACES}\">");
+            let unknown = SeenPort::default();
+            for (name, change) in &changes.ports {
+                render_port(&mut xml, name, seen.ports.get(name).unwrap_or(&unknown), change);
+            }
+            xml.push_str("</interfaces>");
+        }
+        xml
+    }
+
+    fn blame(&self, error: &RpcError, changes: &Changes) -> Option<Unit> {
+        blame(error, changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
+    }
+}
+
+/// Writing to a `String` can't fail, hence the results that are dropped in this file.
+fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, content: impl Fn(&mut String)) {
+    if interfaces.is_empty() {
+        return;
+    }
+    let _ = write!(filter, "<interfaces xmlns=\"{INTERFACES}\">");
+    for name in interfaces {
+        let _ = write!(filter, "<interface><name>{}</name>", escape(name));
+        content(filter);
+        filter.push_str("</interface>");
+    }
+    filter.push_str("</interfaces>");
+}
+
+fn scope(namespace: &str) -> Scope {
+    match namespace {
+        INTERFACES | ETHERNET | AGGREGATE | VLAN | NETWORK_INSTANCE => Scope::Known,
+        NETCONF => Scope::Transparent,
+        _ => Scope::Foreign,
+    }
+}
+
+/// Builds the normal form while the reply streams by.
+#[derive(Default)]
+struct Parser {
+    instances: Vec<Instance>,
+    vlan: (String, SeenVlanLeaves),
+    ports: BTreeMap<String, SeenPort>,
+    port: (String, SeenPort),
+    bad: Option<ParseError>,
+}
+
+#[derive(Default)]
+struct Instance {
+    name: String,
+    default: bool,
+    vlans: BTreeMap<VlanId, SeenVlan>,
+}
+
+#[derive(Default)]
+struct SeenVlanLeaves {
+    name: Option<String>,
+    suspended: bool,
+}
+
+impl Parser {
+    fn step(&mut self, step: &Step<'_>) {
+        match step {
+            Step::Enter(path) => match *path {
+                "network-instances/network-instance" => self.instances.push(Instance::default()),
+                "network-instances/network-instance/vlans/vlan" => self.vlan = Default::default(),
+                "interfaces/interface" => {
+                    self.port = (String::new(), SeenPort { configured: true, ..SeenPort::default() });
+                }
+                _ => {}
+            },
+            Step::Leave(path, text) => {
+                if let Some(rest) = path.strip_prefix("interfaces/interface") {
+                    self.interface_leaf(path, rest, text);
+                } else if let Some(rest) = path.strip_prefix("network-instances/network-instance/") {
+                    self.instance_leaf(path, rest, text);
+                }
+            }
+        }
+    }
+
+    fn instance_leaf(&mut self, path: &str, rest: &str, text: &str) {
+        let Some(instance) = self.instances.last_mut() else { return };
+        match rest {
+            "name" => text.clone_into(&mut instance.name),
+            // An identity: the prefix is the device's choice.
+            "config/type" => instance.default = text.rsplit(':').next() == Some("DEFAULT_INSTANCE"),
+            "vlans/vlan/vlan-id" => text.clone_into(&mut self.vlan.0),
+            "vlans/vlan/config/name" => self.vlan.1.name = Some(text.to_owned()),
+            "vlans/vlan/config/status" => self.vlan.1.suspended = text == "SUSPENDED",
+            "vlans/vlan" => {
+                let (id, leaves) = std::mem::take(&mut self.vlan);
+                match id.parse() {
+                    Ok(vid) => {
+                        let vlan = SeenVlan { name: leaves.name, active: !leaves.suspended };
+                        instance.vlans.insert(vid, vlan);
+                    }
+                    Err(_) => self.bad(path, &id),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn interface_leaf(&mut self, path: &str, rest: &str, text: &str) {
+        let port = &mut self.port.1;
+        let leaf = match rest {
+            "" => {
+                let (name, port) = std::mem::take(&mut self.port);
+                self.ports.insert(name, port);
+                return;
+            }
+            "/name" => {
+                text.clone_into(&mut self.port.0);
+                return;
+            }
+            "/config/type" => {
+                port.aggregate = text.rsplit(':').next() == Some("ieee8023adLag");
+                return;
+            }
+            _ => rest
+                .strip_prefix("/ethernet/switched-vlan/config/")
+                .or_else(|| rest.strip_prefix("/aggregation/switched-vlan/config/")),
+        };
+        match leaf {
+            Some("interface-mode") => match text {
+                "TRUNK" => port.mode = Some(Mode::Trunk),
+                "ACCESS" => port.mode = Some(Mode::Access),
+                _ => self.bad(path, text),
+            },
+            Some("trunk-vlans") => match range(text) {
+                Some(range) => port.tagged.push(range),
+                None => self.bad(path, text),
+            },
+            Some("native-vlan") => match text.parse() {
+                Ok(vid) => port.native = Some(vid),
+                Err(_) => self.bad(path, text),
+            },
+            Some("access-vlan") => match text.parse() {
+                Ok(vid) => port.access = Some(vid),
+                Err(_) => self.bad(path, text),
+            },
+            _ => {}
+        }
+    }
+
+    fn bad(&mut self, path: &str, value: &str) {
+        self.bad.get_or_insert_with(|| ParseError::Leaf { path: path.to_owned(), value: value.to_owned() });
+    }
+
+    fn finish(self) -> Result<Seen, ParseError> {
+        if let Some(bad) = self.bad {
+            return Err(bad);
+        }
+        let mut instances = self.instances;
+        let home = instances
+            .iter()
+            .position(|instance| instance.default)
+            .or_else(|| instances.iter().position(|i| i.name.eq_ignore_ascii_case(DEFAULT_INSTANCE)))
+            .map(|at| instances.swap_remove(at));
+        let (home, vlans) = match home {
+            Some(instance) => (Some(instance.name), instance.vlans),
+            None => (None, BTreeMap::new()),
+        };
+        Ok(Seen { home, vlans, ports: self.ports })
+    }
+}
+
+/// `100` or `100..200` (openconfig-vlan-types: vlan-id, vlan-range).
+fn range(text: &str) -> Option<(VlanId, VlanId)> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some((first, last))
+}
+
+fn range_text((first, last): (VlanId, VlanId)) -> String {
+    if first == last { first.to_string() } else { format!("{first}..{last}") }
+}
+
+fn render_vlans(xml: &mut String, seen: &Seen, changes: &Changes) {
+    let home = escape(seen.home.as_deref().unwrap_or(DEFAULT_INSTANCE));
+    let _ = write!(
+        xml,
+        "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{home}</name>"
+    );
+    if seen.home.is_none() {
+        let _ = write!(
+            xml,
+            "<config><name>{home}</name><type xmlns:oc-ni-types=\"{NETWORK_INSTANCE_TYPES}\">\
+             oc-ni-types:DEFAULT_INSTANCE</type></config>"
+        );
+    }
+    xml.push_str("<vlans>");
+    for (vid, name) in &changes.make {
+        let _ = write!(
+            xml,
+            "<vlan><vlan-id>{vid}</vlan-id><config><vlan-id>{vid}</vlan-id><name>{}</name><status>ACTIVE</status>\
+             </config></vlan>",
+            escape(name)
+        );
+    }
+    for vid in changes.delete.iter() {
+        let _ = write!(xml, "<vlan nc:operation=\"remove\"><vlan-id>{vid}</vlan-id></vlan>");
+    }
+    xml.push_str("</vlans></network-instance></network-instances>");
+}
+
+fn render_port(xml: &mut String, name: &str, there: &SeenPort, change: &PortChange) {
+    let name = escape(name);
+    let _ = write!(xml, "<interface><name>{name}</name>");
+    if !there.configured {
+        let _ = write!(
+            xml,
+            "<config><name>{name}</name><type xmlns:ianaift=\"{IANA_IF_TYPE}\">ianaift:ethernetCsmacd</type></config>"
+        );
+    }
+    let (holder, namespace) = if there.aggregate { ("aggregation", AGGREGATE) } else { ("ethernet", ETHERNET) };
+    let _ = write!(xml, "<{holder} xmlns=\"{namespace}\"><switched-vlan xmlns=\"{VLAN}\"><config>");
+    match change.mode {
+        ModeChange::Keep => {}
+        ModeChange::Trunk => {
+            xml.push_str("<interface-mode>TRUNK</interface-mode>");
+            if there.access.is_some() {
+                xml.push_str("<access-vlan nc:operation=\"remove\"/>");
+            }
+        }
+        ModeChange::Drop => xml.push_str("<interface-mode nc:operation=\"remove\"/>"),
+    }
+    // An entry that holds a VLAN to remove goes whole, and what else it held comes back.
+    let (gone, back) = split_entries(&there.tagged, &change.remove);
+    for entry in gone {
+        let _ = write!(xml, "<trunk-vlans nc:operation=\"remove\">{}</trunk-vlans>", range_text(entry));
+    }
+    for entry in back.union(&change.add).ranges() {
+        let _ = write!(xml, "<trunk-vlans>{}</trunk-vlans>", range_text(entry));
+    }
+    let _ = write!(xml, "</config></switched-vlan></{holder}></interface>");
+}
+
+/// The entries that hold a VLAN of `remove`, and what else they hold.
+fn split_entries(entries: &[(VlanId, VlanId)], remove: &VlanSet) -> (Vec<(VlanId, VlanId)>, VlanSet) {
+    let mut gone = Vec::new();
+    let mut back = VlanSet::EMPTY;
+    for (first, last) in entries {
+        let members = (first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok());
+        let entry: VlanSet = members.collect();
+        if !entry.intersection(remove).is_empty() {
+            gone.push((*first, *last));
+            back = back.union(&entry.difference(remove));
+        }
+    }
+    (gone, back)
+}

@@ -1,0 +1,282 @@
+//! The driver: one session per device, kept open between commands.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use eno_sbi::{Driver, Identity, Reconciled, Work};
+use eno_schemas::{Desired, DeviceInfo, Failure, FabricDesired, Outcome, PayloadKind};
+use futures::Stream;
+use futures::channel::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{debug, info};
+
+use crate::credentials::CredentialSource;
+use crate::dialect::{DIALECTS, Dialect, choose};
+use crate::hello::{Hello, Profile};
+use crate::notification;
+use crate::session::{Notified, Session as _};
+use crate::ssh::{ConnectError, Limits, SshSession};
+use crate::transaction::{Circumstances, Transaction};
+
+/// How the driver works.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where credentials are.
+    pub credentials: CredentialSource,
+    /// How long things may take.
+    pub limits: Limits,
+    /// After how long a device takes back a commit that was not confirmed.
+    pub confirm_timeout: Duration,
+}
+
+/// Configures switches over NETCONF.
+pub struct NetconfDriver {
+    options: Options,
+    devices: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Device>>>>,
+    changed: mpsc::UnboundedSender<String>,
+    /// Given out once.
+    changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+}
+
+/// What is remembered of a device. All of it may be forgotten.
+#[derive(Default)]
+struct Device {
+    live: Option<Live>,
+    /// The hash of the desired state that was there in full when it was last read.
+    verified: Option<String>,
+}
+
+/// An open session and what it was opened with.
+struct Live {
+    session: SshSession,
+    endpoint: eno_schemas::Device,
+    dialect: &'static dyn Dialect,
+    profile: Profile,
+    /// No transaction has run on it: a commit of an earlier session may be waiting.
+    fresh: bool,
+    _watch: AbortOnDropHandle<()>,
+}
+
+impl NetconfDriver {
+    /// A driver without sessions.
+    pub fn new(options: Options) -> Self {
+        let (changed, changes) = mpsc::unbounded();
+        Self { options, devices: Mutex::default(), changed, changes: Mutex::new(Some(changes)) }
+    }
+
+    fn device(&self, target: &str) -> Arc<tokio::sync::Mutex<Device>> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(devices.entry(target.to_owned()).or_default())
+    }
+
+    async fn fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
+        let target = &work.command.target;
+        let device = self.device(target);
+        let mut device = device.lock().await;
+        let hash = &work.command.generation.hash;
+        loop {
+            // Out of its place while in use: when this future is dropped, so is the session, and the device lets
+            // go of its locks.
+            let kept = device.live.take().filter(|live| live.fits(&desired.device));
+            let reused = kept.is_some();
+            let mut live = match kept {
+                Some(live) => live,
+                None => match self.connect(work, &desired.device).await {
+                    Ok(live) => live,
+                    Err(failed) => return *failed,
+                },
+            };
+            let persist_id = format!("eno-{}-{target}", desired.cluster);
+            let transaction = Transaction {
+                session: &live.session,
+                dialect: live.dialect,
+                profile: live.profile,
+                work,
+                desired,
+                persist_id: &persist_id,
+                confirm_timeout: self.options.confirm_timeout,
+            };
+            let circumstances = Circumstances {
+                may_be_pending: live.fresh,
+                was_verified: device.verified.as_ref() == Some(hash),
+            };
+            let mut reconciled = match transaction.run(circumstances).await {
+                Ok(reconciled) => {
+                    live.fresh = false;
+                    if let (Outcome::Applied, true) = (&reconciled.outcome, reconciled.rejected.is_empty()) {
+                        let drifted = reconciled.notes.iter().any(|note| note.kind == "Drift");
+                        if !drifted || desired.device.drift == eno_schemas::Drift::Repair {
+                            device.verified = Some(hash.clone());
+                        }
+                    }
+                    reconciled
+                }
+                Err(error) if error.ends_session() && reused => {
+                    debug!(target, %error, "the session was stale; connecting again");
+                    continue;
+                }
+                Err(error) => {
+                    let reconciled = Reconciled::failed(error.failure());
+                    let info = live.info();
+                    if !error.taints_session() {
+                        live.fresh = false;
+                        device.live = Some(live);
+                    }
+                    return Reconciled { device: Some(info), ..reconciled };
+                }
+            };
+            reconciled.device = Some(live.info());
+            device.live = Some(live);
+            return reconciled;
+        }
+    }
+
+    async fn connect(&self, work: &Work, endpoint: &eno_schemas::Device) -> Result<Live, Box<Reconciled>> {
+        let target = work.command.target.clone();
+        let own_session = Arc::new(OnceLock::new());
+        let notified: Notified = {
+            let (changed, target, own_session) = (self.changed.clone(), target.clone(), Arc::clone(&own_session));
+            Box::new(move |message| {
+                if notification::is_foreign_change(message, own_session.get().copied().flatten()) {
+                    // Nobody listens once the driver stops.
+                    let _ = changed.unbounded_send(target.clone());
+                }
+            })
+        };
+        let opened = SshSession::connect(
+            &endpoint.address,
+            endpoint.host_key.as_deref(),
+            &self.options.credentials,
+            endpoint.credential.as_deref(),
+            self.options.limits,
+            notified,
+        );
+        let session = opened.await.map_err(|error| Box::new(not_connected(&error)))?;
+        let hello = session.hello();
+        let _ = own_session.set(hello.session_id());
+        info!(target, session = ?hello.session_id(), "connected");
+        let unfit = |reason: String, dialect: Option<&dyn Dialect>| {
+            let failure = Failure { reason, retryable: false, unreachable: false };
+            let info = info(hello, dialect, session.fingerprint());
+            Box::new(Reconciled { device: Some(info), ..Reconciled::failed(failure) })
+        };
+        let Some(dialect) = choose(endpoint.dialect.as_deref(), hello) else {
+            return Err(unfit(no_dialect(endpoint.dialect.as_deref(), hello), None));
+        };
+        let Some(profile) = dialect.profile(hello) else {
+            let reason = "the device offers neither a candidate configuration nor a writable running one";
+            return Err(unfit(reason.into(), Some(dialect)));
+        };
+        if let Some(subscribe) = notification::subscription(hello) {
+            // Without it, changes by another hand are found when they are looked for.
+            if let Err(error) = session.call(subscribe).await {
+                debug!(target, %error, "no notifications");
+            }
+        }
+        let watch = tokio::spawn({
+            let (mut closed, changed) = (session.closed(), self.changed.clone());
+            async move {
+                // An error means that the session was dropped here.
+                if closed.wait_for(|closed| *closed).await.is_ok() {
+                    info!(target, "the session ended");
+                    let _ = changed.unbounded_send(target);
+                }
+            }
+        });
+        Ok(Live {
+            endpoint: endpoint.clone(),
+            dialect,
+            profile,
+            fresh: true,
+            _watch: AbortOnDropHandle::new(watch),
+            session,
+        })
+    }
+}
+
+impl Live {
+    /// It is open, and was opened as this command says.
+    fn fits(&self, endpoint: &eno_schemas::Device) -> bool {
+        let same = (&self.endpoint.address, &self.endpoint.dialect, &self.endpoint.credential, &self.endpoint.host_key)
+            == (&endpoint.address, &endpoint.dialect, &endpoint.credential, &endpoint.host_key);
+        same && !*self.session.closed().borrow()
+    }
+
+    fn info(&self) -> DeviceInfo {
+        info(self.session.hello(), Some(self.dialect), self.session.fingerprint())
+    }
+}
+
+impl Driver for NetconfDriver {
+    fn identity(&self) -> Identity {
+        Identity {
+            name: "netconf".into(),
+            kinds: vec![PayloadKind::Fabric],
+            capabilities: DIALECTS.iter().map(|dialect| format!("dialect:{}", dialect.name())).collect(),
+        }
+    }
+
+    async fn reconcile(&self, work: Work) -> Reconciled {
+        match &work.command.desired {
+            Desired::Fabric(desired) => self.fabric(&work, desired).await,
+            other => Reconciled::failed(Failure {
+                reason: format!("the netconf driver configures switches, not {:?} targets", other.kind()),
+                retryable: false,
+                unreachable: false,
+            }),
+        }
+    }
+
+    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
+        let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        changes.unwrap_or_else(|| mpsc::unbounded().1)
+    }
+
+    async fn forget(&self, target: &str) {
+        let device = self.devices.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+        let Some(device) = device else { return };
+        if let Some(live) = device.lock().await.live.take() {
+            // Politely; a device that does not answer loses the connection anyway.
+            let _ = tokio::time::timeout(Duration::from_secs(1), live.session.call("<close-session/>".into())).await;
+        }
+    }
+}
+
+fn info(hello: &Hello, dialect: Option<&dyn Dialect>, fingerprint: &str) -> DeviceInfo {
+    DeviceInfo {
+        dialect: dialect.map(|dialect| dialect.name().to_owned()),
+        capabilities: hello.short_names(),
+        host_key_fingerprint: Some(fingerprint.to_owned()),
+    }
+}
+
+fn not_connected(error: &ConnectError) -> Reconciled {
+    let shown = match error {
+        ConnectError::HostKeyUnknown { fingerprint, .. } => Some(fingerprint),
+        ConnectError::HostKeyWrong { shown, .. } => Some(shown),
+        _ => None,
+    };
+    let device = shown.map(|shown| DeviceInfo { host_key_fingerprint: Some(shown.clone()), ..DeviceInfo::default() });
+    let failure =
+        Failure { reason: error.to_string(), retryable: error.retryable(), unreachable: error.unreachable() };
+    Reconciled { device, ..Reconciled::failed(failure) }
+}
+
+fn no_dialect(asked: Option<&str>, hello: &Hello) -> String {
+    let known = DIALECTS.iter().map(|dialect| dialect.name()).collect::<Vec<_>>().join(", ");
+    if let Some(asked) = asked {
+        return format!("Dialect {asked:?} of the FabricDevice is not known; there are: {known}");
+    }
+    let modules: Vec<&str> = hello.modules().collect();
+    let some = modules.iter().take(8).copied().collect::<Vec<_>>().join(", ");
+    let more = match modules.len().checked_sub(8) {
+        Some(more) if more > 0 => format!(" and {more} more"),
+        _ => String::new(),
+    };
+    let announced = if modules.is_empty() { "no YANG module".to_owned() } else { format!("{some}{more}") };
+    format!(
+        "no dialect fits the device, which announces {announced}; there are: {known}. If one fits all the same, \
+         name it in Dialect of the FabricDevice"
+    )
+}

@@ -1,0 +1,231 @@
+//! Message framing (RFC 6242 sections 4.2 and 4.3).
+
+/// What ends a message before chunked framing is agreed on.
+const END_OF_MESSAGE: &[u8] = b"]]>]]>";
+/// The largest message that is taken from a device.
+const LONGEST_MESSAGE: usize = 256 << 20;
+
+/// How messages are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// `]]>]]>` after each: the `<hello>`, and all of NETCONF 1.0.
+    EndOfMessage,
+    /// Chunks with their length before them: NETCONF 1.1 after the `<hello>`.
+    Chunked,
+}
+
+impl Framing {
+    /// Appends `message` with its frame.
+    pub(crate) fn encode(self, message: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::EndOfMessage => {
+                out.extend_from_slice(message.as_bytes());
+                out.extend_from_slice(END_OF_MESSAGE);
+            }
+            Self::Chunked => {
+                out.extend_from_slice(format!("\n#{}\n", message.len()).as_bytes());
+                out.extend_from_slice(message.as_bytes());
+                out.extend_from_slice(b"\n##\n");
+            }
+        }
+    }
+}
+
+/// Bytes that break the framing; the session can't go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FramingError {
+    /// Something else where `\n#<length>\n` or `\n##\n` was due.
+    #[error("bad chunk header")]
+    Header,
+    /// More than is ever taken.
+    #[error("a message of more than {} MiB", LONGEST_MESSAGE >> 20)]
+    TooLong,
+    /// XML is UTF-8 here.
+    #[error("a message that is not UTF-8")]
+    NotUtf8,
+}
+
+/// Takes bytes as they come and gives messages. Each byte is looked at once, however they are split.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    framing: Framing,
+    input: Vec<u8>,
+    /// Before this, the input is known to hold no end of a message.
+    looked: usize,
+    /// Chunked: what earlier chunks of the message held.
+    message: Vec<u8>,
+    /// Chunked: what the chunk at hand still lacks.
+    missing: usize,
+}
+
+impl Decoder {
+    pub(crate) fn new() -> Self {
+        Self { framing: Framing::EndOfMessage, input: Vec::new(), looked: 0, message: Vec::new(), missing: 0 }
+    }
+
+    /// Reads on in another framing, what is already here included.
+    pub(crate) fn switch(&mut self, framing: Framing) {
+        self.framing = framing;
+        self.looked = 0;
+    }
+
+    /// Takes what the transport gave.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+    }
+
+    /// The next whole message; `None`: more is needed.
+    pub(crate) fn next(&mut self) -> Result<Option<String>, FramingError> {
+        let message = match self.framing {
+            Framing::EndOfMessage => self.end_of_message()?,
+            Framing::Chunked => self.chunked()?,
+        };
+        message.map(|bytes| String::from_utf8(bytes).map_err(|_| FramingError::NotUtf8)).transpose()
+    }
+
+    fn end_of_message(&mut self) -> Result<Option<Vec<u8>>, FramingError> {
+        let found = self.input[self.looked..].windows(END_OF_MESSAGE.len()).position(|w| w == END_OF_MESSAGE);
+        if let Some(at) = found {
+            let end = self.looked + at;
+            let rest = self.input.split_off(end + END_OF_MESSAGE.len());
+            let mut message = std::mem::replace(&mut self.input, rest);
+            message.truncate(end);
+            self.looked = 0;
+            return Ok(Some(message));
+        }
+        self.looked = self.input.len().saturating_sub(END_OF_MESSAGE.len() - 1);
+        if self.input.len() > LONGEST_MESSAGE { Err(FramingError::TooLong) } else { Ok(None) }
+    }
+
+    fn chunked(&mut self) -> Result<Option<Vec<u8>>, FramingError> {
+        let mut at = 0;
+        let complete = loop {
+            if self.missing > 0 {
+                let taken = self.missing.min(self.input.len() - at);
+                self.message.extend_from_slice(&self.input[at..at + taken]);
+                at += taken;
+                self.missing -= taken;
+                if self.missing > 0 {
+                    break false;
+                }
+            }
+            match header(&self.input[at..])? {
+                Header::Incomplete => break false,
+                Header::End(length) => {
+                    if self.message.is_empty() {
+                        return Err(FramingError::Header);
+                    }
+                    at += length;
+                    break true;
+                }
+                Header::Chunk { header, size } => {
+                    at += header;
+                    self.missing = size;
+                    if self.message.len() + size > LONGEST_MESSAGE {
+                        return Err(FramingError::TooLong);
+                    }
+                }
+            }
+        };
+        self.input.drain(..at);
+        Ok(complete.then(|| std::mem::take(&mut self.message)))
+    }
+}
+
+enum Header {
+    Incomplete,
+    Chunk { header: usize, size: usize },
+    End(usize),
+}
+
+fn header(bytes: &[u8]) -> Result<Header, FramingError> {
+    for (at, expected) in [b'\n', b'#'].into_iter().enumerate() {
+        match bytes.get(at) {
+            None => return Ok(Header::Incomplete),
+            Some(byte) if *byte == expected => {}
+            Some(_) => return Err(FramingError::Header),
+        }
+    }
+    let mut size = 0_usize;
+    // A size has at most 10 digits and does not start with 0.
+    for (at, byte) in bytes.iter().enumerate().skip(2).take(11) {
+        match byte {
+            b'#' if at == 2 => {
+                return match bytes.get(3) {
+                    None => Ok(Header::Incomplete),
+                    Some(b'\n') => Ok(Header::End(4)),
+                    Some(_) => Err(FramingError::Header),
+                };
+            }
+            b'\n' if at > 2 => return Ok(Header::Chunk { header: at + 1, size }),
+            b'0' if at == 2 => return Err(FramingError::Header),
+            b'0'..=b'9' => size = size * 10 + usize::from(byte - b'0'),
+            _ => return Err(FramingError::Header),
+        }
+    }
+    if bytes.len() > 12 { Err(FramingError::Header) } else { Ok(Header::Incomplete) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(framing: Framing, parts: &[&[u8]]) -> Result<Vec<String>, FramingError> {
+        let mut decoder = Decoder::new();
+        decoder.switch(framing);
+        let mut messages = Vec::new();
+        for part in parts {
+            decoder.push(part);
+            while let Some(message) = decoder.next()? {
+                messages.push(message);
+            }
+        }
+        Ok(messages)
+    }
+
+    #[test]
+    fn every_split_gives_the_same() {
+        let sent = ["<a>]]>]] é</a>", "b", "<c>\n#3\n##\n</c>"];
+        for framing in [Framing::EndOfMessage, Framing::Chunked] {
+            let mut bytes = Vec::new();
+            for message in sent {
+                framing.encode(message, &mut bytes);
+            }
+            for first in 0..=bytes.len() {
+                for second in first..=bytes.len() {
+                    let parts = [&bytes[..first], &bytes[first..second], &bytes[second..]];
+                    assert_eq!(decode(framing, &parts).unwrap(), sent, "{framing:?} {first} {second}");
+                }
+            }
+            let single: Vec<&[u8]> = bytes.chunks(1).collect();
+            assert_eq!(decode(framing, &single).unwrap(), sent);
+        }
+    }
+
+    #[test]
+    fn several_chunks_make_one_message() {
+        assert_eq!(decode(Framing::Chunked, &[b"\n#4\n<rpc\n#1\n>\n##\n"]).unwrap(), ["<rpc>"]);
+    }
+
+    #[test]
+    fn malformed_headers_end_it() {
+        for bad in
+            [&b"<rpc/>"[..], b"\n<", b"\n#0\n", b"\n#01\n", b"\n#x\n", b"\n#\n", b"\n##x", b"\n##\n", b"\n#12345678901\n", b"\n#4294967295\n"]
+        {
+            assert!(decode(Framing::Chunked, &[bad]).is_err(), "{}", String::from_utf8_lossy(bad));
+        }
+        let mut latin = Vec::new();
+        Framing::EndOfMessage.encode("a", &mut latin);
+        latin[0] = 0xE9;
+        assert_eq!(decode(Framing::EndOfMessage, &[&latin]), Err(FramingError::NotUtf8));
+    }
+
+    #[test]
+    fn the_hello_is_followed_by_chunks_in_the_same_read() {
+        let mut decoder = Decoder::new();
+        decoder.push(b"<hello/>]]>]]>\n#1\nx\n##\n");
+        assert_eq!(decoder.next().unwrap().as_deref(), Some("<hello/>"));
+        decoder.switch(Framing::Chunked);
+        assert_eq!(decoder.next().unwrap().as_deref(), Some("x"));
+    }
+}

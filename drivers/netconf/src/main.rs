@@ -1,0 +1,75 @@
+//! The netconf driver as a process.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use eno_driver_netconf::credentials::CredentialSource;
+use eno_driver_netconf::driver::{NetconfDriver, Options};
+use eno_driver_netconf::ssh::Limits;
+use eno_sbi::{DriverAbout, Ownership, driver_main};
+
+const ABOUT: DriverAbout = DriverAbout {
+    program: "eno-driver-netconf",
+    description: "Configures switches over NETCONF",
+    version: env!("CARGO_PKG_VERSION"),
+    ownership: Ownership::PerTarget,
+};
+
+#[derive(Debug, clap::Args)]
+struct Args {
+    #[command(flatten)]
+    credentials: CredentialArgs,
+    /// Seconds until a device that does not answer counts as unreachable
+    #[arg(long, env = "ENO_CONNECT_TIMEOUT", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    connect_timeout: u64,
+    /// Seconds to wait for the reply to a request
+    #[arg(long, env = "ENO_RPC_TIMEOUT", value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    rpc_timeout: u64,
+    /// Seconds of silence after which a device is asked whether it is there
+    #[arg(long, env = "ENO_KEEP_ALIVE", value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
+    keep_alive: u64,
+    /// Seconds after which a device takes back a commit that was not confirmed
+    #[arg(long, env = "ENO_CONFIRM_TIMEOUT", value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=4_294_967_295))]
+    confirm_timeout: u64,
+}
+
+/// Where the credentials that commands name are read from.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct CredentialArgs {
+    /// Read DIR/NAME/{username,password,ssh-privatekey}
+    #[arg(long, env = "ENO_CREDENTIALS_DIR", value_name = "DIR")]
+    credentials_dir: Option<PathBuf>,
+    /// Read the Secret NAME of this namespace
+    #[arg(long, env = "ENO_CREDENTIALS_NAMESPACE", value_name = "NAMESPACE")]
+    credentials_namespace: Option<String>,
+}
+
+fn main() -> ExitCode {
+    driver_main(ABOUT, async |args: Args, _| {
+        let limits = Limits {
+            connect: Duration::from_secs(args.connect_timeout),
+            rpc: Duration::from_secs(args.rpc_timeout),
+            keep_alive: Duration::from_secs(args.keep_alive),
+        };
+        let credentials = args.credentials.source().await?;
+        let confirm_timeout = Duration::from_secs(args.confirm_timeout);
+        Ok::<_, anyhow::Error>(NetconfDriver::new(Options { credentials, limits, confirm_timeout }))
+    })
+}
+
+impl CredentialArgs {
+    async fn source(self) -> anyhow::Result<CredentialSource> {
+        match (self.credentials_dir, self.credentials_namespace) {
+            (Some(directory), _) => Ok(CredentialSource::Directory(directory)),
+            (None, Some(namespace)) => {
+                let mut config = kube::Config::infer().await?;
+                config.default_namespace = namespace;
+                Ok(CredentialSource::Secrets(kube::Client::try_from(config)?))
+            }
+            // The flags are a required group.
+            (None, None) => anyhow::bail!("neither --credentials-dir nor --credentials-namespace"),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Configuration changes as the device tells them (RFC 5277, RFC 6470).
+
+use crate::hello::Hello;
+use crate::xml::{Scope, Step, walk};
+
+const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
+const EVENTS: &str = "urn:ietf:params:xml:ns:yang:ietf-netconf-notifications";
+
+/// The operation that asks for them; `None`: the device has none, or none on a session that makes requests too.
+pub(crate) fn subscription(hello: &Hello) -> Option<String> {
+    let offered = hello.has("notification:1.0") && hello.has("interleave:1.0");
+    offered.then(|| {
+        format!(
+            "<create-subscription xmlns=\"{NOTIFICATION}\"><filter type=\"subtree\">\
+             <netconf-config-change xmlns=\"{EVENTS}\"/><netconf-confirmed-commit xmlns=\"{EVENTS}\"/>\
+             </filter></create-subscription>"
+        )
+    })
+}
+
+/// The configuration was changed, and not by the session `own`.
+pub(crate) fn is_foreign_change(message: &str, own: Option<u32>) -> bool {
+    let (mut changed, mut by) = (false, None);
+    let scope = |namespace: &str| match namespace {
+        EVENTS => Scope::Known,
+        NOTIFICATION => Scope::Transparent,
+        _ => Scope::Foreign,
+    };
+    let walked = walk(message, scope, |step| match step {
+        Step::Enter("netconf-config-change") => changed = true,
+        Step::Leave("netconf-config-change/changed-by/session-id", id) => by = id.parse::<u32>().ok(),
+        // Rolled back because nobody confirmed it in time.
+        Step::Leave("netconf-confirmed-commit/confirm-event", "timeout") => changed = true,
+        _ => {}
+    });
+    walked.is_ok() && changed && (by.is_none() || by != own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_changes_are_no_news() {
+        let change = |by: &str| {
+            format!(
+                "<notification xmlns='{NOTIFICATION}'><eventTime>2020-01-01T00:00:00Z</eventTime>\
+                 <netconf-config-change xmlns='{EVENTS}'><changed-by>{by}</changed-by></netconf-config-change></notification>"
+            )
+        };
+        let own = change("<username>eno</username><session-id>7</session-id>");
+        assert!(!is_foreign_change(&own, Some(7)));
+        assert!(is_foreign_change(&own, Some(8)));
+        assert!(is_foreign_change(&change("<server/>"), Some(7)));
+        let expired = format!(
+            "<notification xmlns='{NOTIFICATION}'><netconf-confirmed-commit xmlns='{EVENTS}'>\
+             <confirm-event>timeout</confirm-event></netconf-confirmed-commit></notification>"
+        );
+        assert!(is_foreign_change(&expired, Some(7)));
+        assert!(!is_foreign_change("<notification/>", None));
+    }
+}

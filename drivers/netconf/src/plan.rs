@@ -1,0 +1,410 @@
+//! What is to change on a device, from what was seen there and what is wanted. Pure.
+//!
+//! Whose is what, told from the device alone:
+//! - A VLAN is ours when it bears the name [`vlan_name`] of its VID. Every other VLAN is foreign.
+//! - On a listed port, our tagged VLANs that are not wanted go; foreign ones, the native VLAN and everything else
+//!   stay. Unlisted ports are never touched, not even when they name a VLAN of ours that goes.
+//! - A trunk without a list carries every VLAN. We never make one: it is foreign, stays, and counts as carrying
+//!   what is wanted.
+//! - A port loses its trunk mode with its last tagged VLAN: nobody else's VLAN is on it, so the mode serves nobody
+//!   but us. Where a native VLAN is set, which needs the mode, the native VLAN becomes the list's only member.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::{
+    Applied, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet, vlan_name,
+};
+
+/// The configuration of a device, as far as it matters here, whatever the device's model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// What holds the VLANs on the device, where the model has such a thing (OpenConfig: the network-instance).
+    pub home: Option<String>,
+    /// All VLANs.
+    pub vlans: BTreeMap<VlanId, SeenVlan>,
+    /// Of the interfaces that were asked for, those that exist.
+    pub ports: BTreeMap<String, SeenPort>,
+}
+
+/// A VLAN that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenVlan {
+    /// Its name.
+    pub name: Option<String>,
+    /// It forwards.
+    pub active: bool,
+}
+
+/// An interface that exists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeenPort {
+    /// It is in the configuration, and not only in the hardware.
+    pub configured: bool,
+    /// It is a LAG.
+    pub aggregate: bool,
+    /// Its switching mode.
+    pub mode: Option<Mode>,
+    /// The tagged VLANs as the device lists them: ranges, both ends inclusive, as they may overlap.
+    pub tagged: Vec<(VlanId, VlanId)>,
+    /// The VLAN of untagged frames of a trunk.
+    pub native: Option<VlanId>,
+    /// The VLAN of an access port.
+    pub access: Option<VlanId>,
+}
+
+/// Switching modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One VLAN, untagged.
+    Access,
+    /// Tagged VLANs.
+    Trunk,
+}
+
+impl SeenPort {
+    /// The tagged VLANs.
+    pub fn tagged(&self) -> VlanSet {
+        let ids = self.tagged.iter().flat_map(|(first, last)| first.get()..=last.get());
+        ids.filter_map(|id| VlanId::new(id).ok()).collect()
+    }
+
+    /// A trunk that carries every VLAN.
+    pub fn is_open(&self) -> bool {
+        self.mode == Some(Mode::Trunk) && self.tagged.is_empty()
+    }
+}
+
+/// What can be left out of a change by itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unit {
+    /// A VLAN, everywhere.
+    Vlan(VlanId),
+    /// An interface, whole.
+    Port(String),
+    /// A VLAN on an interface.
+    PortVlan(String, VlanId),
+}
+
+/// Units that stay as they are on the device, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut(BTreeMap<Unit, String>);
+
+impl LeftOut {
+    /// Leaves `unit` out; true when it was not yet. The first reason stays.
+    pub fn add(&mut self, unit: Unit, reason: impl Into<String>) -> bool {
+        if self.0.contains_key(&unit) {
+            return false;
+        }
+        self.0.insert(unit, reason.into());
+        true
+    }
+
+    /// How many units there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Nothing is left out.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn port(&self, interface: &str) -> bool {
+        self.0.contains_key(&Unit::Port(interface.to_owned()))
+    }
+
+    fn vlan(&self, vid: VlanId) -> bool {
+        self.0.contains_key(&Unit::Vlan(vid))
+    }
+
+    /// The VLANs that are left out on this interface, or everywhere.
+    fn on(&self, interface: &str) -> VlanSet {
+        let vid = |unit: &Unit| match unit {
+            Unit::Vlan(vid) => Some(*vid),
+            Unit::PortVlan(port, vid) if port == interface => Some(*vid),
+            _ => None,
+        };
+        self.0.keys().filter_map(vid).collect()
+    }
+}
+
+/// A difference, to be rendered for a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// VLANs to make, or to set right, with their names.
+    pub make: BTreeMap<VlanId, String>,
+    /// VLANs to delete.
+    pub delete: VlanSet,
+    /// Interfaces to change, by name.
+    pub ports: BTreeMap<String, PortChange>,
+}
+
+/// A change of one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortChange {
+    /// Tagged VLANs to add.
+    pub add: VlanSet,
+    /// Tagged VLANs to take off.
+    pub remove: VlanSet,
+    /// What happens to its mode.
+    pub mode: ModeChange,
+}
+
+/// A change of an interface's mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModeChange {
+    /// None.
+    #[default]
+    Keep,
+    /// It becomes a trunk.
+    Trunk,
+    /// It is a trunk and becomes nothing, with an empty list.
+    Drop,
+}
+
+impl Changes {
+    /// Nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.make.is_empty() && self.delete.is_empty() && self.ports.is_empty()
+    }
+
+    /// All VLANs that are touched.
+    pub fn vlans(&self) -> VlanSet {
+        let mut all: VlanSet = self.make.keys().copied().collect();
+        all.extend(self.delete.iter());
+        for change in self.ports.values() {
+            all = all.union(&change.add).union(&change.remove);
+        }
+        all
+    }
+
+    /// Each VLAN that is made or deleted, and each change of a VLAN on a port.
+    pub fn units(&self) -> BTreeSet<Unit> {
+        let vlans = self.make.keys().copied().chain(self.delete.iter()).map(Unit::Vlan);
+        let ports = self.ports.iter().flat_map(|(name, change)| {
+            let vids = change.add.union(&change.remove);
+            vids.iter().map(|vid| Unit::PortVlan(name.clone(), vid)).collect::<Vec<_>>()
+        });
+        vlans.chain(ports).collect()
+    }
+}
+
+/// What is to be done, and what can't be.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The difference.
+    pub changes: Changes,
+    /// What is wanted and left as it is.
+    pub rejected: Vec<Rejection>,
+    /// What the admin should know.
+    pub notes: Vec<Note>,
+}
+
+/// The interfaces that a command speaks of: a LAG stands for its listed members.
+pub fn interfaces(desired: &FabricDesired) -> BTreeSet<&str> {
+    desired.ports.iter().map(interface).collect()
+}
+
+fn interface(port: &FabricPort) -> &str {
+    port.lag.as_deref().unwrap_or(&port.name)
+}
+
+/// Works out the difference. Units in `left_out` stay as they are and are rejected for the reason given.
+pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
+    let mut plan = Plan::default();
+    let ours = ours(seen, &desired.cluster);
+    let mut members: BTreeMap<&str, Vec<&FabricPort>> = BTreeMap::new();
+    for port in &desired.ports {
+        members.entry(interface(port)).or_default().push(port);
+    }
+    reject_left_out(left_out, &members, &mut plan.rejected);
+
+    let mut wanted = VlanSet::EMPTY;
+    let mut usable = VlanSet::EMPTY;
+    for vlan in &desired.vlans {
+        wanted.insert(vlan.vid);
+        if left_out.vlan(vlan.vid) {
+            continue;
+        }
+        let name = vlan_name(&desired.cluster, vlan.vid);
+        match seen.vlans.get(&vlan.vid) {
+            Some(there) if there.name.as_ref() != Some(&name) => {
+                let under = match &there.name {
+                    Some(foreign) => format!("under the name {foreign:?}"),
+                    None => "without a name".to_owned(),
+                };
+                plan.rejected.push(reject(
+                    Item::vlan(vlan.vid),
+                    format!(
+                        "VLAN {} exists on the device {under}, so it is not ours: delete it there, or let it be \
+                         adopted by naming it {name:?}",
+                        vlan.vid
+                    ),
+                ));
+                continue;
+            }
+            Some(there) if there.active => {}
+            _ => {
+                plan.changes.make.insert(vlan.vid, name);
+            }
+        }
+        usable.insert(vlan.vid);
+    }
+
+    let mut still_carried = VlanSet::EMPTY;
+    for (name, ports) in &members {
+        let Some(there) = seen.ports.get(*name) else {
+            if !left_out.port(name) {
+                for port in ports {
+                    let what = if port.lag.is_some() { "LAG" } else { "port" };
+                    plan.rejected
+                        .push(reject(Item::port(&port.name), format!("{what} {name} does not exist on the device")));
+                }
+            }
+            continue;
+        };
+        if left_out.port(name) {
+            still_carried = still_carried.union(&there.tagged());
+            continue;
+        }
+        let stay = left_out.on(name);
+        still_carried = still_carried.union(&stay.intersection(&there.tagged()));
+        let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+        let subject = PortSubject { name, ports, there };
+        let want = want.intersection(&usable).difference(&stay);
+        // A VLAN that is wanted but can't be made is not taken off either.
+        let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans));
+        if let Some(change) = plan_port(&subject, want, &ours.difference(&keep), &mut plan) {
+            plan.changes.ports.insert((*name).to_owned(), change);
+        }
+    }
+    plan.changes.delete = ours
+        .difference(&wanted)
+        .difference(&still_carried)
+        .iter()
+        .filter(|vid| !left_out.vlan(*vid))
+        .collect();
+    plan
+}
+
+struct PortSubject<'a> {
+    name: &'a str,
+    ports: &'a [&'a FabricPort],
+    there: &'a SeenPort,
+}
+
+/// The change of one interface that is to carry `want` of ours and none of `unwanted`.
+fn plan_port(subject: &PortSubject<'_>, mut want: VlanSet, unwanted: &VlanSet, plan: &mut Plan) -> Option<PortChange> {
+    let there = subject.there;
+    if there.mode == Some(Mode::Access) {
+        if want.is_empty() {
+            return None;
+        }
+        if subject.ports.iter().all(|port| port.mode == PortMode::Keep) {
+            let vlan = there.access.map_or(String::new(), |vid| format!(" of VLAN {vid}"));
+            for port in subject.ports.iter().filter(|port| !port.vlans.is_empty()) {
+                plan.rejected.push(reject(
+                    Item::port(&port.name),
+                    format!(
+                        "{} is an access port{vlan}, which is not ours: set Mode: trunk on it in the FabricDevice \
+                         to make it a trunk",
+                        subject.name
+                    ),
+                ));
+            }
+            return None;
+        }
+        return Some(PortChange { add: want, remove: VlanSet::EMPTY, mode: ModeChange::Trunk });
+    }
+    if let Some(native) = there.native.filter(|native| want.contains(*native)) {
+        want.remove(native);
+        for port in subject.ports.iter().filter(|port| port.vlans.contains(native)) {
+            plan.rejected.push(reject(
+                Item::port_vlan(&port.name, native),
+                format!("VLAN {native} is the native VLAN of {}, which is never changed", subject.name),
+            ));
+        }
+    }
+    if there.is_open() {
+        for port in subject.ports.iter().filter(|_| !want.is_empty()) {
+            plan.notes.push(Note {
+                kind: "OpenTrunk".into(),
+                item: Item::port(&port.name),
+                message: format!(
+                    "{} is a trunk without a list on the device: it carries every VLAN and is left as it is",
+                    subject.name
+                ),
+            });
+        }
+        return None;
+    }
+    let tagged = there.tagged();
+    let mut change =
+        PortChange { add: want.difference(&tagged), remove: tagged.intersection(unwanted), mode: ModeChange::Keep };
+    // The native VLAN may be on the list; it is the port's own.
+    if let Some(native) = there.native {
+        change.remove.remove(native);
+    }
+    if change.add.is_empty() && change.remove.is_empty() {
+        return None;
+    }
+    let left = tagged.difference(&change.remove).union(&change.add);
+    match (left.is_empty(), there.mode, there.native) {
+        (true, Some(Mode::Trunk), Some(native)) => {
+            change.add.insert(native);
+        }
+        (true, _, _) => change.mode = ModeChange::Drop,
+        (false, None, _) => change.mode = ModeChange::Trunk,
+        (false, Some(_), _) => {}
+    }
+    Some(change)
+}
+
+fn reject(item: Item, reason: String) -> Rejection {
+    Rejection { item, reason, retryable: false }
+}
+
+fn reject_left_out(
+    left_out: &LeftOut,
+    members: &BTreeMap<&str, Vec<&FabricPort>>,
+    rejected: &mut Vec<Rejection>,
+) {
+    for (unit, reason) in &left_out.0 {
+        match unit {
+            Unit::Vlan(vid) => rejected.push(reject(Item::vlan(*vid), reason.clone())),
+            // Said by the wider unit.
+            Unit::PortVlan(name, vid) if left_out.vlan(*vid) || left_out.port(name) => {}
+            Unit::Port(name) | Unit::PortVlan(name, _) => {
+                for port in members.get(name.as_str()).into_iter().flatten() {
+                    let item = match unit {
+                        Unit::PortVlan(_, vid) => Item::port_vlan(&port.name, *vid),
+                        _ => Item::port(&port.name),
+                    };
+                    rejected.push(reject(item, reason.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// The VLANs that bear our name.
+pub fn ours(seen: &Seen, cluster: &str) -> VlanSet {
+    let named = |(vid, vlan): (&VlanId, &SeenVlan)| {
+        (vlan.name.as_deref() == Some(vlan_name(cluster, *vid).as_str())).then_some(*vid)
+    };
+    seen.vlans.iter().filter_map(named).collect()
+}
+
+/// What is there of ours.
+pub fn applied(seen: &Seen, desired: &FabricDesired) -> Applied {
+    let ours = ours(seen, &desired.cluster);
+    let mut ports = BTreeMap::new();
+    for port in &desired.ports {
+        let Some(there) = seen.ports.get(interface(port)) else { continue };
+        let carried = if there.is_open() { port.vlans.clone() } else { there.tagged() }.intersection(&ours);
+        if !carried.is_empty() {
+            ports.insert(port.name.clone(), carried);
+        }
+    }
+    Applied::Fabric { vlans: ours, ports }
+}

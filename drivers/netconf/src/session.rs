@@ -1,0 +1,262 @@
+//! A NETCONF session over any byte stream: requests in flight together, replies matched by message-id.
+//!
+//! The crate `rustnetconf` was meant to do this and does not fit: a request borrows its session until the reply
+//! is there (no pipelining), nothing is read between requests (a dropped connection or a notification shows only
+//! at the next one), one `rpc-error` of several survives, its host key check can neither show an unknown key
+//! nor ask for the pinned key's algorithm, and private keys come from files only. What is left after that is
+//! framing and matching, which is below.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::framing::{Decoder, Framing};
+use crate::hello::{Hello, OURS};
+use crate::reply::{Message, RpcErrors, classify, errors};
+use crate::xml::NETCONF;
+
+/// Why a session can't be used any more. Another session may work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// The device or the network ended it.
+    #[error("the session ended: {0}")]
+    Ended(String),
+    /// A request stayed without a reply.
+    #[error("no reply to {operation} within {} s", limit.as_secs())]
+    TimedOut {
+        /// The request's element.
+        operation: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// The device sent what is not NETCONF.
+    #[error("the device breaks the protocol: {0}")]
+    Protocol(String),
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The device answered with errors.
+    #[error("{operation} was refused: {errors}")]
+    Refused {
+        /// The request's element.
+        operation: String,
+        /// All of them.
+        errors: RpcErrors,
+    },
+    /// The session is of no use any more, and what became of the request is not known.
+    #[error("{0}")]
+    Session(#[from] SessionError),
+}
+
+/// The outcome of one request: the whole `<rpc-reply>`, which holds no error.
+pub type Call = BoxFuture<'static, Result<String, CallError>>;
+
+/// A NETCONF session, as far as a transaction needs one.
+pub trait Session: Send + Sync {
+    /// What the device announced.
+    fn hello(&self) -> &Hello;
+
+    /// Sends the operation, an XML element, at once and in the order of the calls; the returned future gives the
+    /// outcome. Dropping the future leaves the session usable.
+    fn call(&self, operation: String) -> Call;
+}
+
+/// What a session hears without having asked.
+pub type Notified = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A session over a byte stream. Dropping it closes the stream.
+pub struct StreamSession {
+    hello: Hello,
+    shared: Arc<Shared>,
+    outgoing: mpsc::UnboundedSender<String>,
+    limit: Duration,
+    closed: watch::Receiver<bool>,
+    _reader: AbortOnDropHandle<()>,
+    _writer: AbortOnDropHandle<()>,
+}
+
+/// Requests without a reply yet, by message-id; after the end, why it ended.
+type Waiting = Result<BTreeMap<u64, oneshot::Sender<Result<String, SessionError>>>, SessionError>;
+
+struct Shared {
+    waiting: Mutex<Waiting>,
+    next_id: Mutex<u64>,
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, error: &SessionError) {
+        let before = std::mem::replace(&mut *self.waiting(), Err(error.clone()));
+        for (_, waiter) in before.into_iter().flatten() {
+            // Whoever waited may have gone.
+            let _ = waiter.send(Err(error.clone()));
+        }
+    }
+
+    fn answer(&self, id: Option<u64>, reply: String) {
+        let mut waiting = self.waiting();
+        let Ok(map) = waiting.as_mut() else { return };
+        let Some(id) = id.or_else(|| map.keys().next().copied()) else { return };
+        if let Some(waiter) = map.remove(&id) {
+            let _ = waiter.send(Ok(reply));
+        }
+    }
+}
+
+impl StreamSession {
+    /// Exchanges the `<hello>`s and starts to read. `limit` bounds the wait for the hello and for each reply;
+    /// `notified` is called with each notification.
+    pub async fn open<S>(stream: S, limit: Duration, notified: Notified) -> Result<Self, SessionError>
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut decoder = Decoder::new();
+        let exchange = async {
+            let mut ours = Vec::new();
+            Framing::EndOfMessage.encode(OURS, &mut ours);
+            writer.write_all(&ours).await.map_err(ended)?;
+            writer.flush().await.map_err(ended)?;
+            read_message(&mut reader, &mut decoder).await
+        };
+        let theirs = tokio::time::timeout(limit, exchange)
+            .await
+            .map_err(|_| SessionError::TimedOut { operation: "<hello>".into(), limit })??;
+        let hello = Hello::parse(&theirs).map_err(|error| SessionError::Protocol(error.to_string()))?;
+        let framing = match (hello.base("1.1"), hello.base("1.0")) {
+            (true, _) => Framing::Chunked,
+            (false, true) => Framing::EndOfMessage,
+            (false, false) => {
+                return Err(SessionError::Protocol("its hello names no version of NETCONF".into()));
+            }
+        };
+        decoder.switch(framing);
+        let shared = Arc::new(Shared { waiting: Mutex::new(Ok(BTreeMap::new())), next_id: Mutex::new(1) });
+        let (outgoing, mut to_send) = mpsc::unbounded_channel::<String>();
+        let (close, closed) = watch::channel(false);
+        let writing = tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            while let Some(message) = to_send.recv().await {
+                bytes.clear();
+                framing.encode(&message, &mut bytes);
+                while let Ok(message) = to_send.try_recv() {
+                    framing.encode(&message, &mut bytes);
+                }
+                // The reader sees the end as well, and tells everyone.
+                if writer.write_all(&bytes).await.is_err() || writer.flush().await.is_err() {
+                    break;
+                }
+            }
+        });
+        let reading = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move {
+                let error = loop {
+                    match read_message(&mut reader, &mut decoder).await {
+                        Ok(message) => match classify(&message) {
+                            Some(Message::Reply(id)) => shared.answer(id, message),
+                            Some(Message::Notification) => notified(&message),
+                            None => break SessionError::Protocol("neither a reply nor a notification".into()),
+                        },
+                        Err(error) => break error,
+                    }
+                };
+                shared.end(&error);
+                close.send_replace(true);
+            }
+        });
+        Ok(Self {
+            hello,
+            shared,
+            outgoing,
+            limit,
+            closed,
+            _reader: AbortOnDropHandle::new(reading),
+            _writer: AbortOnDropHandle::new(writing),
+        })
+    }
+
+    /// Turns true when the session has ended.
+    pub fn closed(&self) -> watch::Receiver<bool> {
+        self.closed.clone()
+    }
+}
+
+impl Session for StreamSession {
+    fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    fn call(&self, operation: String) -> Call {
+        let name = operation_name(&operation);
+        let (answer, answered) = oneshot::channel();
+        {
+            // Held while sending: the order of ids is the order on the wire.
+            let mut next = self.shared.next_id.lock().unwrap_or_else(PoisonError::into_inner);
+            let id = *next;
+            *next += 1;
+            match self.shared.waiting().as_mut() {
+                Ok(waiting) => {
+                    waiting.insert(id, answer);
+                }
+                Err(error) => {
+                    let error = error.clone();
+                    return Box::pin(async move { Err(error.into()) });
+                }
+            }
+            // A writer that is gone means a reader that ends, which answers.
+            let _ = self.outgoing.send(format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">{operation}</rpc>"));
+        }
+        let limit = self.limit;
+        Box::pin(async move {
+            let reply = match tokio::time::timeout(limit, answered).await {
+                Ok(Ok(reply)) => reply?,
+                Ok(Err(_)) => return Err(SessionError::Ended("it was closed".into()).into()),
+                Err(_) => return Err(SessionError::TimedOut { operation: name, limit }.into()),
+            };
+            let errors = errors(&reply).map_err(|error| SessionError::Protocol(error.to_string()))?;
+            if errors.is_empty() {
+                Ok(reply)
+            } else {
+                Err(CallError::Refused { operation: name, errors: RpcErrors(errors) })
+            }
+        })
+    }
+}
+
+/// `<name>` of an operation's element.
+fn operation_name(operation: &str) -> String {
+    let name = operation.trim_start_matches('<');
+    let end = name.find([' ', '>', '/']).unwrap_or(name.len());
+    format!("<{}>", &name[..end])
+}
+
+fn ended(error: std::io::Error) -> SessionError {
+    SessionError::Ended(error.to_string())
+}
+
+async fn read_message(
+    reader: &mut (impl AsyncRead + Unpin),
+    decoder: &mut Decoder,
+) -> Result<String, SessionError> {
+    let mut buffer = [0; 32 << 10];
+    loop {
+        if let Some(message) = decoder.next().map_err(|error| SessionError::Protocol(error.to_string()))? {
+            return Ok(message);
+        }
+        match reader.read(&mut buffer).await.map_err(ended)? {
+            0 => return Err(SessionError::Ended("the device closed it".into())),
+            read => decoder.push(&buffer[..read]),
+        }
+    }
+}

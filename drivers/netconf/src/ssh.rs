@@ -1,0 +1,306 @@
+//! SSH below NETCONF (RFC 6242): the pinned host key first, then the login, then the subsystem.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
+use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::credentials::{CredentialError, CredentialSource, Credentials};
+use crate::hello::Hello;
+use crate::session::{Call, Notified, Session, SessionError, StreamSession};
+
+/// The port of NETCONF over SSH (RFC 6242 section 6).
+const PORT: u16 = 830;
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// From the first packet to the host key, for the login, and for the hello: each.
+    pub connect: Duration,
+    /// For each request.
+    pub rpc: Duration,
+    /// Silence after which the device is asked whether it is there; three times unanswered ends the session.
+    pub keep_alive: Duration,
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// It can't be reached.
+    #[error("{address} can't be reached: {reason}")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// The system's words.
+        reason: String,
+    },
+    /// No host key is pinned. Nothing was sent to the device.
+    #[error(
+        "the device's host key is not known: it showed {fingerprint}. If that is the device's own, accept it by \
+         setting HostKey of the FabricDevice to \"{line}\""
+    )]
+    HostKeyUnknown {
+        /// `SHA256:…`.
+        fingerprint: String,
+        /// The OpenSSH public key line.
+        line: String,
+    },
+    /// Another host key than the pinned one. Nothing was sent to the device.
+    #[error(
+        "the device showed host key {shown} and not {pinned}, which HostKey of the FabricDevice pins: another \
+         machine answers, or its key was changed (it now is \"{line}\")"
+    )]
+    HostKeyWrong {
+        /// `SHA256:…` of the pinned key.
+        pinned: String,
+        /// `SHA256:…` of the shown key.
+        shown: String,
+        /// The OpenSSH public key line of the shown key.
+        line: String,
+    },
+    /// The pinned key is none.
+    #[error("HostKey of the FabricDevice is not an OpenSSH public key line: {0}")]
+    HostKeyUnreadable(String),
+    /// No credential.
+    #[error("{0}")]
+    Credential(#[from] CredentialError),
+    /// The private key is none.
+    #[error("ssh-privatekey of credential {credential:?} can't be used: {reason}")]
+    PrivateKey {
+        /// The credential's name.
+        credential: String,
+        /// The parser's words.
+        reason: String,
+    },
+    /// The device does not accept the credential.
+    #[error("the device refuses the login of user {username:?} with credential {credential:?}; it allows {allowed}")]
+    Login {
+        /// The credential's name.
+        credential: String,
+        /// The user.
+        username: String,
+        /// The methods that the device names.
+        allowed: String,
+    },
+    /// SSH works, NETCONF does not.
+    #[error("the device has no NETCONF: {0}")]
+    NoNetconf(String),
+    /// The hello failed.
+    #[error("{0}")]
+    Session(#[from] SessionError),
+}
+
+impl ConnectError {
+    /// Another try by itself may help. A credential may be put right at any time, a host key only by a new command.
+    pub fn retryable(&self) -> bool {
+        !matches!(self, Self::HostKeyUnknown { .. } | Self::HostKeyWrong { .. } | Self::HostKeyUnreadable(_))
+    }
+
+    /// The device did not answer.
+    pub fn unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Session(SessionError::Ended(_) | SessionError::TimedOut { .. }))
+    }
+}
+
+/// A NETCONF session over its own SSH connection. Dropping it ends both.
+pub struct SshSession {
+    session: StreamSession,
+    fingerprint: String,
+    _connection: Handle<HostKeyCheck>,
+}
+
+impl SshSession {
+    /// Connects to `address` (`host:port` or a host alone). The credential is read, and used, only after the host
+    /// key has turned out to be `host_key`, an OpenSSH public key line.
+    pub async fn connect(
+        address: &str,
+        host_key: Option<&str>,
+        source: &CredentialSource,
+        credential: Option<&str>,
+        limits: Limits,
+        notified: Notified,
+    ) -> Result<Self, ConnectError> {
+        let pinned = host_key
+            .map(PublicKey::from_openssh)
+            .transpose()
+            .map_err(|error| ConnectError::HostKeyUnreadable(error.to_string()))?;
+        let timed_out = |what: &str| ConnectError::Unreachable {
+            address: address.to_owned(),
+            reason: format!("{what} within {} s", limits.connect.as_secs_f32()),
+        };
+        let (mut connection, fingerprint) = tokio::time::timeout(limits.connect, greet(address, pinned, limits))
+            .await
+            .map_err(|_| timed_out("no answer"))??;
+        let credentials = source.read(credential).await?;
+        let opened = tokio::time::timeout(limits.connect, async {
+            login(&mut connection, &credentials).await?;
+            let channel = connection.channel_open_session().await.map_err(|e| ConnectError::NoNetconf(e.to_string()))?;
+            channel
+                .request_subsystem(true, "netconf")
+                .await
+                .map_err(|error| ConnectError::NoNetconf(error.to_string()))?;
+            Ok::<_, ConnectError>(channel.into_stream())
+        });
+        let stream = opened.await.map_err(|_| timed_out("no answer to the login"))??;
+        // A refused subsystem shows as the end of the channel before a hello.
+        let open = StreamSession::open(stream, limits.rpc, notified);
+        let session = tokio::time::timeout(limits.connect, open).await.map_err(|_| timed_out("no hello"))??;
+        Ok(Self { session, fingerprint, _connection: connection })
+    }
+
+    /// `SHA256:…` of the host key.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Turns true when the session has ended.
+    pub fn closed(&self) -> watch::Receiver<bool> {
+        self.session.closed()
+    }
+}
+
+impl Session for SshSession {
+    fn hello(&self) -> &Hello {
+        self.session.hello()
+    }
+
+    fn call(&self, operation: String) -> Call {
+        self.session.call(operation)
+    }
+}
+
+/// Accepts the pinned key only, and keeps what was shown.
+struct HostKeyCheck {
+    pinned: Option<PublicKey>,
+    shown: Arc<Mutex<Option<PublicKey>>>,
+}
+
+impl russh::client::Handler for HostKeyCheck {
+    type Error = russh::Error;
+
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
+        // Certificates are not asked for.
+        let PublicKeyOrCertificate::PublicKey { key, .. } = shown else { return Ok(false) };
+        let right = self.pinned.as_ref().is_some_and(|pinned| pinned.key_data() == key.key_data());
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
+        Ok(right)
+    }
+}
+
+/// Up to the host key, which is checked.
+async fn greet(
+    address: &str,
+    pinned: Option<PublicKey>,
+    limits: Limits,
+) -> Result<(Handle<HostKeyCheck>, String), ConnectError> {
+    let unreachable = |reason: String| ConnectError::Unreachable { address: address.to_owned(), reason };
+    let mut config = russh::client::Config {
+        nodelay: true,
+        keepalive_interval: Some(limits.keep_alive),
+        keepalive_max: 3,
+        ..russh::client::Config::default()
+    };
+    if let Some(pinned) = &pinned {
+        // The device shows the first kind of key that it has: ask for the pinned kind first.
+        let kind = pinned.algorithm();
+        let is_rsa = |algorithm: &Algorithm| matches!(algorithm, Algorithm::Rsa { .. });
+        let mut offered = config.preferred.key.to_vec();
+        offered.sort_by_key(|offered| !(*offered == kind || (is_rsa(offered) && is_rsa(&kind))));
+        config.preferred.key = offered.into();
+    }
+    let stream = dial(address).await.map_err(|error| unreachable(error.to_string()))?;
+    // It only makes small requests slower when it fails.
+    let _ = stream.set_nodelay(true);
+    let shown = Arc::new(Mutex::new(None));
+    let check = HostKeyCheck { pinned: pinned.clone(), shown: Arc::clone(&shown) };
+    let connected = russh::client::connect_stream(Arc::new(config), stream, check).await;
+    let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let print = |key: &PublicKey| key.fingerprint(HashAlg::Sha256).to_string();
+    let line = |key: &PublicKey| {
+        let plain = PublicKey::new(key.key_data().clone(), "");
+        plain.to_openssh().unwrap_or_default().trim_end().to_owned()
+    };
+    match (connected, shown, pinned) {
+        (Ok(connection), Some(shown), Some(_)) => Ok((connection, print(&shown))),
+        (_, Some(shown), None) => {
+            Err(ConnectError::HostKeyUnknown { fingerprint: print(&shown), line: line(&shown) })
+        }
+        (Err(_), Some(shown), Some(pinned)) if pinned.key_data() != shown.key_data() => {
+            Err(ConnectError::HostKeyWrong { pinned: print(&pinned), shown: print(&shown), line: line(&shown) })
+        }
+        (Err(error), _, _) => Err(unreachable(format!("SSH: {error}"))),
+        (Ok(_), None, _) => Err(unreachable("SSH: the device showed no host key".into())),
+    }
+}
+
+async fn dial(address: &str) -> std::io::Result<TcpStream> {
+    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+    });
+    if has_port {
+        TcpStream::connect(address).await
+    } else {
+        TcpStream::connect((address.trim_start_matches('[').trim_end_matches(']'), PORT)).await
+    }
+}
+
+/// The private key first, then the password, by the method that the device has for it.
+async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Result<(), ConnectError> {
+    let broken = |error: russh::Error| SessionError::Ended(format!("during the login: {error}"));
+    let mut allowed = None;
+    if let Some(key) = &with.private_key {
+        let key = russh::keys::decode_secret_key(key.expose(), None).map_err(|error| ConnectError::PrivateKey {
+            credential: with.name.clone(),
+            reason: error.to_string(),
+        })?;
+        let hash = connection.best_supported_rsa_hash().await.map_err(broken)?.flatten();
+        let key = PrivateKeyWithHashAlg::new(Arc::new(key), hash);
+        match connection.authenticate_publickey(&with.username, key).await.map_err(broken)? {
+            AuthResult::Success => return Ok(()),
+            AuthResult::Failure { remaining_methods, .. } => allowed = Some(remaining_methods),
+        }
+    }
+    if let Some(password) = &with.password {
+        match connection.authenticate_password(&with.username, password.expose()).await.map_err(broken)? {
+            AuthResult::Success => return Ok(()),
+            AuthResult::Failure { remaining_methods, .. } => {
+                let interactive = remaining_methods.contains(&russh::MethodKind::KeyboardInteractive);
+                allowed = Some(remaining_methods);
+                if interactive && keyboard(connection, &with.username, password.expose()).await.map_err(broken)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    let allowed = allowed.iter().flat_map(|methods| methods.iter()).map(<&str>::from).collect::<Vec<_>>();
+    Err(ConnectError::Login {
+        credential: with.name.clone(),
+        username: with.username.clone(),
+        allowed: if allowed.is_empty() { "no other method".into() } else { allowed.join(", ") },
+    })
+}
+
+/// Answers each hidden prompt with the password (RFC 4256).
+async fn keyboard(
+    connection: &mut Handle<HostKeyCheck>,
+    username: &str,
+    password: &str,
+) -> Result<bool, russh::Error> {
+    let mut state = connection.authenticate_keyboard_interactive_start(username, None).await?;
+    // A device that goes on asking has refused the answer.
+    for _ in 0..3 {
+        state = match state {
+            KeyboardInteractiveAuthResponse::Success => return Ok(true),
+            KeyboardInteractiveAuthResponse::Failure { .. } => return Ok(false),
+            KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => {
+                let answer = |prompt: &russh::client::Prompt| if prompt.echo { "" } else { password }.to_owned();
+                let answers = prompts.iter().map(answer).collect();
+                connection.authenticate_keyboard_interactive_respond(answers).await?
+            }
+        };
+    }
+    Ok(matches!(state, KeyboardInteractiveAuthResponse::Success))
+}

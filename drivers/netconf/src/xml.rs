@@ -1,0 +1,142 @@
+//! Streaming over XML: elements as paths of local names, without a tree in memory.
+
+use quick_xml::escape::{minimal_escape, resolve_predefined_entity};
+use quick_xml::events::Event;
+use quick_xml::name::ResolveResult;
+use quick_xml::reader::NsReader;
+
+/// The namespace of NETCONF's own elements (RFC 6241).
+pub(crate) const NETCONF: &str = "urn:ietf:params:xml:ns:netconf:base:1.0";
+
+/// Text that is not well-formed XML.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not well-formed XML: {0}")]
+pub struct XmlError(String);
+
+impl From<quick_xml::Error> for XmlError {
+    fn from(error: quick_xml::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// What an element's namespace means for [`walk`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Its name becomes part of the path.
+    Known,
+    /// It is passed through: its children are seen as if it were not there.
+    Transparent,
+    /// It and all within is left out.
+    Foreign,
+}
+
+/// One step through a document.
+#[derive(Debug)]
+pub(crate) enum Step<'a> {
+    /// An element begins; the path names it last.
+    Enter(&'a str),
+    /// An element ends, with the text since the last tag, trimmed: its content when it is a leaf.
+    Leave(&'a str, &'a str),
+}
+
+/// Walks through `xml`. Paths are local names joined by `/`, without a leading one.
+pub(crate) fn walk(
+    xml: &str,
+    scope: impl Fn(&str) -> Scope,
+    mut visit: impl FnMut(Step<'_>),
+) -> Result<(), XmlError> {
+    let mut reader = NsReader::from_str(xml);
+    reader.config_mut().expand_empty_elements = true;
+    let mut path = String::new();
+    // For each open element the length of the path before it, or `None` for a transparent one.
+    let mut open: Vec<Option<usize>> = Vec::new();
+    let mut skipped = 0_usize;
+    let mut text = String::new();
+    loop {
+        let (namespace, event) = reader.read_resolved_event()?;
+        match event {
+            Event::Start(_) if skipped > 0 => skipped += 1,
+            Event::End(_) if skipped > 0 => skipped -= 1,
+            Event::Start(tag) => {
+                let namespace = match namespace {
+                    ResolveResult::Bound(namespace) => namespace.into_inner(),
+                    ResolveResult::Unbound | ResolveResult::Unknown(_) => "",
+                };
+                text.clear();
+                match scope(namespace) {
+                    Scope::Foreign => skipped = 1,
+                    Scope::Transparent => open.push(None),
+                    Scope::Known => {
+                        open.push(Some(path.len()));
+                        if !path.is_empty() {
+                            path.push('/');
+                        }
+                        path.push_str(tag.local_name().into_inner());
+                        visit(Step::Enter(&path));
+                    }
+                }
+            }
+            Event::End(_) => {
+                if let Some(Some(length)) = open.pop() {
+                    visit(Step::Leave(&path, text.trim()));
+                    path.truncate(length);
+                }
+                text.clear();
+            }
+            Event::Text(part) if skipped == 0 => text.push_str(&part.xml10_content()),
+            Event::CData(part) if skipped == 0 => text.push_str(&part.xml10_content()),
+            Event::GeneralRef(reference) if skipped == 0 => {
+                if let Some(character) = reference.resolve_char_ref()? {
+                    text.push(character);
+                } else if let Some(known) = resolve_predefined_entity(&reference) {
+                    text.push_str(known);
+                } else {
+                    return Err(XmlError(format!("unknown entity &{};", &*reference)));
+                }
+            }
+            Event::DocType(_) => return Err(XmlError("a document type is not allowed".into())),
+            Event::Eof => break,
+            _ => {}
+        }
+    }
+    if open.is_empty() && skipped == 0 { Ok(()) } else { Err(XmlError("it ends within an element".into())) }
+}
+
+/// `text` as XML character data.
+pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
+    minimal_escape(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(xml: &str) -> Result<Vec<String>, XmlError> {
+        let mut seen = Vec::new();
+        let scope = |namespace: &str| match namespace {
+            "k" => Scope::Known,
+            "t" => Scope::Transparent,
+            _ => Scope::Foreign,
+        };
+        walk(xml, scope, |step| {
+            seen.push(match step {
+                Step::Enter(path) => format!("+{path}"),
+                Step::Leave(path, text) => format!("-{path}={text}"),
+            });
+        })?;
+        Ok(seen)
+    }
+
+    #[test]
+    fn namespaces_decide() {
+        let xml = r#"<t:r xmlns:t="t"><a xmlns="k"><b> x&amp;y<![CDATA[<]]>&#65; </b><f:b xmlns:f="f"><b>no</b></f:b><c/></a></t:r>"#;
+        assert_eq!(steps(xml).unwrap(), ["+a", "+a/b", "-a/b=x&y<A", "+a/c", "-a/c=", "-a="]);
+    }
+
+    #[test]
+    fn what_is_not_xml_is_refused() {
+        for bad in ["<a", "<a xmlns='k'>", "<a></b>", "<a>&nope;</a>", "<!DOCTYPE a><a/>"] {
+            assert!(walk(bad, |_| Scope::Known, |_| ()).is_err(), "{bad}");
+        }
+    }
+}

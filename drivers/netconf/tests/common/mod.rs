@@ -1,0 +1,175 @@
+//! A simulated fabric with a driver beside it.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_driver_netconf::credentials::CredentialSource;
+use eno_driver_netconf::driver::{NetconfDriver, Options};
+use eno_driver_netconf::ssh::Limits;
+use eno_sbi::{Driver, Reconciled, Work};
+use eno_schemas::{
+    Applied, Command, Desired, Device, Drift, FabricDesired, FabricPort, FabricVlan, Generation, Outcome, PortMode,
+    VlanId, VlanSet,
+};
+use eno_simulator::{Fabric, FabricOptions, Switch, SwitchInfo, Topology};
+use tokio::sync::{mpsc, watch};
+
+pub const CLUSTER: &str = "test";
+
+pub struct Bench {
+    pub fabric: Fabric,
+    pub driver: Arc<NetconfDriver>,
+    pub credentials: tempfile::TempDir,
+}
+
+impl Bench {
+    /// A leaf–spine fabric, after `adapt`.
+    pub async fn start(adapt: impl FnOnce(&mut Topology)) -> Self {
+        let mut topology = Topology::leaf_spine(2, 2, 4);
+        adapt(&mut topology);
+        Self::with(&topology).await
+    }
+
+    pub async fn with(topology: &Topology) -> Self {
+        let fabric = Fabric::start(topology, FabricOptions::default()).await.expect("the fabric starts");
+        let credentials = tempfile::tempdir().expect("a directory");
+        for switch in fabric.info() {
+            let directory = credentials.path().join(&switch.name);
+            std::fs::create_dir(&directory).expect("a directory");
+            std::fs::write(directory.join("username"), &switch.username).expect("a file");
+            std::fs::write(directory.join("password"), &switch.password).expect("a file");
+        }
+        let driver = Arc::new(NetconfDriver::new(options(credentials.path())));
+        Self { fabric, driver, credentials }
+    }
+
+    /// A driver process that starts anew.
+    pub fn restart_driver(&mut self) {
+        self.driver = Arc::new(NetconfDriver::new(options(self.credentials.path())));
+    }
+
+    pub fn switch(&self, name: &str) -> &Arc<Switch> {
+        self.fabric.switch(name).expect("a switch of that name")
+    }
+
+    pub fn info(&self, name: &str) -> &SwitchInfo {
+        self.fabric.info().iter().find(|info| info.name == name).expect("a switch of that name")
+    }
+
+    pub fn device(&self, name: &str) -> Device {
+        let info = self.info(name);
+        Device {
+            address: info.netconf.to_string(),
+            dialect: None,
+            credential: Some(name.to_owned()),
+            host_key: Some(info.host_key.clone()),
+            drift: Drift::Repair,
+        }
+    }
+
+    /// `vlans` on each of `ports`.
+    pub fn desired(&self, name: &str, vlans: &str, ports: &[&str]) -> FabricDesired {
+        let ports: Vec<(&str, &str)> = ports.iter().map(|port| (*port, vlans)).collect();
+        self.desired_ports(name, vlans, &ports)
+    }
+
+    pub fn desired_ports(&self, name: &str, vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
+        let owner = |vid: VlanId| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] };
+        let ports: BTreeMap<&str, &str> = ports.iter().copied().collect();
+        FabricDesired {
+            cluster: CLUSTER.into(),
+            device: self.device(name),
+            vlans: set(vlans).iter().map(owner).collect(),
+            ports: ports
+                .iter()
+                .map(|(port, vlans)| FabricPort {
+                    name: (*port).to_owned(),
+                    lag: None,
+                    mode: PortMode::Keep,
+                    vlans: set(vlans),
+                })
+                .collect(),
+        }
+    }
+
+    pub async fn reconcile(&self, target: &str, desired: FabricDesired) -> Reconciled {
+        self.driver.reconcile(work(target, desired)).await
+    }
+
+    /// Again and again while the driver asks for it.
+    pub async fn settle(&self, target: &str, desired: &FabricDesired) -> Reconciled {
+        for _ in 0..20 {
+            let reconciled = self.reconcile(target, desired.clone()).await;
+            if !reconciled.wants_retry() {
+                return reconciled;
+            }
+        }
+        panic!("it does not settle");
+    }
+}
+
+pub fn options(credentials: &std::path::Path) -> Options {
+    Options {
+        credentials: CredentialSource::Directory(credentials.to_owned()),
+        limits: Limits {
+            connect: Duration::from_secs(10),
+            rpc: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(5),
+        },
+        confirm_timeout: Duration::from_secs(60),
+    }
+}
+
+pub fn command(target: &str, desired: FabricDesired) -> Command {
+    let desired = Desired::Fabric(desired);
+    let generation = Generation { term: 1, sequence: 1, hash: desired.hash() };
+    Command { driver: "netconf".into(), target: target.into(), generation, desired, transaction: None }
+}
+
+pub fn work(target: &str, desired: FabricDesired) -> Work {
+    let command = command(target, desired);
+    let (_, newest) = watch::channel(command.generation.clone());
+    let (progress, _) = mpsc::channel(64);
+    Work::new(Arc::new(command), newest, progress)
+}
+
+pub fn set(text: &str) -> VlanSet {
+    text.parse().expect("a set of VLANs")
+}
+
+/// What was applied: all VLANs, and those of each port, as text.
+pub fn there(reconciled: &Reconciled) -> (String, BTreeMap<String, String>) {
+    assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
+    match &reconciled.applied {
+        Some(Applied::Fabric { vlans, ports }) => {
+            (vlans.to_string(), ports.iter().map(|(name, vlans)| (name.clone(), vlans.to_string())).collect())
+        }
+        other => panic!("no fabric: {other:?}"),
+    }
+}
+
+/// The reason of a failure, and whether a retry is asked for.
+pub fn failed(reconciled: &Reconciled) -> (&str, bool, bool) {
+    match &reconciled.outcome {
+        Outcome::Failed(failure) => (&failure.reason, failure.retryable, failure.unreachable),
+        other => panic!("it did not fail: {other:?}"),
+    }
+}
+
+/// What the switch itself says: its VLANs with our names, and what a port carries.
+pub fn on_switch(switch: &Switch, port: &str) -> (String, String) {
+    let view = switch.view();
+    let ours = |(id, vlan): (&u16, &eno_simulator::VlanView)| {
+        (vlan.name.as_deref() == Some(&format!("eno-{CLUSTER}-{id}"))).then(|| VlanId::new(*id).ok()).flatten()
+    };
+    let vlans: VlanSet = view.vlans.iter().filter_map(ours).collect();
+    (vlans.to_string(), view.ports[port].vlans.to_string())
+}
+
+/// How many requests a switch has had.
+pub fn calls(switch: &Switch) -> u64 {
+    switch.stats().rpcs.values().sum()
+}

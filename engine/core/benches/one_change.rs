@@ -1,0 +1,73 @@
+//! What one change costs in a world of N services with one access attachment each, on a fabric of 4 switches:
+//! from the event to the effects, and to the desired state of a switch. The VLAN IDs repeat every 4,000, on
+//! connection points of their own, so that N may exceed them.
+//!
+//! `cargo bench -p eno-core`
+
+#[path = "../tests/world/mod.rs"]
+mod world;
+
+use divan::{Bencher, counter::ItemsCount};
+use eno_core::{Event, Target};
+use world::*;
+
+fn main() {
+    divan::main();
+}
+
+const SIZES: [u32; 3] = [1_000, 10_000, 100_000];
+
+fn full(size: u32) -> World {
+    let mut world = World::leaf_spine();
+    for i in 0..size {
+        let vid = u16::try_from(i % 4000 + 10).unwrap();
+        let point_name = if i < 4000 { "cp".to_owned() } else { format!("cp{}", i / 4000) };
+        if i % 4000 == 0 && i > 0 {
+            let mut point = point(&point_name, None);
+            let Ok(eno_core::spec::Spec::ConnectionPoint(spec)) = &mut point.spec else { unreachable!() };
+            spec.interfaces.clear();
+            spec.cnis.truncate(1);
+            world.apply(point);
+        }
+        world.apply(service(&format!("s{i}"), vid, &[]));
+        world.apply(attachment(&format!("a{i}"), &[&format!("s{i}")], &point_name));
+    }
+    world.settle();
+    world
+}
+
+/// Adds an attachment, and takes it away again: two changes.
+#[divan::bench(args = SIZES)]
+fn attach_and_detach(bencher: Bencher, size: u32) {
+    let mut world = full(size);
+    let mut object = attachment("extra", &["s7"], "cp");
+    (object.finalized, object.uid) = (true, "extra".into());
+    bencher.counter(ItemsCount::new(2usize)).bench_local(|| {
+        world.engine.handle(Event::Object(Box::new(object.clone())));
+        let made = world.engine.settle("2026-01-01T00:00:00Z").len();
+        world.engine.handle(Event::ObjectGone(object.key.clone()));
+        made + world.engine.settle("2026-01-01T00:00:00Z").len()
+    });
+}
+
+/// Moves a service to another VLAN ID and back: two changes, each on four switches and one NAD.
+#[divan::bench(args = SIZES)]
+fn renumber(bencher: Bencher, size: u32) {
+    let mut world = full(size);
+    let key = eno_core::Key::cluster(eno_core::Kind::L2Service, &"s7".into());
+    let mut at = world.objects[&key].clone();
+    bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
+        at.generation += 1;
+        let Ok(eno_core::spec::Spec::Service(spec)) = &mut at.spec else { unreachable!() };
+        spec.vid = eno_schemas::VlanId::new(if spec.vid.get() == 4094 { 17 } else { 4094 }).unwrap();
+        world.engine.handle(Event::Object(Box::new(at.clone())));
+        world.engine.settle("2026-01-01T00:00:00Z").len()
+    });
+}
+
+/// Renders the complete desired state of one switch.
+#[divan::bench(args = SIZES)]
+fn desired_of_a_switch(bencher: Bencher, size: u32) {
+    let mut world = full(size);
+    bencher.bench_local(|| world.engine.desired(&Target::Fabric("leaf1".into())));
+}

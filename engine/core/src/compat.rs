@@ -1,0 +1,131 @@
+//! Which CNI can give which kind of VLAN to which kind of interface.
+
+use eno_schemas::InterfaceType;
+
+use crate::spec::{AttachmentSpec, CniName, ConnectionPointSpec, Invalid, SupportedCni, VlanType};
+
+/// True when the plugin can do it; the rows of the table in the NAD driver's documentation.
+pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool {
+    use CniName::{Bridge, HostDevice, Ipvlan, Macvlan, Ovs, Sriov, Userspace, Vlan};
+    use InterfaceType::{Dpdk, Kernel};
+    use VlanType::{Access, SelectiveTrunk, Trunk};
+    match (cni, interface) {
+        (Ovs, Kernel) => true,
+        (Bridge, Kernel) => matches!(vlan_type, Access | SelectiveTrunk),
+        (Macvlan | Ipvlan, Kernel) | (Sriov, _) => matches!(vlan_type, Access | Trunk),
+        (Vlan, Kernel) | (Userspace, Dpdk) => vlan_type == Access,
+        (HostDevice, Kernel) => vlan_type == Trunk,
+        _ => false,
+    }
+}
+
+const CNIS: [CniName; 8] = [
+    CniName::Ovs,
+    CniName::Bridge,
+    CniName::Macvlan,
+    CniName::Ipvlan,
+    CniName::Vlan,
+    CniName::HostDevice,
+    CniName::Sriov,
+    CniName::Userspace,
+];
+
+/// The plugin of `point` that realises `attachment`: the one asked for, else the first that can.
+pub fn choose<'a>(
+    attachment: &AttachmentSpec,
+    point: &'a ConnectionPointSpec,
+) -> Result<&'a SupportedCni, Invalid> {
+    let (vlan_type, interface) = (attachment.vlan_type, attachment.interface);
+    let fits = |offer: &&SupportedCni| {
+        offer.interfaces.contains(&interface) && can(offer.plugin.name(), vlan_type, interface)
+    };
+    let name = &attachment.connection_point;
+    let works = || {
+        let offered: Vec<&str> =
+            point.cnis.iter().filter(fits).map(|offer| offer.plugin.name().as_str()).collect();
+        if offered.is_empty() {
+            let able: Vec<&str> =
+                CNIS.iter().filter(|cni| can(**cni, vlan_type, interface)).map(|cni| cni.as_str()).collect();
+            format!("nothing that ConnectionPoint {name} offers can; {} could", able.join(", "))
+        } else {
+            format!("{} of ConnectionPoint {name} can", offered.join(", "))
+        }
+    };
+    let what = format!("VlanType {} with PodInterfaceType {}", vlan_type.as_str(), interface_str(interface));
+    let Some(wanted) = attachment.implementation else {
+        return point
+            .cnis
+            .iter()
+            .find(fits)
+            .ok_or_else(|| Invalid::new("VlanType", format!("{what}: {}", works())));
+    };
+    let mut offers = point.cnis.iter().filter(|offer| offer.plugin.name() == wanted).peekable();
+    if offers.peek().is_none() {
+        let problem =
+            format!("ConnectionPoint {name} does not offer {} for {what}; {}", wanted.as_str(), works());
+        return Err(Invalid::new("Implementation", problem));
+    }
+    offers.find(fits).ok_or_else(|| {
+        Invalid::new("Implementation", format!("{} can't do {what}; {}", wanted.as_str(), works()))
+    })
+}
+
+fn interface_str(interface: InterfaceType) -> &'static str {
+    match interface {
+        InterfaceType::Kernel => "kernel",
+        InterfaceType::Dpdk => "dpdk",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Plugin;
+
+    fn point() -> ConnectionPointSpec {
+        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin };
+        ConnectionPointSpec {
+            cnis: vec![
+                offer(Plugin::Macvlan { master: "eth1".into() }),
+                offer(Plugin::Ovs { bridge_name: "br".into(), socket_file: None }),
+            ],
+            node_pool: None,
+            interfaces: vec![],
+        }
+    }
+
+    fn attachment(
+        vlan_type: VlanType,
+        implementation: Option<CniName>,
+        interface: InterfaceType,
+    ) -> AttachmentSpec {
+        AttachmentSpec {
+            services: vec!["s".into()],
+            connection_point: "cp".into(),
+            interface,
+            vlan_type,
+            implementation,
+            mtu: None,
+        }
+    }
+
+    #[test]
+    fn the_first_that_can_or_the_one_asked_for() {
+        use InterfaceType::{Dpdk, Kernel};
+        let point = point();
+        let name = |vlan_type, asked, interface| {
+            choose(&attachment(vlan_type, asked, interface), &point).map(|offer| offer.plugin.name())
+        };
+        assert_eq!(name(VlanType::Access, None, Kernel), Ok(CniName::Macvlan));
+        assert_eq!(name(VlanType::SelectiveTrunk, None, Kernel), Ok(CniName::Ovs));
+        assert_eq!(name(VlanType::Access, Some(CniName::Ovs), Kernel), Ok(CniName::Ovs));
+        for (result, words) in [
+            (name(VlanType::SelectiveTrunk, Some(CniName::Macvlan), Kernel), "ovs of ConnectionPoint cp can"),
+            (name(VlanType::Access, Some(CniName::Bridge), Kernel), "macvlan, ovs of ConnectionPoint cp can"),
+            (name(VlanType::Access, None, Dpdk), "sriov, userspace could"),
+        ] {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}

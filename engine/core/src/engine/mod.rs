@@ -1,0 +1,469 @@
+//! The engine's memory of the world and the loop that settles it.
+//!
+//! Work flows one way, each stage with a list of what it still has to look at, so that a change costs what it
+//! touches: `dirty` objects are validated against what they name, which decides what of them is realised; VLAN
+//! IDs that are `contested` are arbitrated; networks are planned anew onto switch ports (`replan`); at last the
+//! status of what changed, or of what targets reported on, is `judge`d.
+
+mod judge;
+mod plan;
+mod record;
+mod validate;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use eno_schemas::{Desired, NadDesired, Report, VlanId};
+
+use crate::fabric::DeviceTarget;
+use crate::ids::Ids;
+use crate::nad::{self, NadTarget};
+use crate::spec::{BridgeDomainSpec, Spec};
+use crate::topology::Topology;
+use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Target};
+
+use record::{Network, Point, Record};
+
+/// The driver that realises NetworkAttachmentDefinitions.
+const NAD_DRIVER: &str = "nad";
+
+/// The world as far as it is known, and what follows from it.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    records: HashMap<Key, Record>,
+    referrers: HashMap<Key, BTreeSet<Key>>,
+    nodes: BTreeMap<Name, Labels>,
+    namespaces: HashMap<Name, Labels>,
+    pods: HashMap<Name, Vec<Key>>,
+    users: HashMap<Key, BTreeMap<Name, Name>>,
+    drivers: BTreeSet<Name>,
+    topology: Topology,
+    graph_dirty: bool,
+    points: HashMap<Name, Point>,
+    networks: HashMap<Key, Network>,
+    bridge_domains: HashMap<Name, BridgeDomainSpec>,
+    ids: Ids,
+    devices: BTreeMap<Name, DeviceTarget>,
+    nads: HashMap<Key, NadTarget>,
+    leaving: BTreeSet<Key>,
+    version: u64,
+    seeded: bool,
+    started: bool,
+    reports: Vec<(Target, Report)>,
+    commanded: Vec<(Target, Desired)>,
+    dirty: BTreeSet<Key>,
+    reclaim: BTreeSet<Key>,
+    contested: BTreeSet<VlanId>,
+    replan: BTreeSet<Key>,
+    judge: BTreeSet<Key>,
+    publish: BTreeSet<Target>,
+    effects: Vec<Effect>,
+}
+
+impl Engine {
+    /// An empty world.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            records: HashMap::new(),
+            referrers: HashMap::new(),
+            nodes: BTreeMap::new(),
+            namespaces: HashMap::new(),
+            pods: HashMap::new(),
+            users: HashMap::new(),
+            drivers: BTreeSet::new(),
+            topology: Topology::default(),
+            graph_dirty: false,
+            points: HashMap::new(),
+            networks: HashMap::new(),
+            bridge_domains: HashMap::new(),
+            ids: Ids::default(),
+            devices: BTreeMap::new(),
+            nads: HashMap::new(),
+            leaving: BTreeSet::new(),
+            version: 0,
+            seeded: false,
+            started: false,
+            reports: Vec::new(),
+            commanded: Vec::new(),
+            dirty: BTreeSet::new(),
+            reclaim: BTreeSet::new(),
+            contested: BTreeSet::new(),
+            replan: BTreeSet::new(),
+            judge: BTreeSet::new(),
+            publish: BTreeSet::new(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes in what happened. What follows from it is worked out by [`Self::settle`].
+    pub fn handle(&mut self, event: Event) {
+        match event {
+            Event::Object(object) => self.upsert(*object),
+            Event::ObjectGone(key) => self.remove(&key),
+            Event::Node(name, labels) => {
+                if self.nodes.get(&name) != Some(&labels) {
+                    self.nodes.insert(name, labels);
+                    self.dirty_kind(Kind::ConnectionPoint);
+                }
+            }
+            Event::NodeGone(name) => {
+                if self.nodes.remove(&name).is_some() {
+                    self.dirty_kind(Kind::ConnectionPoint);
+                }
+            }
+            Event::Namespace(name, labels) => {
+                if self.namespaces.get(&name) != Some(&labels) {
+                    let known = self.namespaces.insert(name.clone(), labels).is_some();
+                    if known {
+                        self.dirty_namespace(&name);
+                    }
+                }
+            }
+            Event::NamespaceGone(name) => {
+                self.namespaces.remove(&name);
+            }
+            Event::Pod { uid, namespace, name, uses } => {
+                let uses = uses.iter().map(|nad| Key::namespaced(Kind::L2ServiceAttachment, &namespace, nad));
+                self.use_by_pod(&uid, &name, uses.collect());
+            }
+            Event::PodGone(uid) => self.use_by_pod(&uid, &Name::from(""), Vec::new()),
+            Event::Report(target, report) if self.started => self.report(&target, *report),
+            Event::Report(target, report) => self.reports.push((target, *report)),
+            Event::Commanded(target, desired) => self.commanded.push((target, *desired)),
+            Event::Drivers(alive) => self.drivers_are(alive),
+        }
+    }
+
+    /// Works out all that follows from the events since the last call. `now` is RFC 3339.
+    pub fn settle(&mut self, now: &str) -> Vec<Effect> {
+        self.flow();
+        if !self.started {
+            self.started = true;
+            self.start();
+            self.flow();
+        }
+        let now = Name::from(now);
+        while let Some(key) = self.judge.pop_first() {
+            self.judge(&key, &now);
+        }
+        self.effects.extend(std::mem::take(&mut self.publish).into_iter().map(Effect::Publish));
+        std::mem::take(&mut self.effects)
+    }
+
+    /// True when [`Self::settle`] has something to do.
+    pub fn is_unsettled(&self) -> bool {
+        !(self.dirty.is_empty()
+            && self.reclaim.is_empty()
+            && self.contested.is_empty()
+            && self.replan.is_empty()
+            && self.judge.is_empty()
+            && self.publish.is_empty()
+            && self.effects.is_empty()
+            && !self.graph_dirty)
+    }
+
+    /// The driver and the complete desired state of a target; `None`: there is no such target. It may settle
+    /// something ([`Self::is_unsettled`]): a state that the target has reported before needs no new report.
+    pub fn desired(&mut self, target: &Target) -> Option<(Name, Desired)> {
+        match target {
+            Target::Fabric(name) => {
+                let device = self.devices.get_mut(name)?;
+                let (desired, settled) = device.desired(&self.config.cluster);
+                let driver = device.driver.clone();
+                self.judge_networks(settled);
+                Some((driver, desired))
+            }
+            Target::Nad(namespace, name) => {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                let nad = self.nads.get(&key)?;
+                let attachment = if nad.wanted { Some(self.render(&key)?) } else { None };
+                Some((NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
+            }
+        }
+    }
+
+    /// The status of an object as last worked out.
+    pub fn status(&self, key: &Key) -> Option<&Status> {
+        self.records.get(key).map(|record| &record.status)
+    }
+
+    /// Runs every stage but the last until nothing is left to do.
+    fn flow(&mut self) {
+        loop {
+            let next = self.dirty.first().map(|key| key.kind);
+            if next.is_some_and(|kind| kind < Kind::ConnectionPoint) {
+                self.validate_first();
+            } else if self.graph_dirty {
+                self.rebuild_graph();
+            } else if next.is_some_and(|kind| kind < Kind::L2Service) {
+                self.validate_first();
+            } else if !self.seeded {
+                self.seed();
+            } else if let Some(key) = self.reclaim.pop_first() {
+                self.reclaim(&key);
+            } else if let Some(vid) = self.contested.pop_first() {
+                for key in self.ids.arbitrate(vid) {
+                    self.dirty_referrers(&key);
+                    self.dirty.insert(key);
+                }
+            } else if next.is_some() {
+                self.validate_first();
+            } else if let Some(key) = self.replan.pop_first() {
+                self.replan(&key);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn validate_first(&mut self) {
+        if let Some(key) = self.dirty.pop_first() {
+            self.validate(&key);
+        }
+    }
+
+    /// The first time: what was commanded but belongs to nothing is cleaned up, and what was reported counts for
+    /// what is wanted now.
+    fn start(&mut self) {
+        for (target, desired) in std::mem::take(&mut self.commanded) {
+            match (&target, desired) {
+                (Target::Fabric(name), _) if !self.devices.contains_key(name) => {
+                    self.effects.push(Effect::Forget(target));
+                }
+                (Target::Nad(..), Desired::Nad(NadDesired { owner, .. }))
+                    if !self.nads.contains_key(&target.owner()) =>
+                {
+                    let key = target.owner();
+                    if !self.records.contains_key(&key) {
+                        self.withdraw_nad(&key, &Name::from(owner.uid));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for device in self.devices.values_mut() {
+            device.desired(&self.config.cluster);
+        }
+        for (target, report) in std::mem::take(&mut self.reports) {
+            self.report(&target, report);
+        }
+        self.judge.extend(self.records.keys().cloned());
+    }
+
+    fn report(&mut self, target: &Target, report: Report) {
+        match target {
+            Target::Fabric(name) => {
+                let Some(device) = self.devices.get_mut(name) else { return };
+                let networks = device.report(report);
+                self.judge.insert(target.owner());
+                self.judge_networks(networks);
+                self.judge.extend(self.leaving.iter().cloned());
+            }
+            Target::Nad(..) => {
+                let key = target.owner();
+                let Some(nad) = self.nads.get_mut(&key) else { return };
+                nad.report(report);
+                if self.records.contains_key(&key) {
+                    self.judge.insert(key);
+                } else if nad.hop() == nad::NadHop::Confirmed {
+                    self.nads.remove(&key);
+                    self.effects.push(Effect::Forget(target.clone()));
+                }
+            }
+        }
+    }
+
+    fn upsert(&mut self, object: Object) {
+        if let Some(record) = self.records.get_mut(&object.key) {
+            if record.uid == object.uid {
+                let same = record.generation == object.generation
+                    && record.deleting == object.deleting
+                    && record.finalized == object.finalized
+                    && record.forget == object.forget;
+                if same {
+                    return;
+                }
+                if record.finalized != object.finalized {
+                    // From here on it counts: all that depends on it looks again.
+                    (record.finalizer_asked, record.version) = (false, 0);
+                }
+                (record.deleting, record.finalized, record.forget) =
+                    (object.deleting, object.finalized, object.forget);
+                if record.generation != object.generation {
+                    record.generation = object.generation;
+                    record.spec = object.spec.map(Arc::new);
+                }
+                self.changed(&object.key);
+                return;
+            }
+            self.remove(&object.key);
+        }
+        let (key, record) = Record::new(object);
+        if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
+            && let Spec::BridgeDomain(spec) = &**spec
+        {
+            self.bridge_domains.insert(key.name.clone(), spec.clone());
+        }
+        self.records.insert(key.clone(), record);
+        self.changed(&key);
+    }
+
+    /// The manifest changed.
+    fn changed(&mut self, key: &Key) {
+        self.relink(key);
+        self.recount(key);
+        self.dirty.insert(key.clone());
+        self.judge.insert(key.clone());
+        if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
+            self.reclaim.insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(mut record) = self.records.remove(key) else { return };
+        (record.spec, record.effective) = (Err(crate::spec::Invalid::new("", "gone")), None);
+        let linked = std::mem::take(&mut record.linked);
+        self.records.insert(key.clone(), record);
+        self.recount(key);
+        let record = self.records.remove(key);
+        for reference in linked {
+            self.unlink(&reference, key);
+        }
+        self.dirty_referrers(key);
+        for work in [&mut self.dirty, &mut self.judge, &mut self.reclaim, &mut self.replan, &mut self.leaving]
+        {
+            work.remove(key);
+        }
+        match key.kind {
+            Kind::FabricDevice => {
+                self.graph_dirty = true;
+                if self.devices.remove(&key.name).is_some() {
+                    self.effects.push(Effect::Forget(Target::Fabric(key.name.clone())));
+                }
+            }
+            Kind::L2Service | Kind::L2BridgeDomain => {
+                self.reclaim.insert(key.clone());
+                self.replan.insert(key.clone());
+            }
+            Kind::L2ServiceAttachment => {
+                let uid = record.map_or_else(|| Name::from(""), |record| record.uid);
+                self.withdraw_nad(key, &uid);
+            }
+            Kind::NodePool | Kind::PhysicalNetwork | Kind::Route | Kind::Subnet => {}
+            Kind::ConnectionPoint => {
+                self.points.remove(&key.name);
+            }
+        }
+        if key.kind == Kind::L2BridgeDomain && self.bridge_domains.remove(&key.name).is_some() {
+            self.replan.insert(Key::cluster(Kind::L2Service, &key.name));
+        }
+    }
+
+    /// The attachment is gone: its NAD has to follow, unless it is known to be gone already.
+    fn withdraw_nad(&mut self, key: &Key, uid: &Name) {
+        let target = Target::Nad(key.namespace.clone(), key.name.clone());
+        let nad = self.nads.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
+        nad.want(&nad::desired(key, &nad.uid, None));
+        if nad.hop() == nad::NadHop::Confirmed {
+            self.nads.remove(key);
+            self.effects.push(Effect::Forget(target));
+        } else {
+            self.publish.insert(target);
+        }
+    }
+
+    fn use_by_pod(&mut self, uid: &Name, pod: &Name, uses: Vec<Key>) {
+        let before =
+            if uses.is_empty() { self.pods.remove(uid) } else { self.pods.insert(uid.clone(), uses.clone()) };
+        for key in before.into_iter().flatten().filter(|key| !uses.contains(key)) {
+            if let Some(users) = self.users.get_mut(&key) {
+                users.remove(uid);
+                if users.is_empty() {
+                    self.users.remove(&key);
+                }
+            }
+            self.dirty_if_deleting(&key);
+        }
+        for key in uses {
+            self.users.entry(key.clone()).or_default().insert(uid.clone(), pod.clone());
+            self.dirty_if_deleting(&key);
+        }
+    }
+
+    fn drivers_are(&mut self, alive: BTreeSet<Name>) {
+        let changed: BTreeSet<Name> = self.drivers.symmetric_difference(&alive).cloned().collect();
+        self.drivers = alive;
+        if changed.contains(NAD_DRIVER) {
+            self.judge.extend(self.nads.keys().filter(|key| self.records.contains_key(key)).cloned());
+        }
+        let mut networks = BTreeSet::new();
+        for (name, device) in self.devices.iter().filter(|(_, device)| changed.contains(&device.driver)) {
+            self.judge.insert(Key::cluster(Kind::FabricDevice, name));
+            networks.append(&mut device.networks());
+        }
+        self.judge_networks(networks);
+    }
+
+    /// Something of these networks is to be told to those who look at them.
+    fn judge_networks(&mut self, networks: BTreeSet<Key>) {
+        for network in networks {
+            self.judge.extend(self.referrers.get(&network).into_iter().flatten().cloned());
+            if self.records.contains_key(&network) {
+                self.judge.insert(network);
+            }
+        }
+    }
+
+    fn dirty_kind(&mut self, kind: Kind) {
+        self.dirty.extend(self.records.keys().filter(|key| key.kind == kind).cloned());
+    }
+
+    fn dirty_namespace(&mut self, namespace: &Name) {
+        let inside = self.records.keys().filter(|key| key.namespace == *namespace);
+        self.dirty.extend(inside.cloned());
+    }
+
+    fn dirty_referrers(&mut self, key: &Key) {
+        self.dirty.extend(self.referrers.get(key).into_iter().flatten().cloned());
+    }
+
+    fn dirty_if_deleting(&mut self, key: &Key) {
+        if self.records.get(key).is_some_and(|record| record.deleting) {
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    /// Brings the index of referrers up to date with what an object names.
+    fn relink(&mut self, key: &Key) {
+        let Some(record) = self.records.get_mut(key) else { return };
+        let now = record.references();
+        if now == record.linked {
+            return;
+        }
+        let before = std::mem::replace(&mut record.linked, now.clone());
+        for reference in before.difference(&now) {
+            self.unlink(reference, key);
+        }
+        for reference in now.difference(&before) {
+            self.referrers.entry(reference.clone()).or_default().insert(key.clone());
+            self.dirty_if_deleting(reference);
+        }
+    }
+
+    fn unlink(&mut self, reference: &Key, key: &Key) {
+        if let Some(referrers) = self.referrers.get_mut(reference) {
+            referrers.remove(key);
+            if referrers.is_empty() {
+                self.referrers.remove(reference);
+            }
+        }
+        self.dirty_if_deleting(reference);
+    }
+
+    /// The effective spec of an object, read as one kind's.
+    fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
+        read(self.records.get(key)?.effective.as_deref()?)
+    }
+}

@@ -1,0 +1,457 @@
+//! From what is realised to what is wanted on every target.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use eno_schemas::{NadRoute, NadSubnet, VlanAttachment, VlanId};
+
+use crate::compat;
+use crate::fabric::DeviceTarget;
+use crate::ids::Place;
+use crate::nad::{self, NadTarget};
+use crate::spec::{AttachmentSpec, BridgeDomainSpec, ServiceSpec, Spec, VlanType};
+use crate::topology::{Ports, Topology, add_ports};
+use crate::{Effect, Key, Kind, Name, Target};
+
+use super::Engine;
+use super::record::{Network, Point};
+
+impl Engine {
+    /// The graph of the fabric, from all devices that are realised; when it changed, everything that lies on it
+    /// is looked at again.
+    pub(super) fn rebuild_graph(&mut self) {
+        self.graph_dirty = false;
+        let specs: BTreeMap<Name, Arc<Spec>> = self
+            .records
+            .iter()
+            .filter(|(key, record)| key.kind == Kind::FabricDevice && record.finalized)
+            .filter_map(|(key, record)| Some((key.name.clone(), record.effective.clone()?)))
+            .collect();
+        let topology = Topology::new(specs.iter().filter_map(|(name, spec)| Some((name, spec.device()?))));
+        let mut reshaped = false;
+        for (name, spec) in specs.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
+            let ports = topology.port_names(name);
+            let changed = if let Some(device) = self.devices.get_mut(name) {
+                device.reshape(spec, ports)
+            } else {
+                self.devices.insert(name.clone(), DeviceTarget::new(spec, ports));
+                true
+            };
+            if changed {
+                reshaped = true;
+                self.publish.insert(Target::Fabric(name.clone()));
+                self.judge.insert(Key::cluster(Kind::FabricDevice, name));
+            }
+        }
+        let same = self.topology.same(&topology);
+        self.topology = topology;
+        if !same || reshaped {
+            self.dirty_kind(Kind::ConnectionPoint);
+            self.dirty_kind(Kind::L2Service);
+            self.reclaim.extend(self.networks.keys().cloned());
+            self.replan.extend(self.networks.keys().cloned());
+            let services = self.records.keys().filter(|key| key.kind == Kind::L2Service);
+            self.reclaim.extend(services.clone().cloned());
+            self.replan.extend(services.cloned());
+        }
+    }
+
+    /// Works out the nodes and switch ports of a connection point.
+    pub(super) fn look_at_point(&mut self, key: &Key) {
+        let Some(record) = self.records.get(key) else { return };
+        let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
+        let Some(spec) = spec.and_then(|spec| spec.connection_point()) else { return };
+        let masters: Vec<&str> = spec.cnis.iter().filter_map(|cni| cni.plugin.master()).collect();
+        let nics: Vec<&str> = if spec.interfaces.is_empty() {
+            masters
+        } else {
+            spec.interfaces.iter().map(String::as_str).collect()
+        };
+        let pool = spec.node_pool.as_ref().map(|name| Key::cluster(Kind::NodePool, name));
+        let selector =
+            pool.as_ref().map(|pool| self.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));
+        let mut point = Point::default();
+        for (node, labels) in &self.nodes {
+            let selected = match selector {
+                Some(selector) => selector.is_some_and(|selector| selector.matches(labels)),
+                None => !nics.is_empty(),
+            };
+            if !selected {
+                continue;
+            }
+            point.nodes += 1;
+            let ports = self.topology.node_ports(node, &nics);
+            if ports.is_empty() {
+                point.missing.push(node.clone());
+            }
+            add_ports(&mut point.ports, &ports);
+        }
+        if point.ports.is_empty() || spec.node_pool.is_none() {
+            point.missing.clear();
+        }
+        point.places = self.fabrics(&point.ports);
+        let pool = spec.node_pool.clone().unwrap_or_else(|| "".into());
+        let bridge = spec.cnis.iter().find_map(|cni| cni.plugin.bridge()).unwrap_or(&key.name);
+        point.places.insert(Place::Bridge(pool, bridge.into()));
+        if self.points.get(&key.name) == Some(&point) {
+            return;
+        }
+        self.points.insert(key.name.clone(), point);
+        for (network, seen) in &self.networks {
+            if seen.asked.contains_key(&key.name) || seen.points.contains_key(&key.name) {
+                self.reclaim.insert(network.clone());
+                self.replan.insert(network.clone());
+                self.judge.extend(self.referrers.get(network).into_iter().flatten().cloned());
+            }
+        }
+    }
+
+    fn fabrics(&self, ports: &Ports) -> BTreeSet<Place> {
+        ports
+            .keys()
+            .filter_map(|device| self.topology.component(device))
+            .map(|name| Place::Fabric(name.clone()))
+            .collect()
+    }
+
+    /// Before anything new is decided, everyone holds the VLAN that is realised for it.
+    pub(super) fn seed(&mut self) {
+        self.seeded = true;
+        let networks: Vec<Key> = self.records.keys().filter(|key| is_network(key)).cloned().collect();
+        for key in networks {
+            let Some(record) = self.records.get(&key) else { continue };
+            let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
+            let (seniority, places) = (record.seniority(), self.realised_places(&key));
+            let places = if places.is_empty() { BTreeSet::from([Place::Unplaced]) } else { places };
+            self.ids.claim(vid, &key, seniority, places);
+            self.ids.arbitrate(vid);
+            self.networks.entry(key.clone()).or_default().claimed.insert(vid);
+        }
+    }
+
+    fn realised_places(&self, key: &Key) -> BTreeSet<Place> {
+        let points = self.networks.get(key).map(|network| network.points.keys());
+        let mut places = self.places_of_points(points.into_iter().flatten());
+        if let Some(service) = self.effective(key, Spec::service) {
+            places.extend(self.places_of_networks(service));
+        }
+        places
+    }
+
+    fn places_of_points<'a>(&self, points: impl Iterator<Item = &'a Name>) -> BTreeSet<Place> {
+        points
+            .filter_map(|name| self.points.get(name))
+            .flat_map(|point| point.places.iter().cloned())
+            .collect()
+    }
+
+    fn places_of_networks(&self, service: &ServiceSpec) -> BTreeSet<Place> {
+        let mut places = BTreeSet::new();
+        for name in &service.physical_networks {
+            places.insert(Place::Network(name.clone()));
+            if let Some(ports) = self.topology.network_ports(name) {
+                places.extend(self.fabrics(ports));
+            }
+        }
+        places
+    }
+
+    /// Where a service has to hold its VLAN to be valid: its own networks, and where it is realised.
+    pub(super) fn own_places(&self, key: &Key, spec: &ServiceSpec) -> BTreeSet<Place> {
+        let mut places = self.realised_places(key);
+        places.extend(self.places_of_networks(spec));
+        places
+    }
+
+    /// Everywhere that a network claims its VLAN.
+    pub(super) fn claimed_places(&self, key: &Key) -> BTreeSet<Place> {
+        let mut places = self.realised_places(key);
+        if let Some(network) = self.networks.get(key) {
+            places.extend(self.places_of_points(network.asked.keys()));
+        }
+        let spec = self.records.get(key).and_then(|record| record.spec.as_ref().ok());
+        if let Some(service) = spec.and_then(|spec| spec.service()) {
+            places.extend(self.places_of_networks(service));
+        }
+        if places.is_empty() { BTreeSet::from([Place::Unplaced]) } else { places }
+    }
+
+    /// Says anew what a network claims. What is being cleaned up keeps its claims until it is gone.
+    pub(super) fn reclaim(&mut self, key: &Key) {
+        let claims = match self.records.get(key) {
+            None => None,
+            Some(record) if record.generated => None,
+            Some(record) if record.deleting && record.effective.is_none() => return,
+            Some(record) => {
+                let specs = record.wanted().into_iter().chain(&record.effective);
+                let vids: BTreeSet<VlanId> = specs.filter_map(|spec| vid_of(spec)).collect();
+                Some((vids, record.seniority()))
+            }
+        };
+        let places = self.claimed_places(key);
+        let network = self.networks.entry(key.clone()).or_default();
+        let (vids, seniority) = claims.unwrap_or_else(|| (BTreeSet::new(), (0, "".into())));
+        let before = std::mem::replace(&mut network.claimed, vids.clone());
+        for vid in before.difference(&vids) {
+            if self.ids.claim(*vid, key, seniority.clone(), BTreeSet::new()) {
+                self.contested.insert(*vid);
+            }
+        }
+        for vid in vids {
+            if self.ids.claim(vid, key, seniority.clone(), places.clone()) {
+                self.contested.insert(vid);
+            }
+        }
+        self.drop_if_unused(key);
+    }
+
+    fn drop_if_unused(&mut self, key: &Key) {
+        let unused = |network: &Network| {
+            network.points.is_empty()
+                && network.asked.is_empty()
+                && network.planned.is_none()
+                && network.claimed.is_empty()
+        };
+        if !self.records.contains_key(key) && self.networks.get(key).is_some_and(unused) {
+            self.networks.remove(key);
+        }
+    }
+
+    /// Tells the networks what an attachment or bridge domain asks of them and what of it is realised.
+    pub(super) fn recount(&mut self, key: &Key) {
+        if !matches!(key.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain) {
+            return;
+        }
+        let Some(record) = self.records.get_mut(key) else { return };
+        let active = record.finalized && !record.generated;
+        let asked = record.wanted().filter(|_| active).cloned();
+        let counted = record.effective.clone().filter(|_| active);
+        let old_asked = std::mem::replace(&mut record.asked, asked.clone());
+        let old_counted = std::mem::replace(&mut record.counted, counted.clone());
+        for (old, new, realised) in [(old_asked, asked, false), (old_counted, counted, true)] {
+            if old == new {
+                continue;
+            }
+            for (spec, more) in [(new, true), (old, false)] {
+                for (network, point) in spec.as_deref().map(|spec| demands(key, spec)).unwrap_or_default() {
+                    let entry = self.networks.entry(network.clone()).or_default();
+                    let points = if realised { &mut entry.points } else { &mut entry.asked };
+                    if Network::count(points, &point, more) {
+                        self.reclaim.insert(network.clone());
+                        if realised {
+                            self.replan.insert(network);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a network onto the switch ports where it is realised, and takes it off the others.
+    pub(super) fn replan(&mut self, key: &Key) {
+        let plan = self.plan_of(key);
+        let Some(network) = self.networks.get_mut(key) else {
+            if plan.is_none() {
+                return;
+            }
+            self.networks.insert(key.clone(), Network::default());
+            return self.replan(key);
+        };
+        let before = std::mem::replace(&mut network.planned, plan.clone());
+        let mut changed = before != plan;
+        if let Some((vid, ports)) = &before {
+            for device in ports.keys() {
+                if plan.as_ref().is_none_or(|(new, ports)| new != vid || !ports.contains_key(device)) {
+                    changed |= self.want(device, *vid, key, &[]);
+                }
+            }
+        }
+        if let Some((vid, ports)) = &plan {
+            for (device, indices) in ports {
+                changed |= self.want(device, *vid, key, indices);
+            }
+        }
+        if changed {
+            self.judge_networks(BTreeSet::from([key.clone()]));
+        }
+        self.offer_bridge_domain(key);
+        self.drop_if_unused(key);
+    }
+
+    fn want(&mut self, device: &Name, vid: VlanId, network: &Key, ports: &[u16]) -> bool {
+        let changed = self.devices.get_mut(device).is_some_and(|device| device.want(vid, network, ports));
+        if changed {
+            self.publish.insert(Target::Fabric(device.clone()));
+        }
+        changed
+    }
+
+    /// The VLAN of a network and all ports that are to carry it.
+    fn plan_of(&self, key: &Key) -> Option<(VlanId, Ports)> {
+        let record = self.records.get(key).filter(|record| record.finalized && !record.generated)?;
+        let spec = record.effective.as_deref()?;
+        let points = self.networks.get(key).map(|network| network.points.keys());
+        let ports = self.ports_of(spec.service(), points.into_iter().flatten());
+        Some((vid_of(spec)?, ports))
+    }
+
+    /// The ports of connection points and of a service's networks, and of the ways between them.
+    fn ports_of<'a>(&self, service: Option<&ServiceSpec>, points: impl Iterator<Item = &'a Name>) -> Ports {
+        let mut ports = Ports::new();
+        for point in points.filter_map(|name| self.points.get(name)) {
+            add_ports(&mut ports, &point.ports);
+        }
+        for network in service.into_iter().flat_map(|service| &service.physical_networks) {
+            if let Some(more) = self.topology.network_ports(network) {
+                add_ports(&mut ports, more);
+            }
+        }
+        let ways = self.topology.ways(ports.keys());
+        add_ports(&mut ports, &ways);
+        ports
+    }
+
+    /// The networks that an object is about, each with its VLAN and the ports that matter to this object.
+    pub(super) fn paths(&self, key: &Key) -> Vec<(Key, VlanId, Ports)> {
+        match self.records.get(key).and_then(|record| record.effective.as_deref()) {
+            Some(Spec::Attachment(spec)) => {
+                let services = spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name));
+                services
+                    .filter_map(|service_key| {
+                        let service = self.effective(&service_key, Spec::service)?;
+                        let ports = self.ports_of(Some(service), std::iter::once(&spec.connection_point));
+                        Some((service_key.clone(), service.vid, ports))
+                    })
+                    .collect()
+            }
+            Some(_) => {
+                let network = if self.records.get(key).is_some_and(|record| record.generated) {
+                    Key::cluster(Kind::L2Service, &key.name)
+                } else {
+                    key.clone()
+                };
+                let planned = self.networks.get(&network).and_then(|network| network.planned.clone());
+                planned.map(|(vid, ports)| (network, vid, ports)).into_iter().collect()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// The devices that an object may have left something on.
+    pub(super) fn footprint(&self, key: &Key) -> BTreeSet<Name> {
+        if key.kind == Kind::L2ServiceAttachment
+            || self.networks.get(key).is_some_and(|network| network.planned.is_some())
+        {
+            return self.paths(key).into_iter().flat_map(|(_, _, ports)| ports.into_keys()).collect();
+        }
+        let spec = self.records.get(key).and_then(|record| record.effective.as_deref());
+        let points: Vec<Name> = spec
+            .and_then(Spec::bridge_domain)
+            .map(|domain| domain.connection_points.clone())
+            .unwrap_or_default();
+        self.ports_of(spec.and_then(Spec::service), points.iter()).into_keys().collect()
+    }
+
+    /// Works out what is wanted of an attachment's NAD.
+    pub(super) fn plan_nad(&mut self, key: &Key) {
+        let Some(record) = self.records.get(key).filter(|record| record.finalized) else { return };
+        let uid = record.uid.clone();
+        let attachment = match &record.effective {
+            None if !self.nads.contains_key(key) && record.status.realized.is_none() => return,
+            None => None,
+            // What can't be rendered, since something that it names was taken away by force, stays as it is.
+            Some(_) => match self.render(key) {
+                Some(attachment) => Some(attachment),
+                None => return,
+            },
+        };
+        let nad = self.nads.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
+        nad.uid = uid;
+        if nad.want(&nad::desired(key, &nad.uid, attachment)) {
+            self.publish.insert(Target::Nad(key.namespace.clone(), key.name.clone()));
+        }
+    }
+
+    /// What an attachment's NAD gives to a pod.
+    pub(super) fn render(&self, key: &Key) -> Option<VlanAttachment> {
+        let spec: &AttachmentSpec = self.effective(key, Spec::attachment)?;
+        let point = self.effective(
+            &Key::cluster(Kind::ConnectionPoint, &spec.connection_point),
+            Spec::connection_point,
+        )?;
+        let chosen = compat::choose(spec, point).ok()?;
+        let mut vids = BTreeSet::new();
+        let mut subnets = Vec::new();
+        for name in &spec.services {
+            let service = self.effective(&Key::cluster(Kind::L2Service, name), Spec::service)?;
+            vids.insert(service.vid);
+            if spec.vlan_type == VlanType::Access {
+                for subnet in &service.subnets {
+                    subnets.push(self.render_subnet(subnet)?);
+                }
+            }
+        }
+        let (cni, vlans) = nad::cni(&chosen.plugin, spec.interface, spec.vlan_type, &vids);
+        Some(VlanAttachment { cni, vlans, mtu: spec.mtu, subnets })
+    }
+
+    fn render_subnet(&self, name: &Name) -> Option<NadSubnet> {
+        let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?;
+        let routes = subnet.routes.iter().map(|name| {
+            let route = self.effective(&Key::cluster(Kind::Route, name), Spec::route)?;
+            Some(NadRoute { prefix: route.prefix, next_hop: route.next_hop })
+        });
+        Some(NadSubnet {
+            ipam: subnet.ipam,
+            network: subnet.network,
+            pools: subnet.allocation_pool.clone(),
+            routes: routes.collect::<Option<_>>()?,
+            dns: subnet.dns.clone(),
+        })
+    }
+
+    /// Keeps the L2BridgeDomain of a service in use, where that is asked for.
+    fn offer_bridge_domain(&mut self, key: &Key) {
+        if !self.config.bridge_domains || key.kind != Kind::L2Service {
+            return;
+        }
+        let network = self.networks.get(key).filter(|network| !network.points.is_empty());
+        let spec = network.and_then(|network| {
+            let connection_points = network.points.keys().cloned().collect();
+            Some(BridgeDomainSpec { vlan: network.planned.as_ref()?.0, connection_points })
+        });
+        let domain = Key::cluster(Kind::L2BridgeDomain, &key.name);
+        let foreign = self.records.get(&domain).is_some_and(|record| !record.generated);
+        if foreign || self.bridge_domains.get(&key.name) == spec.as_ref() {
+            return;
+        }
+        match &spec {
+            Some(spec) => self.bridge_domains.insert(key.name.clone(), spec.clone()),
+            None => self.bridge_domains.remove(&key.name),
+        };
+        self.effects.push(Effect::BridgeDomain { service: key.name.clone(), spec });
+    }
+}
+
+fn is_network(key: &Key) -> bool {
+    matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain)
+}
+
+fn vid_of(spec: &Spec) -> Option<VlanId> {
+    spec.service().map(|service| service.vid).or_else(|| spec.bridge_domain().map(|domain| domain.vlan))
+}
+
+/// The networks that a spec wants, and where.
+fn demands(key: &Key, spec: &Spec) -> Vec<(Key, Name)> {
+    match spec {
+        Spec::Attachment(spec) => spec
+            .services
+            .iter()
+            .map(|name| (Key::cluster(Kind::L2Service, name), spec.connection_point.clone()))
+            .collect(),
+        Spec::BridgeDomain(spec) => {
+            spec.connection_points.iter().map(|point| (key.clone(), point.clone())).collect()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,293 @@
+//! The first stage: is an object valid in all that it names, and what of it is realised?
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::compat;
+use crate::ids::Place;
+use crate::spec::{
+    AttachmentSpec, BridgeDomainSpec, ConnectionPointSpec, Invalid, ServiceSpec, Spec, SubnetSpec, VlanType,
+};
+use crate::{Key, Kind, Name};
+
+use super::Engine;
+
+impl Engine {
+    /// Validates one object and passes on what others see of it.
+    pub(super) fn validate(&mut self, key: &Key) {
+        if key.kind == Kind::ConnectionPoint {
+            self.look_at_point(key);
+        }
+        let Some(record) = self.records.get(key) else { return };
+        let checked = match &record.spec {
+            Err(invalid) => Err(invalid.to_string()),
+            Ok(spec) => self.check(key, spec).map_err(|invalid| invalid.to_string()).map(|()| spec.clone()),
+        };
+        let in_use = record.deleting && self.user_of(key).is_some();
+        let dependencies =
+            record.linked.iter().filter_map(|key| self.records.get(key)).map(|r| r.version).max();
+        // A spec that is only hampered by the state of others is the one to plan with.
+        let planned = match (&checked, &record.spec) {
+            (Ok(spec), _) => Some(spec.clone()),
+            (Err(_), Ok(spec)) if matches!(key.kind, Kind::ConnectionPoint | Kind::FabricDevice) => {
+                Some(spec.clone())
+            }
+            _ => record.effective.clone(),
+        };
+        let effective = match (record.deleting, in_use) {
+            (false, _) => planned,
+            (true, true) => record.effective.clone(),
+            (true, false) => None,
+        };
+        let problem = checked.err();
+        let same = record.effective == effective && record.problem == problem && record.version > 0;
+        let news = !same || dependencies.is_some_and(|version| version > record.version);
+        let left = if record.effective.is_some() && effective.is_none() {
+            self.footprint(key)
+        } else {
+            BTreeSet::new()
+        };
+        if !left.is_empty() {
+            self.leaving.insert(key.clone());
+        }
+        if let Some(record) = self.records.get_mut(key) {
+            record.left.extend(left);
+            (record.effective, record.problem) = (effective, problem);
+            if news {
+                self.version += 1;
+                record.version = self.version;
+            }
+        }
+        self.relink(key);
+        self.recount(key);
+        self.judge.insert(key.clone());
+        if key.kind == Kind::L2ServiceAttachment {
+            self.plan_nad(key);
+            return;
+        }
+        if news {
+            self.dirty_referrers(key);
+            match key.kind {
+                Kind::FabricDevice => self.graph_dirty = true,
+                Kind::L2Service | Kind::L2BridgeDomain => {
+                    self.reclaim.insert(key.clone());
+                    self.replan.insert(key.clone());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn check(&self, key: &Key, spec: &Arc<Spec>) -> Result<(), Invalid> {
+        match &**spec {
+            Spec::Route(_) | Spec::NodePool(_) | Spec::PhysicalNetwork(_) => Ok(()),
+            Spec::Subnet(spec) => self.check_subnet(spec),
+            Spec::ConnectionPoint(spec) => self.check_point(key, spec),
+            Spec::Device(_) => self.check_named("Ports[].PhysicalNW", spec, Kind::PhysicalNetwork),
+            Spec::Service(service) => {
+                self.check_named("Subnets", spec, Kind::Subnet)?;
+                self.check_named("PhysicalNW", spec, Kind::PhysicalNetwork)?;
+                self.check_service(key, service)
+            }
+            Spec::BridgeDomain(domain) => {
+                self.check_named("ConnectionPoints", spec, Kind::ConnectionPoint)?;
+                self.check_bridge_domain(key, domain)
+            }
+            Spec::Attachment(attachment) => {
+                self.check_named("ConnectionPoint", spec, Kind::ConnectionPoint)?;
+                self.check_attachment(key, attachment)
+            }
+        }
+    }
+
+    /// The objects of one kind that a spec names are there and valid.
+    fn check_named(&self, field: &str, spec: &Spec, kind: Kind) -> Result<(), Invalid> {
+        for reference in spec.references().into_iter().filter(|reference| reference.kind == kind) {
+            self.check_reference(field, &reference)?;
+        }
+        Ok(())
+    }
+
+    fn check_reference(&self, field: &str, reference: &Key) -> Result<(), Invalid> {
+        let (kind, name) = (reference.kind, &reference.name);
+        let Some(record) = self.records.get(reference) else {
+            return Err(Invalid::new(
+                field,
+                format!("{kind} {name} does not exist; create it or correct the name"),
+            ));
+        };
+        match &record.problem {
+            Some(problem) => Err(Invalid::new(field, format!("{kind} {name} is in error: {problem}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_subnet(&self, spec: &SubnetSpec) -> Result<(), Invalid> {
+        for name in &spec.routes {
+            let key = Key::cluster(Kind::Route, name);
+            self.check_reference("Routes", &key)?;
+            let v4 = self.effective(&key, Spec::route).is_none_or(|route| route.next_hop.is_ipv4());
+            if v4 != spec.network.addr().is_ipv4() {
+                let problem = format!(
+                    "Route {name} is of the other address family than the subnet; take one of its own"
+                );
+                return Err(Invalid::new("Routes", problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_point(&self, key: &Key, spec: &ConnectionPointSpec) -> Result<(), Invalid> {
+        let Some(pool) = &spec.node_pool else { return Ok(()) };
+        self.check_reference("NodePool", &Key::cluster(Kind::NodePool, pool))?;
+        let Some(point) = self.points.get(&key.name) else { return Ok(()) };
+        let Some(node) = point.missing.first() else { return Ok(()) };
+        let more = match point.missing.len() - 1 {
+            0 => String::new(),
+            more => format!(" (nor have {more} more)"),
+        };
+        let problem = format!(
+            "node {node} of NodePool {pool} has no switch port{more} though other nodes of it have one; add the port to a FabricDevice or take the node out of the pool"
+        );
+        Err(Invalid::new("NodePool", problem))
+    }
+
+    fn check_service(&self, key: &Key, spec: &ServiceSpec) -> Result<(), Invalid> {
+        let v4 = |name| {
+            self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)
+                .map(|s| s.network.addr().is_ipv4())
+        };
+        if let [a, b] = &*spec.subnets
+            && v4(a) == v4(b)
+        {
+            return Err(Invalid::new(
+                "Subnets",
+                format!("{a} and {b} are of one address family; name one of each"),
+            ));
+        }
+        for name in &spec.physical_networks {
+            let network = self.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
+            if let Some(allowed) = network.and_then(|network| network.segmentation_ids.as_ref())
+                && !allowed.contains(spec.vid)
+            {
+                let problem =
+                    format!("{} is not allowed on PhysicalNetwork {name}; it allows {allowed}", spec.vid);
+                return Err(Invalid::new("SegmentationID", problem));
+            }
+        }
+        let places = self.own_places(key, spec);
+        if !places.is_empty() {
+            return places.iter().try_for_each(|place| self.check_id("SegmentationID", key, spec.vid, place));
+        }
+        // It is only asked for so far: one place where it may be is enough, the rest is the attachments' matter.
+        let asked = self.claimed_places(key);
+        let mut checks = asked.iter().map(|place| self.check_id("SegmentationID", key, spec.vid, place));
+        let first = checks.next().unwrap_or(Ok(()));
+        if first.is_ok() || checks.any(|check| check.is_ok()) { Ok(()) } else { first }
+    }
+
+    fn check_bridge_domain(&self, key: &Key, spec: &BridgeDomainSpec) -> Result<(), Invalid> {
+        if self.records.get(key).is_some_and(|record| record.generated) {
+            return Ok(());
+        }
+        self.claimed_places(key).iter().try_for_each(|place| self.check_id("Vlan", key, spec.vlan, place))
+    }
+
+    fn check_id(
+        &self,
+        field: &str,
+        key: &Key,
+        vid: eno_schemas::VlanId,
+        place: &Place,
+    ) -> Result<(), Invalid> {
+        let holder = match self.ids.check(vid, key, place) {
+            Ok(()) => return Ok(()),
+            Err(Some(holder)) => format!("{} {}", holder.kind, holder.name),
+            Err(None) => "another object".into(),
+        };
+        let problem =
+            format!("{vid} is held by {holder} in {}; choose another or delete that one", place.describe());
+        Err(Invalid::new(field, problem))
+    }
+
+    fn check_attachment(&self, key: &Key, spec: &AttachmentSpec) -> Result<(), Invalid> {
+        let point_key = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
+        let Some(point) = self.effective(&point_key, Spec::connection_point) else {
+            let problem = format!("ConnectionPoint {} is being deleted; name another", spec.connection_point);
+            return Err(Invalid::new("ConnectionPoint", problem));
+        };
+        if spec.vlan_type == VlanType::Access && spec.services.len() != 1 {
+            return Err(Invalid::new(
+                "L2Services",
+                "an access attachment names exactly one; use trunk or selectivetrunk for more",
+            ));
+        }
+        compat::choose(spec, point)?;
+        let places = self.points.get(&spec.connection_point).map(|point| &point.places);
+        let mut seen: BTreeSet<&Name> = BTreeSet::new();
+        for (i, name) in spec.services.iter().enumerate() {
+            let field = format!("L2Services[{i}]");
+            if !seen.insert(name) {
+                return Err(Invalid::new(field, format!("L2Service {name} is named twice; name it once")));
+            }
+            let service_key = Key::cluster(Kind::L2Service, name);
+            self.check_reference(&field, &service_key)?;
+            let Some(service) = self.effective(&service_key, Spec::service) else {
+                return Err(Invalid::new(field, format!("L2Service {name} is being deleted; name another")));
+            };
+            self.check_new_user(&field, key, &service_key)?;
+            self.check_namespace(&field, key, service)?;
+            for place in places.into_iter().flatten() {
+                self.check_id(&field, &service_key, service.vid, place)?;
+            }
+        }
+        self.check_new_user("ConnectionPoint", key, &point_key)
+    }
+
+    /// What is being deleted stays for those who use it and takes nobody new.
+    fn check_new_user(&self, field: &str, key: &Key, used: &Key) -> Result<(), Invalid> {
+        let deleting = self.records.get(used).is_some_and(|record| record.deleting);
+        let uses = |record: &super::Record| {
+            record.effective.as_ref().is_some_and(|spec| spec.references().contains(used))
+        };
+        if deleting && !self.records.get(key).is_some_and(uses) {
+            let problem = format!("{} {} is being deleted; name another", used.kind, used.name);
+            return Err(Invalid::new(field, problem));
+        }
+        Ok(())
+    }
+
+    fn check_namespace(&self, field: &str, key: &Key, service: &ServiceSpec) -> Result<(), Invalid> {
+        for name in &service.physical_networks {
+            let network = self.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
+            let Some(allowed) = network.and_then(|network| network.namespaces.as_ref()) else { continue };
+            if !self.namespaces.get(&key.namespace).is_some_and(|labels| allowed.matches(labels)) {
+                let problem = format!(
+                    "PhysicalNetwork {name} is not open to namespace {}; an admin can widen its Namespaces or label the namespace",
+                    key.namespace
+                );
+                return Err(Invalid::new(field, problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who keeps an object from being deleted.
+    pub(super) fn user_of(&self, key: &Key) -> Option<String> {
+        if key.kind == Kind::L2ServiceAttachment {
+            let pods = self.users.get(key)?;
+            return Some(and_more(&format!("pod {}", pods.values().next()?), pods.len()));
+        }
+        let links = key.kind == Kind::FabricDevice;
+        let counts = |user: &&Key| !links && self.records.get(*user).is_some_and(|record| !record.generated);
+        let mut users = self.referrers.get(key)?.iter().filter(counts).peekable();
+        let first = (*users.peek()?).clone();
+        let name =
+            first.namespace().map_or_else(|| first.name.to_string(), |ns| format!("{ns}/{}", first.name));
+        Some(and_more(&format!("{} {name}", first.kind), users.count()))
+    }
+}
+
+fn and_more(first: &str, count: usize) -> String {
+    if count > 1 { format!("{first} and {} more", count - 1) } else { first.into() }
+}

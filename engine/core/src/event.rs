@@ -1,0 +1,125 @@
+//! What comes into the core and what goes out of it.
+
+use std::collections::BTreeSet;
+
+use eno_schemas::{Desired, Phase, Report};
+
+use crate::spec::{Invalid, Spec};
+use crate::{Key, Kind, Labels, Name, Status, Target};
+
+/// Something that happened in the world.
+#[derive(Debug)]
+pub enum Event {
+    /// An object is there, new or changed.
+    Object(Box<Object>),
+    /// An object is gone.
+    ObjectGone(Key),
+    /// A node is there, with its labels.
+    Node(Name, Labels),
+    /// A node is gone.
+    NodeGone(Name),
+    /// A namespace is there, with its labels.
+    Namespace(Name, Labels),
+    /// A namespace is gone.
+    NamespaceGone(Name),
+    /// An unfinished pod, by uid, uses these NetworkAttachmentDefinitions of its own namespace.
+    Pod {
+        /// `metadata.uid`.
+        uid: Name,
+        /// Its namespace.
+        namespace: Name,
+        /// Its name.
+        name: Name,
+        /// The names of the NADs; empty: none.
+        uses: Vec<Name>,
+    },
+    /// A pod is finished or gone.
+    PodGone(Name),
+    /// A driver reported on a target.
+    Report(Target, Box<Report>),
+    /// A command for this target was found on NATS at the start.
+    Commanded(Target, Box<Desired>),
+    /// The drivers that are alive.
+    Drivers(BTreeSet<Name>),
+}
+
+/// A custom resource, as far as the core needs it.
+#[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// What it is called.
+    pub key: Key,
+    /// `metadata.uid`.
+    pub uid: Name,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// `metadata.creationTimestamp`, Unix seconds.
+    pub created: i64,
+    /// It has a deletionTimestamp.
+    pub deleting: bool,
+    /// It carries our finalizer.
+    pub finalized: bool,
+    /// It carries the annotation `eno.k8s.io/forget: "true"`.
+    pub forget: bool,
+    /// It was made by the engine (an L2BridgeDomain of a service).
+    pub generated: bool,
+    /// Its spec, parsed.
+    pub spec: Result<Spec, Invalid>,
+    /// Its status: looked at only when the object is first seen, since nobody else writes it.
+    pub status: Option<Status>,
+}
+
+/// Something to be done. Effects of one object are carried out in their order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Put our finalizer on the object.
+    AddFinalizer(Key),
+    /// The phase changed: write the outbox, then the status.
+    Transition {
+        /// Whose.
+        key: Key,
+        /// The phase before.
+        previous: Option<Phase>,
+        /// The status now.
+        status: Box<Status>,
+    },
+    /// The status changed but not its phase: write it.
+    Status {
+        /// Whose.
+        key: Key,
+        /// The status now.
+        status: Box<Status>,
+    },
+    /// All is clean: take our finalizer off the object.
+    RemoveFinalizer(Key),
+    /// What is wanted of the target changed: publish [`crate::Engine::desired`] when its turn has come.
+    Publish(Target),
+    /// The target is gone and its emptiness confirmed: purge its subjects.
+    Forget(Target),
+    /// Make, change or (`None`) delete the L2BridgeDomain of a service.
+    BridgeDomain {
+        /// The service's name, which is the bridge domain's.
+        service: Name,
+        /// What it says.
+        spec: Option<crate::spec::BridgeDomainSpec>,
+    },
+}
+
+/// What the core needs to know of its configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Identifies the cluster on devices: 1 to 8 characters of `[a-z0-9]`.
+    pub cluster: String,
+    /// Make an L2BridgeDomain per L2Service in use.
+    pub bridge_domains: bool,
+}
+
+impl Target {
+    /// The object that the target belongs to.
+    pub fn owner(&self) -> Key {
+        match self {
+            Self::Fabric(name) => Key::cluster(Kind::FabricDevice, name),
+            Self::Nad(namespace, name) => Key::namespaced(Kind::L2ServiceAttachment, namespace, name),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What objects are called.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// A name, shared by all that refer to it.
+pub type Name = Arc<str>;
+
+/// The kinds of `eno.k8s.io`, in the order in which they are evaluated: a kind comes after those that it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Kind {
+    /// A route into a pod.
+    Route,
+    /// A subnet.
+    Subnet,
+    /// A set of nodes.
+    NodePool,
+    /// A network outside the fabric.
+    PhysicalNetwork,
+    /// A switch.
+    FabricDevice,
+    /// Where pods connect.
+    ConnectionPoint,
+    /// An L2 network.
+    L2Service,
+    /// A VLAN on connection points.
+    L2BridgeDomain,
+    /// A service at a connection point.
+    L2ServiceAttachment,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Route,
+        Self::Subnet,
+        Self::NodePool,
+        Self::PhysicalNetwork,
+        Self::FabricDevice,
+        Self::ConnectionPoint,
+        Self::L2Service,
+        Self::L2BridgeDomain,
+        Self::L2ServiceAttachment,
+    ];
+
+    /// As the manifest spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Route => "Route",
+            Self::Subnet => "Subnet",
+            Self::NodePool => "NodePool",
+            Self::PhysicalNetwork => "PhysicalNetwork",
+            Self::FabricDevice => "FabricDevice",
+            Self::ConnectionPoint => "ConnectionPoint",
+            Self::L2Service => "L2Service",
+            Self::L2BridgeDomain => "L2BridgeDomain",
+            Self::L2ServiceAttachment => "L2ServiceAttachment",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One object of `eno.k8s.io`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty for cluster-scoped kinds.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+}
+
+impl Key {
+    /// A cluster-scoped object.
+    pub fn cluster(kind: Kind, name: &Name) -> Self {
+        Self { kind, namespace: Name::from(""), name: name.clone() }
+    }
+
+    /// A namespaced object.
+    pub fn namespaced(kind: Kind, namespace: &Name, name: &Name) -> Self {
+        Self { kind, namespace: namespace.clone(), name: name.clone() }
+    }
+
+    /// The namespace, if it has one.
+    pub fn namespace(&self) -> Option<&str> {
+        (!self.namespace.is_empty()).then_some(&*self.namespace)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace() {
+            Some(namespace) => write!(f, "{}/{namespace}/{}", self.kind, self.name),
+            None => write!(f, "{}/{}", self.kind, self.name),
+        }
+    }
+}
+
+/// What a driver brings to its desired state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// A switch, by the name of its FabricDevice.
+    Fabric(Name),
+    /// A NetworkAttachmentDefinition, by namespace and name.
+    Nad(Name, Name),
+}
+
+impl fmt::Display for Target {
+    /// The target's name in messages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fabric(name) => f.write_str(name),
+            Self::Nad(namespace, name) => write!(f, "{namespace}/{name}"),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! One NetworkAttachmentDefinition as a target.
+
+use std::collections::BTreeSet;
+
+use eno_schemas::{
+    Cni, Desired, Failure, InterfaceType, NadDesired, NadOwner, NadVlans, Outcome, Report, VlanAttachment,
+    VlanId,
+};
+
+use crate::spec::{Plugin, VlanType};
+use crate::{Key, Name};
+
+/// The state of one NAD: what is wanted of it and what its driver said.
+#[derive(Debug)]
+pub struct NadTarget {
+    /// The hash of what is wanted; compared with the hash of what was reported.
+    hash: Box<str>,
+    /// It is to be there.
+    pub wanted: bool,
+    /// `metadata.uid` of the attachment that it belongs to.
+    pub uid: Name,
+    reported: Option<Said>,
+}
+
+#[derive(Debug)]
+struct Said {
+    hash: Box<str>,
+    problem: Option<Box<Failure>>,
+}
+
+/// How far a NAD is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NadHop<'a> {
+    /// As wanted, read back.
+    Confirmed,
+    /// Not yet.
+    Waiting,
+    /// Refused, in these words.
+    Refused(&'a str),
+}
+
+impl NadTarget {
+    /// A NAD of which nothing is known.
+    pub fn new(uid: Name) -> Self {
+        Self { hash: "".into(), wanted: false, uid, reported: None }
+    }
+
+    /// Says what is wanted; true when that is new.
+    pub fn want(&mut self, desired: &Desired) -> bool {
+        let hash = desired.hash().into_boxed_str();
+        self.wanted = matches!(desired, Desired::Nad(NadDesired { attachment: Some(_), .. }));
+        let new = hash != self.hash;
+        self.hash = hash;
+        new
+    }
+
+    /// Takes in what the driver reported.
+    pub fn report(&mut self, report: Report) {
+        let problem = match report.outcome {
+            Outcome::Progress { .. } => return,
+            Outcome::Failed(failure) => Some(Box::new(failure)),
+            Outcome::Applied => report.rejected.into_iter().next().map(|rejection| {
+                Box::new(Failure {
+                    reason: rejection.reason,
+                    retryable: rejection.retryable,
+                    unreachable: false,
+                })
+            }),
+        };
+        self.reported = Some(Said { hash: report.generation.hash.into_boxed_str(), problem });
+    }
+
+    /// How far it is.
+    pub fn hop(&self) -> NadHop<'_> {
+        match self.reported.as_ref().filter(|said| said.hash == self.hash) {
+            None => NadHop::Waiting,
+            Some(Said { problem: None, .. }) => NadHop::Confirmed,
+            Some(Said { problem: Some(problem), .. }) if problem.unreachable => NadHop::Waiting,
+            Some(Said { problem: Some(problem), .. }) => NadHop::Refused(&problem.reason),
+        }
+    }
+
+    /// What the inputs of a ready attachment include.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+}
+
+/// The desired state of the NAD of `key`; `attachment: None`: it must not exist.
+pub fn desired(key: &Key, uid: &Name, attachment: Option<VlanAttachment>) -> Desired {
+    Desired::Nad(NadDesired {
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
+        owner: NadOwner { uid: uid.to_string() },
+        attachment,
+    })
+}
+
+/// The plugin with its keys, for VLANs seen that way.
+pub fn cni(
+    plugin: &Plugin,
+    interface: InterfaceType,
+    vlan_type: VlanType,
+    vids: &BTreeSet<VlanId>,
+) -> (Cni, NadVlans) {
+    let access = vids.first().copied().unwrap_or(VlanId::MIN);
+    let vlans = match vlan_type {
+        VlanType::Access => NadVlans::Access(access),
+        VlanType::Trunk => NadVlans::Trunk,
+        VlanType::SelectiveTrunk => NadVlans::Selective(vids.iter().copied().collect()),
+    };
+    // The node driver makes the subinterface under this name.
+    let subinterface = |master: &str| match vlan_type {
+        VlanType::Access => format!("{master}.{access}"),
+        VlanType::Trunk | VlanType::SelectiveTrunk => master.to_owned(),
+    };
+    let cni = match plugin.clone() {
+        Plugin::Ovs { bridge_name, socket_file } => Cni::Ovs { bridge: bridge_name, socket_file },
+        Plugin::Bridge { bridge_name } => Cni::Bridge { bridge: bridge_name },
+        Plugin::Macvlan { master } => Cni::Macvlan { master: subinterface(&master) },
+        Plugin::Ipvlan { master } => Cni::Ipvlan { master: subinterface(&master) },
+        Plugin::Vlan { master } => Cni::Vlan { master },
+        Plugin::HostDevice { pool_name } => Cni::HostDevice { pool: pool_name },
+        Plugin::Sriov { pool_name } => Cni::Sriov { pool: pool_name, interface },
+        Plugin::Userspace { bridge_name, engine, if_type } => {
+            Cni::Userspace { engine, iftype: if_type, bridge: bridge_name }
+        }
+    };
+    (cni, vlans)
+}

@@ -1,0 +1,452 @@
+//! The parsed specs: what a manifest says once every text in it has become a value.
+//!
+//! They are built at the edge, from custom resources that may be wrong ([`Invalid`]), and are also what
+//! `status.realized` holds.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use eno_schemas::{Device, Dns, InterfaceType, Ipam, Pool, PortMode, VlanId, VlanSet};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::{Key, Kind, Name, Selector};
+
+/// Why a spec can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct Invalid {
+    /// The field, `spec.` and on.
+    pub field: String,
+    /// What is wrong with it and what would be right.
+    pub problem: String,
+}
+
+impl Invalid {
+    /// `field` is written below `spec`.
+    pub fn new(field: impl fmt::Display, problem: impl Into<String>) -> Self {
+        Self { field: format!("spec.{field}"), problem: problem.into() }
+    }
+}
+
+/// The spec of any kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Spec {
+    /// An L2ServiceAttachment's.
+    Attachment(AttachmentSpec),
+    /// A FabricDevice's.
+    Device(DeviceSpec),
+    /// A ConnectionPoint's.
+    ConnectionPoint(ConnectionPointSpec),
+    /// An L2BridgeDomain's.
+    BridgeDomain(BridgeDomainSpec),
+    /// A Subnet's.
+    Subnet(SubnetSpec),
+    /// A Route's.
+    Route(RouteSpec),
+    /// A NodePool's.
+    NodePool(NodePoolSpec),
+    /// An L2Service's.
+    Service(ServiceSpec),
+    /// A PhysicalNetwork's.
+    PhysicalNetwork(PhysicalNetworkSpec),
+}
+
+impl Spec {
+    /// Reads back what `status.realized` holds.
+    pub fn from_json(kind: Kind, value: serde_json::Value) -> serde_json::Result<Self> {
+        use serde_json::from_value as read;
+        Ok(match kind {
+            Kind::Route => Self::Route(read(value)?),
+            Kind::Subnet => Self::Subnet(read(value)?),
+            Kind::NodePool => Self::NodePool(read(value)?),
+            Kind::PhysicalNetwork => Self::PhysicalNetwork(read(value)?),
+            Kind::FabricDevice => Self::Device(read(value)?),
+            Kind::ConnectionPoint => Self::ConnectionPoint(read(value)?),
+            Kind::L2Service => Self::Service(read(value)?),
+            Kind::L2BridgeDomain => Self::BridgeDomain(read(value)?),
+            Kind::L2ServiceAttachment => Self::Attachment(read(value)?),
+        })
+    }
+
+    /// The objects that it names, in the order of its fields. Links between FabricDevices are not among them.
+    pub fn references(&self) -> Vec<Key> {
+        let keys =
+            |kind, names: &[Name]| names.iter().map(|name| Key::cluster(kind, name)).collect::<Vec<_>>();
+        match self {
+            Self::Route(_) | Self::NodePool(_) | Self::PhysicalNetwork(_) => Vec::new(),
+            Self::Subnet(spec) => keys(Kind::Route, &spec.routes),
+            Self::ConnectionPoint(spec) => keys(Kind::NodePool, spec.node_pool.as_slice()),
+            Self::BridgeDomain(spec) => keys(Kind::ConnectionPoint, &spec.connection_points),
+            Self::Service(spec) => {
+                let mut all = keys(Kind::Subnet, &spec.subnets);
+                all.extend(keys(Kind::PhysicalNetwork, &spec.physical_networks));
+                all
+            }
+            Self::Attachment(spec) => {
+                let mut all = keys(Kind::L2Service, &spec.services);
+                all.push(Key::cluster(Kind::ConnectionPoint, &spec.connection_point));
+                all
+            }
+            Self::Device(spec) => spec
+                .ports
+                .iter()
+                .filter_map(|port| match &port.leads_to {
+                    LeadsTo::PhysicalNetwork(name) => Some(Key::cluster(Kind::PhysicalNetwork, name)),
+                    LeadsTo::Node { .. } | LeadsTo::Device { .. } => None,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// An L2 network.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ServiceSpec {
+    /// The VLAN.
+    #[serde(rename = "SegmentationID")]
+    pub vid: VlanId,
+    /// At most one of each family.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subnets: Vec<Name>,
+    /// Where it leaves the fabric.
+    #[serde(default, rename = "PhysicalNW", skip_serializing_if = "Vec::is_empty")]
+    pub physical_networks: Vec<Name>,
+}
+
+/// Services at a connection point.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct AttachmentSpec {
+    /// At least one; exactly one for access.
+    #[serde(rename = "L2Services")]
+    pub services: Vec<Name>,
+    /// Where.
+    pub connection_point: Name,
+    /// What the pod gets.
+    #[serde(rename = "PodInterfaceType")]
+    pub interface: InterfaceType,
+    /// How the pod sees the VLANs.
+    pub vlan_type: VlanType,
+    /// The CNI asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<CniName>,
+    /// Bytes.
+    #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}
+
+/// How a pod sees its VLANs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VlanType {
+    /// One, untagged.
+    Access,
+    /// All of the connection point's, tagged.
+    Trunk,
+    /// Those named, tagged.
+    SelectiveTrunk,
+}
+
+impl VlanType {
+    /// As the manifest spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Trunk => "trunk",
+            Self::SelectiveTrunk => "selectivetrunk",
+        }
+    }
+}
+
+/// The CNI plugins that a ConnectionPoint can offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CniName {
+    /// ovs-cni.
+    Ovs,
+    /// host-device.
+    HostDevice,
+    /// macvlan.
+    Macvlan,
+    /// bridge.
+    Bridge,
+    /// vlan.
+    Vlan,
+    /// ipvlan.
+    Ipvlan,
+    /// sriov-cni.
+    Sriov,
+    /// The userspace plugin.
+    Userspace,
+}
+
+impl CniName {
+    /// As the manifest spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ovs => "ovs",
+            Self::HostDevice => "host-device",
+            Self::Macvlan => "macvlan",
+            Self::Bridge => "bridge",
+            Self::Vlan => "vlan",
+            Self::Ipvlan => "ipvlan",
+            Self::Sriov => "sriov",
+            Self::Userspace => "userspace",
+        }
+    }
+}
+
+/// A CNI plugin that a ConnectionPoint offers, with the options that it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct SupportedCni {
+    /// For which pod interfaces; at least one.
+    #[serde(rename = "SupportedInterfaceTypes")]
+    pub interfaces: Vec<InterfaceType>,
+    /// The plugin and its options.
+    pub plugin: Plugin,
+}
+
+/// A CNI plugin and the options that it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", rename_all_fields = "PascalCase", tag = "Name")]
+pub enum Plugin {
+    /// `BridgeName`; `SocketFile` where OVSDB is not at its usual place.
+    Ovs {
+        /// The OVS bridge.
+        bridge_name: String,
+        /// The OVSDB socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        socket_file: Option<String>,
+    },
+    /// `BridgeName`.
+    Bridge {
+        /// The Linux bridge.
+        bridge_name: String,
+    },
+    /// `Master`.
+    Macvlan {
+        /// The parent interface.
+        master: String,
+    },
+    /// `Master`.
+    Ipvlan {
+        /// The parent interface.
+        master: String,
+    },
+    /// `Master`.
+    Vlan {
+        /// The parent interface.
+        master: String,
+    },
+    /// `PoolName`.
+    HostDevice {
+        /// The device plugin's resource.
+        pool_name: String,
+    },
+    /// `PoolName`.
+    Sriov {
+        /// The device plugin's resource.
+        pool_name: String,
+    },
+    /// `BridgeName`; `Engine` and `IfType` where they are not ovs-dpdk and vhostuser.
+    Userspace {
+        /// The bridge of the user-space switch.
+        bridge_name: String,
+        /// `ovs-dpdk` or `vpp`.
+        engine: String,
+        /// `vhostuser` or `memif`.
+        if_type: String,
+    },
+}
+
+impl Plugin {
+    /// Which plugin it is.
+    pub fn name(&self) -> CniName {
+        match self {
+            Self::Ovs { .. } => CniName::Ovs,
+            Self::Bridge { .. } => CniName::Bridge,
+            Self::Macvlan { .. } => CniName::Macvlan,
+            Self::Ipvlan { .. } => CniName::Ipvlan,
+            Self::Vlan { .. } => CniName::Vlan,
+            Self::HostDevice { .. } => CniName::HostDevice,
+            Self::Sriov { .. } => CniName::Sriov,
+            Self::Userspace { .. } => CniName::Userspace,
+        }
+    }
+
+    /// The bridge on the nodes that all of the plugin's pods share, if there is one.
+    pub fn bridge(&self) -> Option<&str> {
+        match self {
+            Self::Ovs { bridge_name, .. }
+            | Self::Bridge { bridge_name }
+            | Self::Userspace { bridge_name, .. } => Some(bridge_name),
+            _ => None,
+        }
+    }
+
+    /// The NIC that it names itself.
+    pub fn master(&self) -> Option<&str> {
+        match self {
+            Self::Macvlan { master } | Self::Ipvlan { master } | Self::Vlan { master } => Some(master),
+            _ => None,
+        }
+    }
+}
+
+/// Where pods connect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ConnectionPointSpec {
+    /// In order of preference.
+    #[serde(rename = "SupportedCnis")]
+    pub cnis: Vec<SupportedCni>,
+    /// The nodes; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_pool: Option<Name>,
+    /// The NICs of the nodes that lead to the fabric.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<String>,
+}
+
+/// A subnet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct SubnetSpec {
+    /// Who hands out addresses.
+    pub ipam: Ipam,
+    /// The network.
+    pub network: IpNet,
+    /// What IPAM may hand out; each `start` ≤ `end`, inside the network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allocation_pool: Vec<Pool>,
+    /// What the engine hands out; disjoint from the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hot_plug_pool: Vec<Pool>,
+    /// Routes into the pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Name>,
+    /// Resolver settings.
+    #[serde(default, skip_serializing_if = "Dns::is_empty")]
+    pub dns: Dns,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct RouteSpec {
+    /// Where to.
+    pub prefix: IpNet,
+    /// Of the prefix's family.
+    pub next_hop: IpAddr,
+}
+
+/// A VLAN on connection points.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct BridgeDomainSpec {
+    /// The VLAN.
+    pub vlan: VlanId,
+    /// Where.
+    pub connection_points: Vec<Name>,
+}
+
+/// A set of nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct NodePoolSpec {
+    /// Which.
+    pub node_selector: Selector,
+}
+
+/// A network outside the fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct PhysicalNetworkSpec {
+    /// The VLANs that may be used on it; absent: all.
+    #[serde(default, rename = "SegmentationIDs", skip_serializing_if = "Option::is_none")]
+    pub segmentation_ids: Option<VlanSet>,
+    /// Whose attachments may use it; absent: everyone's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<Selector>,
+}
+
+/// A switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct DeviceSpec {
+    /// Who configures it.
+    pub driver: Name,
+    /// How it is reached.
+    pub device: Device,
+    /// The ports that are ours to configure, each name once.
+    pub ports: Vec<DevicePort>,
+}
+
+/// A port of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct DevicePort {
+    /// The device's own name for it.
+    pub name: Name,
+    /// What may be done to it when it is in access mode.
+    pub mode: PortMode,
+    /// The LAG that it is a member of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<Name>,
+    /// What is at its other end.
+    pub leads_to: LeadsTo,
+}
+
+/// What is at the other end of a switch port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", rename_all_fields = "PascalCase")]
+pub enum LeadsTo {
+    /// A NIC of a node.
+    Node {
+        /// The node.
+        node: Name,
+        /// The NIC.
+        interface: Name,
+    },
+    /// A network outside the fabric.
+    PhysicalNetwork(Name),
+    /// A port of another switch.
+    Device {
+        /// The other FabricDevice.
+        device: Name,
+        /// Its port.
+        port: Name,
+    },
+}
+
+macro_rules! read_as {
+    ($($name:ident: $variant:ident => $type:ty),* $(,)?) => {
+        impl Spec {
+            $(
+                #[doc = concat!("The spec, if it is a [`", stringify!($type), "`].")]
+                pub fn $name(&self) -> Option<&$type> {
+                    match self {
+                        Self::$variant(spec) => Some(spec),
+                        _ => None,
+                    }
+                }
+            )*
+        }
+    };
+}
+
+read_as! {
+    attachment: Attachment => AttachmentSpec,
+    device: Device => DeviceSpec,
+    connection_point: ConnectionPoint => ConnectionPointSpec,
+    bridge_domain: BridgeDomain => BridgeDomainSpec,
+    subnet: Subnet => SubnetSpec,
+    route: Route => RouteSpec,
+    node_pool: NodePool => NodePoolSpec,
+    service: Service => ServiceSpec,
+    physical_network: PhysicalNetwork => PhysicalNetworkSpec,
+}

@@ -1,0 +1,326 @@
+//! The fabric as a graph: which switch ports lead to which nodes, networks and other switches.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::Name;
+use crate::spec::{DeviceSpec, LeadsTo};
+
+/// Ports of switches: by device, the sorted indices into [`crate::fabric::DeviceTarget::ports`].
+pub type Ports = BTreeMap<Name, Vec<u16>>;
+
+/// Adds `more` to `ports`.
+pub fn add_ports(ports: &mut Ports, more: &Ports) {
+    for (device, indices) in more {
+        let own = ports.entry(device.clone()).or_default();
+        own.extend(indices);
+        own.sort_unstable();
+        own.dedup();
+    }
+}
+
+/// The graph. Indices of ports are positions in the device's list of ports sorted by name, which includes those
+/// that only the other end of a link names.
+#[derive(Debug, Default)]
+pub struct Topology {
+    ports: BTreeMap<Name, Vec<Name>>,
+    nodes: HashMap<Name, Vec<(Name, Name, u16)>>,
+    networks: HashMap<Name, Ports>,
+    links: Vec<Link>,
+    neighbours: HashMap<Name, BTreeSet<Name>>,
+    component: HashMap<Name, Name>,
+    conflicts: BTreeMap<Name, String>,
+    paths: RefCell<HashMap<Vec<Name>, Arc<Ports>>>,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Link {
+    a: (Name, u16),
+    b: (Name, u16),
+}
+
+impl Topology {
+    /// Builds the graph of all devices.
+    pub fn new<'a>(devices: impl Iterator<Item = (&'a Name, &'a DeviceSpec)> + Clone) -> Self {
+        let mut topology = Self::default();
+        let mut listed: BTreeMap<Name, BTreeMap<Name, LeadsTo>> = BTreeMap::new();
+        for (name, spec) in devices {
+            let ports = spec.ports.iter().map(|port| (port.name.clone(), port.leads_to.clone()));
+            listed.insert(name.clone(), ports.collect());
+        }
+        topology.add_far_ends(&mut listed);
+        for (device, ports) in &listed {
+            topology.ports.insert(device.clone(), ports.keys().cloned().collect());
+            topology.component.insert(device.clone(), device.clone());
+        }
+        for (device, ports) in &listed {
+            for (index, lead) in (0u16..).zip(ports.values()) {
+                topology.add_port(device, index, lead);
+            }
+        }
+        topology.links.sort();
+        topology.links.dedup();
+        topology.name_components();
+        topology
+    }
+
+    /// A link that only one end names is a link all the same.
+    fn add_far_ends(&mut self, listed: &mut BTreeMap<Name, BTreeMap<Name, LeadsTo>>) {
+        let ends: Vec<_> = listed
+            .iter()
+            .flat_map(|(device, ports)| {
+                ports.iter().map(move |(port, lead)| (device.clone(), port.clone(), lead.clone()))
+            })
+            .collect();
+        for (device, port, lead) in ends {
+            let LeadsTo::Device { device: far, port: far_port } = lead else { continue };
+            let back = LeadsTo::Device { device: device.clone(), port: port.clone() };
+            let Some(far_ports) = listed.get_mut(&far) else { continue };
+            let seen = far_ports.entry(far_port.clone()).or_insert_with(|| back.clone());
+            if *seen != back {
+                let problem = format!(
+                    "spec.Ports[{port}]: it leads to port {far_port} of FabricDevice {far}, which leads elsewhere; correct one of the two"
+                );
+                self.conflicts.insert(device, problem);
+            }
+        }
+    }
+
+    fn add_port(&mut self, device: &Name, index: u16, lead: &LeadsTo) {
+        match lead {
+            LeadsTo::Node { node, interface } => {
+                self.nodes.entry(node.clone()).or_default().push((interface.clone(), device.clone(), index));
+            }
+            LeadsTo::PhysicalNetwork(network) => {
+                let ports = self.networks.entry(network.clone()).or_default();
+                ports.entry(device.clone()).or_default().push(index);
+            }
+            LeadsTo::Device { device: far, port } => {
+                let Some(far_index) = self.ports.get(far).and_then(|ports| index_of(ports, port)) else {
+                    return;
+                };
+                let (mut a, mut b) = ((device.clone(), index), (far.clone(), far_index));
+                if b < a {
+                    std::mem::swap(&mut a, &mut b);
+                }
+                self.links.push(Link { a, b });
+                self.neighbours.entry(device.clone()).or_default().insert(far.clone());
+                self.neighbours.entry(far.clone()).or_default().insert(device.clone());
+            }
+        }
+    }
+
+    /// A component is called after its first device.
+    fn name_components(&mut self) {
+        let mut named: BTreeSet<Name> = BTreeSet::new();
+        for device in self.ports.keys() {
+            if named.contains(device) {
+                continue;
+            }
+            for reached in self.distances(device).into_keys() {
+                self.component.insert(reached.clone(), device.clone());
+                named.insert(reached);
+            }
+        }
+    }
+
+    fn distances(&self, from: &Name) -> HashMap<Name, u32> {
+        let mut distances = HashMap::from([(from.clone(), 0)]);
+        let mut queue = VecDeque::from([from.clone()]);
+        while let Some(device) = queue.pop_front() {
+            let next = distances[&device] + 1;
+            for neighbour in self.neighbours.get(&device).into_iter().flatten() {
+                if !distances.contains_key(neighbour) {
+                    distances.insert(neighbour.clone(), next);
+                    queue.push_back(neighbour.clone());
+                }
+            }
+        }
+        distances
+    }
+
+    /// True when both are the same graph.
+    pub fn same(&self, other: &Self) -> bool {
+        self.ports == other.ports
+            && self.nodes == other.nodes
+            && self.networks == other.networks
+            && self.links == other.links
+            && self.conflicts == other.conflicts
+    }
+
+    /// The names of a device's ports, by index.
+    pub fn port_names(&self, device: &Name) -> &[Name] {
+        self.ports.get(device).map_or(&[], Vec::as_slice)
+    }
+
+    /// The connected part of the fabric that the device is in, called after its first device.
+    pub fn component(&self, device: &Name) -> Option<&Name> {
+        self.component.get(device)
+    }
+
+    /// What is wrong with the links of a device.
+    pub fn conflict(&self, device: &Name) -> Option<&str> {
+        self.conflicts.get(device).map(String::as_str)
+    }
+
+    /// The ports at the other end of a node's NICs: those called in `nics`, or all when it is empty.
+    pub fn node_ports(&self, node: &Name, nics: &[&str]) -> Ports {
+        let mut ports = Ports::new();
+        for (nic, device, index) in self.nodes.get(node).into_iter().flatten() {
+            if nics.is_empty() || nics.contains(&&**nic) {
+                add_ports(&mut ports, &Ports::from([(device.clone(), vec![*index])]));
+            }
+        }
+        ports
+    }
+
+    /// The ports that lead to a network outside the fabric.
+    pub fn network_ports(&self, network: &Name) -> Option<&Ports> {
+        self.networks.get(network)
+    }
+
+    /// The ports of all links on the ways between the switches of `ends`: the switches on any shortest way
+    /// between two of them, and every link among those, so that a leaf–spine keeps all of its ways.
+    pub fn ways<'a>(&self, ends: impl Iterator<Item = &'a Name>) -> Arc<Ports> {
+        let ends: Vec<Name> = ends.cloned().collect::<BTreeSet<_>>().into_iter().collect();
+        if ends.len() < 2 {
+            return Arc::default();
+        }
+        if let Some(known) = self.paths.borrow().get(&ends) {
+            return known.clone();
+        }
+        let distances: Vec<HashMap<Name, u32>> = ends.iter().map(|end| self.distances(end)).collect();
+        let on_a_way = |device: &Name| {
+            distances.iter().enumerate().any(|(i, from_a)| {
+                distances.iter().zip(&ends).skip(i + 1).any(|(from_b, b)| {
+                    matches!((from_a.get(device), from_b.get(device), from_a.get(b)),
+                        (Some(x), Some(y), Some(whole)) if x + y == *whole)
+                })
+            })
+        };
+        let devices: BTreeSet<&Name> = self.ports.keys().filter(|device| on_a_way(device)).collect();
+        let mut ports = Ports::new();
+        for Link { a, b } in &self.links {
+            if devices.contains(&a.0) && devices.contains(&b.0) {
+                for (device, index) in [a, b] {
+                    add_ports(&mut ports, &Ports::from([(device.clone(), vec![*index])]));
+                }
+            }
+        }
+        let ports = Arc::new(ports);
+        self.paths.borrow_mut().insert(ends, ports.clone());
+        ports
+    }
+}
+
+fn index_of(ports: &[Name], port: &Name) -> Option<u16> {
+    ports.iter().position(|name| name == port).and_then(|index| u16::try_from(index).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::DevicePort;
+    use eno_schemas::{Device, Drift, PortMode};
+
+    fn device(ports: &[(&str, LeadsTo)]) -> DeviceSpec {
+        DeviceSpec {
+            driver: "netconf".into(),
+            device: Device {
+                address: "x:830".into(),
+                dialect: None,
+                credential: None,
+                host_key: None,
+                drift: Drift::Repair,
+            },
+            ports: ports
+                .iter()
+                .map(|(name, leads_to)| DevicePort {
+                    name: (*name).into(),
+                    mode: PortMode::Keep,
+                    lag: None,
+                    leads_to: leads_to.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    fn link(device: &str, port: &str) -> LeadsTo {
+        LeadsTo::Device { device: device.into(), port: port.into() }
+    }
+
+    fn node(name: &str) -> LeadsTo {
+        LeadsTo::Node { node: name.into(), interface: "eth1".into() }
+    }
+
+    fn leaf_spine() -> Vec<(Name, DeviceSpec)> {
+        let mut devices: Vec<(Name, DeviceSpec)> = ["leaf1", "leaf2", "leaf3"]
+            .iter()
+            .map(|leaf| {
+                let node = node(&leaf.replace("leaf", "node"));
+                let far = format!("p-{leaf}");
+                (
+                    (*leaf).into(),
+                    device(&[("n", node), ("u1", link("spine1", &far)), ("u2", link("spine2", &far))]),
+                )
+            })
+            .collect();
+        // The spines name none of their links: the leaves' word is enough.
+        devices.push(("spine1".into(), device(&[])));
+        devices.push(("spine2".into(), device(&[("gw", LeadsTo::PhysicalNetwork("dc".into()))])));
+        devices.push(("alone".into(), device(&[("n", node("node9"))])));
+        devices
+    }
+
+    fn names(topology: &Topology, ports: &Ports) -> Vec<String> {
+        ports
+            .iter()
+            .flat_map(|(device, indices)| {
+                indices
+                    .iter()
+                    .map(move |i| format!("{device}:{}", topology.port_names(device)[usize::from(*i)]))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn ways_of_a_leaf_spine() {
+        let devices = leaf_spine();
+        let topology = Topology::new(devices.iter().map(|(name, spec)| (name, spec)));
+        let ways = |ends: &[&str]| {
+            let ends: Vec<Name> = ends.iter().map(|end| Name::from(*end)).collect();
+            names(&topology, &topology.ways(ends.iter()))
+        };
+        assert_eq!(
+            ways(&["leaf1", "leaf3"]),
+            [
+                "leaf1:u1",
+                "leaf1:u2",
+                "leaf3:u1",
+                "leaf3:u2",
+                "spine1:p-leaf1",
+                "spine1:p-leaf3",
+                "spine2:p-leaf1",
+                "spine2:p-leaf3"
+            ]
+        );
+        assert_eq!(ways(&["leaf2", "spine2"]), ["leaf2:u2", "spine2:p-leaf2"]);
+        assert!(ways(&["leaf1"]).is_empty());
+        assert!(ways(&["leaf1", "alone"]).is_empty());
+        assert_eq!(topology.component(&"spine2".into()), Some(&"leaf1".into()));
+        assert_eq!(topology.component(&"alone".into()), Some(&"alone".into()));
+        assert_eq!(names(&topology, &topology.node_ports(&"node2".into(), &["eth1"])), ["leaf2:n"]);
+        assert!(topology.node_ports(&"node2".into(), &["eth0"]).is_empty());
+        assert_eq!(names(&topology, topology.network_ports(&"dc".into()).unwrap()), ["spine2:gw"]);
+    }
+
+    #[test]
+    fn two_ends_that_disagree() {
+        let devices: Vec<(Name, DeviceSpec)> =
+            vec![("a".into(), device(&[("1", link("b", "1"))])), ("b".into(), device(&[("1", node("n"))]))];
+        let topology = Topology::new(devices.iter().map(|(name, spec)| (name, spec)));
+        assert!(topology.conflict(&"a".into()).unwrap().contains("leads elsewhere"));
+        assert!(topology.conflict(&"b".into()).is_none());
+    }
+}

@@ -1,0 +1,361 @@
+//! The lives of objects, one situation each.
+
+mod world;
+
+use eno_core::spec::{Invalid, Spec, SubnetSpec};
+use eno_core::{Event, Key, Kind, Labels, Target};
+use eno_schemas::{Ipam, Item, NadVlans, Phase, Rejection, VlanId};
+use world::*;
+
+const ALL_PORTS: [&str; 13] = [
+    "leaf1:e1",
+    "leaf1:e2",
+    "leaf1:u1",
+    "leaf1:u2",
+    "leaf2:e1",
+    "leaf2:e2",
+    "leaf2:gw",
+    "leaf2:u1",
+    "leaf2:u2",
+    "spine1:leaf1",
+    "spine1:leaf2",
+    "spine2:leaf1",
+    "spine2:leaf2",
+];
+
+#[test]
+fn a_service_and_its_attachment_live_and_die() {
+    let mut w = World::leaf_spine();
+    let s = w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready]);
+    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready]);
+    assert_eq!(w.carriers(100), ALL_PORTS);
+    assert_eq!(w.nad("ns", "a").unwrap().vlans, NadVlans::Access(VlanId::new(100).unwrap()));
+    assert_eq!(w.statuses[&s].connection_points, [arc("cp")]);
+
+    w.delete(&s);
+    w.settle();
+    assert_eq!((w.phase(&s), w.message(&s)), (Phase::Terminating, "in use by L2ServiceAttachment ns/a"));
+    assert_eq!(w.phase(&a), Phase::Ready);
+    let late = w.apply(attachment("late", &["s"], "cp"));
+    w.settle();
+    assert_eq!(w.phase(&late), Phase::Error);
+    w.delete(&late);
+    w.delete(&a);
+    w.settle();
+    assert_eq!(w.message(&a), "");
+    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready, Phase::Terminating, Phase::Deleted]);
+    assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready, Phase::Terminating, Phase::Deleted]);
+    assert!(w.carriers(100).is_empty() && !w.objects.contains_key(&s) && !w.objects.contains_key(&a));
+    assert!(!w.targets.contains_key(&Target::Nad("ns".into(), "a".into())));
+}
+
+#[test]
+fn deletion_waits_for_the_switch_and_the_pod() {
+    let mut w = World::leaf_spine();
+    w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    w.engine.handle(Event::Pod {
+        uid: "p".into(),
+        namespace: "ns".into(),
+        name: "pod".into(),
+        uses: vec!["a".into()],
+    });
+    w.delete(&a);
+    w.settle();
+    assert_eq!(w.message(&a), "in use by pod pod");
+    assert!(w.nad("ns", "a").is_some());
+    w.silent.insert(Target::Fabric("leaf1".into()));
+    w.engine.handle(Event::PodGone("p".into()));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Terminating);
+    assert!(w.message(&a).contains("FabricDevice leaf1"), "{}", w.message(&a));
+    w.silent.clear();
+    w.settle();
+    assert!(!w.objects.contains_key(&a));
+}
+
+#[test]
+fn one_id_one_holder() {
+    let mut w = World::leaf_spine();
+    let young = w.apply(created(service("young", 100, &["dc"]), 200));
+    w.settle();
+    let old = w.apply(created(service("old", 200, &["dc"]), 100));
+    w.settle();
+    assert_eq!((w.phase(&young), w.phase(&old)), (Phase::Ready, Phase::Ready));
+    let edited = respec(&w.objects[&old], |spec| {
+        let Spec::Service(spec) = spec else { unreachable!() };
+        spec.vid = VlanId::new(100).unwrap();
+    });
+    w.apply(edited);
+    w.settle();
+    assert_eq!(w.phase(&old), Phase::Error);
+    assert!(w.message(&old).contains("held by L2Service young"), "{}", w.message(&old));
+    assert_eq!(w.carriers(200), ["leaf2:gw"], "what works stays up");
+    w.delete(&young);
+    w.settle();
+    assert_eq!(w.phase(&old), Phase::Ready);
+    assert_eq!(w.carriers(100), ["leaf2:gw"]);
+    assert!(w.carriers(200).is_empty());
+}
+
+#[test]
+fn an_id_twice_without_any_place_is_refused_too() {
+    let mut w = World::leaf_spine();
+    let a = w.apply(created(service("a", 100, &[]), 1));
+    let b = w.apply(created(service("b", 100, &[]), 2));
+    w.settle();
+    assert_eq!((w.phase(&a), w.phase(&b)), (Phase::Ready, Phase::Error));
+    assert!(w.message(&b).contains("held by L2Service a"), "{}", w.message(&b));
+}
+
+#[test]
+fn a_changed_id_moves_in_one_step() {
+    let mut w = World::leaf_spine();
+    let s = w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    let before = w.published;
+    let edited = respec(&w.objects[&s], |spec| {
+        let Spec::Service(spec) = spec else { unreachable!() };
+        spec.vid = VlanId::new(300).unwrap();
+    });
+    w.apply(edited);
+    w.settle();
+    assert!(w.carriers(100).is_empty());
+    assert_eq!(w.carriers(300), ALL_PORTS);
+    assert_eq!(w.published - before, 5, "four switches and a NAD, once each");
+    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready, Phase::Pending, Phase::Ready]);
+    assert_eq!(w.nad("ns", "a").unwrap().vlans, NadVlans::Access(VlanId::new(300).unwrap()));
+}
+
+#[test]
+fn one_refused_of_many() {
+    let mut w = World::leaf_spine();
+    let bad = Rejection {
+        item: Item::vlan(VlanId::new(105).unwrap()),
+        reason: "no more VLANs".into(),
+        retryable: false,
+    };
+    w.rejections.insert(Target::Fabric("leaf1".into()), vec![bad]);
+    for i in 100..110 {
+        w.apply(service(&format!("s{i}"), i, &["dc"]));
+        w.apply(attachment(&format!("a{i}"), &[&format!("s{i}")], "cp"));
+    }
+    w.settle();
+    let in_error: Vec<String> = w
+        .statuses
+        .iter()
+        .filter(|(_, s)| s.phase == Some(Phase::Error))
+        .map(|(k, _)| k.to_string())
+        .collect();
+    assert_eq!(in_error, ["L2Service/s105", "L2ServiceAttachment/ns/a105"]);
+    let key = Key::cluster(Kind::L2Service, &"s105".into());
+    assert_eq!(w.message(&key), "FabricDevice leaf1: VLAN 105 on port e1: no more VLANs");
+}
+
+#[test]
+fn unreachable_is_not_wrong() {
+    let mut w = World::leaf_spine();
+    w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    let leaf1 = Target::Fabric("leaf1".into());
+    w.silent.insert(leaf1.clone());
+    w.unreachable(&leaf1);
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready);
+    assert!(w.statuses[&a].conditions.iter().any(|c| c.kind == "Degraded" && c.holds));
+    w.apply(service("s2", 101, &["dc"]));
+    let b = w.apply(attachment("b", &["s2"], "cp"));
+    w.settle();
+    assert_eq!(w.phase(&b), Phase::Pending);
+    assert!(w.message(&b).contains("leaf1") && w.message(&b).contains("refused"), "{}", w.message(&b));
+    w.silent.clear();
+    w.settle();
+    assert_eq!(w.phase(&b), Phase::Ready);
+    assert!(!w.statuses[&a].conditions.iter().any(|c| c.kind == "Degraded"));
+}
+
+#[test]
+fn what_is_missing_is_named_and_comes_right_by_itself() {
+    let mut w = World::leaf_spine();
+    let a = w.apply(attachment("a", &["s"], "cpx"));
+    w.settle();
+    assert_eq!(
+        w.message(&a),
+        "spec.ConnectionPoint: ConnectionPoint cpx does not exist; create it or correct the name"
+    );
+    w.apply(point("cpx", Some("pool")));
+    w.settle();
+    assert!(w.message(&a).contains("L2Service s does not exist"), "{}", w.message(&a));
+    let mut s = service("s", 100, &["dc"]);
+    let Ok(Spec::Service(spec)) = &mut s.spec else { unreachable!() };
+    spec.subnets = vec!["sn".into()];
+    let s = w.apply(s);
+    w.settle();
+    assert!(w.message(&s).contains("spec.Subnets: Subnet sn does not exist"), "{}", w.message(&s));
+    assert!(w.message(&a).contains("L2Service s is in error"), "{}", w.message(&a));
+    let subnet = SubnetSpec {
+        ipam: Ipam::Whereabouts,
+        network: "10.0.0.0/24".parse().unwrap(),
+        allocation_pool: vec![],
+        hot_plug_pool: vec![],
+        routes: vec![],
+        dns: eno_schemas::Dns::default(),
+    };
+    w.apply(object(Kind::Subnet, "sn", Spec::Subnet(subnet.clone())));
+    w.settle();
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
+    assert_eq!(w.nad("ns", "a").unwrap().subnets.len(), 1);
+    w.apply(object(
+        Kind::Subnet,
+        "sn",
+        Spec::Subnet(SubnetSpec { network: "10.0.1.0/24".parse().unwrap(), ..subnet }),
+    ));
+    w.settle();
+    assert_eq!(w.nad("ns", "a").unwrap().subnets[0].network.to_string(), "10.0.1.0/24");
+    assert_eq!(w.phases[&a].last_chunk(), Some(&[Phase::Ready, Phase::Pending, Phase::Ready]));
+}
+
+#[test]
+fn invalid_later_keeps_what_was_realised() {
+    let mut w = World::leaf_spine();
+    w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    let mut broken = w.objects[&a].clone();
+    broken.spec = Err(Invalid::new("MTU", "too small"));
+    w.apply(broken);
+    w.settle();
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, "spec.MTU: too small"));
+    assert_eq!(w.carriers(100), ALL_PORTS);
+    w.restart();
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Error);
+    assert_eq!(w.carriers(100), ALL_PORTS, "also by a new engine");
+    assert!(w.nad("ns", "a").is_some());
+}
+
+#[test]
+fn nodes_come_and_go() {
+    let mut w = World::leaf_spine();
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.engine.handle(Event::Node("node3".into(), Labels::new()));
+    w.engine.handle(Event::NodeGone("node4".into()));
+    w.settle();
+    assert_eq!(w.carriers(100), ["leaf1:e1", "leaf1:e2"]);
+    w.engine.handle(Event::Node("node3".into(), Labels::from([("pool".into(), "a".into())])));
+    w.settle();
+    assert!(
+        w.carriers(100).contains(&"leaf2:e1".to_owned())
+            && w.carriers(100).contains(&"spine2:leaf1".to_owned())
+    );
+    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready], "a joining node does not move it back");
+    w.engine.handle(Event::Node("node5".into(), Labels::from([("pool".into(), "a".into())])));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Error);
+    assert!(w.message(&a).contains("node node5 of NodePool pool has no switch port"), "{}", w.message(&a));
+}
+
+#[test]
+fn without_a_fabric_the_nad_is_enough() {
+    let mut w = World::leaf_spine();
+    w.apply(point("bare", None));
+    w.apply(service("s", 100, &[]));
+    let mut only = point("only", Some("empty"));
+    let Ok(Spec::ConnectionPoint(spec)) = &mut only.spec else { unreachable!() };
+    spec.node_pool = None;
+    spec.interfaces.clear();
+    spec.cnis.truncate(1);
+    w.apply(only);
+    let a = w.apply(attachment("a", &["s"], "only"));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready);
+    assert!(w.statuses[&a].conditions.iter().any(|c| c.kind == "FabricManaged" && !c.holds));
+}
+
+#[test]
+fn a_restart_changes_nothing() {
+    let mut w = World::leaf_spine();
+    for i in 100..110 {
+        w.apply(created(service(&format!("s{i}"), i, &["dc"]), i64::from(i)));
+        w.apply(attachment(&format!("a{i}"), &[&format!("s{i}")], "cp"));
+    }
+    w.settle();
+    let (statuses, published) = (w.statuses.clone(), w.published);
+    w.restart();
+    w.settle();
+    assert_eq!(w.published, published, "nothing is commanded again");
+    assert_eq!(w.statuses, statuses, "and no status is written");
+}
+
+#[test]
+fn a_restart_in_the_middle_of_a_deletion() {
+    let mut w = World::leaf_spine();
+    let s = w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    let leaf1 = Target::Fabric("leaf1".into());
+    w.silent.insert(leaf1.clone());
+    w.delete(&a);
+    w.delete(&s);
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Terminating);
+    w.pending.clear();
+    w.restart();
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Terminating, "leaf1 still carries it");
+    w.silent.clear();
+    w.settle();
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Deleted, ""));
+    assert_eq!((w.phase(&s), w.message(&s)), (Phase::Deleted, ""));
+    assert!(w.carriers(100).is_empty() && !w.objects.contains_key(&a) && !w.objects.contains_key(&s));
+}
+
+#[test]
+fn a_device_is_drained_before_it_goes() {
+    let mut w = World::leaf_spine();
+    w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    let leaf2 = Key::cluster(Kind::FabricDevice, &"leaf2".into());
+    w.silent.insert(Target::Fabric("leaf2".into()));
+    w.delete(&leaf2);
+    w.unreachable(&Target::Fabric("leaf2".into()));
+    w.settle();
+    assert_eq!(w.phase(&leaf2), Phase::Terminating);
+    assert!(w.message(&leaf2).contains("forget"), "{}", w.message(&leaf2));
+    w.silent.clear();
+    w.settle();
+    assert!(!w.objects.contains_key(&leaf2) && !w.targets.contains_key(&Target::Fabric("leaf2".into())));
+    assert_eq!(w.phase(&a), Phase::Error, "its nodes have lost their ports");
+    assert_eq!(w.carriers(100), ["leaf1:e1", "leaf1:e2"]);
+}
+
+#[test]
+fn a_bridge_domain_by_hand_and_one_made() {
+    let mut w = World::new(true);
+    w.fabric();
+    let spec = eno_core::spec::BridgeDomainSpec {
+        vlan: VlanId::new(50).unwrap(),
+        connection_points: vec!["cp".into()],
+    };
+    let d = w.apply(object(Kind::L2BridgeDomain, "d", Spec::BridgeDomain(spec.clone())));
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    assert_eq!(w.phase(&d), Phase::Ready);
+    assert_eq!(w.carriers(50).len(), 12);
+    assert_eq!(w.bridge_domains[&arc("s")].as_ref().unwrap().vlan.get(), 100);
+    w.delete(&a);
+    w.settle();
+    assert_eq!(w.bridge_domains[&arc("s")], None);
+    w.delete(&d);
+    w.settle();
+    assert!(w.carriers(50).is_empty() && !w.objects.contains_key(&d));
+}

@@ -1,0 +1,387 @@
+//! A world for tests: objects by a few words, drivers that confirm what they are told, or refuse it.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use eno_core::spec::*;
+use eno_core::{Config, Effect, Engine, Event, Key, Kind, Labels, Name, Object, Selector, Status, Target};
+use eno_schemas::*;
+
+/// An engine, its drivers and what they hold.
+pub struct World {
+    pub engine: Engine,
+    pub objects: BTreeMap<Key, Object>,
+    pub statuses: BTreeMap<Key, Status>,
+    pub phases: BTreeMap<Key, Vec<Phase>>,
+    pub targets: BTreeMap<Target, Desired>,
+    pub bridge_domains: BTreeMap<Name, Option<BridgeDomainSpec>>,
+    pub published: usize,
+    /// Devices and NADs that don't answer.
+    pub silent: BTreeSet<Target>,
+    pub pending: BTreeMap<Target, Desired>,
+    pub rejections: BTreeMap<Target, Vec<Rejection>>,
+    sequence: u64,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl World {
+    pub fn new(bridge_domains: bool) -> Self {
+        let mut engine = Engine::new(Config { cluster: "lab".into(), bridge_domains });
+        engine.handle(Event::Drivers(["netconf", "nad"].map(Name::from).into()));
+        Self {
+            engine,
+            objects: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            phases: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            bridge_domains: BTreeMap::new(),
+            published: 0,
+            silent: BTreeSet::new(),
+            pending: BTreeMap::new(),
+            rejections: BTreeMap::new(),
+            sequence: 0,
+        }
+    }
+
+    /// Two leaves with two nodes each, two spines, a gateway behind leaf2, a pool of all nodes, an ovs and a
+    /// macvlan connection point.
+    pub fn leaf_spine() -> Self {
+        let mut world = Self::default();
+        world.fabric();
+        world
+    }
+
+    pub fn fabric(&mut self) {
+        for (leaf, nodes) in [("leaf1", ["node1", "node2"]), ("leaf2", ["node3", "node4"])] {
+            let mut ports: Vec<(&str, LeadsTo)> = Vec::new();
+            for (port, name) in ["e1", "e2"].iter().zip(nodes) {
+                self.engine.handle(Event::Node(name.into(), Labels::from([("pool".into(), "a".into())])));
+                ports.push((port, LeadsTo::Node { node: name.into(), interface: "eth1".into() }));
+            }
+            for (port, spine) in [("u1", "spine1"), ("u2", "spine2")] {
+                ports.push((port, LeadsTo::Device { device: spine.into(), port: leaf.into() }));
+            }
+            if leaf == "leaf2" {
+                ports.push(("gw", LeadsTo::PhysicalNetwork("dc".into())));
+            }
+            self.apply(device(leaf, &ports));
+        }
+        self.apply(device("spine1", &[]));
+        self.apply(device("spine2", &[]));
+        self.apply(object(
+            Kind::PhysicalNetwork,
+            "dc",
+            Spec::PhysicalNetwork(PhysicalNetworkSpec {
+                segmentation_ids: Some("10-999".parse().unwrap()),
+                namespaces: None,
+            }),
+        ));
+        let selector =
+            serde_json::from_str::<Selector>(r#"[{"key":"pool","operator":"In","values":["a"]}]"#).unwrap();
+        self.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector: selector })));
+        self.apply(point("cp", Some("pool")));
+        self.settle();
+    }
+
+    pub fn apply(&mut self, mut object: Object) -> Key {
+        let key = object.key.clone();
+        if let Some(before) = self.objects.get(&key) {
+            object.generation = before.generation + 1;
+            object.uid = before.uid.clone();
+            object.created = before.created;
+        } else {
+            object.uid = format!("uid-{key}").into();
+        }
+        self.objects.insert(key.clone(), object.clone());
+        self.engine.handle(Event::Object(Box::new(object)));
+        key
+    }
+
+    pub fn delete(&mut self, key: &Key) {
+        let object = self.objects.get_mut(key).unwrap();
+        object.deleting = true;
+        let object = object.clone();
+        self.engine.handle(Event::Object(Box::new(object)));
+    }
+
+    /// Settles, lets the drivers answer, and so on until nothing happens any more.
+    pub fn settle(&mut self) {
+        loop {
+            let effects = self.engine.settle("2026-01-01T00:00:00Z");
+            for effect in effects {
+                self.carry_out(effect);
+            }
+            let answer = self.pending.keys().find(|target| !self.silent.contains(target)).cloned();
+            if let Some(target) = answer {
+                self.answer(&target);
+            } else if !self.engine.is_unsettled() {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::AddFinalizer(key) => {
+                let object = self.objects.get_mut(&key).unwrap();
+                object.finalized = true;
+                let object = object.clone();
+                self.engine.handle(Event::Object(Box::new(object)));
+            }
+            Effect::RemoveFinalizer(key) => {
+                self.objects.remove(&key);
+                self.engine.handle(Event::ObjectGone(key));
+            }
+            Effect::Transition { key, previous, status } => {
+                let phases = self.phases.entry(key.clone()).or_default();
+                assert_eq!(previous, phases.last().copied(), "{key}");
+                phases.push(status.phase.unwrap());
+                self.statuses.insert(key, *status);
+            }
+            Effect::Status { key, status } => {
+                assert_ne!(self.statuses.get(&key), Some(&*status), "{key}: a status that says nothing new");
+                self.statuses.insert(key, *status);
+            }
+            Effect::Publish(target) => {
+                let (_, desired) = self.engine.desired(&target).unwrap();
+                if self.targets.get(&target) != Some(&desired) {
+                    self.published += 1;
+                    self.pending.insert(target, desired);
+                }
+            }
+            Effect::Forget(target) => {
+                self.targets.remove(&target);
+                self.pending.remove(&target);
+            }
+            Effect::BridgeDomain { service, spec } => {
+                self.bridge_domains.insert(service, spec);
+            }
+        }
+    }
+
+    /// The driver does what it was told and reports it.
+    pub fn answer(&mut self, target: &Target) {
+        let desired = self.pending.remove(target).unwrap();
+        let rejected = self.rejections.get(target).cloned().unwrap_or_default();
+        let applied = match &desired {
+            Desired::Fabric(fabric) => {
+                check_fabric(fabric);
+                let refused = |vid, port: &str| rejected.iter().any(|r| r.item.covers(vid, port));
+                Applied::Fabric {
+                    vlans: fabric
+                        .vlans
+                        .iter()
+                        .map(|vlan| vlan.vid)
+                        .filter(|vid| !refused(*vid, ""))
+                        .collect(),
+                    ports: fabric
+                        .ports
+                        .iter()
+                        .map(|port| {
+                            (
+                                port.name.clone(),
+                                port.vlans.iter().filter(|vid| !refused(*vid, &port.name)).collect(),
+                            )
+                        })
+                        .collect(),
+                }
+            }
+            Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
+        };
+        self.report(target, desired.hash(), Outcome::Applied, Some(applied), rejected);
+        self.targets.insert(target.clone(), desired);
+    }
+
+    pub fn unreachable(&mut self, target: &Target) {
+        let failure = Failure { reason: "connect: refused".into(), retryable: true, unreachable: true };
+        self.report(target, "old".into(), Outcome::Failed(failure), None, Vec::new());
+    }
+
+    pub fn report(
+        &mut self,
+        target: &Target,
+        hash: String,
+        outcome: Outcome,
+        applied: Option<Applied>,
+        rejected: Vec<Rejection>,
+    ) {
+        self.sequence += 1;
+        let report = Report {
+            driver: "netconf".into(),
+            target: target.to_string(),
+            instance: "i".into(),
+            generation: Generation { term: 1, sequence: self.sequence, hash },
+            at: "2026-01-01T00:00:00Z".into(),
+            outcome,
+            applied,
+            rejected,
+            notes: Vec::new(),
+            device: None,
+        };
+        self.engine.handle(Event::Report(target.clone(), Box::new(report)));
+    }
+
+    pub fn phase(&self, key: &Key) -> Phase {
+        self.statuses[key].phase.unwrap()
+    }
+
+    pub fn message(&self, key: &Key) -> &str {
+        &self.statuses[key].message
+    }
+
+    /// The ports that carry a VLAN, as `device:port`.
+    pub fn carriers(&self, vid: u16) -> Vec<String> {
+        let vid = VlanId::new(vid).unwrap();
+        let mut all = Vec::new();
+        for (target, desired) in &self.targets {
+            if let Desired::Fabric(fabric) = desired {
+                all.extend(
+                    fabric
+                        .ports
+                        .iter()
+                        .filter(|p| p.vlans.contains(vid))
+                        .map(|p| format!("{target}:{}", p.name)),
+                );
+            }
+        }
+        all
+    }
+
+    pub fn nad(&self, namespace: &str, name: &str) -> Option<VlanAttachment> {
+        match self.targets.get(&Target::Nad(namespace.into(), name.into()))? {
+            Desired::Nad(nad) => nad.attachment.clone(),
+            Desired::Fabric(_) => None,
+        }
+    }
+
+    /// A new engine that knows only what Kubernetes and NATS hold.
+    pub fn restart(&mut self) {
+        let mut objects = self.objects.clone();
+        for (key, object) in &mut objects {
+            object.status = self.statuses.get(key).cloned();
+        }
+        let mut engine = Engine::new(Config { cluster: "lab".into(), bridge_domains: false });
+        engine.handle(Event::Drivers(["netconf", "nad"].map(Name::from).into()));
+        for node in ["node1", "node2", "node3", "node4"] {
+            engine.handle(Event::Node(node.into(), Labels::from([("pool".into(), "a".into())])));
+        }
+        // In an order of no use to anyone.
+        for object in objects.values().rev() {
+            engine.handle(Event::Object(Box::new(object.clone())));
+        }
+        self.engine = engine;
+        for (target, desired) in self.targets.clone() {
+            self.engine.handle(Event::Commanded(target.clone(), Box::new(desired.clone())));
+            self.pending.insert(target.clone(), desired);
+            self.answer(&target);
+        }
+    }
+}
+
+fn check_fabric(fabric: &FabricDesired) {
+    let known: VlanSet = fabric.vlans.iter().map(|vlan| vlan.vid).collect();
+    for port in &fabric.ports {
+        assert!(port.vlans.is_subset(&known), "port {} carries VLANs that do not exist", port.name);
+    }
+    assert!(
+        fabric.vlans.is_sorted_by_key(|vlan| vlan.vid) && fabric.ports.is_sorted_by(|a, b| a.name < b.name)
+    );
+}
+
+pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
+    let namespace = if kind == Kind::L2ServiceAttachment { "ns" } else { "" };
+    Object {
+        key: Key { kind, namespace: namespace.into(), name: name.into() },
+        uid: "".into(),
+        generation: 1,
+        created: 100,
+        deleting: false,
+        finalized: false,
+        forget: false,
+        generated: false,
+        spec: Ok(spec),
+        status: None,
+    }
+}
+
+pub fn device(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
+    let ports = ports
+        .iter()
+        .map(|(name, leads_to)| DevicePort {
+            name: (*name).into(),
+            mode: PortMode::Keep,
+            lag: None,
+            leads_to: leads_to.clone(),
+        })
+        .collect();
+    let access = Device {
+        address: "127.0.0.1:830".into(),
+        dialect: None,
+        credential: None,
+        host_key: None,
+        drift: Drift::Repair,
+    };
+    object(
+        Kind::FabricDevice,
+        name,
+        Spec::Device(DeviceSpec { driver: "netconf".into(), device: access, ports }),
+    )
+}
+
+pub fn point(name: &str, pool: Option<&str>) -> Object {
+    let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin };
+    let spec = ConnectionPointSpec {
+        cnis: vec![
+            offer(Plugin::Ovs { bridge_name: format!("br-{name}"), socket_file: None }),
+            offer(Plugin::Macvlan { master: "eth1".into() }),
+        ],
+        node_pool: pool.map(Name::from),
+        interfaces: vec!["eth1".into()],
+    };
+    object(Kind::ConnectionPoint, name, Spec::ConnectionPoint(spec))
+}
+
+pub fn service(name: &str, vid: u16, networks: &[&str]) -> Object {
+    let spec = ServiceSpec {
+        vid: VlanId::new(vid).unwrap(),
+        subnets: Vec::new(),
+        physical_networks: networks.iter().map(|name| Name::from(*name)).collect(),
+    };
+    object(Kind::L2Service, name, Spec::Service(spec))
+}
+
+pub fn attachment(name: &str, services: &[&str], point: &str) -> Object {
+    let spec = AttachmentSpec {
+        services: services.iter().map(|name| Name::from(*name)).collect(),
+        connection_point: point.into(),
+        interface: InterfaceType::Kernel,
+        vlan_type: if services.len() == 1 { VlanType::Access } else { VlanType::SelectiveTrunk },
+        implementation: None,
+        mtu: None,
+    };
+    object(Kind::L2ServiceAttachment, name, Spec::Attachment(spec))
+}
+
+pub fn respec(object: &Object, change: impl FnOnce(&mut Spec)) -> Object {
+    let mut object = object.clone();
+    let mut spec = object.spec.clone().unwrap();
+    change(&mut spec);
+    object.spec = Ok(spec);
+    object
+}
+
+pub fn created(mut object: Object, at: i64) -> Object {
+    object.created = at;
+    object
+}
+
+pub fn arc(name: &str) -> Name {
+    Arc::from(name)
+}

@@ -1,0 +1,130 @@
+//! The kinds on the API server: where they are and how objects of them are written.
+
+use std::sync::LazyLock;
+
+use eno_core::{Key, Kind};
+use eno_nbi_crds as crds;
+use kube::api::{ApiResource, Patch, PatchParams, Request};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+/// The field manager of everything that the engine writes to Kubernetes.
+pub const MANAGER: &str = "eno-engine";
+
+static RESOURCES: LazyLock<Vec<ApiResource>> = LazyLock::new(|| Kind::ALL.into_iter().map(make).collect());
+
+fn make(kind: Kind) -> ApiResource {
+    match kind {
+        Kind::Route => ApiResource::erase::<crds::Route>(&()),
+        Kind::Subnet => ApiResource::erase::<crds::Subnet>(&()),
+        Kind::NodePool => ApiResource::erase::<crds::NodePool>(&()),
+        Kind::PhysicalNetwork => ApiResource::erase::<crds::PhysicalNetwork>(&()),
+        Kind::FabricDevice => ApiResource::erase::<crds::FabricDevice>(&()),
+        Kind::ConnectionPoint => ApiResource::erase::<crds::ConnectionPoint>(&()),
+        Kind::L2Service => ApiResource::erase::<crds::L2Service>(&()),
+        Kind::L2BridgeDomain => ApiResource::erase::<crds::L2BridgeDomain>(&()),
+        Kind::L2ServiceAttachment => ApiResource::erase::<crds::L2ServiceAttachment>(&()),
+    }
+}
+
+/// Where a kind is served.
+pub fn resource(kind: Kind) -> ApiResource {
+    let index = Kind::ALL.iter().position(|one| *one == kind);
+    index.and_then(|index| RESOURCES.get(index)).cloned().unwrap_or_else(|| make(kind))
+}
+
+/// The kind of this name.
+pub fn kind(name: &str) -> Option<Kind> {
+    Kind::ALL.into_iter().find(|kind| kind.as_str() == name)
+}
+
+/// `apiVersion` of all kinds.
+pub fn api_version() -> String {
+    format!("{}/{}", crds::GROUP, crds::VERSION)
+}
+
+/// The start of a server-side apply body. With its uid in it, the patch can't make an object that is gone, nor touch
+/// another one of the same name.
+pub fn apply_body(key: &Key, uid: &str) -> Value {
+    let mut metadata = json!({ "name": &*key.name, "uid": uid });
+    if let (Some(namespace), Some(fields)) = (key.namespace(), metadata.as_object_mut()) {
+        fields.insert("namespace".into(), namespace.into());
+    }
+    json!({ "apiVersion": api_version(), "kind": key.kind.as_str(), "metadata": metadata })
+}
+
+/// What came of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is done.
+    Done,
+    /// The object, or the one of this uid, is gone: nothing is left to do.
+    Gone,
+}
+
+/// Why a write did not happen.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} {key}: {source}")]
+pub struct WriteError {
+    /// What was being done.
+    pub operation: &'static str,
+    /// To which object.
+    pub key: Key,
+    /// Another try may help.
+    pub retryable: bool,
+    /// The server's words.
+    pub source: kube::Error,
+}
+
+impl WriteError {
+    fn new(operation: &'static str, key: &Key, source: kube::Error) -> Self {
+        let retryable = match &source {
+            kube::Error::Api(status) => matches!(status.code, 401 | 403 | 409 | 429 | 500..),
+            _ => true,
+        };
+        Self { operation, key: key.clone(), retryable, source }
+    }
+
+    /// The answer's HTTP status.
+    pub fn code(&self) -> Option<u16> {
+        match &self.source {
+            kube::Error::Api(status) => Some(status.code),
+            _ => None,
+        }
+    }
+}
+
+/// Patches an object or, with `subresource`, a part of it.
+pub async fn patch<P: Serialize + std::fmt::Debug>(
+    client: &Client,
+    operation: &'static str,
+    key: &Key,
+    subresource: Option<&str>,
+    patch: &Patch<P>,
+) -> Result<Written, WriteError> {
+    let params = match patch {
+        Patch::Apply(_) => PatchParams::apply(MANAGER).force(),
+        _ => PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() },
+    };
+    let path = kube::api::DynamicObject::url_path(&resource(key.kind), key.namespace());
+    let request = Request::new(path);
+    let request = match subresource {
+        Some(subresource) => request.patch_subresource(subresource, &key.name, &params, patch),
+        None => request.patch(&key.name, &params, patch),
+    };
+    let request =
+        request.map_err(|error| WriteError::new(operation, key, kube::Error::BuildRequest(error)))?;
+    match client.request::<IgnoredAny>(request).await {
+        Ok(_) => Ok(Written::Done),
+        Err(kube::Error::Api(status)) if status.code == 404 || of_another(&status) => Ok(Written::Gone),
+        Err(error) => Err(WriteError::new(operation, key, error)),
+    }
+}
+
+/// The server's words when the uid in a patch is not the object's, or there is none.
+fn of_another(status: &kube::core::Status) -> bool {
+    status.code == 409
+        && (status.message.contains("uid mismatch") || status.message.contains("UID in precondition"))
+}

@@ -1,0 +1,107 @@
+//! What is remembered of callbacks, in the bucket `ENO_CALLBACKS`: key `floor`, and `at.<object>` for an object whose
+//! endpoint did not take a callback, the object as in the subject of its transitions.
+
+use async_nats::jetstream::kv::Store;
+use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
+use bytes::Bytes;
+use eno_core::Name;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use tracing::warn;
+
+use super::schedule::{Entry, Schedule};
+use super::{PREFIX, host};
+
+const FLOOR: &str = "floor";
+const AT: &str = "at.";
+/// Requests to NATS at any time.
+const WIDTH: usize = 64;
+
+/// Reads it back.
+pub async fn load(bucket: &Store, stream: &Stream) -> Result<Schedule, async_nats::Error> {
+    let last = stream.get_info().await?.state.last_sequence;
+    let floor = bucket.get(FLOOR).await?;
+    let floor =
+        floor.and_then(|value| std::str::from_utf8(&value).ok()?.parse::<u64>().ok()).unwrap_or_default();
+    let keys: Vec<String> =
+        bucket.keys().await?.try_filter(|key| std::future::ready(key.starts_with(AT))).try_collect().await?;
+    if floor > last {
+        warn!(floor, last, "the outbox was lost, and callbacks that were waiting with it");
+        stream::iter(keys)
+            .map(Ok::<_, async_nats::Error>)
+            .try_for_each(async |key| Ok(bucket.purge(key).await?))
+            .await?;
+        return Ok(Schedule::new(0));
+    }
+    let mut schedule = Schedule::new(floor);
+    let entries = stream::iter(keys).map(async |key| {
+        let object = Name::from(key.strip_prefix(AT).unwrap_or(&key));
+        let Some(value) = bucket.get(key).await? else { return Ok(None) };
+        let entry: Entry = match serde_json::from_slice(&value) {
+            Ok(entry) => entry,
+            Err(error) => {
+                warn!(object = &*object, %error, "what is remembered of an object's callbacks can't be read");
+                Entry { from: 0, attempts: 0, next_try: 0, last_error: String::new() }
+            }
+        };
+        let pending = pending(stream, &object, entry.from, floor).await?;
+        Ok::<_, async_nats::Error>(Some((object, entry, pending)))
+    });
+    let entries: Vec<_> = entries.buffer_unordered(WIDTH).try_collect().await?;
+    for (object, entry, pending) in entries.into_iter().flatten() {
+        schedule.restore(object, entry, pending);
+    }
+    Ok(schedule)
+}
+
+/// The transitions of an object from one sequence to another, both included, that are to be posted.
+async fn pending(
+    stream: &Stream,
+    object: &str,
+    from: u64,
+    to: u64,
+) -> Result<Vec<(u64, Name)>, async_nats::Error> {
+    let subject = format!("{PREFIX}{object}");
+    let mut found = Vec::new();
+    let mut next = from.max(1);
+    while next <= to {
+        match stream.direct_get_next_for_subject(&subject, Some(next)).await {
+            Ok(message) if message.sequence <= to => {
+                next = message.sequence + 1;
+                found.extend(host(&message.payload).map(|host| (message.sequence, host)));
+            }
+            Ok(_) => break,
+            Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Writes what changed: entries before the floor that relies on them, ends of entries after it.
+pub async fn save(bucket: &Store, schedule: &mut Schedule) -> Result<(), async_nats::Error> {
+    let (entries, ends): (Vec<_>, Vec<_>) =
+        schedule.changes().into_iter().partition(|change| change.entry.is_some());
+    let written = stream::iter(entries).map(async |change| {
+        let value = Bytes::from(serde_json::to_vec(&change.entry)?);
+        bucket.put(format!("{AT}{}", change.object), value).await?;
+        Ok::<_, async_nats::Error>(change)
+    });
+    let written: Vec<_> = written.buffer_unordered(WIDTH).try_collect().await?;
+    for change in &written {
+        schedule.remembered(change);
+    }
+    let floor = schedule.floor();
+    if schedule.saved != floor {
+        bucket.put(FLOOR, Bytes::from(floor.to_string())).await?;
+        schedule.saved = floor;
+    }
+    let ended = stream::iter(ends).map(async |change| {
+        bucket.purge(format!("{AT}{}", change.object)).await?;
+        Ok::<_, async_nats::Error>(change)
+    });
+    let ended: Vec<_> = ended.buffer_unordered(WIDTH).try_collect().await?;
+    for change in &ended {
+        schedule.remembered(change);
+    }
+    Ok(())
+}

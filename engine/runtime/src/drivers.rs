@@ -1,0 +1,271 @@
+//! What drivers say: that they are alive, and their reports.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::kv::Operation;
+use eno_core::{Event, Name, Target};
+use eno_sbi::nats::Connection;
+use eno_schemas::{Command, DriverHello, Report, decode, subject};
+use futures::StreamExt as _;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tracing::warn;
+
+use crate::gate::Held;
+use crate::mailbox::{Input, Mailbox, Source, post};
+use crate::metrics::Metrics;
+
+/// A driver whose presence was not renewed for so long is gone, should the server not have said so.
+const STALE: Duration = Duration::from_secs(25);
+/// Between two tries.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The target of this name: a NAD's has a slash in it, which no FabricDevice's can have.
+pub fn target(name: &str) -> Target {
+    match name.split_once('/') {
+        Some((namespace, name)) => Target::Nad(namespace.into(), name.into()),
+        None => Target::Fabric(name.into()),
+    }
+}
+
+/// Follows the reports, the last of each target first.
+pub async fn reports(connection: Connection, mailbox: Mailbox, metrics: Arc<Metrics>) {
+    let mut synced = false;
+    let mut connects = connection.connects();
+    loop {
+        connects.mark_unchanged();
+        let followed = follow_reports(&connection, &mailbox, &metrics, &mut synced);
+        tokio::select! {
+            result = followed => match result {
+                Ok(()) => return,
+                Err(error) => warn!(%error, "reading reports from NATS, trying again"),
+            },
+            // What was on the way when the connection broke is lost.
+            changed = connects.changed() => if changed.is_err() { return },
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// `Ok`: nobody reads any more.
+async fn follow_reports(
+    connection: &Connection,
+    mailbox: &Mailbox,
+    metrics: &Metrics,
+    synced: &mut bool,
+) -> Result<(), async_nats::Error> {
+    let stream = connection.jetstream.get_stream(subject::RESULTS).await?;
+    let mut consumer = stream
+        .create_consumer(pull::OrderedConfig {
+            deliver_policy: DeliverPolicy::LastPerSubject,
+            filter_subject: "eno.v1.result.>".into(),
+            ..pull::OrderedConfig::default()
+        })
+        .await?;
+    let pending = consumer.info().await?.num_pending;
+    let mut messages = consumer.messages().await?;
+    if pending == 0
+        && !std::mem::replace(synced, true)
+        && !post(mailbox, Input::Synced(Source::Reports)).await
+    {
+        return Ok(());
+    }
+    while let Some(message) = messages.next().await {
+        let message = message?;
+        match decode::<Report>(&message.payload) {
+            Ok(report) => {
+                let (target, driver) = (target(&report.target), Name::from(report.driver.as_str()));
+                if !post(mailbox, Input::Report(target, driver, Box::new(report))).await {
+                    return Ok(());
+                }
+            }
+            // An empty message marks that the subject was purged.
+            Err(_) if message.payload.is_empty() => {}
+            Err(error) => {
+                metrics.malformed("report");
+                warn!(subject = %message.subject, %error, "a report can't be read");
+            }
+        }
+        let left = message.info()?.pending;
+        if left == 0
+            && !std::mem::replace(synced, true)
+            && !post(mailbox, Input::Synced(Source::Reports)).await
+        {
+            return Ok(());
+        }
+    }
+    Err("the consumer ended".into())
+}
+
+/// The commands that NATS holds, by target and driver.
+pub async fn commands(
+    connection: &Connection,
+    metrics: &Metrics,
+) -> Result<Vec<(Target, Held, Option<Command>)>, async_nats::Error> {
+    let stream = connection.jetstream.get_stream(subject::COMMANDS).await?;
+    let mut consumer = stream
+        .create_consumer(pull::OrderedConfig {
+            deliver_policy: DeliverPolicy::LastPerSubject,
+            filter_subject: "eno.v1.command.>".into(),
+            ..pull::OrderedConfig::default()
+        })
+        .await?;
+    let mut left = consumer.info().await?.num_pending;
+    let mut messages = consumer.messages().await?;
+    let mut found = Vec::new();
+    while left > 0 {
+        let Some(message) = messages.next().await else { break };
+        let message = message?;
+        let info = message.info()?;
+        left = info.pending;
+        match decode::<Command>(&message.payload) {
+            Ok(command) => {
+                let held = Held {
+                    driver: command.driver.as_str().into(),
+                    generation: Some(command.generation.clone()),
+                    sequence: info.stream_sequence,
+                };
+                found.push((target(&command.target), held, Some(command)));
+            }
+            Err(_) if message.payload.is_empty() => {}
+            Err(error) => {
+                metrics.malformed("command");
+                warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
+                if let Some((driver, target)) = parts(&message.subject) {
+                    let held =
+                        Held { driver: driver.into(), generation: None, sequence: info.stream_sequence };
+                    found.push((target, held, None));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The driver and the target of a command's subject.
+fn parts(subject: &str) -> Option<(String, Target)> {
+    let (driver, name) = subject.strip_prefix("eno.v1.command.")?.split_once('.')?;
+    Some((untoken(driver)?, target(&untoken(name)?)))
+}
+
+/// The name that [`subject::token`] wrote.
+fn untoken(token: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(token.len());
+    let mut rest = token.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'=' {
+            let digits = [rest.next()?, rest.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Follows which drivers are alive.
+pub async fn presence(connection: Connection, mailbox: Mailbox, metrics: Arc<Metrics>) {
+    let mut alive = Alive::default();
+    loop {
+        match follow_presence(&connection, &mailbox, &metrics, &mut alive).await {
+            Ok(()) => return,
+            Err(error) => warn!(%error, "watching the drivers' presence, trying again"),
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Which driver processes are alive, and which drivers were told of last.
+#[derive(Debug, Default)]
+struct Alive {
+    instances: HashMap<String, (Name, Instant)>,
+    told: Option<BTreeSet<Name>>,
+}
+
+impl Alive {
+    /// The drivers, if they are others than last time.
+    fn news(&mut self, now: Instant) -> Option<BTreeSet<Name>> {
+        self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < STALE);
+        let drivers: BTreeSet<Name> = self.instances.values().map(|(driver, _)| driver.clone()).collect();
+        (self.told.as_ref() != Some(&drivers)).then(|| {
+            self.told = Some(drivers.clone());
+            drivers
+        })
+    }
+}
+
+async fn follow_presence(
+    connection: &Connection,
+    mailbox: &Mailbox,
+    metrics: &Metrics,
+    alive: &mut Alive,
+) -> Result<(), async_nats::Error> {
+    let bucket = connection.jetstream.get_key_value(subject::DRIVERS).await?;
+    let mut caught_up = bucket.stream.get_info().await?.state.messages == 0;
+    let mut watch = bucket.watch_with_history(">").await?;
+    let mut tick = interval(STALE / 5);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        if caught_up {
+            let first = alive.told.is_none();
+            if let Some(drivers) = alive.news(Instant::now())
+                && !post(mailbox, Input::World(Event::Drivers(drivers))).await
+            {
+                return Ok(());
+            }
+            if first && !post(mailbox, Input::Synced(Source::Drivers)).await {
+                return Ok(());
+            }
+        }
+        tokio::select! {
+            _ = tick.tick() => {}
+            entry = watch.next() => {
+                let entry = entry.ok_or("the watch ended")??;
+                caught_up |= entry.delta == 0;
+                match entry.operation {
+                    Operation::Put => match decode::<DriverHello>(&entry.value) {
+                        Ok(hello) => {
+                            alive.instances.insert(entry.key, (hello.driver.into(), Instant::now()));
+                        }
+                        Err(error) => {
+                            metrics.malformed("driver");
+                            warn!(key = entry.key, %error, "a driver's presence can't be read");
+                        }
+                    },
+                    Operation::Delete | Operation::Purge => {
+                        alive.instances.remove(&entry.key);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_told_by_their_subjects() {
+        for (driver, name) in [("netconf", "leaf1.dc1"), ("nad", "ns/a-b.c")] {
+            let subject = subject::command(driver, name);
+            assert_eq!(parts(&subject), Some((driver.to_owned(), target(name))));
+        }
+        assert_eq!(parts("eno.v1.command.netconf"), None);
+        assert_eq!(parts("eno.v1.command.netconf.a=4"), None);
+        assert_eq!(target("ns/name"), Target::Nad("ns".into(), "name".into()));
+    }
+
+    #[test]
+    fn a_presence_that_is_not_renewed_ends() {
+        let start = Instant::now();
+        let mut alive = Alive::default();
+        assert_eq!(alive.news(start), Some(BTreeSet::new()));
+        alive.instances.insert("netconf.1".into(), ("netconf".into(), start));
+        assert_eq!(alive.news(start), Some(BTreeSet::from(["netconf".into()])));
+        assert_eq!(alive.news(start), None);
+        assert_eq!(alive.news(start + STALE), Some(BTreeSet::new()));
+    }
+}

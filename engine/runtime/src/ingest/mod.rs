@@ -1,0 +1,167 @@
+//! From custom resources to the core's objects: parse, don't validate. Every text becomes a value here, and what
+//! can't become one is an [`Invalid`] that names the field and the remedy. Pure.
+
+mod connection_point;
+mod device;
+mod plain;
+mod status;
+mod subnet;
+
+use eno_core::spec::{Invalid, Spec};
+use eno_core::{Key, Kind, Labels, Name, Object, Operator, Requirement, Selector};
+use eno_nbi_crds as crds;
+use eno_schemas::VlanId;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::{DynamicObject, ObjectMeta};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use status::status;
+
+/// The label that tells an L2BridgeDomain made by the engine from one written by hand.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "eno");
+
+/// What a custom resource is called; `None` for an object without a name, which no API server sends.
+pub fn key(kind: Kind, meta: &ObjectMeta) -> Option<Key> {
+    let name = Name::from(meta.name.as_deref()?);
+    Some(match meta.namespace.as_deref() {
+        Some(namespace) => Key::namespaced(kind, &Name::from(namespace), &name),
+        None => Key::cluster(kind, &name),
+    })
+}
+
+/// A custom resource of `kind` as the core sees it.
+pub fn object(key: Key, source: &DynamicObject) -> Object {
+    let meta = &source.metadata;
+    let kind = key.kind;
+    let mut parsed = spec(kind, source.data.get("spec").unwrap_or(&Value::Null));
+    if let Ok(Spec::Device(device)) = &parsed
+        && let Err(invalid) = device::no_link_to_itself(&key.name, device)
+    {
+        parsed = Err(invalid);
+    }
+    let has = |pairs: &Option<std::collections::BTreeMap<String, String>>, (key, value): (&str, &str)| {
+        pairs.as_ref().and_then(|pairs| pairs.get(key)).is_some_and(|found| found == value)
+    };
+    Object {
+        uid: Name::from(meta.uid.as_deref().unwrap_or_default()),
+        generation: meta.generation.unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+        deleting: meta.deletion_timestamp.is_some(),
+        finalized: meta.finalizers.as_ref().is_some_and(|all| all.iter().any(|one| one == crds::FINALIZER)),
+        forget: has(&meta.annotations, (crds::FORGET_ANNOTATION, "true")),
+        generated: kind == Kind::L2BridgeDomain && has(&meta.labels, MANAGED_BY),
+        spec: parsed,
+        status: source.data.get("status").and_then(|value| status(kind, value)),
+        key,
+    }
+}
+
+/// The spec of a custom resource of `kind`, as the manifest writes it.
+pub fn spec(kind: Kind, value: &Value) -> Result<Spec, Invalid> {
+    if let Some(url) = value.get("CallbackURL").and_then(Value::as_str) {
+        callback_url(url)?;
+    }
+    Ok(match kind {
+        Kind::Route => Spec::Route(subnet::route(&read(value)?)?),
+        Kind::Subnet => Spec::Subnet(subnet::subnet(read(value)?)?),
+        Kind::NodePool => Spec::NodePool(plain::node_pool(&read(value)?)?),
+        Kind::PhysicalNetwork => Spec::PhysicalNetwork(plain::physical_network(&read(value)?)?),
+        Kind::FabricDevice => Spec::Device(device::device(read(value)?)?),
+        Kind::ConnectionPoint => Spec::ConnectionPoint(connection_point::connection_point(read(value)?)?),
+        Kind::L2Service => Spec::Service(plain::service(&read(value)?)?),
+        Kind::L2BridgeDomain => Spec::BridgeDomain(plain::bridge_domain(&read(value)?)?),
+        Kind::L2ServiceAttachment => Spec::Attachment(plain::attachment(&read(value)?)?),
+    })
+}
+
+/// The types of a manifest; the API server has checked them unless its CRDs are older than the engine.
+fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Invalid> {
+    T::deserialize(value).map_err(|error| Invalid {
+        field: "spec".into(),
+        problem: format!("does not fit the schema: {error}"),
+    })
+}
+
+fn callback_url(text: &str) -> Result<(), Invalid> {
+    let good = reqwest::Url::parse(text).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.host_str().is_some_and(|host| !host.is_empty())
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    if good {
+        return Ok(());
+    }
+    // The text is not repeated: it may hold a password.
+    let problem = "must be an absolute http or https URL with a host and without user info, such as \
+                   https://nfvo.example.com/eno";
+    Err(Invalid::new("CallbackURL", problem))
+}
+
+fn vlan(field: &str, id: u16) -> Result<VlanId, Invalid> {
+    VlanId::new(id).map_err(|_| Invalid::new(field, format!("{id} is not a VLAN ID; use one from 1 to 4094")))
+}
+
+/// Names of other objects, none of them twice.
+fn names(field: &str, names: &[String]) -> Result<Vec<Name>, Invalid> {
+    let mut seen = std::collections::BTreeSet::new();
+    if let Some(double) = names.iter().find(|name| !seen.insert(*name)) {
+        return Err(Invalid::new(field, format!("{double} is named twice; name it once")));
+    }
+    Ok(names.iter().map(|name| Name::from(name.as_str())).collect())
+}
+
+/// The name of a network interface or bridge: what Linux takes (`dev_valid_name`, below IFNAMSIZ) and nothing that
+/// could be more than a name.
+fn interface_name(field: &str, name: &str) -> Result<(), Invalid> {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    let first = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);
+    if name.len() > 15 {
+        let problem = format!("{name:?} has {} bytes; an interface name has at most 15", name.len());
+        return Err(Invalid::new(field, problem));
+    }
+    if !first || !name.bytes().all(inner) {
+        let problem = format!(
+            "{name:?} is not an interface name; begin with a letter or digit and use letters, digits, '_', '.' and '-'"
+        );
+        return Err(Invalid::new(field, problem));
+    }
+    Ok(())
+}
+
+/// A Kubernetes label selector; `matchLabels` come first.
+fn selector(field: &str, source: &LabelSelector) -> Result<Selector, Invalid> {
+    let mut all = Vec::new();
+    for (key, value) in source.match_labels.iter().flatten() {
+        all.push(Requirement { key: key.clone(), operator: Operator::In, values: vec![value.clone()] });
+    }
+    for (index, expression) in source.match_expressions.iter().flatten().enumerate() {
+        let values = expression.values.clone().unwrap_or_default();
+        let at = |leaf: &str| format!("{field}.matchExpressions[{index}].{leaf}");
+        let operator = match expression.operator.as_str() {
+            "In" => Operator::In,
+            "NotIn" => Operator::NotIn,
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            other => {
+                let problem = format!("{other:?} is unknown; use In, NotIn, Exists or DoesNotExist");
+                return Err(Invalid::new(at("operator"), problem));
+            }
+        };
+        if matches!(operator, Operator::In | Operator::NotIn) == values.is_empty() {
+            let problem = "needs at least one value with In and NotIn, and none with Exists and DoesNotExist";
+            return Err(Invalid::new(at("values"), problem));
+        }
+        all.push(Requirement { key: expression.key.clone(), operator, values });
+    }
+    Ok(Selector(all))
+}
+
+/// The labels of an object.
+pub fn labels(meta: &ObjectMeta) -> Labels {
+    meta.labels.clone().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

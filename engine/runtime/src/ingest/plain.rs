@@ -1,0 +1,102 @@
+//! The kinds whose fields need little more than a type.
+
+use eno_core::spec::{
+    AttachmentSpec, BridgeDomainSpec, CniName, Invalid, NodePoolSpec, PhysicalNetworkSpec, ServiceSpec,
+    VlanType,
+};
+use eno_nbi_crds as crds;
+use eno_schemas::{InterfaceType, VlanSet};
+
+use super::{names, selector, vlan};
+
+pub(super) fn service(source: &crds::L2ServiceSpec) -> Result<ServiceSpec, Invalid> {
+    if source.subnets.len() > 2 {
+        let problem = format!("names {} Subnets; name at most two, one of each Type", source.subnets.len());
+        return Err(Invalid::new("Subnets", problem));
+    }
+    Ok(ServiceSpec {
+        vid: vlan("SegmentationID", source.segmentation_id)?,
+        subnets: names("Subnets", &source.subnets)?,
+        physical_networks: names("PhysicalNW", &source.physical_nw)?,
+    })
+}
+
+pub(super) fn attachment(source: &crds::L2ServiceAttachmentSpec) -> Result<AttachmentSpec, Invalid> {
+    let services = names("L2Services", &source.l2_services)?;
+    let vlan_type = match source.vlan_type {
+        crds::VlanType::Access => VlanType::Access,
+        crds::VlanType::Trunk => VlanType::Trunk,
+        crds::VlanType::SelectiveTrunk => VlanType::SelectiveTrunk,
+    };
+    if services.is_empty() {
+        return Err(Invalid::new("L2Services", "is empty; name at least one L2Service"));
+    }
+    if vlan_type == VlanType::Access && services.len() > 1 {
+        let problem = format!(
+            "names {} L2Services; with VlanType access name exactly one, or use selectivetrunk",
+            services.len()
+        );
+        return Err(Invalid::new("L2Services", problem));
+    }
+    Ok(AttachmentSpec {
+        services,
+        connection_point: source.connection_point.as_str().into(),
+        interface: interface(source.pod_interface_type),
+        vlan_type,
+        implementation: source.implementation.map(cni),
+        mtu: source.mtu.map(u32::from),
+    })
+}
+
+pub(super) fn interface(source: crds::InterfaceType) -> InterfaceType {
+    match source {
+        crds::InterfaceType::Kernel => InterfaceType::Kernel,
+        crds::InterfaceType::Dpdk => InterfaceType::Dpdk,
+    }
+}
+
+pub(super) fn cni(source: crds::CniName) -> CniName {
+    match source {
+        crds::CniName::Ovs => CniName::Ovs,
+        crds::CniName::HostDevice => CniName::HostDevice,
+        crds::CniName::Macvlan => CniName::Macvlan,
+        crds::CniName::Bridge => CniName::Bridge,
+        crds::CniName::Vlan => CniName::Vlan,
+        crds::CniName::Ipvlan => CniName::Ipvlan,
+        crds::CniName::Sriov => CniName::Sriov,
+        crds::CniName::Userspace => CniName::Userspace,
+    }
+}
+
+pub(super) fn bridge_domain(source: &crds::L2BridgeDomainSpec) -> Result<BridgeDomainSpec, Invalid> {
+    Ok(BridgeDomainSpec {
+        vlan: vlan("Vlan", source.vlan)?,
+        connection_points: names("ConnectionPoints", &source.connection_points)?,
+    })
+}
+
+pub(super) fn node_pool(source: &crds::NodePoolSpec) -> Result<NodePoolSpec, Invalid> {
+    Ok(NodePoolSpec { node_selector: selector("NodeSelector", &source.node_selector)? })
+}
+
+pub(super) fn physical_network(source: &crds::PhysicalNetworkSpec) -> Result<PhysicalNetworkSpec, Invalid> {
+    let mut ids = VlanSet::EMPTY;
+    for (index, text) in source.segmentation_ids.iter().enumerate() {
+        let field = format!("SegmentationIDs[{index}]");
+        let range: std::ops::RangeInclusive<u16> = text
+            .parse::<crds::SegmentationRange>()
+            .map_err(|error| Invalid::new(&field, error.to_string()))?
+            .into();
+        for id in range {
+            ids.insert(vlan(&field, id)?);
+        }
+    }
+    Ok(PhysicalNetworkSpec {
+        segmentation_ids: (!source.segmentation_ids.is_empty()).then_some(ids),
+        namespaces: source
+            .namespaces
+            .as_ref()
+            .map(|namespaces| selector("Namespaces", namespaces))
+            .transpose()?,
+    })
+}

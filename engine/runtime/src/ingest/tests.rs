@@ -1,0 +1,274 @@
+//! Tables of what becomes a value and what is refused, with the words of the refusal.
+
+use eno_core::spec::{LeadsTo, Plugin, Spec};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn good(kind: Kind, value: Value) -> Spec {
+    spec(kind, &value).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn bad(kind: Kind, value: Value) -> (String, String) {
+    match spec(kind, &value) {
+        Ok(spec) => panic!("{spec:?}"),
+        Err(Invalid { field, problem }) => (field, problem),
+    }
+}
+
+/// Merges `change` into `base`.
+fn with(base: &Value, change: Value) -> Value {
+    let mut merged = base.clone();
+    for (key, value) in change.as_object().unwrap() {
+        merged[key] = value.clone();
+    }
+    merged
+}
+
+fn cp(name: &str, opts: &str) -> Value {
+    json!({ "SupportedCnis": [{ "Name": name, "SupportedInterfaceTypes": ["kernel"], "Opts": opts }] })
+}
+
+fn plugin(name: &str, opts: &str) -> Plugin {
+    let Spec::ConnectionPoint(spec) = good(Kind::ConnectionPoint, cp(name, opts)) else { panic!() };
+    spec.cnis[0].plugin.clone()
+}
+
+#[test]
+fn the_options_of_each_cni() {
+    let br = || "br-data".to_owned();
+    for name in ["ovs", "bridge"] {
+        assert_eq!(plugin(name, r#"{"BridgeName": "br-data"}"#).bridge(), Some("br-data"));
+    }
+    let with_socket = plugin("ovs", r#"{"BridgeName": "br-data", "SocketFile": "/run/ovs/db.sock"}"#);
+    assert_eq!(with_socket, Plugin::Ovs { bridge_name: br(), socket_file: Some("/run/ovs/db.sock".into()) });
+    for name in ["macvlan", "ipvlan", "vlan"] {
+        assert_eq!(plugin(name, r#"{"Master": "eth1", "Other": 1}"#).master(), Some("eth1"));
+    }
+    for name in ["host-device", "sriov"] {
+        plugin(name, r#"{"PoolName": "vendor.com/pool_1"}"#);
+    }
+    assert_eq!(
+        plugin("userspace", r#"{"BridgeName": "br-data"}"#),
+        Plugin::Userspace { bridge_name: br(), engine: "ovs-dpdk".into(), if_type: "vhostuser".into() }
+    );
+    plugin("userspace", r#"{"BridgeName": "br-data", "Engine": "vpp", "IfType": "memif"}"#);
+}
+
+#[test]
+fn options_that_are_refused() {
+    for (name, opts, field, words) in [
+        ("ovs", "{", "Opts", "is not a JSON object"),
+        ("ovs", "[]", "Opts", "is not a JSON object"),
+        ("ovs", r#"{"BridgeName": 1}"#, "Opts", "is not a JSON object"),
+        ("ovs", "", "Opts", "ovs needs the key BridgeName"),
+        ("host-device", "{}", "Opts", "host-device needs the key PoolName"),
+        ("macvlan", r#"{"BridgeName": "br"}"#, "Opts", "macvlan needs the key Master"),
+        ("bridge", r#"{"BridgeName": "a-bridge-of-16-bs"}"#, "Opts.BridgeName", "at most 15"),
+        ("bridge", r#"{"BridgeName": "a b"}"#, "Opts.BridgeName", "is not an interface name"),
+        ("bridge", r#"{"BridgeName": "../x"}"#, "Opts.BridgeName", "is not an interface name"),
+        ("vlan", r#"{"Master": ""}"#, "Opts.Master", "is not an interface name"),
+        ("sriov", r#"{"PoolName": "a/b/c"}"#, "Opts.PoolName", "is not the name of a resource"),
+        ("ovs", r#"{"BridgeName": "b", "SocketFile": "db.sock"}"#, "Opts.SocketFile", "absolute path"),
+        ("userspace", r#"{"BridgeName": "b", "Engine": "x"}"#, "Opts.Engine", "use ovs-dpdk or vpp"),
+        ("userspace", r#"{"BridgeName": "b", "IfType": "x"}"#, "Opts.IfType", "use vhostuser or memif"),
+    ] {
+        let (at, problem) = bad(Kind::ConnectionPoint, cp(name, opts));
+        assert_eq!(at, format!("spec.SupportedCnis[0].{field}"), "{name} {opts}");
+        assert!(problem.contains(words), "{name} {opts}: {problem}");
+    }
+    let (field, _) =
+        bad(Kind::ConnectionPoint, with(&cp("ovs", "{}"), json!({ "Interfaces": ["eth0", "a/b"] })));
+    assert_eq!(field, "spec.Interfaces[1]");
+}
+
+fn subnet() -> Value {
+    json!({ "Ipam": "whereabouts", "Address": "10.10.13.7", "Mask": 24, "Type": "v4",
+            "AllocationPool": [{ "Start": "10.10.13.10", "End": "10.10.13.99" }],
+            "HotPlugPool": [{ "Start": "10.10.13.100", "End": "10.10.13.199" }],
+            "Routes": ["r"], "Dns": { "Nameservers": ["10.0.0.1"], "Domain": "example.com" } })
+}
+
+#[test]
+fn subnets() {
+    let Spec::Subnet(spec) = good(Kind::Subnet, subnet()) else { panic!() };
+    assert_eq!(spec.network.to_string(), "10.10.13.0/24");
+    assert_eq!(spec.allocation_pool[0].end.to_string(), "10.10.13.99");
+    assert_eq!(spec.dns.nameservers, ["10.0.0.1"]);
+    let v6 = json!({ "Ipam": "static", "Address": "2001:db8::1", "Mask": 64, "Type": "v6" });
+    let Spec::Subnet(spec) = good(Kind::Subnet, v6) else { panic!() };
+    assert_eq!(spec.network.to_string(), "2001:db8::/64");
+    let pool = |start: &str, end: &str| json!([{ "Start": start, "End": end }]);
+    for (change, field, words) in [
+        (json!({ "Address": "10.10.13" }), "Address", "is not an IP address"),
+        (json!({ "Type": "v6" }), "Address", "not an address of Type v6"),
+        (json!({ "Mask": 33 }), "Mask", "use at most 32"),
+        (
+            json!({ "AllocationPool": pool("10.10.13.9", "10.10.13.1") }),
+            "AllocationPool[0].Start",
+            "swap them",
+        ),
+        (
+            json!({ "AllocationPool": pool("10.10.12.9", "10.10.13.1") }),
+            "AllocationPool[0].Start",
+            "not in 10.10.13.0/24",
+        ),
+        (
+            json!({ "AllocationPool": pool("10.10.13.9", "10.10.14.1") }),
+            "AllocationPool[0].End",
+            "not in 10.10.13.0/24",
+        ),
+        (
+            json!({ "AllocationPool": pool("2001:db8::1", "2001:db8::2") }),
+            "AllocationPool[0].Start",
+            "not in",
+        ),
+        (
+            json!({ "HotPlugPool": pool("10.10.13.99", "10.10.13.120") }),
+            "HotPlugPool",
+            "no address may be in both",
+        ),
+        (json!({ "Dns": { "Nameservers": ["here"] } }), "Dns.Nameservers[0]", "is not an IP address"),
+        (json!({ "Routes": ["r", "r"] }), "Routes", "named twice"),
+    ] {
+        let (at, problem) = bad(Kind::Subnet, with(&subnet(), change));
+        assert_eq!(at, format!("spec.{field}"));
+        assert!(problem.contains(words), "{problem}");
+    }
+}
+
+#[test]
+fn routes() {
+    let route = json!({ "Prefix": "30.30.13.9", "Mask": 24, "NextHop": "10.10.13.1" });
+    let Spec::Route(spec) = good(Kind::Route, route.clone()) else { panic!() };
+    assert_eq!(
+        (spec.prefix.to_string().as_str(), spec.next_hop.to_string().as_str()),
+        ("30.30.13.0/24", "10.10.13.1")
+    );
+    assert_eq!(bad(Kind::Route, with(&route, json!({ "NextHop": "2001:db8::1" }))).0, "spec.NextHop");
+    assert_eq!(bad(Kind::Route, with(&route, json!({ "Mask": 64 }))).0, "spec.Mask");
+}
+
+#[test]
+fn services_and_attachments() {
+    let service = json!({ "SegmentationID": 100, "Subnets": ["a"], "PhysicalNW": ["p"] });
+    good(Kind::L2Service, service.clone());
+    assert_eq!(
+        bad(Kind::L2Service, with(&service, json!({ "SegmentationID": 4095 }))).0,
+        "spec.SegmentationID"
+    );
+    assert_eq!(bad(Kind::L2Service, with(&service, json!({ "Subnets": ["a", "b", "c"] }))).0, "spec.Subnets");
+    assert_eq!(bad(Kind::L2Service, json!({})).0, "spec");
+    let attachment = json!({ "L2Services": ["s"], "ConnectionPoint": "cp", "VlanType": "access" });
+    let Spec::Attachment(spec) = good(Kind::L2ServiceAttachment, attachment.clone()) else { panic!() };
+    assert_eq!(spec.interface, eno_schemas::InterfaceType::Kernel);
+    let two = json!({ "L2Services": ["s", "t"] });
+    assert_eq!(bad(Kind::L2ServiceAttachment, with(&attachment, two)).0, "spec.L2Services");
+    assert_eq!(
+        bad(Kind::L2ServiceAttachment, with(&attachment, json!({ "L2Services": [] }))).0,
+        "spec.L2Services"
+    );
+}
+
+#[test]
+fn callback_urls() {
+    for url in ["https://nfvo.example.com/eno?x=1", "http://127.0.0.1:8080"] {
+        good(Kind::L2Service, json!({ "SegmentationID": 1, "CallbackURL": url }));
+    }
+    for url in ["/eno", "ftp://host/", "https://user:pass@host/", "http://"] {
+        let (field, problem) = bad(Kind::L2Service, json!({ "SegmentationID": 1, "CallbackURL": url }));
+        assert_eq!(field, "spec.CallbackURL");
+        assert!(!problem.contains("pass@"));
+    }
+}
+
+#[test]
+fn segmentation_ids_and_selectors() {
+    let network = json!({ "SegmentationIDs": ["10-12", "42"],
+        "Namespaces": { "matchLabels": { "a": "b" }, "matchExpressions": [{ "key": "c", "operator": "Exists" }] } });
+    let Spec::PhysicalNetwork(spec) = good(Kind::PhysicalNetwork, network.clone()) else { panic!() };
+    assert_eq!(spec.segmentation_ids.unwrap().to_string(), "10-12,42");
+    let selector = spec.namespaces.unwrap();
+    assert!(selector.matches(&Labels::from([("a".into(), "b".into()), ("c".into(), String::new())])));
+    assert!(!selector.matches(&Labels::from([("a".into(), "b".into())])));
+    let (field, _) = bad(Kind::PhysicalNetwork, with(&network, json!({ "SegmentationIDs": ["10-12", "x"] })));
+    assert_eq!(field, "spec.SegmentationIDs[1]");
+    let pool = |operator: &str, values: &[&str]| json!({ "NodeSelector": { "matchExpressions": [{ "key": "k", "operator": operator, "values": values }] } });
+    good(Kind::NodePool, pool("In", &["a"]));
+    assert_eq!(bad(Kind::NodePool, pool("Near", &["a"])).0, "spec.NodeSelector.matchExpressions[0].operator");
+    assert_eq!(bad(Kind::NodePool, pool("Exists", &["a"])).0, "spec.NodeSelector.matchExpressions[0].values");
+    assert_eq!(bad(Kind::NodePool, pool("NotIn", &[])).0, "spec.NodeSelector.matchExpressions[0].values");
+}
+
+fn device(change: Value) -> Value {
+    let base = json!({ "Address": "leaf1", "Credentials": { "SecretName": "s" }, "Ports": [
+        { "Name": "eth1", "Node": "n1", "Interface": "ens1" },
+        { "Name": "eth2", "PhysicalNW": "gw", "Mode": "trunk", "Lag": "lag1" },
+        { "Name": "eth3", "Device": "spine1", "Port": "eth9" },
+    ] });
+    with(&base, change)
+}
+
+#[test]
+fn devices() {
+    let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({}))) else { panic!() };
+    assert_eq!((&*spec.driver, spec.device.address.as_str()), ("netconf", "leaf1:830"));
+    assert_eq!(spec.device.credential.as_deref(), Some("s"));
+    assert_eq!(spec.ports[1].leads_to, LeadsTo::PhysicalNetwork("gw".into()));
+    for (address, full) in [
+        ("192.0.2.1:22", "192.0.2.1:22"),
+        ("[2001:db8::1]", "[2001:db8::1]:830"),
+        ("[2001:db8::1]:831", "[2001:db8::1]:831"),
+    ] {
+        let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({ "Address": address }))) else {
+            panic!()
+        };
+        assert_eq!(spec.device.address, full);
+    }
+    for address in ["", "a b", "host:0", "host:65536", "host:x", "[::1", "[x]:1", "2001:db8::1", "-x", "u@h"]
+    {
+        assert_eq!(
+            bad(Kind::FabricDevice, device(json!({ "Address": address }))).0,
+            "spec.Address",
+            "{address}"
+        );
+    }
+    let ports = |ports: Value| bad(Kind::FabricDevice, device(json!({ "Ports": ports })));
+    let port = json!({ "Name": "a", "PhysicalNW": "gw" });
+    assert_eq!(ports(json!([port, port])).0, "spec.Ports[1].Name");
+    assert_eq!(ports(json!([{ "Name": "a" }])).0, "spec.Ports[0]");
+    assert_eq!(
+        ports(json!([{ "Name": "a", "Node": "n", "Interface": "i", "PhysicalNW": "g" }])).0,
+        "spec.Ports[0]"
+    );
+    assert_eq!(ports(json!([{ "Name": "a", "Node": "n", "Interface": "a/b" }])).0, "spec.Ports[0].Interface");
+}
+
+fn seen(kind: Kind, value: Value) -> Object {
+    let source: DynamicObject = serde_json::from_value(value).unwrap();
+    object(key(kind, &source.metadata).unwrap(), &source)
+}
+
+#[test]
+fn objects() {
+    let object = seen(
+        Kind::FabricDevice,
+        json!({
+            "apiVersion": "eno.k8s.io/v1alpha1", "kind": "FabricDevice",
+            "metadata": { "name": "spine1", "uid": "u", "generation": 2, "creationTimestamp": "1970-01-01T00:01:00Z",
+                "deletionTimestamp": "1970-01-01T00:02:00Z", "finalizers": ["x", "eno.k8s.io/engine"],
+                "annotations": { "eno.k8s.io/forget": "true" } },
+            "spec": device(json!({})), "status": { "phase": "ready", "transitions": 3 },
+        }),
+    );
+    assert!(object.deleting && object.finalized && object.forget && !object.generated);
+    assert_eq!((object.generation, object.created), (2, 60));
+    assert_eq!(object.status.unwrap().transitions, 3);
+    assert_eq!(object.spec.unwrap_err().field, "spec.Ports[2].Device");
+    let domain = seen(
+        Kind::L2BridgeDomain,
+        json!({ "metadata": { "name": "d", "labels": { "app.kubernetes.io/managed-by": "eno" } },
+                "spec": { "Vlan": 5, "ConnectionPoints": ["cp"] } }),
+    );
+    assert!(domain.generated && domain.spec.is_ok() && domain.status.is_none());
+}

@@ -1,0 +1,232 @@
+//! Who leads: a Lease, and in its annotation the term, which is counted up each time a process takes the lead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// The annotation that counts the times that a process took the lead.
+pub const TERM: &str = "eno.k8s.io/term";
+
+/// How long things take. A holder stops before another may begin: `give_up` is shorter than `duration`.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// How long the Lease holds after its last renewal.
+    pub duration: Duration,
+    /// How often it is renewed.
+    pub renew: Duration,
+    /// A holder that could not renew for so long gives up.
+    pub give_up: Duration,
+    /// How often the others look.
+    pub look: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            renew: Duration::from_secs(5),
+            give_up: Duration::from_secs(11),
+            look: Duration::from_secs(2),
+        }
+    }
+}
+
+/// One candidate for the lead.
+#[derive(Clone)]
+pub struct Candidate {
+    leases: Api<Lease>,
+    name: Arc<str>,
+    identity: Arc<str>,
+    times: Times,
+}
+
+/// The lead, while it is held.
+#[derive(Debug)]
+pub struct Leadership {
+    /// Which term this is.
+    pub term: u64,
+    /// Ends when the lead is lost.
+    pub lost: CancellationToken,
+    renewal: JoinHandle<Lease>,
+}
+
+/// What the Lease looked like and since when, by this process's own clock: the clocks of others are not trusted.
+struct Seen {
+    version: Option<String>,
+    since: Instant,
+}
+
+impl Candidate {
+    /// `identity` is unique among processes and appears in the Lease.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: &str, times: Times) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            name: name.into(),
+            identity: identity.into(),
+            times,
+        }
+    }
+
+    /// Waits until this process leads; `None` when told to stop before.
+    pub async fn lead(&self, stop: &CancellationToken) -> Option<Leadership> {
+        let mut seen = Seen { version: None, since: Instant::now() };
+        let mut told = None;
+        loop {
+            let attempt = tokio::select! {
+                attempt = self.attempt(&mut seen, &mut told) => attempt,
+                () = stop.cancelled() => return None,
+            };
+            match attempt {
+                Ok(Some(lease)) => return Some(self.hold(lease)),
+                Ok(None) => {}
+                Err(error) => warn!(%error, lease = &*self.name, "the Lease could not be looked at"),
+            }
+            tokio::select! {
+                () = sleep(self.times.look) => {}
+                () = stop.cancelled() => return None,
+            }
+        }
+    }
+
+    async fn attempt(&self, seen: &mut Seen, told: &mut Option<String>) -> kube::Result<Option<Lease>> {
+        let Some(mut lease) = self.leases.get_opt(&self.name).await? else {
+            let mut lease = Lease {
+                metadata: ObjectMeta { name: Some(self.name.to_string()), ..ObjectMeta::default() },
+                spec: None,
+            };
+            self.sign(&mut lease);
+            return won(self.leases.create(&PostParams::default(), &lease).await);
+        };
+        if seen.version != lease.metadata.resource_version {
+            *seen = Seen { version: lease.metadata.resource_version.clone(), since: Instant::now() };
+        }
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.unwrap_or_default();
+        let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = duration.map_or(self.times.duration, Duration::from_secs);
+        if !holder.is_empty() && seen.since.elapsed() < duration {
+            if told.as_deref() != Some(&holder) {
+                info!(leader = holder, "standing by");
+                *told = Some(holder);
+            }
+            return Ok(None);
+        }
+        self.sign(&mut lease);
+        won(self.leases.replace(&self.name, &PostParams::default(), &lease).await)
+    }
+
+    /// Writes this process and the next term into a Lease. The resource version in it makes the update a
+    /// compare-and-swap.
+    fn sign(&self, lease: &mut Lease) {
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        let term = annotations.get(TERM).and_then(|term| term.parse::<u64>().ok()).unwrap_or_default();
+        annotations.insert(TERM.into(), (term + 1).to_string());
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        let now = MicroTime(Timestamp::now());
+        spec.holder_identity = Some(self.identity.to_string());
+        spec.lease_duration_seconds = i32::try_from(self.times.duration.as_secs().max(1)).ok();
+        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default() + 1);
+        spec.acquire_time = Some(now.clone());
+        spec.renew_time = Some(now);
+    }
+
+    fn hold(&self, lease: Lease) -> Leadership {
+        let term = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM)?.parse().ok());
+        let lost = CancellationToken::new();
+        let renewal = tokio::spawn(self.clone().renew(lease, lost.clone()));
+        Leadership { term: term.unwrap_or_default(), lost, renewal }
+    }
+
+    /// Renews until `lost`, which it also brings about when it can't.
+    async fn renew(self, mut lease: Lease, lost: CancellationToken) -> Lease {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::select! {
+                () = sleep(self.times.renew) => {}
+                () = lost.cancelled() => return lease,
+            }
+            while !lost.is_cancelled() {
+                if let Some(spec) = &mut lease.spec {
+                    spec.renew_time = Some(MicroTime(Timestamp::now()));
+                }
+                let began = Instant::now();
+                let left = self.times.give_up.saturating_sub(renewed.elapsed());
+                match timeout(left, self.leases.replace(&self.name, &PostParams::default(), &lease)).await {
+                    Ok(Ok(now)) => {
+                        lease = now;
+                        renewed = began;
+                        break;
+                    }
+                    Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
+                        match self.look().await {
+                            Ok(Some(now)) => lease = now,
+                            Ok(None) => {
+                                warn!("the lead was taken by another process");
+                                lost.cancel();
+                            }
+                            Err(error) => warn!(%error, "the Lease can't be looked at, trying again"),
+                        }
+                    }
+                    Ok(Err(error)) => warn!(%error, "the Lease was not renewed, trying again"),
+                    Err(_) => {}
+                }
+                if renewed.elapsed() >= self.times.give_up {
+                    warn!("the Lease could not be renewed in time: giving up the lead");
+                    lost.cancel();
+                }
+                tokio::select! {
+                    () = sleep(self.times.renew / 5) => {}
+                    () = lost.cancelled() => {}
+                }
+            }
+        }
+    }
+
+    /// A renewal that got no answer may have been done: then the Lease is newer than remembered, and still ours.
+    async fn look(&self) -> kube::Result<Option<Lease>> {
+        let lease = self.leases.get_opt(&self.name).await?;
+        let ours = |lease: &Lease| {
+            lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(&*self.identity)
+        };
+        Ok(lease.filter(ours))
+    }
+
+    /// Gives the lead back, so that another process need not wait for the Lease to run out. All writers have stopped
+    /// before.
+    pub async fn release(&self, leadership: Leadership) {
+        let held = !leadership.lost.is_cancelled();
+        leadership.lost.cancel();
+        let Ok(mut lease) = leadership.renewal.await else { return };
+        if !held {
+            return;
+        }
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = None;
+            spec.lease_duration_seconds = Some(1);
+        }
+        match timeout(self.times.renew, self.leases.replace(&self.name, &PostParams::default(), &lease)).await
+        {
+            Ok(Ok(_)) => info!(term = leadership.term, "gave back the lead"),
+            Ok(Err(error)) => warn!(%error, "the Lease was not released; it runs out by itself"),
+            Err(_) => warn!("the Lease was not released in time; it runs out by itself"),
+        }
+    }
+}
+
+/// A conflict means that another process was faster.
+fn won(result: kube::Result<Lease>) -> kube::Result<Option<Lease>> {
+    match result {
+        Ok(lease) => Ok(Some(lease)),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+        Err(error) => Err(error),
+    }
+}

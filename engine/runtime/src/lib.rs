@@ -1,0 +1,31 @@
+//! The engine's runtime: watches the API server and NATS, feeds the pure core, and carries out what it says. All IO of
+//! the engine is here, all decisions are in `eno-core`.
+//!
+//! One task owns the core (`reign`). Watches ([`mod@ingest`] turns their objects into values) and drivers' reports come
+//! in by one mailbox; commands go out by the publisher as the gate lets them; what is said of objects goes out by the
+//! writer, for each object in order: outbox, status, finalizer. Callbacks are posted from the outbox.
+
+mod api;
+mod args;
+mod bridge_domains;
+mod callbacks;
+mod drivers;
+mod events;
+mod gate;
+pub mod ingest;
+pub mod lease;
+mod mailbox;
+mod metrics;
+mod networks;
+mod objects;
+mod outbox;
+mod publish;
+mod reign;
+mod run;
+mod status;
+mod streams;
+mod watch;
+mod writer;
+
+pub use args::EngineArgs;
+pub use run::run;

@@ -1,0 +1,189 @@
+//! Metrics. All labels are of fixed sets.
+
+use std::sync::atomic::AtomicU64;
+
+use eno_core::{Effect, Kind};
+use eno_schemas::Phase;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// Kind and phase of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ObjectLabels {
+    kind: &'static str,
+    phase: &'static str,
+}
+
+/// One label that says what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct What {
+    what: &'static str,
+}
+
+/// What was written and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct WriteLabels {
+    what: &'static str,
+    result: &'static str,
+}
+
+/// All that the engine counts and measures.
+#[derive(Debug)]
+pub struct Metrics {
+    /// 1 while this process leads.
+    pub leading: Gauge,
+    /// Objects by kind and phase.
+    pub objects: Family<ObjectLabels, Gauge>,
+    transitions: Family<ObjectLabels, Counter>,
+    effects: Family<What, Counter>,
+    writes: Family<WriteLabels, Counter>,
+    /// Targets whose change is not published yet.
+    pub publish_waiting: Gauge,
+    /// Targets whose driver has not answered yet.
+    pub publish_outstanding: Gauge,
+    commands: Family<What, Counter>,
+    /// Transitions that are not in the outbox yet.
+    pub outbox_lag: Gauge,
+    callbacks: Family<What, Counter>,
+    /// Callbacks that wait.
+    pub callbacks_pending: Gauge,
+    /// Seconds that working out took.
+    pub settle: Histogram,
+    /// Events that wait to be worked out.
+    pub mailbox: Gauge,
+    malformed: Family<What, Counter>,
+    watch_errors: Family<What, Counter>,
+    /// Seconds since the epoch at which the engine was last in step with the cluster; 0: never.
+    pub synced: Gauge<u64, AtomicU64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            leading: Gauge::default(),
+            objects: Family::default(),
+            transitions: Family::default(),
+            effects: Family::default(),
+            writes: Family::default(),
+            publish_waiting: Gauge::default(),
+            publish_outstanding: Gauge::default(),
+            commands: Family::default(),
+            outbox_lag: Gauge::default(),
+            callbacks: Family::default(),
+            callbacks_pending: Gauge::default(),
+            settle: Histogram::new(exponential_buckets(0.000_05, 4.0, 10)),
+            mailbox: Gauge::default(),
+            malformed: Family::default(),
+            watch_errors: Family::default(),
+            synced: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds them to a registry, under `eno_engine_…`.
+    pub fn register(&self, registry: &mut Registry) {
+        let all = registry.sub_registry_with_prefix("eno_engine");
+        all.register("leading", "1 while this process leads", self.leading.clone());
+        all.register("objects", "Custom resources by kind and phase", self.objects.clone());
+        all.register("transitions", "Transitions written to the outbox", self.transitions.clone());
+        all.register("effects", "What the core asked for", self.effects.clone());
+        all.register("kube_writes", "Writes to the API server by what and result", self.writes.clone());
+        all.register("publish_waiting", "Targets with an unpublished change", self.publish_waiting.clone());
+        all.register(
+            "publish_outstanding",
+            "Targets whose driver has not answered",
+            self.publish_outstanding.clone(),
+        );
+        all.register("commands", "Commands by what became of them", self.commands.clone());
+        all.register("outbox_lag", "Transitions not yet in the outbox", self.outbox_lag.clone());
+        all.register("callbacks", "Callbacks by what became of them", self.callbacks.clone());
+        all.register("callbacks_pending", "Callbacks not yet delivered", self.callbacks_pending.clone());
+        all.register("settle_seconds", "Time to work out what follows from a batch", self.settle.clone());
+        all.register("mailbox", "Events not yet worked out", self.mailbox.clone());
+        all.register("malformed", "Messages that could not be read", self.malformed.clone());
+        all.register("watch_errors", "Watches that broke off", self.watch_errors.clone());
+        all.register("synced_timestamp_seconds", "When the engine was last in step", self.synced.clone());
+    }
+
+    /// A transition is in the outbox.
+    pub fn transition(&self, kind: Kind, phase: Phase) {
+        self.transitions
+            .get_or_create(&ObjectLabels { kind: kind.as_str(), phase: phase_name(Some(phase)) })
+            .inc();
+    }
+
+    /// An object came into a phase.
+    pub fn enters(&self, kind: Kind, phase: Option<Phase>) {
+        self.objects.get_or_create(&ObjectLabels { kind: kind.as_str(), phase: phase_name(phase) }).inc();
+    }
+
+    /// An object left a phase.
+    pub fn leaves(&self, kind: Kind, phase: Option<Phase>) {
+        self.objects.get_or_create(&ObjectLabels { kind: kind.as_str(), phase: phase_name(phase) }).dec();
+    }
+
+    /// The core asked for something.
+    pub fn effect(&self, effect: &Effect) {
+        let what = match effect {
+            Effect::AddFinalizer(_) => "add-finalizer",
+            Effect::Transition { .. } => "transition",
+            Effect::Status { .. } => "status",
+            Effect::RemoveFinalizer(_) => "remove-finalizer",
+            Effect::Publish(_) => "publish",
+            Effect::Forget(_) => "forget",
+            Effect::BridgeDomain { .. } => "bridge-domain",
+        };
+        self.effects.get_or_create(&What { what }).inc();
+    }
+
+    /// A write to the API server ended.
+    pub fn write(&self, what: &'static str, result: &'static str) {
+        self.writes.get_or_create(&WriteLabels { what, result }).inc();
+    }
+
+    /// A command was published, found to be there already, or not taken.
+    pub fn command(&self, what: &'static str) {
+        self.commands.get_or_create(&What { what }).inc();
+    }
+
+    /// A callback was delivered, failed or given up.
+    pub fn callback(&self, what: &'static str) {
+        self.callbacks.get_or_create(&What { what }).inc();
+    }
+
+    /// A message could not be read.
+    pub fn malformed(&self, what: &'static str) {
+        self.malformed.get_or_create(&What { what }).inc();
+    }
+
+    /// A watch broke off.
+    pub fn watch_error(&self, what: &'static str) {
+        self.watch_errors.get_or_create(&What { what }).inc();
+    }
+
+    /// All that is about a lead that ended.
+    pub fn reset(&self) {
+        self.objects.clear();
+        for gauge in [&self.leading, &self.publish_waiting, &self.publish_outstanding, &self.outbox_lag] {
+            gauge.set(0);
+        }
+        self.callbacks_pending.set(0);
+        self.mailbox.set(0);
+    }
+}
+
+fn phase_name(phase: Option<Phase>) -> &'static str {
+    match phase {
+        None => "none",
+        Some(Phase::Pending) => "pending",
+        Some(Phase::Ready) => "ready",
+        Some(Phase::Error) => "error",
+        Some(Phase::Terminating) => "terminating",
+        Some(Phase::Deleted) => "deleted",
+    }
+}

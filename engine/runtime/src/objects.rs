@@ -1,0 +1,78 @@
+//! The objects as the API server sent them last, kept as compact text for the bodies of callbacks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use eno_core::{Key, Name, Status};
+use kube::api::{DynamicObject, TypeMeta};
+use serde_json::Value;
+
+use crate::{api, status};
+
+/// An object without its managed fields and its status.
+#[derive(Debug)]
+pub struct Stored {
+    /// `metadata.uid`.
+    pub uid: Name,
+    /// `metadata.finalizers`.
+    pub finalizers: Box<[Name]>,
+    json: Box<[u8]>,
+}
+
+impl Stored {
+    /// Keeps what is needed of an object.
+    pub fn new(key: &Key, mut object: DynamicObject) -> Self {
+        object.types = Some(TypeMeta { api_version: api::api_version(), kind: key.kind.as_str().into() });
+        object.metadata.managed_fields = None;
+        if let Some(fields) = object.data.as_object_mut() {
+            fields.remove("status");
+        }
+        Self {
+            uid: object.metadata.uid.as_deref().unwrap_or_default().into(),
+            finalizers: object
+                .metadata
+                .finalizers
+                .iter()
+                .flatten()
+                .map(|one| Name::from(one.as_str()))
+                .collect(),
+            // An object that came as JSON goes as JSON.
+            json: serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice(),
+        }
+    }
+
+    /// The whole object with this status, as a subscriber sees it.
+    pub fn with_status(&self, now: &Status) -> Value {
+        let mut object = serde_json::from_slice(&self.json).unwrap_or(Value::Null);
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("status".into(), status::to_json(now));
+        }
+        object
+    }
+}
+
+/// All objects.
+#[derive(Debug, Default)]
+pub struct Objects(HashMap<Key, Arc<Stored>>);
+
+impl Objects {
+    /// An object is there, new or changed.
+    pub fn put(&mut self, key: Key, object: Arc<Stored>) {
+        self.0.insert(key, object);
+    }
+
+    /// An object is gone.
+    pub fn remove(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
+    /// An object as last seen.
+    pub fn get(&self, key: &Key) -> Option<&Arc<Stored>> {
+        self.0.get(key)
+    }
+
+    /// The names of all that are there.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.0.keys()
+    }
+}

@@ -1,0 +1,152 @@
+//! The outbox: every transition is on NATS before it is visible in a status.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{Context, stream};
+use bytes::Bytes;
+use eno_core::{Key, Name, Status};
+use eno_schemas::{Transition, encode, subject};
+use futures::TryStreamExt as _;
+use serde::Deserialize;
+use serde_json::Value;
+use tracing::warn;
+
+use crate::{api, ingest};
+
+/// The last entry of one object.
+#[derive(Debug)]
+pub struct Last {
+    /// Its sequence in the stream.
+    pub sequence: u64,
+    /// Whose.
+    pub uid: Name,
+    /// The status that it told; its counter is among it.
+    pub status: Option<Status>,
+}
+
+/// Why a transition is not in the outbox.
+#[derive(Debug, thiserror::Error)]
+pub enum OutboxError {
+    /// Another engine writes: this one no longer leads.
+    #[error("another engine wrote {subject}: expected the last sequence to be {expected}, it is {found}")]
+    Superseded {
+        /// The subject.
+        subject: String,
+        /// What it should have been.
+        expected: u64,
+        /// What it is.
+        found: u64,
+    },
+    /// The message breaks its schema; a retry does not help.
+    #[error(transparent)]
+    Message(#[from] eno_schemas::MessageError),
+    /// NATS did not take it; a retry may help.
+    #[error("publishing {subject}: {source}")]
+    Nats {
+        /// The subject.
+        subject: String,
+        /// What NATS said.
+        source: async_nats::Error,
+    },
+}
+
+/// Puts a transition into the outbox, after the message `expected` of its subject; gives its sequence.
+pub async fn publish(
+    jetstream: &Context,
+    transition: &Transition,
+    expected: u64,
+) -> Result<u64, OutboxError> {
+    let key_namespace = transition.namespace.as_deref();
+    let subject = subject::transition(&transition.kind, key_namespace, &transition.name);
+    let payload = Bytes::from(encode(transition)?);
+    let nats = |source: async_nats::Error| OutboxError::Nats { subject: subject.clone(), source };
+    let mut expected = expected;
+    for _ in 0..2 {
+        let message = PublishMessage::build()
+            .payload(payload.clone())
+            .message_id(&transition.id)
+            .expected_last_subject_sequence(expected);
+        let acknowledged =
+            jetstream.send_publish(subject.clone(), message).await.map_err(|e| nats(e.into()))?;
+        match acknowledged.await {
+            Ok(done) => return Ok(done.sequence),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
+                match last(jetstream, &subject).await.map_err(nats)? {
+                    // Old entries end after 7 days, and a lost stream has none.
+                    None => expected = 0,
+                    // A try whose answer was lost.
+                    Some((sequence, id)) if id == transition.id => return Ok(sequence),
+                    Some((found, _)) => return Err(OutboxError::Superseded { subject, expected, found }),
+                }
+            }
+            Err(error) => return Err(nats(error.into())),
+        }
+    }
+    Err(nats("the last sequence of the subject keeps changing".into()))
+}
+
+/// The sequence and the id of a subject's last message.
+async fn last(jetstream: &Context, subject: &str) -> Result<Option<(u64, String)>, async_nats::Error> {
+    #[derive(Deserialize)]
+    struct Id {
+        id: String,
+    }
+    let stream = jetstream.get_stream_no_info(subject::TRANSITIONS).await?;
+    match stream.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => {
+            let id = serde_json::from_slice::<Id>(&message.payload).map(|id| id.id).unwrap_or_default();
+            Ok(Some((message.sequence, id)))
+        }
+        Err(error) if matches!(error.kind(), stream::LastRawMessageErrorKind::NoMessageFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The last entry of every object.
+pub async fn load(jetstream: &Context) -> Result<HashMap<Key, Last>, async_nats::Error> {
+    #[derive(Deserialize)]
+    struct Entry {
+        uid: Name,
+        kind: String,
+        namespace: Option<Name>,
+        name: Name,
+        object: Value,
+    }
+    let mut all = HashMap::new();
+    let stream = jetstream.get_stream(subject::TRANSITIONS).await?;
+    let mut consumer = stream
+        .create_consumer(pull::Config {
+            deliver_policy: DeliverPolicy::LastPerSubject,
+            ack_policy: AckPolicy::None,
+            filter_subject: "eno.v1.transition.>".into(),
+            inactive_threshold: Duration::from_secs(30),
+            memory_storage: true,
+            num_replicas: 1,
+            ..pull::Config::default()
+        })
+        .await?;
+    let mut left = consumer.info().await?.num_pending;
+    let mut messages = consumer.stream().max_messages_per_batch(1000).messages().await?;
+    while left > 0 {
+        let Some(message) = messages.try_next().await? else { break };
+        let info = message.info()?;
+        left = info.pending;
+        match serde_json::from_slice::<Entry>(&message.payload) {
+            Ok(entry) => {
+                let Some(kind) = api::kind(&entry.kind) else { continue };
+                let key = match &entry.namespace {
+                    Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
+                    None => Key::cluster(kind, &entry.name),
+                };
+                let status = entry.object.get("status").and_then(|value| ingest::status(kind, value));
+                all.insert(key, Last { sequence: info.stream_sequence, uid: entry.uid, status });
+            }
+            Err(error) => warn!(subject = %message.subject, %error, "an outbox entry can't be read"),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,146 @@
+//! Commands onto NATS, fenced by the last sequence of their subject.
+
+use async_nats::jetstream::Context;
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use bytes::Bytes;
+use eno_core::{Name, Target};
+use eno_sbi::nats::{Connection, forget_subject};
+use eno_schemas::{Command, Desired, MessageError, decode, encode, subject};
+use tracing::{info, warn};
+
+use crate::gate::Turn;
+use crate::mailbox::{Input, Mailbox, post};
+use crate::metrics::Metrics;
+
+/// A later leader has written: this process no longer leads.
+#[derive(Debug, thiserror::Error)]
+#[error("the command of {subject} was written in term {found}, this is term {own}")]
+pub struct Superseded {
+    subject: String,
+    found: u64,
+    own: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PublishError {
+    #[error(transparent)]
+    Superseded(#[from] Superseded),
+    /// Another word stands there, of an earlier leader.
+    #[error("the subject's last sequence is {0}")]
+    Sequence(u64),
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    #[error("{0}")]
+    Nats(#[from] async_nats::Error),
+}
+
+/// Publishes one command and tells the mailbox what came of it.
+pub async fn publish(
+    connection: &Connection,
+    mailbox: &Mailbox,
+    metrics: &Metrics,
+    target: Target,
+    driver: Name,
+    desired: Desired,
+    turn: Turn,
+) -> Result<(), Superseded> {
+    let name = target.to_string();
+    if let Some(former) = &turn.moved_from
+        && let Err(error) = purge(connection, former, &name).await
+    {
+        warn!(%target, driver = &**former, %error, "the former driver's subjects were not purged");
+    }
+    let generation = turn.generation.clone();
+    let command = Command {
+        driver: driver.to_string(),
+        target: name,
+        generation: turn.generation,
+        desired,
+        transaction: None,
+    };
+    let input = match attempt(&connection.jetstream, &command, turn.expected).await {
+        Ok(sequence) => {
+            metrics.command("published");
+            Input::Published(target, generation, sequence)
+        }
+        Err(PublishError::Superseded(error)) => return Err(error),
+        Err(PublishError::Sequence(sequence)) => Input::NotPublished(target, Some(sequence)),
+        Err(PublishError::Message(error)) => {
+            // It can't be said; a later state may be sayable.
+            metrics.command("malformed");
+            warn!(%target, %error, "a command can't be written");
+            Input::Published(target, generation, turn.expected)
+        }
+        Err(PublishError::Nats(error)) => {
+            metrics.command("failed");
+            warn!(%target, %error, "a command was not published, trying again");
+            Input::NotPublished(target, None)
+        }
+    };
+    post(mailbox, input).await;
+    Ok(())
+}
+
+async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Result<u64, PublishError> {
+    let subject = subject::command(&command.driver, &command.target);
+    let message = PublishMessage::build()
+        .payload(Bytes::from(encode(command)?))
+        .expected_last_subject_sequence(expected);
+    let acknowledged =
+        jetstream.send_publish(subject.clone(), message).await.map_err(|e| PublishError::Nats(e.into()))?;
+    match acknowledged.await {
+        Ok(done) => Ok(done.sequence),
+        Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
+            let Some((sequence, found)) = last(jetstream, &subject).await? else {
+                return Err(PublishError::Sequence(0));
+            };
+            match found {
+                // A try whose answer was lost.
+                Some(found) if found.generation == command.generation => Ok(sequence),
+                Some(found) if found.generation.term > command.generation.term => {
+                    let (found, own) = (found.generation.term, command.generation.term);
+                    Err(Superseded { subject, found, own }.into())
+                }
+                _ => Err(PublishError::Sequence(sequence)),
+            }
+        }
+        Err(error) => Err(PublishError::Nats(error.into())),
+    }
+}
+
+async fn last(
+    jetstream: &Context,
+    subject: &str,
+) -> Result<Option<(u64, Option<Command>)>, async_nats::Error> {
+    let stream = jetstream.get_stream_no_info(subject::COMMANDS).await?;
+    match stream.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => Ok(Some((message.sequence, decode(&message.payload).ok()))),
+        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes a target that is gone off NATS, and has its driver forget it.
+pub async fn forget(connection: &Connection, target: &Target, driver: &Name) {
+    let name = target.to_string();
+    if let Err(error) = purge(connection, driver, &name).await {
+        warn!(%target, %error, "the subjects of a target that is gone were not purged");
+    }
+    let told = connection.client.publish(forget_subject(driver), Bytes::from(name)).await;
+    match told {
+        Ok(()) => info!(%target, "forgotten"),
+        Err(error) => warn!(%target, %error, "the driver was not told to forget a target"),
+    }
+}
+
+async fn purge(connection: &Connection, driver: &str, target: &str) -> Result<(), async_nats::Error> {
+    for (stream, subject) in [
+        (subject::COMMANDS, subject::command(driver, target)),
+        (subject::RESULTS, subject::result(driver, target)),
+    ] {
+        connection.jetstream.get_stream_no_info(stream).await?.purge().filter(subject).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,379 @@
+//! One time of leading, from taking the lead to losing it. One task owns the core and decides; all others watch or
+//! write.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eno_core::{Config, Effect, Engine, Event, Key, Name, Status, Target};
+use eno_sbi::nats::{Connection, ensure_streams};
+use eno_schemas::{Outcome, Phase};
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::bridge_domains;
+use crate::callbacks;
+use crate::drivers;
+use crate::events::Events;
+use crate::gate::Gate;
+use crate::mailbox::{Input, Source};
+use crate::metrics::Metrics;
+use crate::objects::{Objects, Stored};
+use crate::outbox::{self, Last};
+use crate::publish;
+use crate::status;
+use crate::streams;
+use crate::watch;
+use crate::writer::{self, Change, Job};
+
+/// The mailbox holds so much; then those who fill it wait.
+const MAILBOX: usize = 4096;
+/// So long nothing may need to be done.
+const IDLE: Duration = Duration::from_mins(1);
+/// Writes to the API server at any time.
+const WRITES: usize = 32;
+
+/// What one time of leading is done with.
+#[derive(Clone)]
+pub struct Realm {
+    /// The API server.
+    pub client: Client,
+    /// NATS.
+    pub connection: Connection,
+    /// For the core.
+    pub config: Config,
+    /// Counts and measures.
+    pub metrics: Arc<Metrics>,
+    /// This process, in Kubernetes Events.
+    pub identity: Arc<str>,
+    /// Set while the engine is in step with the cluster.
+    pub synced: Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// Leads until `stop`, or until it turns out that another does. All that it started has ended when it returns.
+pub async fn reign(
+    realm: &Realm,
+    term: u64,
+    stop: impl Future<Output = ()>,
+) -> Result<(), async_nats::Error> {
+    // Ends all tasks of this time of leading, whoever brings that about.
+    let over = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let result = tokio::select! {
+        result = rule(realm, term, &over, &mut tasks) => result,
+        () = over.cancelled() => Ok(()),
+        () = stop => Ok(()),
+    };
+    over.cancel();
+    tasks.shutdown().await;
+    realm.synced.store(false, std::sync::atomic::Ordering::Relaxed);
+    realm.metrics.reset();
+    result
+}
+
+async fn rule(
+    realm: &Realm,
+    term: u64,
+    over: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), async_nats::Error> {
+    let Realm { client, connection, metrics, .. } = realm;
+    metrics.leading.set(1);
+    ensure_streams(&connection.jetstream, connection.replicas).await?;
+    let (last, commands) =
+        tokio::try_join!(outbox::load(&connection.jetstream), drivers::commands(connection, metrics))?;
+    info!(term, outbox = last.len(), commands = commands.len(), "leading");
+    let (mailbox, mut inputs) = mpsc::channel(MAILBOX);
+    watch::start(tasks, client, &mailbox, metrics).await;
+    tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone()));
+    tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone()));
+    tasks.spawn(streams::guard(connection.clone(), mailbox.clone()));
+    tasks.spawn(callbacks::run(connection.clone(), metrics.clone(), over.clone()));
+    let (jobs, queue) = mpsc::unbounded_channel();
+    let tools = Arc::new(writer::Tools {
+        client: client.clone(),
+        jetstream: connection.jetstream.clone(),
+        permits: Arc::new(Semaphore::new(WRITES)),
+        events: Events::start(client.clone(), &realm.identity, metrics.clone(), over.clone()),
+        metrics: metrics.clone(),
+    });
+    let sequences = last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
+    tasks.spawn(writer::run(tools, queue, sequences, over.clone()));
+    let (bridge_domains, wanted) = mpsc::unbounded_channel();
+    tasks.spawn(bridge_domains::run(client.clone(), wanted, metrics.clone(), over.clone()));
+
+    let mut throne = Throne {
+        realm: realm.clone(),
+        engine: Engine::new(realm.config.clone()),
+        gate: Gate::new(term),
+        objects: Objects::default(),
+        phases: HashMap::new(),
+        last,
+        unsynced: Source::all().collect(),
+        gone: Vec::new(),
+        mailbox,
+        jobs,
+        bridge_domains,
+        publishing: JoinSet::new(),
+        over: over.clone(),
+        began: Instant::now(),
+    };
+    for (target, held, command) in commands {
+        throne.found(target, held, command.map(|command| command.desired));
+    }
+    let mut batch = Vec::new();
+    let mut wake: Option<Instant> = None;
+    loop {
+        let at = wake.unwrap_or_else(|| Instant::now() + IDLE);
+        tokio::select! {
+            count = inputs.recv_many(&mut batch, MAILBOX) => {
+                if count == 0 {
+                    return Ok(());
+                }
+                for input in batch.drain(..) {
+                    throne.take(input);
+                }
+                metrics.mailbox.set(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+                throne.settle();
+            }
+            Some(result) = throne.publishing.join_next() => {
+                if let Ok(Err(error)) = result {
+                    error!(%error, "stepping down");
+                    over.cancel();
+                    return Ok(());
+                }
+            }
+            Some(ended) = tasks.join_next() => {
+                if !over.is_cancelled() {
+                    warn!(panicked = ended.is_err(), "a part of the engine ended by itself, beginning again");
+                }
+                return Ok(());
+            }
+            () = tokio::time::sleep_until(at.into()) => {}
+        }
+        wake = throne.publish();
+    }
+}
+
+/// Where it is decided.
+struct Throne {
+    realm: Realm,
+    engine: Engine,
+    gate: Gate,
+    objects: Objects,
+    /// The phase of each object, for the metrics.
+    phases: HashMap<Key, Option<Phase>>,
+    /// The last outbox entry of each object that was not seen yet.
+    last: HashMap<Key, Last>,
+    unsynced: HashSet<Source>,
+    /// Objects that went away in this batch; their last words may still be said.
+    gone: Vec<Key>,
+    mailbox: mpsc::Sender<Input>,
+    jobs: mpsc::UnboundedSender<Job>,
+    bridge_domains: mpsc::UnboundedSender<bridge_domains::Wanted>,
+    publishing: JoinSet<Result<(), publish::Superseded>>,
+    over: CancellationToken,
+    began: Instant,
+}
+
+impl Throne {
+    /// A command that was on NATS before this time of leading.
+    fn found(&mut self, target: Target, held: crate::gate::Held, desired: Option<eno_schemas::Desired>) {
+        if let Some(desired) = desired {
+            self.engine.handle(Event::Commanded(target.clone(), Box::new(desired)));
+        }
+        self.gate.found(target, held);
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Object(mut object, stored) => {
+                if self.objects.get(&object.key).is_none() {
+                    self.first_seen(&mut object, &stored.uid);
+                }
+                self.gone.retain(|key| *key != object.key);
+                self.objects.put(object.key.clone(), stored);
+                self.engine.handle(Event::Object(object));
+            }
+            Input::ObjectGone(key) => {
+                self.gone.push(key.clone());
+                self.engine.handle(Event::ObjectGone(key));
+            }
+            Input::World(event) => {
+                if let Event::Drivers(drivers) = &event {
+                    self.gate.alive(drivers.clone());
+                }
+                self.engine.handle(event);
+            }
+            Input::Report(target, driver, report) => {
+                // What a former driver of the target says no longer counts.
+                if self.gate.driver(&target).is_some_and(|current| *current != driver) {
+                    return;
+                }
+                if !matches!(report.outcome, Outcome::Progress { .. }) {
+                    self.gate.reported(&target, &report.generation);
+                }
+                self.engine.handle(Event::Report(target, report));
+            }
+            Input::Synced(source) => {
+                self.unsynced.remove(&source);
+                debug!(source = source.as_str(), left = self.unsynced.len(), "all seen");
+                if self.unsynced.is_empty() {
+                    self.synced();
+                }
+            }
+            Input::Published(target, generation, sequence) => {
+                self.gate.published(&target, &generation, sequence, Instant::now());
+            }
+            Input::NotPublished(target, found) => self.gate.failed(&target, found),
+            Input::StreamsLost => {
+                warn!("NATS lost its streams: publishing all commands again");
+                self.gate.lost();
+            }
+        }
+    }
+
+    /// An object is seen for the first time: its last outbox entry counts, when that is ahead of its status.
+    fn first_seen(&mut self, object: &mut eno_core::Object, uid: &Name) {
+        if let Some(now) = &object.status {
+            self.job(&object.key, uid, Change::Known(status::content(now)));
+        }
+        let Some(last) = self.last.remove(&object.key) else { return };
+        let counter = object.status.as_ref().map_or(0, |status| status.transitions);
+        let Some(told) = last.status.filter(|told| last.uid == *uid && told.transitions > counter) else {
+            return;
+        };
+        self.job(&object.key, uid, Change::Status(Arc::new(told.clone()), uid.clone()));
+        object.status = Some(told);
+    }
+
+    fn synced(&mut self) {
+        self.last = HashMap::new();
+        self.realm.synced.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.realm.metrics.synced.set(u64::try_from(Timestamp::now().as_second()).unwrap_or_default());
+        info!(took = ?self.began.elapsed(), "in step with the cluster");
+    }
+
+    /// Works out what follows from all that was taken in, and hands it out.
+    fn settle(&mut self) {
+        if !self.unsynced.is_empty() {
+            return;
+        }
+        let now = Timestamp::now();
+        let at: Arc<str> = format!("{now:.3}").into();
+        let began = Instant::now();
+        let effects = self.engine.settle(&at);
+        self.realm.metrics.settle.observe(began.elapsed().as_secs_f64());
+        for effect in effects {
+            self.realm.metrics.effect(&effect);
+            self.hand_out(effect, &at);
+        }
+        for key in std::mem::take(&mut self.gone) {
+            let uid = self.objects.get(&key).map(|stored| stored.uid.clone()).unwrap_or_default();
+            self.job(&key, &uid, Change::Gone);
+            self.objects.remove(&key);
+            if let Some(phase) = self.phases.remove(&key) {
+                self.realm.metrics.leaves(key.kind, phase);
+            }
+        }
+    }
+
+    fn hand_out(&mut self, effect: Effect, at: &Arc<str>) {
+        match effect {
+            Effect::Publish(target) => self.gate.changed(target),
+            Effect::Forget(target) => {
+                if let Some(driver) = self.gate.forget(&target) {
+                    let connection = self.realm.connection.clone();
+                    self.publishing.spawn(async move {
+                        publish::forget(&connection, &target, &driver).await;
+                        Ok(())
+                    });
+                }
+            }
+            Effect::BridgeDomain { service, spec } => {
+                // It ends with this time of leading, and then nothing is handed out any more.
+                let _ = self.bridge_domains.send((service, spec));
+            }
+            Effect::AddFinalizer(key) => {
+                if let Some(stored) = self.stored(&key) {
+                    self.job(&key, &stored.uid, Change::AddFinalizer(stored.uid.clone()));
+                }
+            }
+            Effect::RemoveFinalizer(key) => {
+                if let Some(stored) = self.stored(&key) {
+                    self.job(&key, &stored.uid, writer::removal(&stored));
+                }
+            }
+            Effect::Transition { key, previous, status } => {
+                if let Some(object) = self.stored(&key) {
+                    self.count(&key, &status);
+                    let uid = object.uid.clone();
+                    let change =
+                        Change::Transition { previous, status: status.into(), object, at: at.clone() };
+                    self.job(&key, &uid, change);
+                }
+            }
+            Effect::Status { key, status } => {
+                if let Some(stored) = self.stored(&key) {
+                    self.count(&key, &status);
+                    self.job(&key, &stored.uid, Change::Status(status.into(), stored.uid.clone()));
+                }
+            }
+        }
+    }
+
+    fn stored(&self, key: &Key) -> Option<Arc<Stored>> {
+        let stored = self.objects.get(key);
+        if stored.is_none() {
+            debug!(object = %key, "nothing is written about an object that was never seen");
+        }
+        stored.cloned()
+    }
+
+    fn count(&mut self, key: &Key, status: &Status) {
+        self.realm.metrics.enters(key.kind, status.phase);
+        if let Some(before) = self.phases.insert(key.clone(), status.phase) {
+            self.realm.metrics.leaves(key.kind, before);
+        }
+    }
+
+    fn job(&self, key: &Key, uid: &Name, change: Change) {
+        if self.jobs.send(Job { key: key.clone(), uid: uid.clone(), change }).is_err() {
+            // The writer ended, and with it this time of leading.
+            self.over.cancel();
+        }
+    }
+
+    /// Publishes the commands whose turn has come; tells when to look again.
+    fn publish(&mut self) -> Option<Instant> {
+        if !self.unsynced.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let (due, next) = self.gate.due(now);
+        for target in due {
+            let Some((driver, desired)) = self.engine.desired(&target) else {
+                self.gate.dropped(&target);
+                continue;
+            };
+            let Some(turn) = self.gate.take(&target, &driver, desired.hash(), now) else {
+                self.realm.metrics.command("same");
+                continue;
+            };
+            debug!(%target, driver = &*driver, generation = %turn.generation, "publishing");
+            let Realm { connection, metrics, .. } = self.realm.clone();
+            let mailbox = self.mailbox.clone();
+            self.publishing.spawn(async move {
+                publish::publish(&connection, &mailbox, &metrics, target, driver, desired, turn).await
+            });
+        }
+        let (waiting, outstanding) = self.gate.counts();
+        self.realm.metrics.publish_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.realm.metrics.publish_outstanding.set(i64::try_from(outstanding).unwrap_or(i64::MAX));
+        next
+    }
+}

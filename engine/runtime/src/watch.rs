@@ -1,0 +1,176 @@
+//! The watches of the API server. Nothing is stored here but names: what is seen goes straight into the mailbox.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use eno_core::{Event, Kind, Name};
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::{Api, DynamicObject};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, InitialListStrategy};
+use kube::{Client, ResourceExt as _};
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use crate::mailbox::{Input, Mailbox, Source, post};
+use crate::metrics::Metrics;
+use crate::objects::Stored;
+use crate::{api, ingest, networks};
+
+/// Objects per answer where lists are not streamed.
+const PAGE: u32 = 500;
+/// The first minor version of Kubernetes that streams lists without being asked to allow it.
+const STREAMS_LISTS: u32 = 34;
+
+/// Begins all watches.
+pub async fn start(tasks: &mut JoinSet<()>, client: &Client, mailbox: &Mailbox, metrics: &Arc<Metrics>) {
+    let config = config(client).await;
+    for kind in Kind::ALL {
+        let objects: Api<DynamicObject> = Api::all_with(client.clone(), &api::resource(kind));
+        let stream = watcher::watcher(objects, config.clone()).default_backoff();
+        let read = move |object: &DynamicObject| ingest::key(kind, &object.metadata);
+        tasks.spawn(follow(
+            Source::Kind(kind),
+            stream,
+            mailbox.clone(),
+            metrics.clone(),
+            read,
+            |key, object| {
+                let Some(object) = object else { return Input::ObjectGone(key) };
+                let parsed = Box::new(ingest::object(key, &object));
+                let stored = Arc::new(Stored::new(&parsed.key, object));
+                Input::Object(parsed, stored)
+            },
+        ));
+    }
+    let nodes = Api::<PartialObjectMeta<Node>>::all(client.clone());
+    let stream = watcher::watcher(nodes, config.clone()).default_backoff();
+    tasks.spawn(follow(
+        Source::Nodes,
+        stream,
+        mailbox.clone(),
+        metrics.clone(),
+        name::<Node>,
+        |name, node| {
+            Input::World(match node {
+                Some(node) => Event::Node(name, ingest::labels(&node.metadata)),
+                None => Event::NodeGone(name),
+            })
+        },
+    ));
+    let namespaces = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
+    let stream = watcher::watcher(namespaces, config.clone()).default_backoff();
+    tasks.spawn(follow(
+        Source::Namespaces,
+        stream,
+        mailbox.clone(),
+        metrics.clone(),
+        name::<Namespace>,
+        |name, object| {
+            Input::World(match object {
+                Some(object) => Event::Namespace(name, ingest::labels(&object.metadata)),
+                None => Event::NamespaceGone(name),
+            })
+        },
+    ));
+    // A pod that finishes no longer matches, and the server says that it is gone.
+    let unfinished = config.fields("status.phase!=Succeeded,status.phase!=Failed");
+    let pods = Api::<PartialObjectMeta<Pod>>::all(client.clone());
+    let stream = watcher::watcher(pods, unfinished).default_backoff();
+    let uid = |pod: &PartialObjectMeta<Pod>| pod.metadata.uid.as_deref().map(Name::from);
+    tasks.spawn(follow(Source::Pods, stream, mailbox.clone(), metrics.clone(), uid, |uid, pod| {
+        Input::World(match pod {
+            Some(pod) => {
+                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                let (annotations, labels) = (pod.metadata.annotations.as_ref(), pod.metadata.labels.as_ref());
+                Event::Pod {
+                    uid,
+                    namespace: namespace.into(),
+                    name: pod.name_any().into(),
+                    uses: networks::used(namespace, annotations, labels),
+                }
+            }
+            None => Event::PodGone(uid),
+        })
+    }));
+}
+
+async fn config(client: &Client) -> watcher::Config {
+    let base = watcher::Config::default();
+    let minor = match client.apiserver_version().await {
+        Ok(version) => version.minor.trim_end_matches('+').parse::<u32>().unwrap_or_default(),
+        Err(error) => {
+            debug!(%error, "the API server's version is not known");
+            0
+        }
+    };
+    if minor >= STREAMS_LISTS {
+        watcher::Config { initial_list_strategy: InitialListStrategy::StreamingList, ..base }
+    } else {
+        watcher::Config { page_size: Some(PAGE), ..base }
+    }
+}
+
+fn name<K>(object: &PartialObjectMeta<K>) -> Option<Name> {
+    object.metadata.name.as_deref().map(Name::from)
+}
+
+/// Turns one watch into messages. A new list tells what vanished meanwhile, by the names that are missing from it.
+async fn follow<T, Id>(
+    source: Source,
+    stream: impl Stream<Item = watcher::Result<watcher::Event<T>>>,
+    mailbox: Mailbox,
+    metrics: Arc<Metrics>,
+    id: impl Fn(&T) -> Option<Id>,
+    input: impl Fn(Id, Option<T>) -> Input,
+) where
+    Id: Clone + Debug + Eq + Hash,
+{
+    let mut stream = std::pin::pin!(stream);
+    let mut known: HashSet<Id> = HashSet::new();
+    let mut missing: HashSet<Id> = HashSet::new();
+    let mut synced = false;
+    while let Some(event) = stream.next().await {
+        let open = match event {
+            Ok(watcher::Event::Init) => {
+                missing.clone_from(&known);
+                true
+            }
+            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                let Some(name) = id(&object) else { continue };
+                missing.remove(&name);
+                known.insert(name.clone());
+                post(&mailbox, input(name, Some(object))).await
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                let Some(name) = id(&object) else { continue };
+                known.remove(&name);
+                post(&mailbox, input(name, None)).await
+            }
+            Ok(watcher::Event::InitDone) => {
+                let mut open = true;
+                for name in missing.drain() {
+                    known.remove(&name);
+                    open = post(&mailbox, input(name, None)).await;
+                }
+                if !synced {
+                    synced = true;
+                    open = post(&mailbox, Input::Synced(source)).await;
+                }
+                open
+            }
+            Err(error) => {
+                metrics.watch_error(source.as_str());
+                warn!(watch = source.as_str(), %error, "the watch broke off and begins again");
+                true
+            }
+        };
+        if !open {
+            return;
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Carries out what is to be done about objects: for each object in order, outbox before status before finalizer; for
+//! many objects at once.
+
+mod queue;
+mod work;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use eno_core::Key;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+pub use queue::{Change, Job, Removal};
+use queue::{Next, Queue};
+pub use work::Tools;
+use work::{Failure, carry_out};
+
+use crate::objects::Stored;
+
+/// Takes jobs until `stop`; ends by itself when the lead turns out to be lost. `sequences`: the last outbox sequence of
+/// each object.
+pub async fn run(
+    tools: Arc<Tools>,
+    mut jobs: mpsc::UnboundedReceiver<Job>,
+    mut sequences: HashMap<Key, u64>,
+    stop: CancellationToken,
+) {
+    let mut queues: HashMap<Key, Queue> = HashMap::new();
+    let mut waiting: BTreeSet<(Instant, Key)> = BTreeSet::new();
+    let mut running: JoinSet<(Key, queue::Todo, Result<(), Failure>)> = JoinSet::new();
+    let mut batch = Vec::new();
+    loop {
+        let wake = waiting.first().map(|(at, _)| *at);
+        let mut ready: Vec<Key> = Vec::new();
+        tokio::select! {
+            () = stop.cancelled() => break,
+            count = jobs.recv_many(&mut batch, 4096) => {
+                if count == 0 {
+                    break;
+                }
+                for job in batch.drain(..) {
+                    let sequence = &mut sequences;
+                    let queue = queues
+                        .entry(job.key.clone())
+                        .or_insert_with(|| Queue::new(sequence.remove(&job.key).unwrap_or_default()));
+                    queue.add(job.change, Instant::now());
+                    ready.push(job.key);
+                }
+            }
+            Some(done) = running.join_next() => {
+                let Ok((key, todo, result)) = done else { continue };
+                if let Err(failure) = &result {
+                    if matches!(failure, Failure::Superseded(_)) {
+                        error!(%failure, "stepping down");
+                        stop.cancel();
+                        break;
+                    }
+                    warn!(object = %key, %failure, "not written");
+                }
+                if let Some(queue) = queues.get_mut(&key) {
+                    queue.finished(todo, result.err().map(|failure| failure.retryable()), Instant::now());
+                    ready.push(key);
+                }
+            }
+            () = async { sleep_until(wake.unwrap_or_else(Instant::now).into()).await }, if wake.is_some() => {
+                let now = Instant::now();
+                while let Some((at, _)) = waiting.first() && *at <= now {
+                    if let Some((_, key)) = waiting.pop_first() {
+                        ready.push(key);
+                    }
+                }
+            }
+        }
+        for key in ready {
+            let Some(queue) = queues.get_mut(&key) else { continue };
+            match queue.next(Instant::now()) {
+                Next::Work(todo) => {
+                    let tools = tools.clone();
+                    let name = key.clone();
+                    running.spawn(async move {
+                        let mut todo = *todo;
+                        let result = carry_out(&tools, &name, &mut todo).await;
+                        (name, todo, result)
+                    });
+                }
+                Next::Wait(at) => {
+                    waiting.insert((at, key));
+                }
+                Next::Nothing if queue.gone() => {
+                    let sequence = queue.sequence();
+                    queues.remove(&key);
+                    // Its next object of this name goes on from there.
+                    sequences.insert(key, sequence);
+                }
+                Next::Nothing => {}
+            }
+        }
+        let pending: usize = queues.values().map(Queue::len).sum();
+        tools.metrics.outbox_lag.set(i64::try_from(pending).unwrap_or(i64::MAX));
+    }
+    // What is under way is given up: the next leader does it again.
+    running.shutdown().await;
+}
+
+/// Taking our finalizer off an object as last seen.
+pub fn removal(stored: &Stored) -> Change {
+    let index = stored.finalizers.iter().position(|one| &**one == eno_nbi_crds::FINALIZER);
+    Change::RemoveFinalizer(Removal { index })
+}

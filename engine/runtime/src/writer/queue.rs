@@ -1,0 +1,338 @@
+//! What is still to be done about one object. Pure: time comes in.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eno_core::{Key, Name, Status};
+use eno_schemas::Phase;
+
+use crate::objects::Stored;
+use crate::status::{content, passes};
+
+/// A phase that may pass within a moment is kept out of the status for so long.
+const HOLD: Duration = Duration::from_secs(1);
+const FIRST_DELAY: Duration = Duration::from_millis(200);
+const LAST_DELAY: Duration = Duration::from_secs(30);
+
+/// Something to be done about an object.
+#[derive(Debug)]
+pub struct Job {
+    /// Which.
+    pub key: Key,
+    /// Its uid.
+    pub uid: Name,
+    /// What.
+    pub change: Change,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Change {
+    /// Put the finalizer on, on the object of this uid.
+    AddFinalizer(Name),
+    /// The phase changed.
+    Transition {
+        /// The phase before.
+        previous: Option<Phase>,
+        /// The status now.
+        status: Arc<Status>,
+        /// The object.
+        object: Arc<Stored>,
+        /// RFC 3339.
+        at: Arc<str>,
+    },
+    /// The status changed.
+    Status(Arc<Status>, Name),
+    /// Take the finalizer off.
+    RemoveFinalizer(Removal),
+    /// The status that the API server holds.
+    Known(u64),
+    /// The object is gone.
+    Gone,
+}
+
+/// Where in the list of finalizers ours was last seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// `None`: it has to be looked for.
+    pub index: Option<usize>,
+}
+
+/// One entry of the outbox that is still to be written.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub previous: Option<Phase>,
+    pub status: Arc<Status>,
+    pub object: Arc<Stored>,
+    pub at: Arc<str>,
+}
+
+/// One round of work; what is done is taken out of it.
+#[derive(Debug, Default)]
+pub struct Todo {
+    pub uid: Option<Name>,
+    pub add: bool,
+    pub entries: VecDeque<Entry>,
+    pub status: Option<Arc<Status>>,
+    pub remove: Option<Removal>,
+    /// The last sequence of the object's subject in the outbox.
+    pub sequence: u64,
+    /// The content of the status that was written last.
+    pub written: Option<u64>,
+}
+
+impl Todo {
+    fn is_empty(&self) -> bool {
+        !self.add && self.entries.is_empty() && self.status.is_none() && self.remove.is_none()
+    }
+}
+
+/// What to do next about an object.
+#[derive(Debug)]
+pub enum Next {
+    Work(Box<Todo>),
+    Wait(Instant),
+    Nothing,
+}
+
+/// What is to be done about one object.
+#[derive(Debug)]
+pub struct Queue {
+    todo: Todo,
+    /// The status waits for a later one until then.
+    held: Option<Instant>,
+    /// After a failure nothing is tried until then.
+    later: Option<Instant>,
+    failures: u32,
+    running: bool,
+    gone: bool,
+}
+
+impl Queue {
+    /// `sequence`: the last of its subject in the outbox.
+    pub fn new(sequence: u64) -> Self {
+        let todo = Todo { sequence, ..Todo::default() };
+        Self { todo, held: None, later: None, failures: 0, running: false, gone: false }
+    }
+
+    /// Takes in a job.
+    pub fn add(&mut self, change: Change, now: Instant) {
+        if !matches!(change, Change::Gone) {
+            self.gone = false;
+        }
+        match change {
+            Change::AddFinalizer(uid) => {
+                self.todo.uid = Some(uid);
+                self.todo.add = true;
+            }
+            Change::Transition { previous, status, object, at } => {
+                self.status(status.clone(), object.uid.clone(), now);
+                self.todo.entries.push_back(Entry { previous, status, object, at });
+            }
+            Change::Status(status, uid) => self.status(status, uid, now),
+            Change::RemoveFinalizer(removal) => self.todo.remove = Some(removal),
+            Change::Known(content) => self.todo.written = Some(content),
+            Change::Gone => {
+                // The last entries still go out.
+                self.gone = true;
+                self.todo.add = false;
+                self.todo.status = None;
+                self.todo.remove = None;
+                self.held = None;
+            }
+        }
+    }
+
+    fn status(&mut self, status: Arc<Status>, uid: Name, now: Instant) {
+        if self.todo.uid.as_ref() != Some(&uid) {
+            if self.todo.uid.is_some() {
+                self.todo.written = None;
+            }
+            self.todo.uid = Some(uid);
+        }
+        if passes(status.phase) {
+            self.held.get_or_insert(now + HOLD);
+        } else {
+            self.held = None;
+        }
+        // An object that is deleted goes away instead of saying so.
+        self.todo.status = (status.phase != Some(Phase::Deleted)).then_some(status);
+    }
+
+    /// The work that can be done now.
+    pub fn next(&mut self, now: Instant) -> Next {
+        if self.running || self.todo.is_empty() {
+            return Next::Nothing;
+        }
+        if let Some(later) = self.later.filter(|later| *later > now) {
+            return Next::Wait(later);
+        }
+        if self.todo.remove.is_some() {
+            self.todo.status = None;
+            self.held = None;
+        }
+        let held = self.held.filter(|held| *held > now);
+        let mut todo = Todo {
+            uid: self.todo.uid.clone(),
+            add: std::mem::take(&mut self.todo.add),
+            entries: std::mem::take(&mut self.todo.entries),
+            status: None,
+            remove: self.todo.remove.take(),
+            sequence: self.todo.sequence,
+            written: self.todo.written,
+        };
+        if held.is_none() {
+            self.held = None;
+            todo.status = self.todo.status.take().filter(|status| self.todo.written != Some(content(status)));
+        }
+        if !todo.is_empty() {
+            self.running = true;
+            return Next::Work(Box::new(todo));
+        }
+        held.filter(|_| self.todo.status.is_some()).map_or(Next::Nothing, Next::Wait)
+    }
+
+    /// A round of work is over. `failed`: it did not get through; true: another try may help.
+    pub fn finished(&mut self, left: Todo, failed: Option<bool>, now: Instant) {
+        self.running = false;
+        self.todo.sequence = left.sequence;
+        if self.todo.uid == left.uid {
+            self.todo.written = left.written;
+        }
+        match failed {
+            None => {
+                self.failures = 0;
+                self.later = None;
+            }
+            Some(retryable) => {
+                self.failures = self.failures.saturating_add(1);
+                let delay = (FIRST_DELAY * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(LAST_DELAY);
+                self.later = Some(now + delay);
+                if retryable && !(self.gone && left.entries.is_empty()) {
+                    let mut entries = left.entries;
+                    entries.append(&mut self.todo.entries);
+                    self.todo.entries = entries;
+                    if !self.gone {
+                        self.todo.add |= left.add;
+                        self.todo.status = self.todo.status.take().or(left.status);
+                        self.todo.remove = self.todo.remove.or(left.remove);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing more will come of this object.
+    pub fn gone(&self) -> bool {
+        self.gone && !self.running && self.todo.is_empty()
+    }
+
+    /// The last sequence of its subject in the outbox.
+    pub fn sequence(&self) -> u64 {
+        self.todo.sequence
+    }
+
+    /// Entries that are not in the outbox yet.
+    pub fn len(&self) -> usize {
+        self.todo.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(phase: Phase, message: &str) -> Arc<Status> {
+        Arc::new(Status { phase: Some(phase), message: message.into(), ..Status::default() })
+    }
+
+    fn say(queue: &mut Queue, phase: Phase, message: &str, now: Instant) {
+        queue.add(Change::Status(status(phase, message), "uid".into()), now);
+    }
+
+    fn work(queue: &mut Queue, now: Instant) -> Todo {
+        match queue.next(now) {
+            Next::Work(todo) => *todo,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Pretends that a round went well.
+    fn done(queue: &mut Queue, mut todo: Todo, now: Instant) {
+        if let Some(status) = todo.status.take() {
+            todo.written = Some(content(&status));
+        }
+        queue.finished(
+            Todo { sequence: todo.sequence + 1, written: todo.written, uid: todo.uid, ..Todo::default() },
+            None,
+            now,
+        );
+    }
+
+    #[test]
+    fn a_pending_that_passes_is_not_written() {
+        let now = Instant::now();
+        let mut queue = Queue::new(0);
+        say(&mut queue, Phase::Pending, "", now);
+        assert!(matches!(queue.next(now), Next::Wait(at) if at == now + HOLD));
+        say(&mut queue, Phase::Ready, "", now + HOLD / 2);
+        let todo = work(&mut queue, now + HOLD / 2);
+        assert_eq!(todo.status.as_ref().unwrap().phase, Some(Phase::Ready));
+        done(&mut queue, todo, now);
+        // Away and back: nothing to write.
+        say(&mut queue, Phase::Pending, "", now);
+        say(&mut queue, Phase::Ready, "", now);
+        assert!(matches!(queue.next(now + HOLD), Next::Nothing));
+    }
+
+    #[test]
+    fn a_pending_that_lasts_is_written_once() {
+        let now = Instant::now();
+        let mut queue = Queue::new(0);
+        say(&mut queue, Phase::Pending, "a", now);
+        say(&mut queue, Phase::Pending, "b", now + HOLD / 2);
+        assert!(matches!(queue.next(now + HOLD / 2), Next::Wait(at) if at == now + HOLD));
+        let todo = work(&mut queue, now + HOLD);
+        assert_eq!(todo.status.as_ref().unwrap().message, "b");
+        // Only one round at a time.
+        say(&mut queue, Phase::Ready, "", now + HOLD);
+        assert!(matches!(queue.next(now + HOLD), Next::Nothing));
+        done(&mut queue, todo, now);
+        assert!(work(&mut queue, now + HOLD).status.is_some());
+    }
+
+    #[test]
+    fn taking_the_finalizer_off_spares_the_status() {
+        let now = Instant::now();
+        let mut queue = Queue::new(0);
+        say(&mut queue, Phase::Terminating, "", now);
+        say(&mut queue, Phase::Deleted, "", now);
+        queue.add(Change::RemoveFinalizer(Removal { index: Some(0) }), now);
+        let todo = work(&mut queue, now);
+        assert!(todo.status.is_none() && todo.remove == Some(Removal { index: Some(0) }));
+        queue.add(Change::Gone, now);
+        assert!(!queue.gone());
+        done(&mut queue, todo, now);
+        assert!(matches!(queue.next(now), Next::Nothing) && queue.gone());
+    }
+
+    #[test]
+    fn failures_wait_longer_each_time_and_the_latest_status_wins() {
+        let now = Instant::now();
+        let mut queue = Queue::new(0);
+        say(&mut queue, Phase::Ready, "a", now);
+        let todo = work(&mut queue, now);
+        say(&mut queue, Phase::Error, "b", now);
+        queue.finished(todo, Some(true), now);
+        assert!(matches!(queue.next(now), Next::Wait(at) if at == now + FIRST_DELAY));
+        let todo = work(&mut queue, now + FIRST_DELAY);
+        assert_eq!(todo.status.as_ref().unwrap().message, "b");
+        queue.finished(todo, Some(true), now);
+        assert!(matches!(queue.next(now), Next::Wait(at) if at == now + FIRST_DELAY * 2));
+        // A refusal is not repeated.
+        let todo = work(&mut queue, now + LAST_DELAY);
+        queue.finished(todo, Some(false), now);
+        assert!(matches!(queue.next(now + LAST_DELAY), Next::Nothing));
+    }
+}

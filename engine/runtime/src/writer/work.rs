@@ -1,0 +1,199 @@
+//! One round of work on one object.
+
+use std::sync::Arc;
+
+use async_nats::jetstream::Context;
+use eno_core::{Key, Status};
+use eno_schemas::{Phase, Transition};
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch};
+use kube::core::PartialObjectMeta;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tracing::error;
+
+use super::queue::{Entry, Todo};
+use crate::api::{self, WriteError, Written};
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::outbox::{self, OutboxError};
+use crate::status;
+
+/// What the work is done with.
+pub struct Tools {
+    /// The API server.
+    pub client: Client,
+    /// The outbox.
+    pub jetstream: Context,
+    /// Bounds the writes to the API server at any time.
+    pub permits: Arc<Semaphore>,
+    /// Kubernetes Events.
+    pub events: Events,
+    /// Counts what is done.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Why a round did not get through.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// This engine no longer leads.
+    #[error(transparent)]
+    Superseded(OutboxError),
+    /// The outbox.
+    #[error(transparent)]
+    Outbox(OutboxError),
+    /// The API server.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+impl Failure {
+    /// Another try may help.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Superseded(_) => false,
+            Self::Outbox(error) => matches!(error, OutboxError::Nats { .. }),
+            Self::Write(error) => error.retryable,
+        }
+    }
+}
+
+/// Does what is to be done, in order, and takes out of `todo` what is done.
+pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), Failure> {
+    let uid = todo.uid.clone().unwrap_or_default();
+    if todo.add {
+        let mut body = api::apply_body(key, &uid);
+        body["metadata"]["finalizers"] = json!([eno_nbi_crds::FINALIZER]);
+        write(tools, "add the finalizer to", key, None, &Patch::Apply(body)).await?;
+        todo.add = false;
+    }
+    while let Some(entry) = todo.entries.front() {
+        let transition = transition(key, entry);
+        match outbox::publish(&tools.jetstream, &transition, todo.sequence).await {
+            Ok(sequence) => todo.sequence = sequence,
+            // It can't be said ever; the status can.
+            Err(OutboxError::Message(error)) => {
+                error!(object = %key, %error, "a transition can't be written and is left out of the outbox");
+            }
+            Err(error @ OutboxError::Superseded { .. }) => return Err(Failure::Superseded(error)),
+            Err(error) => return Err(Failure::Outbox(error)),
+        }
+        tools.metrics.transition(key.kind, transition.phase);
+        tools.events.transition(key, &entry.object.uid, entry.previous, &entry.status);
+        todo.entries.pop_front();
+    }
+    if let Some(now) = &todo.status {
+        let mut body = api::apply_body(key, &uid);
+        body["status"] = status::to_json(now);
+        write(tools, "write the status of", key, Some("status"), &Patch::Apply(body)).await?;
+        todo.written = Some(status::content(now));
+        todo.status = None;
+    }
+    if let Some(removal) = todo.remove {
+        remove_finalizer(tools, key, removal.index).await?;
+        todo.remove = None;
+    }
+    Ok(())
+}
+
+fn transition(key: &Key, entry: &Entry) -> Transition {
+    let Entry { previous, status, object, at } = entry;
+    Transition {
+        id: status::transition_id(&object.uid, status.transitions),
+        uid: object.uid.to_string(),
+        counter: status.transitions,
+        kind: key.kind.as_str().into(),
+        namespace: key.namespace().map(ToOwned::to_owned),
+        name: key.name.to_string(),
+        previous: *previous,
+        phase: phase(status),
+        at: at.to_string(),
+        object: object.with_status(status),
+    }
+}
+
+/// A status without a phase has not been said, so there is no transition to it.
+fn phase(status: &Status) -> Phase {
+    status.phase.unwrap_or(Phase::Pending)
+}
+
+/// Takes our finalizer off and leaves those of others: a JSON patch that tests what it removes.
+async fn remove_finalizer(tools: &Tools, key: &Key, mut index: Option<usize>) -> Result<(), Failure> {
+    const TRIES: u32 = 5;
+    for attempt in 1..=TRIES {
+        if index.is_none() {
+            index = match find_finalizer(tools, key).await? {
+                Some(index) => Some(index),
+                None => return Ok(()),
+            };
+        }
+        let path = format!("/metadata/finalizers/{}", index.unwrap_or_default());
+        let operations = json!([
+            { "op": "test", "path": path, "value": eno_nbi_crds::FINALIZER },
+            { "op": "remove", "path": path },
+        ]);
+        let patch =
+            serde_json::from_value(operations).map(Patch::Json::<()>).map_err(|error| WriteError {
+                operation: "take the finalizer off",
+                key: key.clone(),
+                retryable: false,
+                source: kube::Error::SerdeError(error),
+            })?;
+        match write(tools, "take the finalizer off", key, None, &patch).await {
+            Ok(_) => return Ok(()),
+            // The list changed since it was last seen.
+            Err(Failure::Write(error)) if error.code() == Some(422) && attempt < TRIES => index = None,
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(())
+}
+
+async fn find_finalizer(tools: &Tools, key: &Key) -> Result<Option<usize>, WriteError> {
+    let resource = api::resource(key.kind);
+    let objects: Api<DynamicObject> = match key.namespace() {
+        Some(namespace) => Api::namespaced_with(tools.client.clone(), namespace, &resource),
+        None => Api::all_with(tools.client.clone(), &resource),
+    };
+    let found = objects.get_metadata_opt(&key.name).await.map_err(|source| WriteError {
+        operation: "look for the finalizer of",
+        key: key.clone(),
+        retryable: true,
+        source,
+    })?;
+    let all = |object: PartialObjectMeta<DynamicObject>| object.metadata.finalizers.unwrap_or_default();
+    Ok(found.map(all).and_then(|all| all.iter().position(|one| one == eno_nbi_crds::FINALIZER)))
+}
+
+async fn write<P: serde::Serialize + std::fmt::Debug>(
+    tools: &Tools,
+    operation: &'static str,
+    key: &Key,
+    subresource: Option<&str>,
+    patch: &Patch<P>,
+) -> Result<Written, Failure> {
+    // The semaphore is never closed.
+    let _permit = tools.permits.acquire().await.ok();
+    let result = api::patch(&tools.client, operation, key, subresource, patch).await;
+    tools.metrics.write(
+        if subresource.is_some() { "status" } else { "finalizer" },
+        match &result {
+            Ok(Written::Done) => "done",
+            Ok(Written::Gone) => "gone",
+            Err(error) if error.retryable => "retry",
+            Err(_) => "refused",
+        },
+    );
+    Ok(result?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_json_patch_reads() {
+        let operations = json!([{ "op": "test", "path": "/metadata/finalizers/0", "value": "x" }]);
+        assert!(serde_json::from_value(operations).map(Patch::Json::<()>).is_ok());
+    }
+}

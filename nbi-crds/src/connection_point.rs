@@ -1,0 +1,151 @@
+//! ConnectionPoint: where pods of some nodes meet the fabric.
+
+use std::fmt;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// Where pods of some nodes meet the fabric: a bridge, a NIC or a pool of devices on every node of a NodePool.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "eno.k8s.io",
+    version = "v1alpha1",
+    kind = "ConnectionPoint",
+    doc = "A ConnectionPoint is where pods of some nodes meet the fabric: a bridge, a NIC or a pool of devices.",
+    status = "crate::Status",
+    derive = "PartialEq",
+    shortname = "cp",
+    category = "eno",
+    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "CNIs", type_ = "string", json_path = ".spec.SupportedCnis[*].Name"),
+    printcolumn(name = "NodePool", type_ = "string", json_path = ".spec.NodePool"),
+    printcolumn(name = "Interfaces", type_ = "string", json_path = ".spec.Interfaces"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "PascalCase")]
+pub struct ConnectionPointSpec {
+    /// What it is, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub description: Option<String>,
+    /// The CNI plugins that can attach a pod here, the preferred one first.
+    #[schemars(
+        length(min = 1, max = 16),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["Name"])
+    )]
+    pub supported_cnis: Vec<SupportedCni>,
+    /// The NodePool whose nodes have it; absent means every node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::name")]
+    pub node_pool: Option<String>,
+    /// The NICs on the pool's nodes that lead to the fabric. Several on an ovs or bridge ConnectionPoint form one
+    /// bond. A NIC that carries an address of its node is refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::interface_names::<16>")]
+    pub interfaces: Vec<String>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}
+
+/// A CNI plugin and how to use it on a ConnectionPoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct SupportedCni {
+    /// The CNI plugin.
+    pub name: CniName,
+    /// The kinds of pod interfaces that it can make here.
+    #[schemars(length(min = 1, max = 2), extend("x-kubernetes-list-type" = "set"))]
+    pub supported_interface_types: Vec<InterfaceType>,
+    /// JSON text of an object with the plugin's parameters: BridgeName for ovs and bridge, PoolName for host-device
+    /// and sriov, Master for macvlan, ipvlan and vlan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 4096),
+        extend("x-kubernetes-validations" = [schema::rule(
+            "self.matches('^\\\\s*(\\\\{[\\\\s\\\\S]*\\\\}\\\\s*)?$')",
+            "must be the JSON text of an object, such as '{\"BridgeName\": \"br-data\"}'",
+        )])
+    )]
+    pub opts: Option<String>,
+}
+
+/// The CNI plugins that an attachment can be made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CniName {
+    /// A port of an Open vSwitch bridge (ovs-cni).
+    Ovs,
+    /// A device moved into the pod.
+    HostDevice,
+    /// A macvlan interface on a master.
+    Macvlan,
+    /// A port of a Linux bridge.
+    Bridge,
+    /// A VLAN subinterface of a master.
+    Vlan,
+    /// An ipvlan interface on a master.
+    Ipvlan,
+    /// A virtual function of an SR-IOV NIC.
+    Sriov,
+    /// A vhost-user or memif port of a userspace switch.
+    Userspace,
+}
+
+impl CniName {
+    /// As written in a spec.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ovs => "ovs",
+            Self::HostDevice => "host-device",
+            Self::Macvlan => "macvlan",
+            Self::Bridge => "bridge",
+            Self::Vlan => "vlan",
+            Self::Ipvlan => "ipvlan",
+            Self::Sriov => "sriov",
+            Self::Userspace => "userspace",
+        }
+    }
+}
+
+impl fmt::Display for CniName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a pod uses its interface.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum InterfaceType {
+    /// Through the kernel's network stack.
+    #[default]
+    Kernel,
+    /// Through DPDK, past the kernel.
+    Dpdk,
+}
+
+impl InterfaceType {
+    /// As written in a spec.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Dpdk => "dpdk",
+        }
+    }
+}
+
+impl fmt::Display for InterfaceType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,66 @@
+//! The CustomResourceDefinitions of all kinds.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use kube::CustomResourceExt;
+
+use crate::{
+    ConnectionPoint, EnoResource, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool,
+    PhysicalNetwork, Route, Subnet,
+};
+
+/// Fields of [`crate::Status`] that every kind has.
+const COMMON_STATUS: [&str; 6] =
+    ["phase", "message", "observedGeneration", "conditions", "transitions", "realized"];
+
+/// The CustomResourceDefinitions of all kinds, as the API server takes them.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![
+        crd::<ConnectionPoint>(),
+        crd::<FabricDevice>(),
+        crd::<L2BridgeDomain>(),
+        crd::<L2Service>(),
+        crd::<L2ServiceAttachment>(),
+        crd::<NodePool>(),
+        crd::<PhysicalNetwork>(),
+        crd::<Route>(),
+        crd::<Subnet>(),
+    ]
+}
+
+fn crd<K: EnoResource + CustomResourceExt>() -> CustomResourceDefinition {
+    let mut crd = K::crd();
+    for version in &mut crd.spec.versions {
+        let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) else {
+            continue;
+        };
+        tidy(root);
+        let status = root.properties.as_mut().and_then(|properties| properties.get_mut("status"));
+        if let Some(fields) = status.and_then(|status| status.properties.as_mut()) {
+            fields.retain(|name, _| {
+                COMMON_STATUS.contains(&name.as_str()) || K::STATUS_EXTRAS.contains(&name.as_str())
+            });
+        }
+    }
+    crd
+}
+
+/// Takes out what Rust types bring along and the API server does not know: formats such as `uint16`, and `nullable`,
+/// since an absent field is left out and never null.
+fn tidy(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    if schema.type_.as_deref() == Some("integer") {
+        let format = schema.format.as_deref();
+        schema.format = Some(if format == Some("int64") { "int64" } else { "int32" }.to_owned());
+    }
+    schema.properties.iter_mut().flat_map(|fields| fields.values_mut()).for_each(tidy);
+    match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => tidy(items),
+        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(tidy),
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        tidy(values);
+    }
+}

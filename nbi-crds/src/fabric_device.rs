@@ -1,0 +1,262 @@
+//! FabricDevice: a switch that a driver manages.
+
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// A switch, how its driver reaches it, and where its ports lead.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "eno.k8s.io",
+    version = "v1alpha1",
+    kind = "FabricDevice",
+    doc = "A FabricDevice is a switch: how its driver reaches it, and where those of its ports lead that the engine may configure.",
+    status = "crate::Status",
+    derive = "PartialEq",
+    shortname = "fd",
+    category = "eno",
+    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Driver", type_ = "string", json_path = ".spec.Driver"),
+    printcolumn(name = "Address", type_ = "string", json_path = ".spec.Address"),
+    printcolumn(name = "Dialect", type_ = "string", json_path = ".status.dialect"),
+    printcolumn(name = "Drift", type_ = "string", json_path = ".spec.Drift", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "PascalCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::rule_at(
+    ".Credentials",
+    "self.Driver != 'netconf' || has(self.Credentials)",
+    "is needed by the netconf driver: name a Secret in the operator's namespace in Credentials.SecretName",
+)]))]
+pub struct FabricDeviceSpec {
+    /// The driver that manages the device.
+    #[serde(default = "netconf")]
+    #[schemars(schema_with = "driver")]
+    pub driver: String,
+    /// Where the driver reaches the device: a host name or an address, and optionally a port, such as
+    /// leaf1.example.com, 192.0.2.1:830 or [2001:db8::1]:830. The default port is the driver's, 830 for netconf.
+    #[schemars(schema_with = "address")]
+    pub address: String,
+    /// The configuration model to speak, such as openconfig; absent lets the driver choose by what the device offers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "dialect")]
+    pub dialect: Option<String>,
+    /// How the driver logs in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<Credentials>,
+    /// The device's SSH host key as a line of OpenSSH's known_hosts or .pub format without host names. Without it the
+    /// device is refused, and the message shows the fingerprint of the key that the device offers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "host_key")]
+    pub host_key: Option<String>,
+    /// What to do when somebody else changed what is ours on the device.
+    #[serde(default)]
+    pub drift: Drift,
+    /// The ports that the engine may configure, and where each leads. No other port is touched.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 2048),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["Name"])
+    )]
+    pub ports: Vec<FabricPort>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}
+
+fn netconf() -> String {
+    "netconf".to_owned()
+}
+
+/// How a driver logs in to a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct Credentials {
+    /// A Secret in the operator's namespace with username and either password or ssh-privatekey.
+    #[schemars(schema_with = "schema::name")]
+    pub secret_name: String,
+}
+
+/// What to do when the device no longer holds what is ours as it was set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Drift {
+    /// Set it again.
+    #[default]
+    Repair,
+    /// Leave it and say so in status.
+    Report,
+}
+
+/// A port that the engine may configure. It leads to exactly one thing: a NIC of a node, a PhysicalNetwork, or a port
+/// of another FabricDevice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "PascalCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    schema::rule(
+        "[has(self.Node) || has(self.Interface), has(self.PhysicalNW), has(self.Device) || has(self.Port)]\
+         .filter(leads, leads).size() == 1",
+        "must lead to exactly one thing: set Node and Interface, or PhysicalNW, or Device and Port",
+    ),
+    schema::rule("has(self.Node) == has(self.Interface)", "must have Node and Interface together"),
+    schema::rule("has(self.Device) == has(self.Port)", "must have Device and Port together"),
+]))]
+pub struct FabricPort {
+    /// The port's name on this device, such as ethernet-1/1.
+    #[schemars(schema_with = "port_name")]
+    pub name: String,
+    /// Set to trunk to let the engine turn a port in access mode into a trunk; otherwise such a port is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<PortMode>,
+    /// The link aggregation group on this device that the port is a member of; VLANs are set on the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "port_name")]
+    pub lag: Option<String>,
+    /// The node at the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::name")]
+    pub node: Option<String>,
+    /// The NIC of the node at the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::interface_name")]
+    pub interface: Option<String>,
+    /// The PhysicalNetwork at the other end.
+    #[serde(default, rename = "PhysicalNW", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::name")]
+    pub physical_nw: Option<String>,
+    /// The FabricDevice at the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::name")]
+    pub device: Option<String>,
+    /// The port of the FabricDevice at the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "port_name")]
+    pub port: Option<String>,
+}
+
+/// The mode that the engine may put a port in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PortMode {
+    /// Tagged VLANs.
+    Trunk,
+}
+
+/// Where a port leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PortPeer<'a> {
+    /// To a NIC of a node.
+    Node {
+        /// The node's name.
+        node: &'a str,
+        /// The NIC's name on the node.
+        interface: &'a str,
+    },
+    /// To a PhysicalNetwork of this name.
+    PhysicalNetwork(&'a str),
+    /// To a port of another FabricDevice.
+    Device {
+        /// The FabricDevice's name.
+        device: &'a str,
+        /// The port's name on that device.
+        port: &'a str,
+    },
+}
+
+/// A port leads to nothing or to more than one thing, which the API server refuses. Trying again does not help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "port {port} must lead to exactly one thing: set Node and Interface, or PhysicalNW, or Device and Port"
+)]
+pub struct PortPeerError {
+    /// The port's name.
+    pub port: String,
+}
+
+impl FabricPort {
+    /// Where the port leads.
+    pub fn peer(&self) -> Result<PortPeer<'_>, PortPeerError> {
+        match (&self.node, &self.interface, &self.physical_nw, &self.device, &self.port) {
+            (Some(node), Some(interface), None, None, None) => Ok(PortPeer::Node { node, interface }),
+            (None, None, Some(network), None, None) => Ok(PortPeer::PhysicalNetwork(network)),
+            (None, None, None, Some(device), Some(port)) => Ok(PortPeer::Device { device, port }),
+            _ => Err(PortPeerError { port: self.name.clone() }),
+        }
+    }
+}
+
+fn driver(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "x-kubernetes-validations": [schema::rule(
+            "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            "must be the name of a driver, such as netconf: lower case letters, digits and '-'",
+        )],
+    })
+}
+
+fn dialect(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "x-kubernetes-validations": [schema::rule(
+            "self.matches('^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$')",
+            "must be the name of a dialect of the driver, such as openconfig: lower case letters, digits, '.', '_' and '-'",
+        )],
+    })
+}
+
+fn address(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 262,
+        "x-kubernetes-validations": [
+            schema::rule(
+                "self.matches('^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\])(:[0-9]{1,5})?$') \
+                 && (!self.startsWith('[') || isIP(self.substring(1, self.indexOf(']'))))",
+                "must be a host name or an address with an optional port, such as leaf1.example.com, 192.0.2.1:830 or \
+                 [2001:db8::1]:830",
+            ),
+            schema::rule(
+                "!self.matches('^[^\\\\[:]*:[0-9]{1,5}$|\\\\]:[0-9]{1,5}$') \
+                 || int(self.substring(self.lastIndexOf(':') + 1)) >= 1 \
+                 && int(self.substring(self.lastIndexOf(':') + 1)) <= 65535",
+                "must have a port from 1 to 65535",
+            ),
+        ],
+    })
+}
+
+fn host_key(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 8192,
+        "x-kubernetes-validations": [schema::rule(
+            "self.matches('^[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}( [ -~]*)?$')",
+            "must be an OpenSSH public key, such as 'ssh-ed25519 AAAA…': the key type and the key in base64, as \
+             ssh-keyscan prints after the host",
+        )],
+    })
+}
+
+fn port_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 63,
+        "x-kubernetes-validations": [schema::rule(
+            "self.matches('^[!-~]([ -~]*[!-~])?$')",
+            "must be the name of a port as the device spells it, such as ethernet-1/1: printable ASCII, no space at the ends",
+        )],
+    })
+}

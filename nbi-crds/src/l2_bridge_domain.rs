@@ -1,0 +1,41 @@
+//! L2BridgeDomain: a VLAN on ConnectionPoints, for fabric plugins.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// A VLAN on ConnectionPoints. Written by hand it is an input; the engine writes them where fabric plugins watch them.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "eno.k8s.io",
+    version = "v1alpha1",
+    kind = "L2BridgeDomain",
+    doc = "An L2BridgeDomain is a VLAN on ConnectionPoints: an input when written by hand, an output for fabric plugins when the engine is told to write them.",
+    status = "crate::Status",
+    derive = "PartialEq",
+    shortname = "l2bd",
+    category = "eno",
+    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "VLAN", type_ = "integer", json_path = ".spec.Vlan"),
+    printcolumn(name = "ConnectionPoints", type_ = "string", json_path = ".spec.ConnectionPoints"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "PascalCase")]
+pub struct L2BridgeDomainSpec {
+    /// The VLAN ID, 1 to 4094.
+    #[schemars(schema_with = "schema::vlan_id")]
+    pub vlan: u16,
+    /// The ConnectionPoints on whose switch ports the VLAN is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::names::<1024>")]
+    pub connection_points: Vec<String>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}

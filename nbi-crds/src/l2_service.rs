@@ -1,0 +1,48 @@
+//! L2Service: a VLAN.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// A layer-2 network: a VLAN on the fabric, and the subnets that pods on it get their addresses from.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "eno.k8s.io",
+    version = "v1alpha1",
+    kind = "L2Service",
+    doc = "An L2Service is a layer-2 network: a VLAN on the fabric, and the subnets that pods on it get addresses from.",
+    status = "crate::Status",
+    derive = "PartialEq",
+    shortname = "l2s",
+    category = "eno",
+    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "VLAN", type_ = "integer", json_path = ".spec.SegmentationID"),
+    printcolumn(name = "Subnets", type_ = "string", json_path = ".spec.Subnets"),
+    printcolumn(name = "PhysicalNW", type_ = "string", json_path = ".spec.PhysicalNW"),
+    printcolumn(name = "ConnectionPoints", type_ = "string", json_path = ".status.connectionPoints"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "PascalCase")]
+pub struct L2ServiceSpec {
+    /// The VLAN ID, 1 to 4094. It is unique in each connected part of the fabric; the present holder keeps it.
+    #[serde(rename = "SegmentationID")]
+    #[schemars(schema_with = "schema::vlan_id")]
+    pub segmentation_id: u16,
+    /// The Subnets that pods get addresses from: at most two, one of each type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::names::<2>")]
+    pub subnets: Vec<String>,
+    /// The PhysicalNetworks that the VLAN is led out to.
+    #[serde(default, rename = "PhysicalNW", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::names::<64>")]
+    pub physical_nw: Vec<String>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}

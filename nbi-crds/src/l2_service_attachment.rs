@@ -1,0 +1,90 @@
+//! L2ServiceAttachment: L2Services brought to the pods of a namespace.
+
+use std::fmt;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{CniName, InterfaceType, schema};
+
+/// L2Services brought to the pods of a namespace, as one NetworkAttachmentDefinition of the same name.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "eno.k8s.io",
+    version = "v1alpha1",
+    kind = "L2ServiceAttachment",
+    namespaced,
+    doc = "An L2ServiceAttachment brings L2Services to the pods of its namespace, as a NetworkAttachmentDefinition of the same name.",
+    status = "crate::Status",
+    derive = "PartialEq",
+    shortname = "l2sa",
+    category = "eno",
+    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "VlanType", type_ = "string", json_path = ".spec.VlanType"),
+    printcolumn(name = "ConnectionPoint", type_ = "string", json_path = ".spec.ConnectionPoint"),
+    printcolumn(name = "L2Services", type_ = "string", json_path = ".spec.L2Services"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "PascalCase")]
+#[schemars(extend("x-kubernetes-validations" = [schema::rule_at(
+    ".L2Services",
+    "self.VlanType != 'access' || size(self.L2Services) == 1",
+    "must name exactly one L2Service when VlanType is access; use selectivetrunk for several",
+)]))]
+pub struct L2ServiceAttachmentSpec {
+    /// The L2Services: exactly one for access, any number for the trunks.
+    #[schemars(schema_with = "schema::some_names::<4094>")]
+    pub l2_services: Vec<String>,
+    /// The ConnectionPoint that pods are attached to.
+    #[schemars(schema_with = "schema::name")]
+    pub connection_point: String,
+    /// How the pod uses its interface.
+    #[serde(default)]
+    pub pod_interface_type: InterfaceType,
+    /// How the VLANs reach the pod.
+    pub vlan_type: VlanType,
+    /// Which of the ConnectionPoint's CNI plugins makes the interface; absent means the first that can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<CniName>,
+    /// The MTU of the pod's interface in bytes; absent leaves it to the CNI plugin.
+    #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 68, max = 65535))]
+    pub mtu: Option<u16>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}
+
+/// How the VLANs of an attachment reach the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum VlanType {
+    /// One VLAN, untagged.
+    Access,
+    /// Everything that the port carries, tagged.
+    Trunk,
+    /// The VLANs of the named L2Services only, tagged.
+    SelectiveTrunk,
+}
+
+impl VlanType {
+    /// As written in a spec.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Trunk => "trunk",
+            Self::SelectiveTrunk => "selectivetrunk",
+        }
+    }
+}
+
+impl fmt::Display for VlanType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

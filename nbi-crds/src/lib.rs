@@ -1,0 +1,53 @@
+//! The northbound API: custom resources of `eno.k8s.io/v1alpha1`.
+//!
+//! Each kind has a file with its spec; the root type (`L2Service` for `L2ServiceSpec`) is derived. All kinds
+//! share one [`Status`]. Spec fields are spelled in PascalCase, status fields in camelCase.
+//!
+//! The schemas carry what the API server can check by itself: types, bounds and CEL rules. What needs more than
+//! one object, or an order of addresses, is left to the engine. `eno-crds` writes the schemas as
+//! CustomResourceDefinitions to `deploy/crds`.
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "every printer column of a kind has its own `type_` and `json_path`"
+)]
+
+mod connection_point;
+mod crds;
+mod fabric_device;
+mod l2_bridge_domain;
+mod l2_service;
+mod l2_service_attachment;
+mod node_pool;
+mod physical_network;
+mod resource;
+mod route;
+mod schema;
+mod status;
+mod subnet;
+
+pub use connection_point::{CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, SupportedCni};
+pub use crds::crds;
+pub use fabric_device::{
+    Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort, PortMode, PortPeer, PortPeerError,
+};
+pub use l2_bridge_domain::{L2BridgeDomain, L2BridgeDomainSpec};
+pub use l2_service::{L2Service, L2ServiceSpec};
+pub use l2_service_attachment::{L2ServiceAttachment, L2ServiceAttachmentSpec, VlanType};
+pub use node_pool::{NodePool, NodePoolSpec};
+pub use physical_network::{PhysicalNetwork, PhysicalNetworkSpec, SegmentationRange, SegmentationRangeError};
+pub use resource::EnoResource;
+pub use route::{Route, RouteSpec};
+pub use status::{Phase, Status};
+pub use subnet::{Dns, IpPool, IpType, Ipam, Subnet, SubnetSpec};
+
+/// The API group of every kind.
+pub const GROUP: &str = "eno.k8s.io";
+
+/// The version of every kind.
+pub const VERSION: &str = "v1alpha1";
+
+/// The finalizer that keeps an object until the engine has given back what it realised.
+pub const FINALIZER: &str = "eno.k8s.io/engine";
+
+/// The annotation that, set to `"true"`, lets a FabricDevice go without being cleaned up first.
+pub const FORGET_ANNOTATION: &str = "eno.k8s.io/forget";

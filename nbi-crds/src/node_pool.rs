@@ -1,0 +1,37 @@
+//! NodePool: the nodes of a ConnectionPoint.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// The nodes that have a ConnectionPoint, by their labels.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "eno.k8s.io",
+    version = "v1alpha1",
+    kind = "NodePool",
+    doc = "A NodePool is the set of nodes that have a ConnectionPoint, by their labels.",
+    status = "crate::Status",
+    derive = "PartialEq",
+    shortname = "np",
+    category = "eno",
+    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Labels", type_ = "string", json_path = ".spec.NodeSelector.matchLabels"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "PascalCase")]
+pub struct NodePoolSpec {
+    /// Which nodes are in the pool. Nodes join and leave it as their labels change; an empty selector means all.
+    #[schemars(schema_with = "schema::label_selector")]
+    pub node_selector: LabelSelector,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}

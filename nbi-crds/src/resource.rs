@@ -1,0 +1,41 @@
+//! What the engine needs from every kind.
+
+use kube::core::object::{HasSpec, HasStatus};
+
+use crate::{
+    ConnectionPoint, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool, PhysicalNetwork,
+    Route, Status, Subnet,
+};
+
+/// A kind of this API.
+pub trait EnoResource: kube::Resource<DynamicType = ()> + HasSpec + HasStatus<Status = Status> {
+    /// The fields of [`Status`], as serialised, that this kind has beyond those that all have.
+    const STATUS_EXTRAS: &'static [&'static str];
+
+    /// Where transitions of this object are posted to.
+    fn callback_url(&self) -> Option<&str>;
+}
+
+macro_rules! eno_resource {
+    ($($kind:ident: $extras:expr;)*) => {
+        $(impl EnoResource for $kind {
+            const STATUS_EXTRAS: &'static [&'static str] = &$extras;
+
+            fn callback_url(&self) -> Option<&str> {
+                self.spec.callback_url.as_deref()
+            }
+        })*
+    };
+}
+
+eno_resource! {
+    ConnectionPoint: [];
+    FabricDevice: ["dialect", "capabilities", "hostKeyFingerprint"];
+    L2BridgeDomain: ["grantedID"];
+    L2Service: ["grantedID", "connectionPoints"];
+    L2ServiceAttachment: [];
+    NodePool: [];
+    PhysicalNetwork: [];
+    Route: [];
+    Subnet: [];
+}

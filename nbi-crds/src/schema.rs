@@ -1,0 +1,219 @@
+//! Schemas that several fields share. Everything has an upper bound: the API server refuses a CEL rule whose
+//! worst case it can't estimate.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+/// The longest name of a Kubernetes object (a DNS-1123 subdomain).
+const NAME_LENGTH: u32 = 253;
+
+/// A CEL rule with the message that a client reads when it fails.
+pub(crate) fn rule(rule: &str, message: &str) -> Value {
+    json!({ "rule": rule, "message": message })
+}
+
+/// As [`rule`], reporting the failure at a field below the one that has the rule, such as `.Mask`.
+pub(crate) fn rule_at(field: &str, rule: &str, message: &str) -> Value {
+    json!({ "rule": rule, "message": message, "fieldPath": field })
+}
+
+/// The name of a Kubernetes object.
+pub(crate) fn name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": NAME_LENGTH,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
+            "must be the name of an object: lower case letters, digits, '-' and '.', with a letter or digit at each end",
+        )],
+    })
+}
+
+/// A set of at most `MAX` names of Kubernetes objects.
+pub(crate) fn names<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": MAX,
+        "items": name(generator),
+        "x-kubernetes-list-type": "set",
+    })
+}
+
+/// As [`names`], with at least one.
+pub(crate) fn some_names<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = names::<MAX>(generator);
+    schema.insert("minItems".to_owned(), json!(1));
+    schema
+}
+
+/// An IPv4 or IPv6 address, without a prefix length or a zone.
+pub(crate) fn ip(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 2,
+        "maxLength": 45,
+        "x-kubernetes-validations": [rule(
+            "isIP(self)",
+            "must be an IPv4 or IPv6 address without prefix length, such as 10.10.10.0 or 2001:db8::",
+        )],
+    })
+}
+
+/// A list of at most `MAX` addresses, in the order in which they are tried.
+pub(crate) fn ips<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "maxItems": MAX, "items": ip(generator) })
+}
+
+/// A VLAN ID of IEEE 802.1Q that may carry traffic.
+pub(crate) fn vlan_id(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 4094 })
+}
+
+/// The URL that gets a POST on every transition.
+pub(crate) fn callback_url(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 2048,
+        "x-kubernetes-validations": [rule(
+            "isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != '' \
+             && !self.matches('^[^/]*//[^/?#]*@')",
+            "must be an absolute http or https URL with a host and without user info, such as \
+             https://nfvo.example.com/eno",
+        )],
+    })
+}
+
+/// The name of a network interface of Linux (`dev_valid_name`, and shorter than IFNAMSIZ).
+pub(crate) fn interface_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 15,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*$')",
+            "must be the name of a network interface, such as eth1: at most 15 letters, digits, '_', '.' and '-'",
+        )],
+    })
+}
+
+/// A set of at most `MAX` network interfaces.
+pub(crate) fn interface_names<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": MAX,
+        "items": interface_name(generator),
+        "x-kubernetes-list-type": "set",
+    })
+}
+
+/// A DNS domain, with or without the final dot.
+pub(crate) fn domain(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 254,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\\\\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\\\\.?$')",
+            "must be a DNS domain, such as example.com",
+        )],
+    })
+}
+
+/// A list of at most `MAX` domains, in the order in which they are searched.
+pub(crate) fn domains<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "maxItems": MAX, "items": domain(generator) })
+}
+
+/// `metav1.LabelSelector`, with the checks that a built-in type gets.
+pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "matchLabels": {
+                "description": "Labels that must be there with exactly these values.",
+                "type": "object",
+                "maxProperties": 64,
+                "additionalProperties": { "type": "string", "maxLength": 63 },
+            },
+            "matchExpressions": {
+                "description": "Requirements that must all hold.",
+                "type": "array",
+                "maxItems": 64,
+                "x-kubernetes-list-type": "atomic",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {
+                            "description": "The label's key.",
+                            "type": "string",
+                            "minLength": 1,
+                            "maxLength": 317,
+                        },
+                        "operator": {
+                            "description": "How the label's value relates to the values.",
+                            "type": "string",
+                            "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+                        },
+                        "values": {
+                            "description": "Values for In and NotIn; empty for Exists and DoesNotExist.",
+                            "type": "array",
+                            "maxItems": 256,
+                            "items": { "type": "string", "maxLength": 63 },
+                            "x-kubernetes-list-type": "atomic",
+                        },
+                    },
+                    "x-kubernetes-validations": [rule_at(
+                        ".values",
+                        "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+                        "needs at least one value with In and NotIn, and none with Exists and DoesNotExist",
+                    )],
+                },
+            },
+        },
+        "x-kubernetes-map-type": "atomic",
+    })
+}
+
+/// `metav1.Condition`s by type.
+pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 32,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+            "properties": {
+                "type": { "description": "What it is about, such as Ready.", "type": "string", "minLength": 1, "maxLength": 316 },
+                "status": { "description": "Whether it holds.", "type": "string", "enum": ["True", "False", "Unknown"] },
+                "reason": {
+                    "description": "Why, in one CamelCase word for programs.",
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 1024,
+                },
+                "message": { "description": "Why, for people.", "type": "string", "maxLength": 32768 },
+                "lastTransitionTime": {
+                    "description": "When its status last changed.",
+                    "type": "string",
+                    "format": "date-time",
+                },
+                "observedGeneration": {
+                    "description": "The metadata.generation that it was made for.",
+                    "type": "integer",
+                    "format": "int64",
+                    "minimum": 0,
+                },
+            },
+        },
+    })
+}
+
+/// An object whose fields the API server keeps without knowing them.
+pub(crate) fn free_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}

@@ -1,0 +1,98 @@
+//! The status that all kinds share.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::schema;
+
+/// Where an object is on its way to the wire and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Seen; something that it needs is not done yet.
+    Pending,
+    /// Everything that realises it has confirmed it.
+    Ready,
+    /// It can't be done; the message names the hop and the remedy.
+    Error,
+    /// Deleted by a client, and still in use or being cleaned up.
+    Terminating,
+    /// Verifiably gone. Seen only in the last callback and transition.
+    Deleted,
+}
+
+impl Phase {
+    /// As written in status.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Ready => "ready",
+            Self::Error => "error",
+            Self::Terminating => "terminating",
+            Self::Deleted => "deleted",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What the engine reports about an object.
+///
+/// One type for all kinds; [`crate::EnoResource::STATUS_EXTRAS`] says which of the later fields a kind has. Absent
+/// fields are not serialised, so that a value of this type is also the body of a server-side apply patch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(description = "What the engine reports about the object.")]
+pub struct Status {
+    /// Where the object is on its way: pending, ready, error, terminating or deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Why it is in this phase: the hop that is not done and what would help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32768))]
+    pub message: Option<String>,
+    /// The metadata.generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub observed_generation: Option<i64>,
+    /// Details by type: Ready says the same as the phase, with a reason for programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// How many transitions the object has made; numbers the callbacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub transitions: Option<i64>,
+    /// The last valid inputs, which stay realised while the spec is invalid. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::free_object")]
+    pub realized: Option<Value>,
+    /// The VLAN ID that the object holds; another object asking for the same one is in error.
+    #[serde(default, rename = "grantedID", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::vlan_id")]
+    pub granted_id: Option<u16>,
+    /// The ConnectionPoints on which attachments use the service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::names::<1024>")]
+    pub connection_points: Vec<String>,
+    /// The dialect that the driver speaks with the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub dialect: Option<String>,
+    /// The capabilities that the driver uses on the device, such as candidate and confirmed-commit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(max = 256)), extend("x-kubernetes-list-type" = "set"))]
+    pub capabilities: Vec<String>,
+    /// The fingerprint of the host key that the device showed, as ssh-keygen -l prints it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub host_key_fingerprint: Option<String>,
+}

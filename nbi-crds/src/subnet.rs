@@ -1,0 +1,177 @@
+//! Subnet: the addresses of an L2Service.
+
+use std::fmt;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// The addresses of an L2Service, and what a pod is told with them.
+///
+/// CEL has no order of addresses: `Start` after `End`, a pool outside the subnet and pools that overlap are left to
+/// the engine.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "eno.k8s.io",
+    version = "v1alpha1",
+    kind = "Subnet",
+    doc = "A Subnet holds the addresses of an L2Service, and what a pod is told with them.",
+    status = "crate::Status",
+    derive = "PartialEq",
+    shortname = "sn",
+    category = "eno",
+    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Type", type_ = "string", json_path = ".spec.Type"),
+    printcolumn(name = "Address", type_ = "string", json_path = ".spec.Address"),
+    printcolumn(name = "Mask", type_ = "integer", json_path = ".spec.Mask"),
+    printcolumn(name = "Ipam", type_ = "string", json_path = ".spec.Ipam"),
+    printcolumn(name = "Routes", type_ = "string", json_path = ".spec.Routes"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "PascalCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    schema::rule_at(
+        ".Address",
+        "!isIP(self.Address) || ip(self.Address).family() == (self.Type == 'v4' ? 4 : 6)",
+        "must be an address of the subnet's Type (v4 or v6)",
+    ),
+    schema::rule_at(
+        ".Mask",
+        "self.Type == 'v6' || self.Mask <= 32",
+        "must be at most 32 when Type is v4",
+    ),
+    schema::rule_at(
+        ".AllocationPool",
+        "!has(self.AllocationPool) || self.AllocationPool.all(p, [p.Start, p.End].all(a, \
+         !isIP(a) || ip(a).family() == (self.Type == 'v4' ? 4 : 6)))",
+        "must hold addresses of the subnet's Type (v4 or v6)",
+    ),
+    schema::rule_at(
+        ".HotPlugPool",
+        "!has(self.HotPlugPool) || self.HotPlugPool.all(p, [p.Start, p.End].all(a, \
+         !isIP(a) || ip(a).family() == (self.Type == 'v4' ? 4 : 6)))",
+        "must hold addresses of the subnet's Type (v4 or v6)",
+    ),
+]))]
+pub struct SubnetSpec {
+    /// Which IPAM plugin hands out the addresses.
+    pub ipam: Ipam,
+    /// The network address, such as 10.10.10.0.
+    #[schemars(schema_with = "schema::ip")]
+    pub address: String,
+    /// The length of the network prefix in bits: at most 32 for v4, 128 for v6.
+    #[schemars(range(min = 1, max = 128))]
+    pub mask: u8,
+    /// Whether it is an IPv4 or an IPv6 subnet.
+    #[serde(rename = "Type")]
+    pub ip_type: IpType,
+    /// The addresses that the IPAM plugin may hand out, first and last of each range; absent means all of the subnet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub allocation_pool: Vec<IpPool>,
+    /// The addresses that the engine itself hands to running pods. No address may be in AllocationPool too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
+    pub hot_plug_pool: Vec<IpPool>,
+    /// The Routes that pods get with an address of this subnet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::names::<256>")]
+    pub routes: Vec<String>,
+    /// How pods resolve names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}
+
+/// A range of addresses, both ends included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct IpPool {
+    /// The first address.
+    #[schemars(schema_with = "schema::ip")]
+    pub start: String,
+    /// The last address, not before the first.
+    #[schemars(schema_with = "schema::ip")]
+    pub end: String,
+}
+
+/// How pods resolve names: the `dns` of a CNI result.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "PascalCase")]
+pub struct Dns {
+    /// Addresses of the name servers, the preferred one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::ips::<16>")]
+    pub nameservers: Vec<String>,
+    /// The local domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::domain")]
+    pub domain: Option<String>,
+    /// The domains in which short names are looked up, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::domains::<32>")]
+    pub search: Vec<String>,
+}
+
+/// The IPAM plugins that can hand out a subnet's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ipam {
+    /// Unique in the cluster.
+    Whereabouts,
+    /// Unique on each node.
+    HostLocal,
+    /// Set in the NetworkAttachmentDefinition or by the pod.
+    Static,
+}
+
+impl Ipam {
+    /// As written in a spec and as the `type` of a CNI `ipam`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Whereabouts => "whereabouts",
+            Self::HostLocal => "host-local",
+            Self::Static => "static",
+        }
+    }
+}
+
+impl fmt::Display for Ipam {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IpType {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl IpType {
+    /// As written in a spec.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V4 => "v4",
+            Self::V6 => "v6",
+        }
+    }
+}
+
+impl fmt::Display for IpType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

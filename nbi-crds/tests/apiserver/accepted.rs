@@ -1,0 +1,53 @@
+//! What the API server must take: kind and spec. The first of each kind have the shape of the manifests that the
+//! reference implementation ships.
+
+pub const ACCEPTED: &[(&str, &str)] = &[
+    (
+        "ConnectionPoint",
+        "{Description: A bridge, SupportedCnis: [{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{\n  \"BridgeName\": \"br-data\"\n  }'}]}",
+    ),
+    (
+        "ConnectionPoint",
+        "{SupportedCnis: [{Name: host-device, SupportedInterfaceTypes: [kernel, dpdk], Opts: ''}, {Name: ovs, SupportedInterfaceTypes: [dpdk]}], NodePool: p, Interfaces: [eth1, bond0.5]}",
+    ),
+    ("L2Service", "{SegmentationID: 20, Subnets: [ipv6-subnet-twenty, ipv4-subnet-twenty]}"),
+    ("L2Service", "{SegmentationID: 1, CallbackURL: 'https://[2001:db8::1]:8443/eno?who=a@b'}"),
+    ("L2Service", "{SegmentationID: 4094, PhysicalNW: [dc-gw], CallbackURL: 'http://nfvo'}"),
+    (
+        "L2ServiceAttachment",
+        "{L2Services: [l2service-thirteen], ConnectionPoint: cp-br-data, VlanType: access}",
+    ),
+    (
+        "L2ServiceAttachment",
+        "{L2Services: [a, b, c], ConnectionPoint: cp, VlanType: selectivetrunk, Implementation: ovs, PodInterfaceType: dpdk, MTU: 9000}",
+    ),
+    (
+        "L2ServiceAttachment",
+        "{L2Services: [a], ConnectionPoint: cp, VlanType: trunk, Implementation: host-device}",
+    ),
+    (
+        "Subnet",
+        "{Address: 10.10.10.0, Mask: 24, AllocationPool: [{Start: 10.10.10.10, End: 10.10.10.255}], Ipam: whereabouts, Routes: [route-ten], Dns: {Nameservers: [8.8.8.8], Domain: example.com, Search: [example.com]}, Type: v4}",
+    ),
+    (
+        "Subnet",
+        "{Address: '2001::', Mask: 64, AllocationPool: [{Start: '2001::10', End: '2001::100'}], HotPlugPool: [{Start: '2001::200', End: '2001::2ff'}], Ipam: host-local, Type: v6, Dns: {Nameservers: [8.8.8.8]}}",
+    ),
+    ("Route", "{Prefix: 30.30.10.0, Mask: 24, NextHop: 10.10.10.1}"),
+    ("Route", "{Prefix: '::', Mask: 0, NextHop: 'fe80::1'}"),
+    ("L2BridgeDomain", "{Vlan: 5, ConnectionPoints: []}"),
+    ("L2BridgeDomain", "{Vlan: 5, ConnectionPoints: [cp-br-data, cp-br-trunk]}"),
+    ("NodePool", "{NodeSelector: {}}"),
+    (
+        "NodePool",
+        "{NodeSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: NotIn, values: [d]}, {key: e, operator: Exists}]}}",
+    ),
+    ("PhysicalNetwork", "{SegmentationIDs: ['42', 100-199, 1-4094]}"),
+    ("PhysicalNetwork", "{SegmentationIDs: ['42'], Namespaces: {matchLabels: {tenant: a}}, Description: x}"),
+    ("FabricDevice", "{Address: leaf1, Credentials: {SecretName: s}}"),
+    ("FabricDevice", "{Address: '192.0.2.1:65535', Driver: other, Dialect: srlinux-24.10}"),
+    (
+        "FabricDevice",
+        "{Address: '[2001:db8::1]:830', Driver: other, HostKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJMXq/W7J9mWGj3go/22VwcynD1DYjx5KTAJBhpQg0fH leaf 1', Drift: Report, Ports: [{Name: ethernet-1/1, Node: node1, Interface: eth1, Mode: trunk}, {Name: ethernet-1/2, PhysicalNW: p, Lag: lag1}, {Name: ethernet-1/3, Device: d, Port: xe-0/0/1}]}",
+    ),
+];

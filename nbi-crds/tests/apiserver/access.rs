@@ -1,0 +1,54 @@
+//! What the shipped roles must and must not allow.
+
+/// A question to the authorizer.
+pub struct Access {
+    /// The service account in eno-system.
+    pub account: &'static str,
+    pub verb: &'static str,
+    pub group: &'static str,
+    /// The resource, and after a slash its subresource.
+    pub resource: &'static str,
+    /// Empty for the whole cluster.
+    pub namespace: &'static str,
+    pub allowed: bool,
+}
+
+const fn access(
+    account: &'static str,
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    namespace: &'static str,
+    allowed: bool,
+) -> Access {
+    Access { account, verb, group, resource, namespace, allowed }
+}
+
+const ENO: &str = "eno.k8s.io";
+const CNI: &str = "k8s.cni.cncf.io";
+
+pub const ACCESS: &[Access] = &[
+    access("eno-engine", "watch", ENO, "l2serviceattachments", "", true),
+    access("eno-engine", "patch", ENO, "fabricdevices", "", true),
+    access("eno-engine", "patch", ENO, "subnets/status", "", true),
+    access("eno-engine", "create", ENO, "l2bridgedomains", "", true),
+    access("eno-engine", "create", ENO, "l2services", "", false),
+    access("eno-engine", "delete", ENO, "l2services", "", false),
+    access("eno-engine", "watch", "", "pods", "", true),
+    access("eno-engine", "watch", "", "nodes", "", true),
+    access("eno-engine", "watch", "", "namespaces", "", true),
+    access("eno-engine", "create", "events.k8s.io", "events", "", true),
+    access("eno-engine", "update", "coordination.k8s.io", "leases", "eno-system", true),
+    access("eno-engine", "update", "coordination.k8s.io", "leases", "kube-system", false),
+    access("eno-engine", "get", "", "secrets", "eno-system", false),
+    access("eno-engine", "create", CNI, "network-attachment-definitions", "", false),
+    access("eno-driver-nad", "patch", CNI, "network-attachment-definitions", "", true),
+    access("eno-driver-nad", "create", CNI, "network-attachment-definitions", "", true),
+    access("eno-driver-nad", "delete", CNI, "network-attachment-definitions", "", true),
+    access("eno-driver-nad", "get", ENO, "l2serviceattachments", "", false),
+    access("eno-driver-nad", "get", "", "secrets", "eno-system", false),
+    access("eno-driver-netconf", "get", "", "secrets", "eno-system", true),
+    access("eno-driver-netconf", "list", "", "secrets", "eno-system", false),
+    access("eno-driver-netconf", "get", "", "secrets", "kube-system", false),
+    access("eno-driver-netconf", "get", ENO, "fabricdevices", "", false),
+];

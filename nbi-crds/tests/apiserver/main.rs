@@ -1,0 +1,196 @@
+//! The CRDs, roles, policies and examples on a real API server.
+
+mod accepted;
+mod access;
+mod refused;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use eno_control_plane::{
+    ControlPlane, ControlPlaneOptions,
+    parts::{Part, Parts},
+};
+use eno_nbi_crds::{FINALIZER, crds};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+    core::Request,
+};
+use serde_json::{Value, json};
+
+/// How long the API server may take to serve what was just applied.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[tokio::test]
+async fn a_real_api_server_takes_and_refuses() {
+    let directory = tempfile::tempdir().expect("a directory for the control plane");
+    let parts = Parts::from_env().expect("the parts of a control plane");
+    let kubectl = parts.get(Part::Kubectl).await.expect("kubectl");
+    let control_plane = ControlPlane::start(ControlPlaneOptions::new(directory.path().to_owned(), parts))
+        .await
+        .expect("a control plane");
+    let client = control_plane.client().await.expect("a client");
+    let kubectl = Kubectl { program: kubectl, kubeconfig: control_plane.kubeconfig().to_owned() };
+
+    kubectl.apply("-k", "deploy").await;
+    kubectl.apply("-k", "deploy/admission").await;
+    kubectl.apply("-k", "deploy/nad-crd").await;
+    kinds_are_served(&client).await;
+    the_finalizer_comes_with_the_object(&client).await;
+    valid_specs_are_taken(&client).await;
+    invalid_specs_are_refused(&client).await;
+    roles_allow_what_they_should(&client).await;
+    kubectl.apply("-k", "examples/demo").await;
+    kubectl.apply("-f", "examples/fabric").await;
+
+    control_plane.stop().await;
+}
+
+struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Kubectl {
+    /// Applies a folder of this repository.
+    async fn apply(&self, how: &str, folder: &str) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+        let output = tokio::process::Command::new(&self.program)
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(["apply", how])
+            .arg(&folder)
+            .output()
+            .await
+            .expect("kubectl runs");
+        assert!(
+            output.status.success(),
+            "kubectl apply {how} {}: {}",
+            folder.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+/// An API of a kind of ours; namespaced kinds in `default`.
+fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
+    let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("a kind of ours");
+    let gvk = GroupVersionKind::gvk(&crd.spec.group, &crd.spec.versions[0].name, kind);
+    let resource = ApiResource::from_gvk_with_plural(&gvk, &crd.spec.names.plural);
+    if crd.spec.scope == "Namespaced" {
+        Api::namespaced_with(client.clone(), "default", &resource)
+    } else {
+        Api::all_with(client.clone(), &resource)
+    }
+}
+
+/// What the API server makes of an object, without keeping it.
+async fn try_create(client: &Client, kind: &str, spec: &str) -> Result<DynamicObject, kube::Error> {
+    let spec: Value = serde_saphyr::from_str(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
+    let object = json!({
+        "apiVersion": "eno.k8s.io/v1alpha1",
+        "kind": kind,
+        "metadata": { "name": "tried" },
+        "spec": spec,
+    });
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let mut request = Request::new(api(client, kind).resource_url())
+        .create(&params, object.to_string().into_bytes())
+        .expect("a request");
+    // As kubectl asks for it: fields that the schema does not have are refused rather than dropped.
+    *request.uri_mut() = format!("{}&fieldValidation=Strict", request.uri()).parse().expect("a URI");
+    client.request(request).await
+}
+
+/// Tries again until it is true, or fails the test.
+async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let poll = async {
+        let mut interval = tokio::time::interval(Duration::from_millis(100));
+        while !condition().await {
+            interval.tick().await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, poll).await.is_ok(), "not within {PATIENCE:?}: {what}");
+}
+
+async fn kinds_are_served(client: &Client) {
+    for crd in crds() {
+        let kind = crd.spec.names.kind;
+        eventually(&kind, || async { api(client, &kind).list(&ListParams::default()).await.is_ok() }).await;
+    }
+}
+
+async fn the_finalizer_comes_with_the_object(client: &Client) {
+    eventually("the finalizer on a new object", || async {
+        try_create(client, "L2Service", "{SegmentationID: 5}")
+            .await
+            .is_ok_and(|service| service.finalizers().iter().any(|finalizer| finalizer == FINALIZER))
+    })
+    .await;
+}
+
+async fn valid_specs_are_taken(client: &Client) {
+    let mut wrong = Vec::new();
+    for (kind, spec) in accepted::ACCEPTED {
+        if let Err(error) = try_create(client, kind, spec).await {
+            wrong.push(format!("{kind} {spec}\n  {error}"));
+        }
+    }
+    assert!(wrong.is_empty(), "refused, but should not be:\n{}", wrong.join("\n"));
+}
+
+async fn invalid_specs_are_refused(client: &Client) {
+    let mut wrong = Vec::new();
+    for refused::Refused { kind, spec, field, remedy } in refused::REFUSED {
+        match try_create(client, kind, spec).await {
+            Ok(_) => wrong.push(format!("{kind} {spec}\n  was taken")),
+            Err(kube::Error::Api(status))
+                if status.message.contains(field) && status.message.contains(remedy) => {}
+            Err(error) => wrong.push(format!("{kind} {spec}\n  {error}\n  lacks {field:?} or {remedy:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "not refused as they should be:\n{}", wrong.join("\n"));
+}
+
+async fn roles_allow_what_they_should(client: &Client) {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    for question in access::ACCESS {
+        let (resource, subresource) =
+            question.resource.split_once('/').map_or((question.resource, None), |(r, s)| (r, Some(s)));
+        let user = format!("system:serviceaccount:eno-system:{}", question.account);
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(user),
+                resource_attributes: Some(ResourceAttributes {
+                    verb: Some(question.verb.to_owned()),
+                    group: Some(question.group.to_owned()),
+                    resource: Some(resource.to_owned()),
+                    subresource: subresource.map(str::to_owned),
+                    namespace: Some(question.namespace.to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        // Authorizers read roles from a cache.
+        let what = format!(
+            "{} {} {} {} in {:?}: {}",
+            question.account,
+            question.verb,
+            question.group,
+            question.resource,
+            question.namespace,
+            question.allowed
+        );
+        eventually(&what, || async {
+            let answer = reviews.create(&PostParams::default(), &review).await.expect("an access review");
+            answer.status.is_some_and(|status| status.allowed == question.allowed)
+        })
+        .await;
+    }
+}

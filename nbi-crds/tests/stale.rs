@@ -1,0 +1,14 @@
+//! The CRDs in `deploy/crds` are what the types say.
+
+use std::{path::Path, process::Command};
+
+#[test]
+fn deploy_crds_is_not_stale() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
+    let output = Command::new(env!("CARGO_BIN_EXE_eno-crds"))
+        .arg("--check")
+        .arg(directory)
+        .output()
+        .expect("eno-crds runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,90 @@
+//! What the API server takes, the Rust types read, and write back unchanged but for defaults.
+
+#[path = "apiserver/accepted.rs"]
+mod accepted;
+
+use eno_nbi_crds::{
+    ConnectionPointSpec, Drift, FabricDeviceSpec, FabricPort, InterfaceType, L2BridgeDomainSpec,
+    L2ServiceAttachmentSpec, L2ServiceSpec, NodePoolSpec, Phase, PhysicalNetworkSpec, PortPeer, RouteSpec,
+    Status, SubnetSpec, crds,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+fn round_trip<T: Serialize + DeserializeOwned>(spec: Value) -> Value {
+    let read: T = serde_json::from_value(spec).expect("a spec that the API server takes");
+    serde_json::to_value(read).expect("JSON")
+}
+
+#[test]
+fn types_read_what_the_api_server_takes() {
+    for (kind, spec) in accepted::ACCEPTED {
+        let spec: Value = serde_saphyr::from_str(spec).expect("YAML");
+        let written = match *kind {
+            "ConnectionPoint" => round_trip::<ConnectionPointSpec>(spec.clone()),
+            "FabricDevice" => round_trip::<FabricDeviceSpec>(spec.clone()),
+            "L2BridgeDomain" => round_trip::<L2BridgeDomainSpec>(spec.clone()),
+            "L2Service" => round_trip::<L2ServiceSpec>(spec.clone()),
+            "L2ServiceAttachment" => round_trip::<L2ServiceAttachmentSpec>(spec.clone()),
+            "NodePool" => round_trip::<NodePoolSpec>(spec.clone()),
+            "PhysicalNetwork" => round_trip::<PhysicalNetworkSpec>(spec.clone()),
+            "Route" => round_trip::<RouteSpec>(spec.clone()),
+            "Subnet" => round_trip::<SubnetSpec>(spec.clone()),
+            other => panic!("{other} has no type here"),
+        };
+        for (field, value) in spec.as_object().expect("an object") {
+            let empty = value.as_array().is_some_and(Vec::is_empty);
+            assert!(empty || written.get(field) == Some(value), "{kind}: {field} of {spec} became {written}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_has_an_accepted_spec() {
+    for crd in crds() {
+        let kind = crd.spec.names.kind;
+        assert!(accepted::ACCEPTED.iter().any(|(accepted, _)| *accepted == kind), "{kind}");
+    }
+}
+
+#[test]
+fn absent_fields_take_the_defaults_of_the_schema() {
+    let device: FabricDeviceSpec = serde_json::from_value(json!({ "Address": "leaf1" })).expect("a device");
+    assert_eq!((device.driver.as_str(), device.drift), ("netconf", Drift::Repair));
+    let attachment: L2ServiceAttachmentSpec =
+        serde_json::from_value(json!({ "L2Services": ["a"], "ConnectionPoint": "c", "VlanType": "trunk" }))
+            .expect("an attachment");
+    assert_eq!(attachment.pod_interface_type, InterfaceType::Kernel);
+}
+
+#[test]
+fn a_status_patch_holds_only_what_is_set() {
+    assert_eq!(serde_json::to_value(Status::default()).expect("JSON"), json!({}));
+    let status = Status { phase: Some(Phase::Ready), granted_id: Some(100), ..Status::default() };
+    assert_eq!(serde_json::to_value(status).expect("JSON"), json!({ "phase": "ready", "grantedID": 100 }));
+}
+
+#[test]
+fn each_kind_has_only_the_status_fields_that_it_uses() {
+    for crd in crds() {
+        let schema = serde_json::to_value(&crd.spec.versions[0].schema).expect("JSON");
+        let fields = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
+        assert!(fields.get("phase").is_some() && fields.get("realized").is_some(), "{}", crd.spec.names.kind);
+        let holds_ids = ["L2Service", "L2BridgeDomain"].contains(&crd.spec.names.kind.as_str());
+        assert_eq!(fields.get("grantedID").is_some(), holds_ids, "{}", crd.spec.names.kind);
+    }
+}
+
+#[test]
+fn a_port_leads_to_exactly_one_thing() {
+    let port = FabricPort {
+        name: "e1".to_owned(),
+        device: Some("spine1".to_owned()),
+        port: Some("e7".to_owned()),
+        ..FabricPort::default()
+    };
+    assert_eq!(port.peer(), Ok(PortPeer::Device { device: "spine1", port: "e7" }));
+    let both = FabricPort { physical_nw: Some("dc-gw".to_owned()), ..port };
+    let error = both.peer().expect_err("two things");
+    assert!(error.to_string().starts_with("port e1 must lead to exactly one thing"), "{error}");
+}

@@ -1,0 +1,178 @@
+//! Checks of a driver alone.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use eno_schemas::{Generation, Outcome};
+use tokio::sync::{mpsc, watch};
+
+use super::{Rig, all, command};
+use crate::driver::{Driver, Reconciled, Work};
+
+/// Has the driver reconcile; `newest` is the newest generation of the target, by default the command's own.
+async fn reconcile<R: Rig>(rig: &R, driver: &R::Driver, items: &BTreeSet<usize>) -> Reconciled {
+    let (work, _kept) = work(rig, driver, items, None);
+    driver.reconcile(work).await
+}
+
+type Kept = (watch::Sender<Generation>, mpsc::Receiver<String>);
+
+fn work<R: Rig>(rig: &R, driver: &R::Driver, items: &BTreeSet<usize>, newest: Option<u64>) -> (Work, Kept) {
+    let command = command(rig, &driver.identity().name, 1, items);
+    let mut generation = command.generation.clone();
+    generation.sequence = newest.unwrap_or(generation.sequence);
+    let (newest, newest_seen) = watch::channel(generation);
+    let (progress, messages) = mpsc::channel(16);
+    (Work::new(Arc::new(command), newest_seen, progress), (newest, messages))
+}
+
+#[track_caller]
+fn assert_applied(reconciled: &Reconciled) {
+    assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
+    assert!(reconciled.applied.is_some(), "what is there was not read back: {reconciled:?}");
+    assert!(reconciled.rejected.is_empty(), "{reconciled:?}");
+}
+
+/// All that is wanted is there afterwards, and what is foreign is as before.
+pub async fn reaches_the_state<R: Rig>(rig: &R) {
+    let (driver, foreign) = (rig.driver(), rig.foreign().await);
+    assert_applied(&reconcile(rig, &driver, &all::<R>()).await);
+    assert_eq!(rig.items().await, all::<R>());
+    assert_eq!(rig.foreign().await, foreign, "foreign configuration was changed");
+}
+
+/// A second time writes nothing, by the same process and by a new one.
+pub async fn writes_nothing_when_nothing_differs<R: Rig>(rig: &R) {
+    let driver = rig.driver();
+    let first = reconcile(rig, &driver, &all::<R>()).await;
+    assert_applied(&first);
+    let writes = rig.writes().await;
+    for driver in [driver, rig.driver()] {
+        let again = reconcile(rig, &driver, &all::<R>()).await;
+        assert_applied(&again);
+        assert_eq!(again.applied, first.applied);
+        assert_eq!(rig.writes().await, writes, "the target was written though nothing differed");
+    }
+}
+
+/// What a newer command no longer has goes, down to nothing, and what is foreign stays.
+pub async fn removes_what_is_not_wanted<R: Rig>(rig: &R) {
+    let (driver, foreign) = (rig.driver(), rig.foreign().await);
+    let fewer: BTreeSet<usize> = all::<R>().into_iter().skip(1).collect();
+    for items in [all::<R>(), fewer, BTreeSet::new(), all::<R>(), BTreeSet::new()] {
+        assert_applied(&reconcile(rig, &driver, &items).await);
+        assert_eq!(rig.items().await, items);
+    }
+    assert_eq!(rig.foreign().await, foreign, "foreign configuration was changed");
+}
+
+/// What another hand took away comes back, and what it added as ours goes: the command is the complete state.
+pub async fn undoes_edits_by_hand<R: Rig>(rig: &R) {
+    let driver = rig.driver();
+    let wanted: BTreeSet<usize> = all::<R>().into_iter().take((R::ITEMS - 1).max(1)).collect();
+    assert_applied(&reconcile(rig, &driver, &wanted).await);
+    rig.edit(0, false).await;
+    assert_applied(&reconcile(rig, &driver, &wanted).await);
+    assert_eq!(rig.items().await, wanted, "what was taken away by hand is not back");
+    for item in all::<R>().difference(&wanted) {
+        rig.edit(*item, true).await;
+    }
+    assert_applied(&reconcile(rig, &driver, &wanted).await);
+    assert_eq!(rig.items().await, wanted, "what was added by hand is still there");
+}
+
+/// A target that does not answer is to be tried again and is not called wrong; when it answers, all is well.
+pub async fn tells_unreachable_from_wrong<R: Rig>(rig: &R) {
+    let driver = rig.driver();
+    for before in [BTreeSet::new(), all::<R>()] {
+        assert_applied(&reconcile(rig, &driver, &before).await);
+        rig.set_reachable(false).await;
+        let away = reconcile(rig, &driver, &all::<R>()).await;
+        match &away.outcome {
+            Outcome::Failed(failure) => assert!(failure.retryable && failure.unreachable, "{failure:?}"),
+            other => panic!("an unreachable target ended with {other:?}"),
+        }
+        rig.set_reachable(true).await;
+        assert_applied(&reconcile(rig, &driver, &all::<R>()).await);
+        assert_eq!(rig.items().await, all::<R>());
+    }
+}
+
+/// What the target refuses is left out, named and not tried again; the rest is applied.
+pub async fn leaves_out_what_is_refused<R: Rig>(rig: &R) {
+    let (driver, foreign) = (rig.driver(), rig.foreign().await);
+    let refused = R::ITEMS / 2;
+    rig.set_refused(Some(refused)).await;
+    let reconciled = reconcile(rig, &driver, &all::<R>()).await;
+    assert!(!reconciled.wants_retry(), "a refused change would be tried again and again: {reconciled:?}");
+    match &reconciled.outcome {
+        Outcome::Applied => {
+            assert!(!reconciled.rejected.is_empty(), "nothing is reported as rejected");
+            for rejection in &reconciled.rejected {
+                assert!(rig.names(refused, &rejection.item), "{rejection:?} is not about item {refused}");
+                assert!(!rejection.reason.is_empty(), "{rejection:?} gives no reason");
+            }
+        }
+        Outcome::Failed(failure) if R::ITEMS == 1 => assert!(!failure.unreachable, "{failure:?}"),
+        other => panic!("one refused item of {} ended with {other:?}", R::ITEMS),
+    }
+    let rest: BTreeSet<usize> = all::<R>().into_iter().filter(|item| *item != refused).collect();
+    assert_eq!(rig.items().await, rest);
+    assert_eq!(rig.foreign().await, foreign, "foreign configuration was changed");
+    rig.set_refused(None).await;
+    assert_applied(&reconcile(rig, &driver, &all::<R>()).await);
+    assert_eq!(rig.items().await, all::<R>());
+}
+
+/// Work that a newer command has overtaken writes nothing.
+pub async fn writes_nothing_for_an_older_generation<R: Rig>(rig: &R) {
+    let driver = rig.driver();
+    assert_applied(&reconcile(rig, &driver, &BTreeSet::new()).await);
+    let writes = rig.writes().await;
+    let (work, _kept) = work(rig, &driver, &all::<R>(), Some(2));
+    let overtaken = driver.reconcile(work).await;
+    assert_ne!(overtaken.outcome, Outcome::Applied, "{overtaken:?}");
+    assert_eq!(rig.writes().await, writes, "the target was written for a command that is not the newest");
+    assert_eq!(rig.items().await, BTreeSet::new());
+}
+
+/// Broken off after any number of steps and repeated, by the same process or a new one, it comes to the same end.
+pub async fn survives_being_killed_at_any_point<R: Rig>(rig: &R) {
+    let foreign = rig.foreign().await;
+    let mut driver = rig.driver();
+    let mut steps = 1;
+    loop {
+        assert_applied(&reconcile(rig, &driver, &BTreeSet::new()).await);
+        let (work, kept) = work(rig, &driver, &all::<R>(), None);
+        let ended = broken_off(driver.reconcile(work), steps).await;
+        drop(kept);
+        if steps % 2 == 0 {
+            driver = rig.driver();
+        }
+        assert_applied(&reconcile(rig, &driver, &all::<R>()).await);
+        assert_eq!(rig.items().await, all::<R>(), "broken off after {steps} steps");
+        assert_eq!(rig.foreign().await, foreign, "broken off after {steps} steps");
+        if ended {
+            return;
+        }
+        // Every early step, then fewer: a long transaction has hundreds.
+        steps += 1 + steps / 4;
+    }
+}
+
+/// Polls a future so many times and drops it; true when it ended before.
+async fn broken_off(future: impl Future, steps: usize) -> bool {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    std::future::poll_fn(|context| {
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if polls >= steps => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

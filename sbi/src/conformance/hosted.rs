@@ -1,0 +1,89 @@
+//! Checks of a driver in its host, on a real nats-server.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use eno_schemas::{Outcome, Report};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{Engine, NatsServer, Rig, all, command};
+use crate::driver::Driver;
+use crate::host::{self, HostError, HostOptions, Ownership};
+
+/// A target that no driver knows, whose bad command is answered after all that came before it.
+const LAST_ONE: &str = "conformance-sentinel";
+
+async fn host<R: Rig>(
+    rig: &R,
+    server: &NatsServer,
+    stop: &CancellationToken,
+) -> JoinHandle<Result<(), HostError>> {
+    let connection = server.connect("eno-driver").await;
+    let mut options = HostOptions::new(connection, Ownership::WholeDriver, "0");
+    // The next one need not wait until this one's ownership ends.
+    options.instance = "conformance".into();
+    tokio::spawn(host::run(rig.driver(), options, stop.clone()))
+}
+
+fn done(sequence: u64) -> impl FnMut(&Report) -> bool {
+    move |report| report.generation.sequence == sequence && report.outcome == Outcome::Applied
+}
+
+/// A command that comes twice does no harm, and one that is older than another changes nothing, even when it is
+/// the last one that a new process finds.
+pub async fn survives_a_repeat_and_an_older_generation<R: Rig>(rig: Arc<R>) {
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let (driver, target) = (rig.driver().identity().name, rig.target());
+    let stop = CancellationToken::new();
+    let running = host(&*rig, &server, &stop).await;
+    let newest = command(&*rig, &driver, 2, &all::<R>());
+    engine.command(&newest).await;
+    engine.report(&driver, &target, done(2)).await;
+    let writes = rig.writes().await;
+
+    engine.command(&newest).await;
+    engine.command(&command(&*rig, &driver, 1, &BTreeSet::new())).await;
+    engine.raw(&driver, LAST_ONE, "1").await;
+    engine.report(&driver, LAST_ONE, |_| true).await;
+    stop.cancel();
+    running.await.expect("no panic").expect("an orderly end");
+    assert_eq!(rig.items().await, all::<R>());
+
+    let stop = CancellationToken::new();
+    let running = host(&*rig, &server, &stop).await;
+    engine.raw(&driver, LAST_ONE, "2").await;
+    engine.raw(&driver, "conformance-sentinel-2", "1").await;
+    engine.report(&driver, "conformance-sentinel-2", |_| true).await;
+    stop.cancel();
+    running.await.expect("no panic").expect("an orderly end");
+    assert_eq!(rig.items().await, all::<R>(), "an older generation was applied by a new process");
+    assert_eq!(rig.writes().await, writes, "the target was written without need");
+    assert!(done(2)(&engine.report(&driver, &target, |_| true).await), "the newest report was replaced");
+}
+
+/// Killed in the midst of its work, the next process brings it to its end.
+pub async fn goes_on_after_the_host_was_killed<R: Rig>(rig: Arc<R>) {
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let (driver, target) = (rig.driver().identity().name, rig.target());
+    for sequence in 1..=4 {
+        let stop = CancellationToken::new();
+        let running = host(&*rig, &server, &stop).await;
+        let items = if sequence % 2 == 0 { BTreeSet::new() } else { all::<R>() };
+        engine.command(&command(&*rig, &driver, sequence, &items)).await;
+        // Somewhere between the first step and the report.
+        for _ in 0..sequence * sequence * 10 {
+            tokio::task::yield_now().await;
+        }
+        running.abort();
+        let _ = running.await;
+        let stop = CancellationToken::new();
+        let running = host(&*rig, &server, &stop).await;
+        engine.report(&driver, &target, done(sequence)).await;
+        assert_eq!(rig.items().await, items);
+        stop.cancel();
+        running.await.expect("no panic").expect("an orderly end");
+    }
+}

@@ -1,0 +1,81 @@
+//! A nats-server for one test.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use eno_control_plane::parts::{Part, Parts};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use crate::nats::{Connection, NatsArgs, connect};
+
+/// A real nats-server with JetStream on a free port of the loopback address, its data in a directory of its own.
+/// Dropping it kills it and removes the data.
+pub struct NatsServer {
+    program: PathBuf,
+    port: u16,
+    data: TempDir,
+    child: Option<Child>,
+}
+
+impl NatsServer {
+    /// Starts one, and waits until it answers.
+    pub async fn start() -> Self {
+        let parts = Parts::from_env().expect("a cache for the parts");
+        let program = parts.get(Part::NatsServer).await.expect("a nats-server");
+        let port = eno_control_plane::pick_port().expect("a free port");
+        let data = TempDir::new().expect("a directory for its data");
+        let mut server = Self { program, port, data, child: None };
+        server.restart().await;
+        server
+    }
+
+    /// Starts it again with its data, on the same port; it is killed first if it runs.
+    pub async fn restart(&mut self) {
+        self.kill().await;
+        let child = Command::new(&self.program)
+            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"])
+            .arg(self.data.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("nats-server starts");
+        self.child = Some(child);
+        self.connect("eno-wait").await;
+    }
+
+    /// Kills it, without a chance to say goodbye.
+    pub async fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().await.expect("nats-server ends");
+        }
+    }
+
+    /// Flags that lead to it.
+    pub fn args(&self) -> NatsArgs {
+        NatsArgs {
+            nats_url: format!("nats://127.0.0.1:{}", self.port),
+            nats_credentials: None,
+            nats_ca: None,
+            nats_replicas: 1,
+        }
+    }
+
+    /// A new connection.
+    pub async fn connect(&self, identity: &str) -> Connection {
+        let connecting = async {
+            let connection =
+                connect(&self.args(), identity, &CancellationToken::new()).await.expect("valid flags");
+            while connection.jetstream.query_account().await.is_err() {
+                tokio::task::yield_now().await;
+            }
+            connection
+        };
+        tokio::time::timeout(Duration::from_secs(30), connecting)
+            .await
+            .expect("nats-server answers within 30 s")
+    }
+}

@@ -1,0 +1,222 @@
+//! The suite against a driver whose switch is a set in memory, which shows that the suite can be passed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use eno_schemas::{
+    Applied, Desired, Device, Drift, FabricDesired, FabricVlan, Failure, Item, PayloadKind, Rejection,
+    VlanId, VlanSet,
+};
+use futures::Stream;
+
+use super::Rig;
+use crate::driver::{Driver, Identity, Reconciled, Work};
+
+#[derive(Default)]
+struct Switch {
+    vlans: BTreeSet<u16>,
+    writes: u64,
+    unreachable: bool,
+    refused: Option<u16>,
+}
+
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Switch>>);
+
+const FIRST: usize = 100;
+
+fn vid(item: usize) -> u16 {
+    u16::try_from(FIRST + item).unwrap()
+}
+
+impl Memory {
+    fn switch(&self) -> MutexGuard<'_, Switch> {
+        self.0.lock().unwrap()
+    }
+
+    /// A round trip to the switch.
+    async fn ask<T>(&self, question: impl FnOnce(&mut Switch) -> T) -> Result<T, Reconciled> {
+        tokio::task::yield_now().await;
+        let mut switch = self.switch();
+        if switch.unreachable {
+            let failure = Failure { reason: "reading: no answer".into(), retryable: true, unreachable: true };
+            return Err(Reconciled::failed(failure));
+        }
+        Ok(question(&mut switch))
+    }
+
+    async fn bring(&self, work: Work) -> Result<Reconciled, Reconciled> {
+        let Desired::Fabric(desired) = &work.command.desired else {
+            unreachable!("the host checks the kind")
+        };
+        let there = self.ask(|switch| switch.vlans.clone()).await?;
+        let wanted: BTreeSet<u16> = desired.vlans.iter().map(|vlan| vlan.vid.get()).collect();
+        let mut rejected = Vec::new();
+        for vid in there.symmetric_difference(&wanted) {
+            if !work.is_current() {
+                let failure = Failure { reason: "overtaken".into(), retryable: true, unreachable: false };
+                return Err(Reconciled::failed(failure));
+            }
+            let refused = self
+                .ask(|switch| {
+                    if switch.refused == Some(*vid) {
+                        return true;
+                    }
+                    switch.writes += 1;
+                    if !switch.vlans.remove(vid) {
+                        switch.vlans.insert(*vid);
+                    }
+                    false
+                })
+                .await?;
+            if refused {
+                let item = Item::vlan(VlanId::new(*vid).unwrap());
+                rejected.push(Rejection { item, reason: "refused".into(), retryable: false });
+            }
+        }
+        let there = self.ask(|switch| switch.vlans.clone()).await?;
+        let vlans: VlanSet = there.into_iter().map(|vid| VlanId::new(vid).unwrap()).collect();
+        Ok(Reconciled { rejected, ..Reconciled::applied(Applied::Fabric { vlans, ports: BTreeMap::new() }) })
+    }
+}
+
+impl Driver for Memory {
+    fn identity(&self) -> Identity {
+        Identity { name: "memory".into(), kinds: vec![PayloadKind::Fabric], capabilities: Vec::new() }
+    }
+
+    async fn reconcile(&self, work: Work) -> Reconciled {
+        self.bring(work).await.unwrap_or_else(|failed| failed)
+    }
+
+    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
+        futures::stream::pending()
+    }
+
+    async fn forget(&self, _: &str) {}
+}
+
+impl Rig for Memory {
+    type Driver = Self;
+    const ITEMS: usize = 4;
+
+    fn driver(&self) -> Self {
+        self.clone()
+    }
+
+    fn target(&self) -> String {
+        "leaf1".into()
+    }
+
+    fn desired(&self, items: &BTreeSet<usize>) -> Desired {
+        fabric(items.iter().map(|item| vid(*item)))
+    }
+
+    async fn items(&self) -> BTreeSet<usize> {
+        self.switch().vlans.iter().map(|vid| usize::from(*vid) - FIRST).collect()
+    }
+
+    async fn foreign(&self) -> String {
+        String::new()
+    }
+
+    async fn writes(&self) -> u64 {
+        self.switch().writes
+    }
+
+    async fn set_reachable(&self, reachable: bool) {
+        self.switch().unreachable = !reachable;
+    }
+
+    async fn set_refused(&self, item: Option<usize>) {
+        self.switch().refused = item.map(vid);
+    }
+
+    async fn edit(&self, item: usize, present: bool) {
+        let mut switch = self.switch();
+        if present {
+            switch.vlans.insert(vid(item));
+        } else {
+            switch.vlans.remove(&vid(item));
+        }
+    }
+
+    fn names(&self, item: usize, found: &Item) -> bool {
+        found.vlan.is_some_and(|vlan| vlan.get() == vid(item))
+    }
+}
+
+/// The desired state of a switch with these VLANs.
+pub(crate) fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
+    let vlan = |vid| FabricVlan { vid: VlanId::new(vid).unwrap(), owners: vec!["L2Service/s".into()] };
+    Desired::Fabric(FabricDesired {
+        cluster: "c1".into(),
+        device: Device {
+            address: "127.0.0.1:830".into(),
+            dialect: None,
+            credential: None,
+            host_key: None,
+            drift: Drift::Repair,
+        },
+        vlans: vids.into_iter().map(vlan).collect(),
+        ports: Vec::new(),
+    })
+}
+
+crate::conformance_tests!(Memory::default());
+
+/// A driver that forgets to read first is found out.
+#[tokio::test]
+#[should_panic(expected = "though nothing differed")]
+async fn a_driver_that_writes_always_fails() {
+    #[derive(Clone, Default)]
+    struct Careless(Memory);
+    impl Driver for Careless {
+        fn identity(&self) -> Identity {
+            self.0.identity()
+        }
+        async fn reconcile(&self, work: Work) -> Reconciled {
+            self.0.switch().writes += 1;
+            self.0.reconcile(work).await
+        }
+        fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
+            futures::stream::pending()
+        }
+        async fn forget(&self, _: &str) {}
+    }
+    impl Rig for Careless {
+        type Driver = Self;
+        const ITEMS: usize = Memory::ITEMS;
+        fn driver(&self) -> Self {
+            self.clone()
+        }
+        fn target(&self) -> String {
+            self.0.target()
+        }
+        fn desired(&self, items: &BTreeSet<usize>) -> Desired {
+            self.0.desired(items)
+        }
+        async fn items(&self) -> BTreeSet<usize> {
+            self.0.items().await
+        }
+        async fn foreign(&self) -> String {
+            self.0.foreign().await
+        }
+        async fn writes(&self) -> u64 {
+            self.0.writes().await
+        }
+        async fn set_reachable(&self, reachable: bool) {
+            self.0.set_reachable(reachable).await;
+        }
+        async fn set_refused(&self, item: Option<usize>) {
+            self.0.set_refused(item).await;
+        }
+        async fn edit(&self, item: usize, present: bool) {
+            self.0.edit(item, present).await;
+        }
+        fn names(&self, item: usize, found: &Item) -> bool {
+            self.0.names(item, found)
+        }
+    }
+    super::checks::writes_nothing_when_nothing_differs(&Careless::default()).await;
+}

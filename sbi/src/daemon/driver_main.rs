@@ -1,0 +1,98 @@
+//! The whole of a driver's `main`.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+use prometheus_client::registry::Registry;
+use tracing::error;
+
+use super::{HttpArgs, Readiness, TelemetryArgs, serve, shutdown_on_signals};
+use crate::driver::Driver;
+use crate::host::{self, HostArgs, HostMetrics, HostOptions, Ownership};
+use crate::nats::{self, ConnectError, NatsArgs};
+
+/// What is known of a driver before it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverAbout {
+    /// The name of its binary: `eno-driver-…`. Its connection to NATS is called the same.
+    pub program: &'static str,
+    /// One line for `--help`.
+    pub description: &'static str,
+    /// Its version: `env!("CARGO_PKG_VERSION")`.
+    pub version: &'static str,
+    /// How instances share the work.
+    pub ownership: Ownership,
+}
+
+#[derive(clap::Parser)]
+struct Cli<A: clap::Args> {
+    #[command(flatten)]
+    own: A,
+    #[command(flatten)]
+    nats: NatsArgs,
+    #[command(flatten)]
+    host: HostArgs,
+    #[command(flatten)]
+    http: HttpArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+/// Parses the flags (`A`: the driver's own), starts logs, metrics and probes, connects to NATS, makes the driver
+/// and runs it until SIGTERM or SIGINT. `make` may add metrics of its own.
+pub fn driver_main<A, D, E, F>(about: DriverAbout, make: F) -> ExitCode
+where
+    A: clap::Args,
+    D: Driver,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    F: AsyncFnOnce(A, &mut Registry) -> Result<D, E>,
+{
+    let command = Cli::<A>::command().name(about.program).version(about.version).about(about.description);
+    let cli = Cli::<A>::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    if let Err(error) = cli.telemetry.init() {
+        eprintln!("{}: {error}", about.program);
+        return ExitCode::FAILURE;
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            error!(%error, "no runtime");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(about, cli, make)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            error!(%error, "can't go on");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run<A, D, E, F>(
+    about: DriverAbout,
+    cli: Cli<A>,
+    make: F,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    A: clap::Args,
+    D: Driver,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    F: AsyncFnOnce(A, &mut Registry) -> Result<D, E>,
+{
+    let shutdown = shutdown_on_signals();
+    let mut registry = Registry::default();
+    let metrics = HostMetrics::default();
+    metrics.register(&mut registry);
+    let driver = make(cli.own, &mut registry).await.map_err(Into::into)?;
+    let connection = match nats::connect(&cli.nats, about.program, &shutdown).await {
+        Err(ConnectError::Stopped) => return Ok(()),
+        connection => connection?,
+    };
+    let readiness = Readiness::of_nats(connection.client.clone());
+    serve(&cli.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
+    let options = HostOptions { metrics, ..HostOptions::new(connection, about.ownership, about.version) }
+        .with_args(&cli.host);
+    host::run(driver, options, shutdown).await?;
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! `/metrics`, `/healthz` and `/readyz`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+/// Where metrics and probes are served.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HttpArgs {
+    /// Address of /metrics, /healthz and /readyz; port 0: any that is free, and the log says which.
+    #[arg(long, env = "ENO_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
+}
+
+/// Why nothing is served. A retry may help once the port is free.
+#[derive(Debug, thiserror::Error)]
+#[error("listening on {listen}: {source}")]
+pub struct HttpError {
+    listen: SocketAddr,
+    source: std::io::Error,
+}
+
+/// Says whether the process can do its work. `Err` tells what it lacks.
+#[derive(Clone)]
+pub struct Readiness(Arc<dyn Fn() -> Result<(), String> + Send + Sync>);
+
+impl Readiness {
+    /// Asks `check` at each probe; it must not block.
+    pub fn new(check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    /// Ready while NATS is connected.
+    pub fn of_nats(client: async_nats::Client) -> Self {
+        Self::new(move || match client.connection_state() {
+            async_nats::connection::State::Connected => Ok(()),
+            _ => Err("no connection to NATS".into()),
+        })
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Readiness")
+    }
+}
+
+/// Serves until `shutdown`; returns the address at once. `extra` adds routes of the daemon's own.
+pub async fn serve(
+    args: &HttpArgs,
+    registry: Registry,
+    readiness: Readiness,
+    extra: Router,
+    shutdown: CancellationToken,
+) -> Result<SocketAddr, HttpError> {
+    let failed = |source| HttpError { listen: args.listen, source };
+    let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let router = Router::new()
+        .route("/metrics", get(metrics).with_state(Arc::new(registry)))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready).with_state(readiness))
+        .merge(extra);
+    tokio::spawn(async move {
+        let served = axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned());
+        if let Err(error) = served.await {
+            error!(%error, "metrics and probes are no longer served");
+        }
+    });
+    info!(url = %format_args!("http://{address}/metrics"), "serving metrics and probes");
+    Ok(address)
+}
+
+async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
+}
+
+async fn ready(State(Readiness(check)): State<Readiness>) -> Response {
+    match check() {
+        Ok(()) => "ready\n".into_response(),
+        Err(lacking) => (StatusCode::SERVICE_UNAVAILABLE, format!("{lacking}\n")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::host::HostMetrics;
+
+    async fn get(address: SocketAddr, path: &str) -> String {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn metrics_and_probes() {
+        let (stop, ready) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let mut registry = Registry::default();
+        HostMetrics::default().register(&mut registry);
+        let seen = ready.clone();
+        let readiness = Readiness::new(move || {
+            if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("no connection to NATS".into()) }
+        });
+        let args = HttpArgs { listen: ([127, 0, 0, 1], 0).into() };
+        let address = serve(&args, registry, readiness, Router::new(), stop.clone()).await.unwrap();
+        assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let lacking = get(address, "/readyz").await;
+        assert!(
+            lacking.starts_with("HTTP/1.1 503") && lacking.contains("no connection to NATS"),
+            "{lacking}"
+        );
+        ready.store(true, Ordering::SeqCst);
+        assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+        let metrics = get(address, "/metrics").await;
+        for line in ["application/openmetrics-text", "eno_driver_targets 0", "# EOF"] {
+            assert!(metrics.contains(line), "{metrics}");
+        }
+        let taken = HttpArgs { listen: address };
+        let again =
+            serve(&taken, Registry::default(), Readiness::new(|| Ok(())), Router::new(), stop.clone()).await;
+        assert!(again.unwrap_err().to_string().starts_with(&format!("listening on {address}")));
+        stop.cancel();
+    }
+}

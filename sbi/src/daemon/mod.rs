@@ -1,0 +1,41 @@
+//! What every daemon does alike: logs, metrics, probes, an orderly end. The engine uses it too.
+
+mod driver_main;
+mod http;
+mod telemetry;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+pub use driver_main::{DriverAbout, driver_main};
+pub use http::{HttpArgs, HttpError, Readiness, serve};
+pub use telemetry::{LogFormat, TelemetryArgs, TelemetryError};
+
+/// A token that SIGTERM and SIGINT cancel. Call it within a tokio runtime; a second signal ends the process at
+/// once.
+pub fn shutdown_on_signals() -> CancellationToken {
+    let token = CancellationToken::new();
+    let cancelled = token.clone();
+    tokio::spawn(async move {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut terminate, mut interrupt) =
+            match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+                (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
+                (Err(error), _) | (_, Err(error)) => {
+                    error!(%error, "signals can't be caught, so they end the process at once");
+                    return;
+                }
+            };
+        let mut caught = async || {
+            tokio::select! {
+                _ = terminate.recv() => 143,
+                _ = interrupt.recv() => 130,
+            }
+        };
+        caught().await;
+        info!("told to stop");
+        cancelled.cancel();
+        std::process::exit(caught().await);
+    });
+    token
+}

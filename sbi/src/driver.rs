@@ -1,0 +1,117 @@
+//! What a southbound driver is.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use eno_schemas::{Applied, Command, DeviceInfo, Failure, Generation, Note, Outcome, PayloadKind, Rejection};
+use futures::Stream;
+use tokio::sync::{mpsc, watch};
+
+/// What a driver is called and what it can do.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The second token of its subjects, as FabricDevice `Driver` names it.
+    pub name: String,
+    /// The kinds of targets that it realises.
+    pub kinds: Vec<PayloadKind>,
+    /// What else it can do, such as the dialects that it speaks.
+    pub capabilities: Vec<String>,
+}
+
+/// Brings targets to their desired state. It is called for one command of a target at a time, and for many
+/// targets at once; it holds what it needs to reach them (a session per device) between calls.
+///
+/// `reconcile` reads what is there, works out the difference, applies it, reads it back and reports. It is
+/// idempotent, and it may be dropped or killed at any point and called again.
+pub trait Driver: Send + Sync + 'static {
+    /// Its name and abilities.
+    fn identity(&self) -> Identity;
+
+    /// Brings one target to the state that `work.command` describes.
+    fn reconcile(&self, work: Work) -> impl Future<Output = Reconciled> + Send;
+
+    /// Targets of which something seems to have changed by another hand, for the host to reconcile again. Called
+    /// once. A driver that can't see such changes returns `futures::stream::pending()`.
+    fn changed(&self) -> impl Stream<Item = String> + Send + 'static;
+
+    /// The target is gone for good: close its session, drop what is remembered of it.
+    fn forget(&self, target: &str) -> impl Future<Output = ()> + Send;
+}
+
+/// One command to carry out, and what a driver may ask while it does.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// The newest command of the target when the work began.
+    pub command: Arc<Command>,
+    newest: watch::Receiver<Generation>,
+    progress: mpsc::Sender<String>,
+}
+
+impl Work {
+    /// For the host and for tests: `newest` follows the target's newest generation.
+    pub fn new(
+        command: Arc<Command>,
+        newest: watch::Receiver<Generation>,
+        progress: mpsc::Sender<String>,
+    ) -> Self {
+        Self { command, newest, progress }
+    }
+
+    /// False as soon as a newer command for the target has come. Asked once more after the device is locked and
+    /// before anything is committed.
+    pub fn is_current(&self) -> bool {
+        *self.newest.borrow() <= self.command.generation
+    }
+
+    /// Says what is being done, for work that takes long. Never blocks; what can't be taken is dropped.
+    pub fn progress(&self, message: impl Into<String>) {
+        let _ = self.progress.try_send(message.into());
+    }
+}
+
+/// What came of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reconciled {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What is there of ours, as read back; `None`: not known.
+    pub applied: Option<Applied>,
+    /// Items left out while the rest was applied.
+    pub rejected: Vec<Rejection>,
+    /// What the admin should know.
+    pub notes: Vec<Note>,
+    /// What the device said of itself.
+    pub device: Option<DeviceInfo>,
+}
+
+impl Reconciled {
+    /// All of it is there.
+    pub fn applied(applied: Applied) -> Self {
+        Self {
+            outcome: Outcome::Applied,
+            applied: Some(applied),
+            rejected: Vec::new(),
+            notes: Vec::new(),
+            device: None,
+        }
+    }
+
+    /// Nothing could be done.
+    pub fn failed(failure: Failure) -> Self {
+        Self {
+            outcome: Outcome::Failed(failure),
+            applied: None,
+            rejected: Vec::new(),
+            notes: Vec::new(),
+            device: None,
+        }
+    }
+
+    /// Another try by the driver may help: it failed that way, or an item of it did.
+    pub fn wants_retry(&self) -> bool {
+        match &self.outcome {
+            Outcome::Failed(failure) => failure.retryable,
+            _ => self.rejected.iter().any(|rejection| rejection.retryable),
+        }
+    }
+}

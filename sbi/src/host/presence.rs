@@ -1,0 +1,44 @@
+//! The driver's sign of life.
+
+use std::time::Duration;
+
+use eno_schemas::{DriverHello, MessageError, encode, subject};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::nats::Connection;
+
+const RENEWAL: Duration = Duration::from_secs(5);
+
+/// Puts `hello` into the bucket of drivers again and again, and takes it out when `stop` comes.
+pub(super) async fn run(
+    connection: Connection,
+    hello: DriverHello,
+    stop: CancellationToken,
+) -> Result<(), MessageError> {
+    let key = subject::key(&hello.driver, &hello.instance);
+    let bytes = encode(&hello)?;
+    let mut delay = RENEWAL;
+    while !stop.is_cancelled() {
+        match connection.jetstream.get_key_value(subject::DRIVERS).await {
+            Ok(store) => match store.put(&key, bytes.clone().into()).await {
+                Ok(_) => delay = RENEWAL,
+                Err(error) => warn!(%error, "renewing the driver's presence"),
+            },
+            Err(error) => {
+                debug!(%error, "no bucket of drivers");
+                delay = Duration::from_millis(500);
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    if let Ok(store) = connection.jetstream.get_key_value(subject::DRIVERS).await
+        && let Err(error) = store.delete(&key).await
+    {
+        debug!(%error, "taking the driver's presence back");
+    }
+    Ok(())
+}

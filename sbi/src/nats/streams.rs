@@ -1,0 +1,182 @@
+//! The streams and buckets, and bringing them into being.
+
+use std::time::Duration;
+
+use async_nats::jetstream::context::{CreateKeyValueErrorKind, CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use async_nats::jetstream::{Context, ErrorCode, kv};
+use eno_schemas::subject;
+
+const WEEK: Duration = Duration::from_hours(7 * 24);
+/// Presence and ownership end this long after their last renewal.
+const LEASE: Duration = Duration::from_secs(15);
+/// What a crash repeats within this time is stored once; afterwards readers tell repeats by their ids.
+const OUTBOX_REPEATS: Duration = Duration::from_mins(10);
+const HISTORY_BYTES: i64 = 256 * 1024 * 1024;
+
+/// Why a stream is not as it should be. A retry helps when the server was busy or away.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} NATS stream {stream}: {source}")]
+pub struct StreamError {
+    operation: &'static str,
+    stream: String,
+    source: async_nats::Error,
+}
+
+impl StreamError {
+    fn new(operation: &'static str, stream: &str, source: impl Into<async_nats::Error>) -> Self {
+        Self { operation, stream: stream.to_owned(), source: source.into() }
+    }
+}
+
+/// Creates the streams and buckets that are missing and brings the others to what this version wants. Several
+/// processes may do so at once. The engine calls it.
+pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), StreamError> {
+    for wanted in streams(replicas) {
+        if let Some(found) = create(jetstream, &wanted).await?
+            && differs(&found, &wanted)
+        {
+            let name = wanted.name.clone();
+            jetstream
+                .update_stream(&Config { metadata: found.metadata, ..wanted })
+                .await
+                .map_err(|error| StreamError::new("updating", &name, error))?;
+        }
+    }
+    for wanted in buckets(replicas) {
+        if let Some(found) = create_bucket(jetstream, &wanted).await?
+            && (found.max_age != wanted.max_age || found.num_replicas != wanted.num_replicas)
+        {
+            let name = wanted.bucket.clone();
+            jetstream
+                .update_key_value(wanted)
+                .await
+                .map_err(|error| StreamError::new("updating", &name, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Creates the streams and buckets that are missing and leaves the others alone. The drivers call it, whose
+/// configuration may be older than the engine's.
+pub async fn create_missing_streams(jetstream: &Context, replicas: usize) -> Result<(), StreamError> {
+    for wanted in streams(replicas) {
+        create(jetstream, &wanted).await?;
+    }
+    for wanted in buckets(replicas) {
+        create_bucket(jetstream, &wanted).await?;
+    }
+    Ok(())
+}
+
+fn streams(replicas: usize) -> Vec<Config> {
+    let base = |name: &str, kind: &str, description: &str| Config {
+        name: name.into(),
+        description: Some(description.into()),
+        subjects: vec![format!("eno.v1.{kind}.>")],
+        retention: RetentionPolicy::Limits,
+        discard: DiscardPolicy::Old,
+        storage: StorageType::File,
+        num_replicas: replicas,
+        max_messages: -1,
+        max_bytes: -1,
+        max_messages_per_subject: -1,
+        duplicate_window: Duration::from_mins(2),
+        ..Config::default()
+    };
+    let last_value = |config: Config| Config { max_messages_per_subject: 1, ..config };
+    let week = |config: Config| Config { max_age: WEEK, ..config };
+    vec![
+        last_value(base(subject::COMMANDS, "command", "The desired state of each target")),
+        last_value(base(subject::RESULTS, "result", "What was last read back from each target")),
+        Config {
+            allow_direct: true,
+            duplicate_window: OUTBOX_REPEATS,
+            ..week(base(subject::TRANSITIONS, "transition", "The outbox: phase changes of 7 days"))
+        },
+        Config { max_bytes: HISTORY_BYTES, ..week(base(subject::HISTORY, "history", "Reports of 7 days")) },
+    ]
+}
+
+fn buckets(replicas: usize) -> Vec<kv::Config> {
+    let lease = |bucket: &str, description: &str| kv::Config {
+        bucket: bucket.into(),
+        description: description.into(),
+        history: 1,
+        max_age: LEASE,
+        storage: StorageType::File,
+        num_replicas: replicas,
+        // Watchers are told when a key expires.
+        limit_markers: Some(LEASE),
+        ..kv::Config::default()
+    };
+    vec![
+        lease(subject::DRIVERS, "The drivers that are alive"),
+        lease(subject::OWNERS, "Which driver instance works on which target"),
+        kv::Config {
+            max_age: Duration::ZERO,
+            limit_markers: None,
+            ..lease(subject::CALLBACKS, "How far each object's callbacks are delivered")
+        },
+    ]
+}
+
+/// Only what this version sets is compared: a server adds settings of its own.
+fn differs(found: &Config, wanted: &Config) -> bool {
+    found.subjects != wanted.subjects
+        || found.max_messages_per_subject != wanted.max_messages_per_subject
+        || found.max_age != wanted.max_age
+        || found.max_bytes != wanted.max_bytes
+        || found.discard != wanted.discard
+        || found.allow_direct != wanted.allow_direct
+        || found.duplicate_window != wanted.duplicate_window
+        || found.num_replicas != wanted.num_replicas
+}
+
+/// Creates the stream; `Some` is the configuration of one that is there already.
+async fn create(jetstream: &Context, wanted: &Config) -> Result<Option<Config>, StreamError> {
+    if let Some(found) = find(jetstream, &wanted.name).await? {
+        return Ok(Some(found));
+    }
+    match jetstream.create_stream(wanted).await {
+        Ok(_) => Ok(None),
+        // Another process was faster and wants something else.
+        Err(error)
+            if matches!(error.kind(), CreateStreamErrorKind::JetStream(e)
+                if e.error_code() == ErrorCode::STREAM_NAME_EXIST) =>
+        {
+            find(jetstream, &wanted.name).await
+        }
+        Err(error) => Err(StreamError::new("creating", &wanted.name, error)),
+    }
+}
+
+async fn create_bucket(jetstream: &Context, wanted: &kv::Config) -> Result<Option<Config>, StreamError> {
+    let name = format!("KV_{}", wanted.bucket);
+    if let Some(found) = find(jetstream, &name).await? {
+        return Ok(Some(found));
+    }
+    match jetstream.create_key_value(wanted.clone()).await {
+        Ok(_) => Ok(None),
+        Err(error) if matches!(error.kind(), CreateKeyValueErrorKind::BucketCreate) => {
+            match find(jetstream, &name).await? {
+                Some(found) => Ok(Some(found)),
+                None => Err(StreamError::new("creating", &name, error)),
+            }
+        }
+        Err(error) => Err(StreamError::new("creating", &name, error)),
+    }
+}
+
+async fn find(jetstream: &Context, name: &str) -> Result<Option<Config>, StreamError> {
+    match jetstream.get_stream(name).await {
+        Ok(stream) => Ok(Some(stream.cached_info().config.clone())),
+        Err(error)
+            if matches!(error.kind(), GetStreamErrorKind::JetStream(e)
+                if e.error_code() == ErrorCode::STREAM_NOT_FOUND) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(StreamError::new("looking for", name, error)),
+    }
+}

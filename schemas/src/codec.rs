@@ -1,0 +1,106 @@
+//! Messages to and from bytes, checked against their schema on the way.
+
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{Command, DriverHello, Report, Transition};
+
+/// Why a message was not written or read. A retry can't help: the other side has to send a good one.
+#[derive(Debug, thiserror::Error)]
+pub enum MessageError {
+    /// Not JSON at all.
+    #[error("{message} message is not JSON: {source}")]
+    Json {
+        /// The kind of message.
+        message: &'static str,
+        /// The parser's words.
+        source: serde_json::Error,
+    },
+    /// JSON that breaks the schema or a type's own rule.
+    #[error("{message} message breaks its schema at {path}: {reason}")]
+    Schema {
+        /// The kind of message.
+        message: &'static str,
+        /// JSON pointer of the fault; `/` is the whole message.
+        path: String,
+        /// What is wrong there.
+        reason: String,
+    },
+}
+
+/// A message with a schema in `schemas/v1/`.
+pub trait Message: Serialize + DeserializeOwned + JsonSchema {
+    /// The file's name without `.json`.
+    const NAME: &'static str;
+    /// The compiled schema.
+    fn validator() -> &'static Validator;
+}
+
+macro_rules! message {
+    ($type:ty, $name:literal) => {
+        impl Message for $type {
+            const NAME: &'static str = $name;
+            fn validator() -> &'static Validator {
+                static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| compile::<$type>());
+                &VALIDATOR
+            }
+        }
+    };
+}
+
+message!(Command, "command");
+message!(Report, "result");
+message!(Transition, "transition");
+message!(DriverHello, "driver");
+
+fn compile<T: Message>() -> Validator {
+    // The schema is generated from a type of this crate; a test compiles each.
+    jsonschema::draft202012::new(&schema_of::<T>())
+        .unwrap_or_else(|error| unreachable!("the schema of {} does not compile: {error}", T::NAME))
+}
+
+/// The JSON Schema (draft 2020-12) of a message, as it stands in `schemas/v1/`.
+pub fn schema_of<T: Message>() -> Value {
+    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
+    schema.to_value()
+}
+
+/// Writes a message.
+pub fn encode<T: Message>(message: &T) -> Result<Vec<u8>, MessageError> {
+    let value =
+        serde_json::to_value(message).map_err(|source| MessageError::Json { message: T::NAME, source })?;
+    check::<T>(&value)?;
+    serde_json::to_vec(&value).map_err(|source| MessageError::Json { message: T::NAME, source })
+}
+
+/// Reads a message.
+pub fn decode<T: Message>(bytes: &[u8]) -> Result<T, MessageError> {
+    let value: Value =
+        serde_json::from_slice(bytes).map_err(|source| MessageError::Json { message: T::NAME, source })?;
+    check::<T>(&value)?;
+    T::deserialize(value).map_err(|error| MessageError::Schema {
+        message: T::NAME,
+        path: "/".into(),
+        reason: error.to_string(),
+    })
+}
+
+fn check<T: Message>(value: &Value) -> Result<(), MessageError> {
+    match T::validator().validate(value) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let path = error.instance_path().to_string();
+            Err(MessageError::Schema {
+                message: T::NAME,
+                path: if path.is_empty() { "/".into() } else { path },
+                reason: error.to_string(),
+            })
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What the engine tells a driver.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{FabricDesired, NadDesired, PayloadKind};
+
+/// The complete desired state of one target, kept as the last message of its subject in `ENO_COMMANDS`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Command {
+    /// The driver that it is for.
+    pub driver: String,
+    /// The target: the name of a FabricDevice, or `<namespace>/<name>` of a NAD.
+    pub target: String,
+    /// Which word this is.
+    pub generation: Generation,
+    /// What is to be there.
+    pub desired: Desired,
+    /// Set when several targets are to change together or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<Transaction>,
+}
+
+/// Orders the commands of a target and names their content. A driver never acts on a generation that is older
+/// than the newest it has seen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Generation {
+    /// Counts the times that an engine took the lead.
+    pub term: u64,
+    /// Counts the commands of one term.
+    pub sequence: u64,
+    /// [`Desired::hash`].
+    pub hash: String,
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}-{}", self.term, self.sequence, self.hash.get(..8).unwrap_or(&self.hash))
+    }
+}
+
+/// What is to be there, by the kind of target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Desired {
+    /// A switch.
+    Fabric(FabricDesired),
+    /// A NetworkAttachmentDefinition.
+    Nad(NadDesired),
+}
+
+impl Desired {
+    /// SHA-256 over the JSON form, the first 16 bytes in hexadecimal: equal states have equal hashes, in this
+    /// process and in the next.
+    pub fn hash(&self) -> String {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        Sha256::digest(json)
+            .iter()
+            .take(16)
+            .fold(String::with_capacity(32), |hash, byte| hash + &format!("{byte:02x}"))
+    }
+
+    /// The kind of target.
+    pub fn kind(&self) -> PayloadKind {
+        match self {
+            Self::Fabric(_) => PayloadKind::Fabric,
+            Self::Nad(_) => PayloadKind::Nad,
+        }
+    }
+}
+
+/// A change of several targets that is confirmed on all or rolled back on all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Transaction {
+    /// Its name.
+    pub id: String,
+    /// All of its targets.
+    pub participants: Vec<String>,
+    /// RFC 3339: each participant rolls back by itself when no decision has come by then.
+    pub deadline: String,
+}

@@ -1,0 +1,32 @@
+//! How a driver makes itself known.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The presence of one driver process, put into the KV bucket `ENO_DRIVERS` under `<driver>.<instance>` and
+/// renewed before the bucket's time-to-live ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DriverHello {
+    /// The driver's name, the second token of its subjects.
+    pub driver: String,
+    /// Tells its processes apart.
+    pub instance: String,
+    /// Its version.
+    pub version: String,
+    /// What it can realise.
+    pub kinds: Vec<PayloadKind>,
+    /// What else it can do, in its own words, such as the dialects that it speaks.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+}
+
+/// The kinds of targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PayloadKind {
+    /// Switches.
+    Fabric,
+    /// NetworkAttachmentDefinitions.
+    Nad,
+}

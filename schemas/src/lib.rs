@@ -1,0 +1,27 @@
+//! The messages between the engine and its southbound drivers, and the JSON Schemas that are their contract.
+//!
+//! Every message is one JSON document. Its schema (draft 2020-12) lies in `schemas/v1/` and is checked when a
+//! message is written and when it is read ([`encode`], [`decode`]), so a driver in another language needs nothing
+//! but those files. All messages are *level-triggered*: a [`Command`] is the complete desired state of one
+//! target, a [`Report`] is what a driver has read back from it.
+
+mod codec;
+mod command;
+mod driver;
+mod fabric;
+mod nad;
+mod report;
+pub mod subject;
+mod transition;
+mod vlan;
+
+pub use codec::{Message, MessageError, decode, encode, schema_of};
+pub use command::{Command, Desired, Generation, Transaction};
+pub use driver::{DriverHello, PayloadKind};
+pub use fabric::{Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, vlan_name};
+pub use nad::{
+    Cni, Dns, InterfaceType, Ipam, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment,
+};
+pub use report::{Applied, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report};
+pub use transition::{Phase, Transition};
+pub use vlan::{VlanError, VlanId, VlanSet};

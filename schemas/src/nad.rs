@@ -1,0 +1,204 @@
+//! The desired state of one NetworkAttachmentDefinition.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{VlanId, VlanSet};
+
+/// One NetworkAttachmentDefinition (`k8s.cni.cncf.io/v1`), said by what it is for; the driver renders its CNI
+/// configuration. `attachment: None`: it must not exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NadDesired {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name, which is its attachment's.
+    pub name: String,
+    /// The L2ServiceAttachment that owns it.
+    pub owner: NadOwner,
+    /// What it gives to a pod; absent: the object must be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<VlanAttachment>,
+}
+
+/// The owner reference of a NAD.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NadOwner {
+    /// `metadata.uid` of the L2ServiceAttachment.
+    pub uid: String,
+}
+
+/// What a NAD gives to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct VlanAttachment {
+    /// The plugin and its own keys.
+    pub cni: Cni,
+    /// Tagged or not, and which VLANs.
+    pub vlans: NadVlans,
+    /// `mtu`, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Address management, for access attachments: none, one, or one of each family.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subnets: Vec<NadSubnet>,
+}
+
+/// How the pod sees its VLANs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum NadVlans {
+    /// One VLAN, untagged in the pod.
+    Access(VlanId),
+    /// All VLANs of the connection point, tagged.
+    Trunk,
+    /// Only these, tagged.
+    Selective(VlanSet),
+}
+
+/// A CNI plugin with the keys that come from the connection point.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum Cni {
+    /// ovs-cni: `bridge`.
+    Ovs {
+        /// The OVS bridge.
+        bridge: String,
+        /// `socket_file`, the OVSDB socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        socket_file: Option<String>,
+    },
+    /// The reference `bridge` plugin.
+    Bridge {
+        /// The Linux bridge.
+        bridge: String,
+    },
+    /// macvlan in bridge mode.
+    Macvlan {
+        /// `master`, with the VLAN subinterface already chosen for access.
+        master: String,
+    },
+    /// ipvlan in l2 mode.
+    Ipvlan {
+        /// `master`, with the VLAN subinterface already chosen for access.
+        master: String,
+    },
+    /// The reference `vlan` plugin: `master` and the access VLAN as `vlanId`.
+    Vlan {
+        /// `master`.
+        master: String,
+    },
+    /// The reference `host-device` plugin; the device comes by resource name.
+    HostDevice {
+        /// The device plugin's resource, `k8s.v1.cni.cncf.io/resourceName`.
+        pool: String,
+    },
+    /// sriov-cni; the virtual function comes by resource name.
+    Sriov {
+        /// The device plugin's resource, `k8s.v1.cni.cncf.io/resourceName`.
+        pool: String,
+        /// Whether the pod drives the device from user space.
+        interface: InterfaceType,
+    },
+    /// The userspace plugin (dpdk).
+    Userspace {
+        /// `host.engine`: `ovs-dpdk` or `vpp`.
+        engine: String,
+        /// `iftype`: `vhostuser` or `memif`.
+        iftype: String,
+        /// `host.bridge.bridgeName`.
+        bridge: String,
+    },
+}
+
+/// What kind of interface a pod gets.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum InterfaceType {
+    /// A kernel network interface.
+    #[default]
+    Kernel,
+    /// A device or socket for a user-space stack.
+    Dpdk,
+}
+
+/// One subnet of an access attachment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NadSubnet {
+    /// Who hands out the addresses.
+    pub ipam: Ipam,
+    /// The network, `10.0.0.0/24`.
+    #[schemars(with = "String")]
+    pub network: IpNet,
+    /// The ranges that may be handed out; empty: the whole network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pool>,
+    /// Routes into the pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<NadRoute>,
+    /// Resolver settings.
+    #[serde(default, skip_serializing_if = "Dns::is_empty")]
+    pub dns: Dns,
+}
+
+/// Who hands out addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ipam {
+    /// whereabouts, cluster-wide.
+    Whereabouts,
+    /// host-local, per node.
+    HostLocal,
+    /// static: the pool's first address.
+    Static,
+}
+
+/// An inclusive range of addresses, `start` ≤ `end`, both in the subnet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Pool {
+    /// The first.
+    pub start: IpAddr,
+    /// The last.
+    pub end: IpAddr,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NadRoute {
+    /// `dst`.
+    #[schemars(with = "String")]
+    pub prefix: IpNet,
+    /// `gw`.
+    pub next_hop: IpAddr,
+}
+
+/// CNI `dns`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Dns {
+    /// `nameservers`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
+    /// `domain`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// `search`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<String>,
+}
+
+impl Dns {
+    /// True when nothing is set.
+    pub fn is_empty(&self) -> bool {
+        self == &Self::default()
+    }
+}

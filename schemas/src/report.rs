@@ -1,0 +1,176 @@
+//! What a driver tells the engine.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Generation, VlanId, VlanSet};
+
+/// What a driver did about a command and what it has read back, kept as the last message of its subject in
+/// `ENO_RESULTS`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Report {
+    /// The driver.
+    pub driver: String,
+    /// The target.
+    pub target: String,
+    /// The process that worked on it.
+    pub instance: String,
+    /// The command that this is about.
+    pub generation: Generation,
+    /// RFC 3339.
+    pub at: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What is there of ours, as last read back; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<Applied>,
+    /// Items that were left out while the rest was applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected: Vec<Rejection>,
+    /// What the admin should know though nothing failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<Note>,
+    /// What the device said of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceInfo>,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "status", rename_all = "lowercase")]
+pub enum Outcome {
+    /// All but the rejected items is there, as read back.
+    Applied,
+    /// Nothing of this generation could be done.
+    Failed(Failure),
+    /// Still at it.
+    Progress {
+        /// What is being done.
+        message: String,
+    },
+}
+
+/// Why nothing could be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// In words, with the operation and the device's own error.
+    pub reason: String,
+    /// The driver tries again by itself.
+    pub retryable: bool,
+    /// The target did not answer: unreachable is not wrong.
+    #[serde(default)]
+    pub unreachable: bool,
+}
+
+/// What is there of ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Applied {
+    /// On a switch.
+    Fabric {
+        /// The VLANs named as ours.
+        vlans: VlanSet,
+        /// For each listed port the VLANs of ours that it carries; ports that carry none may be left out. An
+        /// open trunk counts as carrying what is wanted on it.
+        ports: BTreeMap<String, VlanSet>,
+    },
+    /// A NetworkAttachmentDefinition.
+    Nad {
+        /// It exists and is ours.
+        present: bool,
+    },
+}
+
+/// One thing of a command: a VLAN, a port, a VLAN on a port, or (both absent) the target as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Item {
+    /// The VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<VlanId>,
+    /// The port, as the command names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+}
+
+impl Item {
+    /// The target as a whole.
+    pub const TARGET: Self = Self { vlan: None, port: None };
+
+    /// A VLAN, wherever it is wanted on the target.
+    pub fn vlan(vid: VlanId) -> Self {
+        Self { vlan: Some(vid), port: None }
+    }
+
+    /// A port and all that is wanted on it.
+    pub fn port(name: impl Into<String>) -> Self {
+        Self { vlan: None, port: Some(name.into()) }
+    }
+
+    /// One VLAN on one port.
+    pub fn port_vlan(name: impl Into<String>, vid: VlanId) -> Self {
+        Self { vlan: Some(vid), port: Some(name.into()) }
+    }
+
+    /// True when this item covers `vid` on `port`.
+    pub fn covers(&self, vid: VlanId, port: &str) -> bool {
+        self.vlan.is_none_or(|own| own == vid) && self.port.as_deref().is_none_or(|own| own == port)
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.vlan, &self.port) {
+            (Some(vid), Some(port)) => write!(f, "VLAN {vid} on port {port}"),
+            (Some(vid), None) => write!(f, "VLAN {vid}"),
+            (None, Some(port)) => write!(f, "port {port}"),
+            (None, None) => f.write_str("the target"),
+        }
+    }
+}
+
+/// An item that was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejection {
+    /// Which.
+    #[serde(flatten)]
+    pub item: Item,
+    /// The device's own words, or ours where the driver refused.
+    pub reason: String,
+    /// The driver tries again by itself.
+    pub retryable: bool,
+}
+
+/// Something that the admin should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Note {
+    /// A condition type in CamelCase, such as `OpenTrunk`, `Drift` or `NoConfirmedCommit`.
+    pub kind: String,
+    /// What it is about.
+    #[serde(default)]
+    pub item: Item,
+    /// In words.
+    pub message: String,
+}
+
+/// What a device said of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct DeviceInfo {
+    /// The dialect in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<String>,
+    /// What it can do, in the protocol's short names, such as `candidate` or `confirmed-commit:1.1`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
+    /// `SHA256:…` of the host key that it showed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_key_fingerprint: Option<String>,
+}

@@ -1,0 +1,295 @@
+//! VLAN identifiers and sets of them, written as ranges.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// A VLAN identifier that a network may use: 1 to 4094 (IEEE 802.1Q-2022, table 9-2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct VlanId(u16);
+
+/// Why a text or a number is not a VLAN identifier or a set of them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VlanError {
+    /// Outside 1–4094.
+    #[error("VLAN ID {0} is outside 1-4094")]
+    OutOfRange(u32),
+    /// Neither a number nor `first-last`.
+    #[error("{0:?} is not a VLAN ID or a range such as 10-20")]
+    NotARange(String),
+    /// `last` is below `first`.
+    #[error("range {0}-{1} ends before it starts")]
+    Backwards(u16, u16),
+}
+
+impl VlanId {
+    /// The lowest identifier.
+    pub const MIN: Self = Self(1);
+    /// The highest identifier.
+    pub const MAX: Self = Self(4094);
+
+    /// Checks the range 1–4094.
+    pub fn new(id: u16) -> Result<Self, VlanError> {
+        if (1..=4094).contains(&id) { Ok(Self(id)) } else { Err(VlanError::OutOfRange(id.into())) }
+    }
+
+    /// The number.
+    pub fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl TryFrom<u16> for VlanId {
+    type Error = VlanError;
+    fn try_from(id: u16) -> Result<Self, VlanError> {
+        Self::new(id)
+    }
+}
+
+impl From<VlanId> for u16 {
+    fn from(id: VlanId) -> u16 {
+        id.0
+    }
+}
+
+impl fmt::Display for VlanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for VlanId {
+    type Err = VlanError;
+    fn from_str(text: &str) -> Result<Self, VlanError> {
+        let id: u32 = text.trim().parse().map_err(|_| VlanError::NotARange(text.to_owned()))?;
+        u16::try_from(id).map_err(|_| VlanError::OutOfRange(id)).and_then(Self::new)
+    }
+}
+
+impl JsonSchema for VlanId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "VlanId".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": 4094, "description": "A VLAN identifier, 1 to 4094." })
+    }
+}
+
+const WORDS: usize = 64;
+
+/// A set of VLAN identifiers. On the wire a text of ascending, disjoint, non-adjacent ranges: `10-20,30`; the
+/// empty set is the empty text. In memory at most 512 bytes, none when empty.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct VlanSet(Option<Box<[u64; WORDS]>>);
+
+impl VlanSet {
+    /// The empty set.
+    pub const EMPTY: Self = Self(None);
+
+    /// All of 1–4094.
+    pub fn all() -> Self {
+        (1..=4094).map(VlanId).collect()
+    }
+
+    /// Adds `id`; true when it was not there.
+    pub fn insert(&mut self, id: VlanId) -> bool {
+        let words = self.0.get_or_insert_with(|| Box::new([0; WORDS]));
+        let (word, bit) = (usize::from(id.0) / 64, 1 << (id.0 % 64));
+        let new = words[word] & bit == 0;
+        words[word] |= bit;
+        new
+    }
+
+    /// Takes `id` out; true when it was there.
+    pub fn remove(&mut self, id: VlanId) -> bool {
+        let Some(words) = &mut self.0 else { return false };
+        let (word, bit) = (usize::from(id.0) / 64, 1 << (id.0 % 64));
+        let was = words[word] & bit != 0;
+        words[word] &= !bit;
+        if words.iter().all(|w| *w == 0) {
+            self.0 = None;
+        }
+        was
+    }
+
+    /// True when `id` is in the set.
+    pub fn contains(&self, id: VlanId) -> bool {
+        self.0.as_ref().is_some_and(|w| w[usize::from(id.0) / 64] & (1 << (id.0 % 64)) != 0)
+    }
+
+    /// True when nothing is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// How many identifiers are in the set.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |w| w.iter().map(|w| w.count_ones() as usize).sum())
+    }
+
+    /// The identifiers, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
+        (1..=4094).map(VlanId).filter(|id| self.contains(*id))
+    }
+
+    /// The ascending, disjoint, non-adjacent ranges `(first, last)`, both inclusive.
+    pub fn ranges(&self) -> Vec<(VlanId, VlanId)> {
+        let mut ranges: Vec<(VlanId, VlanId)> = Vec::new();
+        for id in self.iter() {
+            match ranges.last_mut() {
+                Some((_, last)) if last.0 + 1 == id.0 => *last = id,
+                _ => ranges.push((id, id)),
+            }
+        }
+        ranges
+    }
+
+    /// True when each identifier of `self` is in `other`.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).is_empty()
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        self.combine(other, |a, b| a | b)
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.combine(other, |a, b| a & b)
+    }
+
+    /// What is in `self` and not in `other`.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        self.combine(other, |a, b| a & !b)
+    }
+
+    fn combine(&self, other: &Self, op: impl Fn(u64, u64) -> u64) -> Self {
+        let zero = [0; WORDS];
+        let (a, b) = (self.0.as_deref().unwrap_or(&zero), other.0.as_deref().unwrap_or(&zero));
+        let words: [u64; WORDS] = std::array::from_fn(|i| op(a[i], b[i]));
+        Self(words.iter().any(|w| *w != 0).then(|| Box::new(words)))
+    }
+}
+
+impl FromIterator<VlanId> for VlanSet {
+    fn from_iter<I: IntoIterator<Item = VlanId>>(ids: I) -> Self {
+        let mut set = Self::EMPTY;
+        set.extend(ids);
+        set
+    }
+}
+
+impl Extend<VlanId> for VlanSet {
+    fn extend<I: IntoIterator<Item = VlanId>>(&mut self, ids: I) {
+        for id in ids {
+            self.insert(id);
+        }
+    }
+}
+
+impl fmt::Display for VlanSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (first, last)) in self.ranges().into_iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}-{last}")? }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for VlanSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VlanSet({self})")
+    }
+}
+
+impl FromStr for VlanSet {
+    type Err = VlanError;
+    fn from_str(text: &str) -> Result<Self, VlanError> {
+        let mut set = Self::EMPTY;
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (first, last) = match part.split_once('-') {
+                Some((first, last)) => (first.parse::<VlanId>()?, last.parse::<VlanId>()?),
+                None => (part.parse()?, part.parse()?),
+            };
+            if last < first {
+                return Err(VlanError::Backwards(first.0, last.0));
+            }
+            set.extend((first.0..=last.0).map(VlanId));
+        }
+        Ok(set)
+    }
+}
+
+impl Serialize for VlanSet {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for VlanSet {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for VlanSet {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "VlanSet".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)?$",
+            "maxLength": 20480,
+            "description": "A set of VLAN identifiers as ascending ranges, such as 10-20,30; empty: none."
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(text: &str) -> VlanSet {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn texts() {
+        for (text, shown) in
+            [("", ""), ("5", "5"), ("20,10-19", "10-20"), (" 1 - 2 ,4", "1-2,4"), ("1-4094", "1-4094")]
+        {
+            assert_eq!(set(text).to_string(), shown);
+        }
+        for bad in ["0", "4095", "20-10", "a", "1-", "70000", "-"] {
+            assert!(bad.parse::<VlanSet>().is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn text_and_back(ids in proptest::collection::btree_set(1u16..=4094, 0..200)) {
+            let made: VlanSet = ids.iter().map(|id| VlanId(*id)).collect();
+            prop_assert_eq!(&set(&made.to_string()), &made);
+            prop_assert_eq!(made.iter().map(VlanId::get).collect::<Vec<_>>(), ids.into_iter().collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn algebra(a in proptest::collection::btree_set(1u16..=4094, 0..50), b in proptest::collection::btree_set(1u16..=4094, 0..50)) {
+            let of = |ids: &std::collections::BTreeSet<u16>| ids.iter().map(|id| VlanId(*id)).collect::<VlanSet>();
+            prop_assert_eq!(of(&a).union(&of(&b)), of(&(&a | &b)));
+            prop_assert_eq!(of(&a).intersection(&of(&b)), of(&(&a & &b)));
+            prop_assert_eq!(of(&a).difference(&of(&b)), of(&(&a - &b)));
+            prop_assert_eq!(of(&a).is_subset(&of(&b)), a.is_subset(&b));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The control API: what a test or a demonstration sees of the switches and does to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::dialect::{HandEdit, View};
+use crate::faults::Fault;
+use crate::switch::{Boot, HandEditError, Stats, Switch};
+
+/// How long a request waits for a change before it answers with what there is.
+const LONG_POLL: Duration = Duration::from_secs(30);
+
+#[derive(Clone)]
+struct Shared {
+    switches: Arc<BTreeMap<String, Arc<Switch>>>,
+    version: watch::Sender<u64>,
+}
+
+/// The API's routes.
+pub fn router(switches: BTreeMap<String, Arc<Switch>>, version: watch::Sender<u64>) -> Router {
+    Router::new()
+        .route("/switches", get(list))
+        .route("/events", get(events))
+        .route("/switches/{name}", get(show))
+        .route("/switches/{name}/running", get(running))
+        .route("/switches/{name}/running.xml", get(running_xml))
+        .route("/switches/{name}/stats", get(stats))
+        .route("/switches/{name}/faults", get(faults).post(add_fault).delete(clear_faults))
+        .route("/switches/{name}/reboot", post(reboot))
+        .route("/switches/{name}/edit", post(edit))
+        .with_state(Shared { switches: Arc::new(switches), version })
+}
+
+/// A switch's state in short.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    name: String,
+    dialect: &'static str,
+    /// Counts up with every change of running.
+    version: u64,
+    reachable: bool,
+    /// A commit waits for its confirmation.
+    pending_confirmation: bool,
+    faults: Vec<Fault>,
+    stats: Stats,
+}
+
+#[derive(Debug, Serialize)]
+struct Running {
+    version: u64,
+    #[serde(flatten)]
+    view: View,
+}
+
+#[derive(Debug, Serialize)]
+struct Versions {
+    version: u64,
+    switches: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Since {
+    since: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Reboot {
+    load: Boot,
+}
+
+/// What a request is refused with.
+struct Refused(StatusCode, String);
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, Json(serde_json::json!({ "error": self.1 }))).into_response()
+    }
+}
+
+impl From<HandEditError> for Refused {
+    fn from(error: HandEditError) -> Self {
+        Self(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
+    }
+}
+
+impl Shared {
+    fn find(&self, name: &str) -> Result<&Arc<Switch>, Refused> {
+        self.switches
+            .get(name)
+            .ok_or_else(|| Refused(StatusCode::NOT_FOUND, format!("there is no switch {name}")))
+    }
+}
+
+fn summary(switch: &Switch) -> Summary {
+    Summary {
+        name: switch.name.clone(),
+        dialect: switch.dialect.name,
+        version: *switch.version().borrow(),
+        reachable: switch.reachable(),
+        pending_confirmation: switch.is_pending(),
+        faults: switch.faults(),
+        stats: switch.stats(),
+    }
+}
+
+fn body<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
+    serde_json::from_str(text).map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+/// Waits until the version is above `since`, but not for ever.
+async fn newer(mut version: watch::Receiver<u64>, since: Option<u64>) {
+    if let Some(since) = since {
+        // Either way the caller is answered with what there is.
+        let _ = tokio::time::timeout(LONG_POLL, version.wait_for(|version| *version > since)).await;
+    }
+}
+
+async fn list(State(shared): State<Shared>) -> Json<Vec<Summary>> {
+    Json(shared.switches.values().map(|switch| summary(switch)).collect())
+}
+
+async fn events(State(shared): State<Shared>, Query(query): Query<Since>) -> Json<Versions> {
+    newer(shared.version.subscribe(), query.since).await;
+    let version = *shared.version.borrow();
+    let switches = shared.switches.iter().map(|(name, s)| (name.clone(), *s.version().borrow())).collect();
+    Json(Versions { version, switches })
+}
+
+async fn show(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Json<Summary>, Refused> {
+    Ok(Json(summary(shared.find(&name)?)))
+}
+
+async fn running(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    Query(query): Query<Since>,
+) -> Result<Json<Running>, Refused> {
+    let switch = shared.find(&name)?;
+    newer(switch.version(), query.since).await;
+    // The version first: a change in between is then reported once more, never missed.
+    let version = *switch.version().borrow();
+    Ok(Json(Running { version, view: switch.view() }))
+}
+
+async fn running_xml(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Response, Refused> {
+    let xml = shared.find(&name)?.running_xml();
+    Ok(([(header::CONTENT_TYPE, "application/xml")], xml).into_response())
+}
+
+async fn stats(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Json<Stats>, Refused> {
+    Ok(Json(shared.find(&name)?.stats()))
+}
+
+async fn faults(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Json<Vec<Fault>>, Refused> {
+    Ok(Json(shared.find(&name)?.faults()))
+}
+
+async fn add_fault(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    text: String,
+) -> Result<Json<Vec<Fault>>, Refused> {
+    let switch = shared.find(&name)?;
+    switch.inject(body(&text)?);
+    Ok(Json(switch.faults()))
+}
+
+async fn clear_faults(State(shared): State<Shared>, Path(name): Path<String>) -> Result<StatusCode, Refused> {
+    shared.find(&name)?.inject(Fault::Clear {});
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn reboot(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    text: String,
+) -> Result<StatusCode, Refused> {
+    let request: Reboot = if text.trim().is_empty() { Reboot::default() } else { body(&text)? };
+    shared.find(&name)?.reboot(request.load);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn edit(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    text: String,
+) -> Result<StatusCode, Refused> {
+    let switch = shared.find(&name)?;
+    let content_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if content_type.contains("xml") || text.trim_start().starts_with('<') {
+        switch.edit_by_hand(&text)?;
+    } else {
+        switch.change_by_hand(&body::<HandEdit>(&text)?)?;
+    }
+    Ok(StatusCode::NO_CONTENT)
+}

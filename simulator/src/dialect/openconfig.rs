@@ -1,0 +1,419 @@
+//! OpenConfig (openconfig/public): openconfig-interfaces, openconfig-vlan, openconfig-network-instance.
+//!
+//! The tables hold what concerns switching. Elsewhere in the models a real switch has more; an edit of it
+//! is an `unknown-element` here.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::dialect::openconfig_checks::check;
+use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
+use crate::dialect::{Dialect, Hardware};
+use crate::model::schema::{Definition, Identity, Module, position};
+use crate::model::tree::{Container, Node};
+use crate::model::value::{Type, Value};
+use crate::netconf::xml;
+
+/// The OpenConfig dialect.
+pub static OPENCONFIG: Dialect = Dialect {
+    name: "openconfig",
+    modules: &[&INTERFACES_MODULE, &ETHERNET, &AGGREGATE, &VLAN, &NETWORK_INSTANCE, &NI_TYPES, &IANA_IF_TYPE],
+    roots: ROOTS,
+    factory,
+    check,
+    operational,
+    view,
+    by_hand,
+};
+
+const fn module(
+    name: &'static str,
+    prefix: &'static str,
+    namespace: &'static str,
+    revision: &'static str,
+) -> Module {
+    Module { name, prefix, namespace, revision }
+}
+
+static INTERFACES_MODULE: Module =
+    module("openconfig-interfaces", "oc-if", "http://openconfig.net/yang/interfaces", "2024-12-05");
+static ETHERNET: Module = module(
+    "openconfig-if-ethernet",
+    "oc-eth",
+    "http://openconfig.net/yang/interfaces/ethernet",
+    "2024-09-17",
+);
+static AGGREGATE: Module = module(
+    "openconfig-if-aggregate",
+    "oc-lag",
+    "http://openconfig.net/yang/interfaces/aggregate",
+    "2022-06-28",
+);
+static VLAN: Module = module("openconfig-vlan", "oc-vlan", "http://openconfig.net/yang/vlan", "2023-02-07");
+static NETWORK_INSTANCE: Module = module(
+    "openconfig-network-instance",
+    "oc-netinst",
+    "http://openconfig.net/yang/network-instance",
+    "2025-01-23",
+);
+static NI_TYPES: Module = module(
+    "openconfig-network-instance-types",
+    "oc-ni-types",
+    "http://openconfig.net/yang/network-instance-types",
+    "2021-07-14",
+);
+static IANA_IF_TYPE: Module =
+    module("iana-if-type", "ianaift", "urn:ietf:params:xml:ns:yang:iana-if-type", "2023-01-26");
+
+static ETHERNET_CSMACD: Identity = Identity { module: &IANA_IF_TYPE, name: "ethernetCsmacd" };
+static LAG: Identity = Identity { module: &IANA_IF_TYPE, name: "ieee8023adLag" };
+static L3_VLAN: Identity = Identity { module: &IANA_IF_TYPE, name: "l3ipvlan" };
+static LOOPBACK: Identity = Identity { module: &IANA_IF_TYPE, name: "softwareLoopback" };
+static DEFAULT_INSTANCE: Identity = Identity { module: &NI_TYPES, name: "DEFAULT_INSTANCE" };
+static L2VSI: Identity = Identity { module: &NI_TYPES, name: "L2VSI" };
+static L3VRF: Identity = Identity { module: &NI_TYPES, name: "L3VRF" };
+static L2L3: Identity = Identity { module: &NI_TYPES, name: "L2L3" };
+
+const INTERFACE_TYPES: &[&Identity] = &[&ETHERNET_CSMACD, &LAG, &L3_VLAN, &LOOPBACK];
+const INSTANCE_TYPES: &[&Identity] = &[&DEFAULT_INSTANCE, &L2VSI, &L3VRF, &L2L3];
+const TEXT: Type = Type::Text { longest: 255 };
+/// The model has no limit for VLAN names; switches do.
+const VLAN_NAME: Type = Type::Text { longest: 32 };
+const VLAN_ID: Type = Type::Uint(1, 4094);
+
+pub(super) static ROOTS: &[Definition] = &[
+    Definition::container("interfaces", &INTERFACES_MODULE, INTERFACES),
+    Definition::container("network-instances", &NETWORK_INSTANCE, NETWORK_INSTANCES),
+];
+
+pub(super) const INTERFACES: &[Definition] =
+    &[Definition::list("interface", &INTERFACES_MODULE, 1, INTERFACE)];
+
+pub(super) const INTERFACE: &[Definition] = &[
+    Definition::leaf("name", &INTERFACES_MODULE, TEXT),
+    Definition::container("config", &INTERFACES_MODULE, INTERFACE_CONFIG),
+    Definition::mirror(&INTERFACES_MODULE, INTERFACE_CONFIG),
+    Definition::container("ethernet", &ETHERNET, ETHERNET_CONTENT),
+    Definition::container("aggregation", &AGGREGATE, AGGREGATION_CONTENT),
+];
+
+pub(super) const INTERFACE_CONFIG: &[Definition] = &[
+    Definition::leaf("name", &INTERFACES_MODULE, TEXT),
+    Definition::leaf("type", &INTERFACES_MODULE, Type::Identity(INTERFACE_TYPES)),
+    Definition::leaf("mtu", &INTERFACES_MODULE, Type::Uint(0, 65535)),
+    Definition::leaf("loopback-mode", &INTERFACES_MODULE, Type::Enum(&["NONE", "FACILITY", "TERMINAL"])),
+    Definition::leaf("description", &INTERFACES_MODULE, TEXT),
+    Definition::leaf("enabled", &INTERFACES_MODULE, Type::Bool),
+    Definition::state_leaf("admin-status", &INTERFACES_MODULE, Type::Enum(&["UP", "DOWN", "TESTING"])),
+    Definition::state_leaf("oper-status", &INTERFACES_MODULE, Type::Enum(&["UP", "DOWN", "UNKNOWN"])),
+];
+
+pub(super) const ETHERNET_CONTENT: &[Definition] = &[
+    Definition::container("config", &ETHERNET, ETHERNET_CONFIG),
+    Definition::mirror(&ETHERNET, ETHERNET_CONFIG),
+    Definition::container("switched-vlan", &VLAN, SWITCHED_VLAN),
+];
+
+pub(super) const ETHERNET_CONFIG: &[Definition] = &[
+    Definition::leaf("mac-address", &ETHERNET, Type::Mac),
+    Definition::leaf("auto-negotiate", &ETHERNET, Type::Bool),
+    Definition::leaf("duplex-mode", &ETHERNET, Type::Enum(&["FULL", "HALF"])),
+    Definition::leaf("enable-flow-control", &ETHERNET, Type::Bool),
+    Definition::leaf("aggregate-id", &AGGREGATE, TEXT),
+];
+
+pub(super) const AGGREGATION_CONTENT: &[Definition] = &[
+    Definition::container("config", &AGGREGATE, AGGREGATION_CONFIG),
+    Definition::mirror(&AGGREGATE, AGGREGATION_CONFIG),
+    Definition::container("switched-vlan", &VLAN, SWITCHED_VLAN),
+];
+
+const AGGREGATION_CONFIG: &[Definition] = &[
+    Definition::leaf("lag-type", &AGGREGATE, Type::Enum(&["LACP", "STATIC"])),
+    Definition::leaf("min-links", &AGGREGATE, Type::Uint(0, 65535)),
+];
+
+pub(super) const SWITCHED_VLAN: &[Definition] = &[
+    Definition::container("config", &VLAN, SWITCHED_VLAN_CONFIG),
+    Definition::mirror(&VLAN, SWITCHED_VLAN_CONFIG),
+];
+
+pub(super) const SWITCHED_VLAN_CONFIG: &[Definition] = &[
+    Definition::leaf("interface-mode", &VLAN, Type::Enum(&["ACCESS", "TRUNK"])),
+    Definition::leaf("native-vlan", &VLAN, VLAN_ID),
+    Definition::leaf("access-vlan", &VLAN, VLAN_ID),
+    Definition::leaf_list("trunk-vlans", &VLAN, Type::VlanIdOrRange),
+];
+
+pub(super) const NETWORK_INSTANCES: &[Definition] =
+    &[Definition::list("network-instance", &NETWORK_INSTANCE, 1, INSTANCE)];
+
+pub(super) const INSTANCE: &[Definition] = &[
+    Definition::leaf("name", &NETWORK_INSTANCE, TEXT),
+    Definition::container("config", &NETWORK_INSTANCE, INSTANCE_CONFIG),
+    Definition::mirror(&NETWORK_INSTANCE, INSTANCE_CONFIG),
+    Definition::container("vlans", &NETWORK_INSTANCE, VLANS),
+];
+
+pub(super) const INSTANCE_CONFIG: &[Definition] = &[
+    Definition::leaf("name", &NETWORK_INSTANCE, TEXT),
+    Definition::leaf("type", &NETWORK_INSTANCE, Type::Identity(INSTANCE_TYPES)),
+    Definition::leaf("enabled", &NETWORK_INSTANCE, Type::Bool),
+    Definition::leaf("description", &NETWORK_INSTANCE, TEXT),
+    Definition::leaf("mtu", &NETWORK_INSTANCE, Type::Uint(0, 65535)),
+];
+
+pub(super) const VLANS: &[Definition] = &[Definition::list("vlan", &NETWORK_INSTANCE, 1, VLAN_ENTRY)];
+
+pub(super) const VLAN_ENTRY: &[Definition] = &[
+    Definition::leaf("vlan-id", &NETWORK_INSTANCE, VLAN_ID),
+    Definition::container("config", &NETWORK_INSTANCE, VLAN_CONFIG),
+    Definition::mirror(&NETWORK_INSTANCE, VLAN_CONFIG),
+];
+
+pub(super) const VLAN_CONFIG: &[Definition] = &[
+    Definition::leaf("vlan-id", &NETWORK_INSTANCE, VLAN_ID),
+    Definition::leaf("name", &NETWORK_INSTANCE, VLAN_NAME),
+    Definition::leaf("status", &NETWORK_INSTANCE, Type::Enum(&["ACTIVE", "SUSPENDED"])),
+];
+
+/// The interfaces of a configuration by name.
+pub(super) fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    named_entries(config, "interfaces")
+}
+
+/// The network instances of a configuration by name.
+pub(super) fn instances(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    named_entries(config, "network-instances")
+}
+
+fn named_entries<'a>(
+    config: &'a Container,
+    root: &str,
+) -> impl Iterator<Item = (&'a str, &'a Container)> + use<'a> {
+    config
+        .container(position(ROOTS, root))
+        .and_then(|list| list.list(0))
+        .into_iter()
+        .flatten()
+        .map(|(key, entry)| (key.first().and_then(Value::text).unwrap_or_default(), &**entry))
+}
+
+/// `switched-vlan/config` of an interface: under `ethernet`, or under `aggregation` for a LAG.
+fn switched_vlan(interface: &Container) -> Option<&Container> {
+    [("ethernet", ETHERNET_CONTENT), ("aggregation", AGGREGATION_CONTENT)].into_iter().find_map(
+        |(name, content)| {
+            interface
+                .container(position(INTERFACE, name))?
+                .container(position(content, "switched-vlan"))?
+                .container(position(SWITCHED_VLAN, "config"))
+        },
+    )
+}
+
+/// Each port as an enabled interface, and the default network instance without VLANs.
+fn factory(hardware: &Hardware) -> Container {
+    let mut config = Container::default();
+    let name_and_type = |name: &str, identity: &'static Identity| {
+        let mut inner = Container::default();
+        inner.set(0, Node::Leaf(Value::Text(name.into())));
+        inner.set(1, Node::Leaf(Value::Identity(crate::model::value::IdentityRef(identity))));
+        inner
+    };
+    let entry = |name: &str, inner: Container| {
+        let mut entry = Container::default();
+        entry.set(0, Node::Leaf(Value::Text(name.into())));
+        entry.set(1, Node::Container(inner.into()));
+        (vec![Value::Text(name.into())], entry.into())
+    };
+    config.with_container(position(ROOTS, "interfaces"), |interfaces| {
+        interfaces.with_list(0, |entries| {
+            for port in &hardware.ports {
+                let mut inner = name_and_type(port, &ETHERNET_CSMACD);
+                inner.set(position(INTERFACE_CONFIG, "enabled"), Node::Leaf(Value::Keyword("true")));
+                entries.extend([entry(port, inner)]);
+            }
+        });
+    });
+    config.with_container(position(ROOTS, "network-instances"), |instances| {
+        instances.with_list(0, |entries| {
+            entries.extend([entry("default", name_and_type("default", &DEFAULT_INSTANCE))]);
+        });
+    });
+    config
+}
+
+/// Running with state: `state` mirrors `config`, and every port of the hardware has a status.
+fn operational(running: &Container, hardware: &Hardware) -> Container {
+    let mut whole = running.with_state(ROOTS);
+    let state = position(INTERFACE, "state");
+    whole.with_container(position(ROOTS, "interfaces"), |interfaces| {
+        interfaces.with_list(0, |entries| {
+            for port in &hardware.ports {
+                let name = Value::Text(port.as_str().into());
+                let entry = entries.entry(vec![name.clone()]).or_default();
+                let entry = std::sync::Arc::make_mut(entry);
+                entry.set(0, Node::Leaf(name.clone()));
+                entry.with_container(state, |state| {
+                    state.set(0, Node::Leaf(name));
+                    let enabled = state.leaf(position(INTERFACE_CONFIG, "enabled"));
+                    let status = if enabled.is_some_and(|v| v.is("false")) { "DOWN" } else { "UP" };
+                    for leaf in ["admin-status", "oper-status"] {
+                        state.set(position(INTERFACE_CONFIG, leaf), Node::Leaf(Value::Keyword(status)));
+                    }
+                });
+            }
+        });
+    });
+    whole
+}
+
+fn view(running: &Container, hardware: &Hardware) -> View {
+    let mut vlans = BTreeMap::new();
+    for (_, instance) in instances(running) {
+        let list = instance.container(position(INSTANCE, "vlans")).and_then(|vlans| vlans.list(0));
+        for (key, entry) in list.into_iter().flatten() {
+            let config = entry.container(position(VLAN_ENTRY, "config"));
+            let leaf =
+                |name| config.and_then(|c| c.leaf(position(VLAN_CONFIG, name))).map(ToString::to_string);
+            for id in key.iter().flat_map(Value::vlans) {
+                let status = leaf("status").unwrap_or_else(|| "ACTIVE".to_owned());
+                vlans.insert(id, VlanView { name: leaf("name"), status });
+            }
+        }
+    }
+    let active: VlanSet = vlans.iter().filter(|(_, v)| v.status == "ACTIVE").map(|(id, _)| *id).collect();
+    let mut ports: BTreeMap<String, PortView> =
+        hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
+    for (name, interface) in interfaces(running) {
+        let port = ports.entry(name.to_owned()).or_default();
+        let aggregate = interface
+            .container(position(INTERFACE, "ethernet"))
+            .and_then(|e| e.container(position(ETHERNET_CONTENT, "config")))
+            .and_then(|c| c.leaf(position(ETHERNET_CONFIG, "aggregate-id")));
+        port.lag = aggregate.and_then(Value::text).map(str::to_owned);
+        if let Some(config) = switched_vlan(interface) {
+            fill_port(port, config, &active);
+        }
+    }
+    View { vlans, ports }
+}
+
+fn fill_port(port: &mut PortView, config: &Container, active: &VlanSet) {
+    let leaf = |name| config.leaf(position(SWITCHED_VLAN_CONFIG, name));
+    let id = |name| leaf(name).and_then(|v| v.vlans().next());
+    port.mode = leaf("interface-mode").and_then(|mode| match mode {
+        mode if mode.is("TRUNK") => Some(PortMode::Trunk),
+        mode if mode.is("ACCESS") => Some(PortMode::Access),
+        _ => None,
+    });
+    match port.mode {
+        Some(PortMode::Trunk) => {
+            port.native = id("native-vlan");
+            let listed = config.leaf_list(position(SWITCHED_VLAN_CONFIG, "trunk-vlans"));
+            port.open_trunk = listed.is_none();
+            port.configured = listed.into_iter().flatten().flat_map(Value::vlans).collect();
+            // A trunk without a list carries every VLAN there is.
+            port.vlans = if port.open_trunk { active.clone() } else { port.configured.intersection(active) };
+        }
+        Some(PortMode::Access) => {
+            port.access = id("access-vlan");
+            port.configured = port.access.into_iter().collect();
+            port.vlans = port.configured.intersection(active);
+        }
+        None => {}
+    }
+}
+
+/// The XML of an edit made at the console, with merge as the default operation.
+fn by_hand(edit: &HandEdit, running: &Container) -> String {
+    let mut out = String::new();
+    // Writing to a String can't fail; hence the discarded results.
+    let removed = |set: &VlanSet| set.iter().collect::<Vec<_>>();
+    if !edit.define_vlans.is_empty() || (edit.port.is_none() && !edit.remove_vlans.is_empty()) {
+        let _ = write!(
+            out,
+            "<network-instances xmlns=\"{ns}\"><network-instance><name>default</name><config><name>default</name>\
+             <type xmlns:t=\"{types}\">t:DEFAULT_INSTANCE</type></config><vlans>",
+            ns = NETWORK_INSTANCE.namespace,
+            types = NI_TYPES.namespace
+        );
+        for (id, name) in &edit.define_vlans {
+            let _ = write!(out, "<vlan><vlan-id>{id}</vlan-id><config><vlan-id>{id}</vlan-id><name>");
+            xml::push_text(&mut out, name);
+            out.push_str("</name><status>ACTIVE</status></config></vlan>");
+        }
+        if edit.port.is_none() {
+            for id in removed(&edit.remove_vlans) {
+                let _ = write!(
+                    out,
+                    "<vlan xmlns:nc=\"{}\" nc:operation=\"remove\"><vlan-id>{id}</vlan-id></vlan>",
+                    xml::NETCONF
+                );
+            }
+        }
+        out.push_str("</vlans></network-instance></network-instances>");
+    }
+    let Some(port) = &edit.port else { return out };
+    let is_lag = interfaces(running).any(|(name, interface)| {
+        name == port && interface.container(position(INTERFACE, "aggregation")).is_some()
+    });
+    let (holder, holder_namespace) =
+        if is_lag { ("aggregation", AGGREGATE.namespace) } else { ("ethernet", ETHERNET.namespace) };
+    let _ = write!(
+        out,
+        "<interfaces xmlns=\"{}\" xmlns:nc=\"{}\"><interface><name>",
+        INTERFACES_MODULE.namespace,
+        xml::NETCONF
+    );
+    xml::push_text(&mut out, port);
+    let _ = write!(
+        out,
+        "</name><{holder} xmlns=\"{holder_namespace}\"><switched-vlan xmlns=\"{}\"",
+        VLAN.namespace
+    );
+    if edit.clear {
+        out.push_str(" nc:operation=\"remove\"/>");
+    } else {
+        out.push_str("><config>");
+        if let Some(mode) = edit.mode {
+            let (mode, others) = match mode {
+                PortMode::Trunk => ("TRUNK", &["access-vlan"][..]),
+                PortMode::Access => ("ACCESS", &["native-vlan"][..]),
+            };
+            let _ = write!(out, "<interface-mode>{mode}</interface-mode>");
+            for other in others {
+                let _ = write!(out, "<{other} nc:operation=\"remove\"/>");
+            }
+        }
+        for (leaf, id) in [("native-vlan", edit.native), ("access-vlan", edit.access)] {
+            if let Some(id) = id {
+                let _ = write!(out, "<{leaf}>{id}</{leaf}>");
+            }
+        }
+        for id in removed(&edit.remove_vlans) {
+            let _ = write!(out, "<trunk-vlans nc:operation=\"remove\">{id}</trunk-vlans>");
+        }
+        for (low, high) in edit.vlans.ranges() {
+            let _ = if low == high {
+                write!(out, "<trunk-vlans>{low}</trunk-vlans>")
+            } else {
+                write!(out, "<trunk-vlans>{low}..{high}</trunk-vlans>")
+            };
+        }
+        out.push_str("</config></switched-vlan>");
+    }
+    let _ = write!(out, "</{holder}></interface></interfaces>");
+    out
+}
+
+/// Applies XML that needs no checking against a datastore, for tests of this dialect.
+#[cfg(test)]
+pub(super) fn with_edit(config: &Container, xml: &str) -> Container {
+    use crate::model::edit::{self, OnError, Operation};
+    let doc = xml::parse(format!("<config>{xml}</config>").as_bytes()).expect("well-formed");
+    let edits = edit::parse(ROOTS, &doc.root.children).expect("well-typed");
+    let mut config = config.clone();
+    edit::apply(&mut config, &edits, Operation::Merge, OnError::Stop).expect("applies");
+    config
+}

@@ -1,0 +1,186 @@
+//! What a switch does, in a form that no dialect shapes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The effective switching state of one switch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The VLANs that exist, by id.
+    pub vlans: BTreeMap<u16, VlanView>,
+    /// All ports and link aggregations, by name, configured or not.
+    pub ports: BTreeMap<String, PortView>,
+}
+
+/// One VLAN.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VlanView {
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// `ACTIVE` or `SUSPENDED`.
+    pub status: String,
+}
+
+/// One port.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortView {
+    /// `trunk` or `access`; null for a port that doesn't switch.
+    pub mode: Option<PortMode>,
+    /// The VLANs that the port really carries: listed, existing and not suspended.
+    pub vlans: VlanSet,
+    /// The VLANs that its configuration lists.
+    pub configured: VlanSet,
+    /// The VLAN of untagged frames on a trunk.
+    pub native: Option<u16>,
+    /// The VLAN of an access port.
+    pub access: Option<u16>,
+    /// A trunk that lists no VLAN, and so carries all.
+    pub open_trunk: bool,
+    /// The link aggregation that it is a member of.
+    pub lag: Option<String>,
+}
+
+/// How a port treats tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortMode {
+    /// Tagged frames of several VLANs.
+    Trunk,
+    /// Untagged frames of one VLAN.
+    Access,
+}
+
+/// A change made at the console, in terms of ports and VLANs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HandEdit {
+    /// The port that `mode`, `vlans`, `native`, `access`, `clear` and `removeVlans` concern.
+    pub port: Option<String>,
+    /// The mode it gets.
+    pub mode: Option<PortMode>,
+    /// VLANs added to its trunk list.
+    pub vlans: VlanSet,
+    /// VLANs taken from its trunk list or, without a port, from the switch.
+    pub remove_vlans: VlanSet,
+    /// The native VLAN it gets.
+    pub native: Option<u16>,
+    /// The access VLAN it gets.
+    pub access: Option<u16>,
+    /// Take away all of its VLAN configuration.
+    pub clear: bool,
+    /// VLANs to define, id to name.
+    pub define_vlans: BTreeMap<u16, String>,
+}
+
+/// A set of VLAN ids, written `10-20,30`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VlanSet(BTreeSet<u16>);
+
+/// Text that is no set of VLAN ids.
+#[derive(Debug, thiserror::Error)]
+#[error("\"{0}\" is not a list of VLAN ids such as 10-20,30")]
+pub struct VlanSetError(String);
+
+impl VlanSet {
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether it holds `id`.
+    pub fn contains(&self, id: u16) -> bool {
+        self.0.contains(&id)
+    }
+
+    /// Its ids in order.
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        self.0.iter().copied()
+    }
+
+    /// The ids in both.
+    #[must_use]
+    pub fn intersection(&self, other: &VlanSet) -> VlanSet {
+        VlanSet(self.0.intersection(&other.0).copied().collect())
+    }
+
+    /// Its ids as ranges, inclusive.
+    pub fn ranges(&self) -> Vec<(u16, u16)> {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for id in self.iter() {
+            match ranges.last_mut() {
+                Some((_, high)) if *high + 1 == id => *high = id,
+                _ => ranges.push((id, id)),
+            }
+        }
+        ranges
+    }
+}
+
+impl FromIterator<u16> for VlanSet {
+    fn from_iter<T: IntoIterator<Item = u16>>(ids: T) -> Self {
+        Self(ids.into_iter().collect())
+    }
+}
+
+impl fmt::Display for VlanSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (low, high)) in self.ranges().into_iter().enumerate() {
+            if n > 0 {
+                f.write_str(",")?;
+            }
+            if low == high { write!(f, "{low}")? } else { write!(f, "{low}-{high}")? }
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for VlanSet {
+    type Err = VlanSetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = || VlanSetError(text.to_owned());
+        let mut ids = BTreeSet::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (low, high) = part.split_once('-').unwrap_or((part, part));
+            let low: u16 = low.trim().parse().map_err(|_| bad())?;
+            let high: u16 = high.trim().parse().map_err(|_| bad())?;
+            if low == 0 || low > high || high > 4094 {
+                return Err(bad());
+            }
+            ids.extend(low..=high);
+        }
+        Ok(Self(ids))
+    }
+}
+
+impl Serialize for VlanSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for VlanSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vlan_sets_read_and_write_as_ranges() {
+        for (text, written) in [("", ""), ("30,10-12", "10-12,30"), ("1,2,3,5", "1-3,5"), (" 4094 ", "4094")]
+        {
+            let set: VlanSet = text.parse().expect(text);
+            assert_eq!(set.to_string(), written);
+        }
+        for bad in ["0", "4095", "20-10", "x", "1-", "1..3", "-5"] {
+            assert!(bad.parse::<VlanSet>().is_err(), "{bad}");
+        }
+    }
+}

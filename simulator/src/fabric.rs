@@ -1,0 +1,343 @@
+//! A running fabric: every switch of a topology, and the control API.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use russh::keys::ssh_key::private::{KeypairData, RsaKeypair};
+use russh::keys::ssh_key::{self, LineEnding, PublicKey};
+use russh::keys::{Algorithm, EcdsaCurve, PrivateKey};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::control;
+use crate::dialect::Dialect;
+use crate::files;
+use crate::ssh::{Credentials, Server};
+use crate::switch::{HandEditError, Setup, Switch};
+use crate::topology::{HostKeyKind, SwitchSpec, Topology, TopologyError};
+
+/// How a fabric is run.
+#[derive(Debug, Clone, Default)]
+pub struct FabricOptions {
+    /// Where host keys, passwords, ports and configurations are kept; a fabric started again with the same
+    /// directory has the same ones. Without it nothing is kept.
+    pub state_dir: Option<PathBuf>,
+    /// Where the control API listens; a port of 127.0.0.1 is picked when absent.
+    pub control: Option<SocketAddr>,
+}
+
+/// How to reach one switch. Serialised as `{name, netconf, username, password, hostKey, controlUrl}`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SwitchInfo {
+    /// Its name in the topology.
+    pub name: String,
+    /// Where it speaks NETCONF over SSH.
+    pub netconf: SocketAddr,
+    /// The login name.
+    pub username: String,
+    /// The password.
+    pub password: String,
+    /// Its host key as an OpenSSH public key line.
+    pub host_key: String,
+    /// Its part of the control API.
+    pub control_url: String,
+}
+
+impl std::fmt::Debug for SwitchInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SwitchInfo")
+            .field("name", &self.name)
+            .field("netconf", &self.netconf)
+            .field("username", &self.username)
+            .field("host_key", &self.host_key)
+            .field("control_url", &self.control_url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a fabric can't start. A retry helps only where a file or an address was at fault.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// The topology makes no sense.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A switch's initial configuration makes no sense.
+    #[error("configuration of switch {switch}: {source}")]
+    Configuration {
+        /// The switch.
+        switch: String,
+        /// What is wrong with it.
+        source: HandEditError,
+    },
+    /// A line of `authorizedKeys` is no key.
+    #[error("authorized key of switch {switch}: {source}")]
+    AuthorizedKey {
+        /// The switch.
+        switch: String,
+        /// What is wrong with it.
+        source: ssh_key::Error,
+    },
+    /// A host key can't be made or read.
+    #[error("host key of switch {switch}: {source}")]
+    HostKey {
+        /// The switch.
+        switch: String,
+        /// What went wrong.
+        source: ssh_key::Error,
+    },
+    /// An address can't be listened on.
+    #[error("{what} can't listen on {address}: {source}")]
+    Listen {
+        /// Who wanted it.
+        what: String,
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The state directory can't be used.
+    #[error("{}: {source}", path.display())]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What a switch keeps besides its configuration.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Kept {
+    port: u16,
+    password: String,
+}
+
+/// A running fabric. Dropping it stops it, without waiting.
+#[derive(Debug)]
+pub struct Fabric {
+    switches: BTreeMap<String, Arc<Switch>>,
+    info: Vec<SwitchInfo>,
+    control: SocketAddr,
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Fabric {
+    /// Starts every switch and the control API; returns when all of them listen.
+    pub async fn start(topology: &Topology, options: FabricOptions) -> Result<Self, FabricError> {
+        topology.validate()?;
+        let shutdown = CancellationToken::new();
+        // Whatever was started is stopped again when something else can't be.
+        let guard = shutdown.clone().drop_guard();
+        let tasks = TaskTracker::new();
+        let version = watch::Sender::new(1);
+        let state_dir = options.state_dir.as_deref();
+        if let Some(directory) = state_dir {
+            make_directory(directory)?;
+        }
+        let kept_control = match options.control {
+            Some(address) => address,
+            None => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), read_kept(state_dir)?.port),
+        };
+        let listener = listen("the control API", kept_control, options.control.is_none()).await?;
+        let control = address_of(&listener, "the control API", kept_control)?;
+        write_kept(state_dir, &Kept { port: control.port(), password: String::new() })?;
+
+        let mut switches = BTreeMap::new();
+        let mut info = Vec::new();
+        for spec in &topology.switches {
+            let directory = state_dir.map(|directory| directory.join(&spec.name));
+            if let Some(directory) = &directory {
+                make_directory(directory)?;
+            }
+            let (switch, server, listener, reach) =
+                start_switch(spec, directory, control, &version, &shutdown, &tasks).await?;
+            tasks.spawn(server.run(listener));
+            switches.insert(spec.name.clone(), switch);
+            info.push(reach);
+        }
+        let router = control::router(switches.clone(), version);
+        let stop = shutdown.clone();
+        tasks.spawn(async move {
+            let served = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+            tokio::select! {
+                result = served => if let Err(error) = result {
+                    tracing::warn!(%error, "the control API failed");
+                },
+                // Requests that wait for a change would hold a graceful end up.
+                () = stop.cancelled() => {}
+            }
+        });
+        tasks.close();
+        guard.disarm();
+        Ok(Self { switches, info, control, shutdown, tasks })
+    }
+
+    /// How to reach each switch, in the topology's order.
+    pub fn info(&self) -> &[SwitchInfo] {
+        &self.info
+    }
+
+    /// Where the control API is.
+    pub fn control_url(&self) -> String {
+        format!("http://{}", self.control)
+    }
+
+    /// A switch by name.
+    pub fn switch(&self, name: &str) -> Option<&Arc<Switch>> {
+        self.switches.get(name)
+    }
+
+    /// All switches, by name.
+    pub fn switches(&self) -> impl Iterator<Item = &Arc<Switch>> {
+        self.switches.values()
+    }
+
+    /// Stops every switch and waits until their connections are gone.
+    pub async fn shutdown(self) {
+        self.shutdown.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+async fn start_switch(
+    spec: &SwitchSpec,
+    directory: Option<PathBuf>,
+    control: SocketAddr,
+    version: &watch::Sender<u64>,
+    shutdown: &CancellationToken,
+    tasks: &TaskTracker,
+) -> Result<(Arc<Switch>, Server, TcpListener, SwitchInfo), FabricError> {
+    let dialect = Dialect::named(&spec.dialect)
+        .ok_or_else(|| TopologyError::Dialect { switch: spec.name.clone(), dialect: spec.dialect.clone() })?;
+    let mut kept = read_kept(directory.as_deref())?;
+    if let Some(password) = &spec.password {
+        kept.password.clone_from(password);
+    } else if kept.password.is_empty() {
+        kept.password = random_password();
+    }
+    let key = host_key(spec, directory.as_deref())?;
+    let mut wanted = spec.listen;
+    let picked = wanted.port() == 0;
+    if picked {
+        wanted.set_port(kept.port);
+    }
+    let what = format!("switch {}", spec.name);
+    let listener = listen(&what, wanted, picked).await?;
+    let netconf = address_of(&listener, &what, wanted)?;
+    kept.port = netconf.port();
+    write_kept(directory.as_deref(), &kept)?;
+    let keys = spec
+        .authorized_keys
+        .iter()
+        .map(|line| PublicKey::from_openssh(line))
+        .collect::<Result<_, _>>()
+        .map_err(|source| FabricError::AuthorizedKey { switch: spec.name.clone(), source })?;
+    let switch = Switch::new(Setup {
+        spec,
+        dialect,
+        directory,
+        fabric_version: version.clone(),
+        shutdown: shutdown.clone(),
+    })
+    .map_err(|source| FabricError::Configuration { switch: spec.name.clone(), source })?;
+    let host_key = key
+        .public_key()
+        .to_openssh()
+        .map_err(|source| FabricError::HostKey { switch: spec.name.clone(), source })?;
+    let reach = SwitchInfo {
+        name: spec.name.clone(),
+        netconf,
+        username: spec.username.clone(),
+        password: kept.password.clone(),
+        host_key,
+        control_url: format!("http://{control}/switches/{}", spec.name),
+    };
+    let credentials = Credentials { username: spec.username.clone(), password: kept.password, keys };
+    let server = Server::new(Arc::clone(&switch), credentials, key, shutdown.clone(), tasks.clone());
+    Ok((switch, server, listener, reach))
+}
+
+/// Listens on `wanted`; where the port was only picked, on another one if it is taken.
+async fn listen(what: &str, wanted: SocketAddr, picked: bool) -> Result<TcpListener, FabricError> {
+    let failed = |source| FabricError::Listen { what: what.to_owned(), address: wanted, source };
+    match TcpListener::bind(wanted).await {
+        Err(error) if picked && error.kind() == io::ErrorKind::AddrInUse => {
+            TcpListener::bind(SocketAddr::new(wanted.ip(), 0)).await.map_err(failed)
+        }
+        result => result.map_err(failed),
+    }
+}
+
+fn address_of(listener: &TcpListener, what: &str, address: SocketAddr) -> Result<SocketAddr, FabricError> {
+    listener.local_addr().map_err(|source| FabricError::Listen { what: what.to_owned(), address, source })
+}
+
+fn make_directory(path: &Path) -> Result<(), FabricError> {
+    std::fs::create_dir_all(path).map_err(|source| FabricError::State { path: path.to_owned(), source })
+}
+
+fn read_kept(directory: Option<&Path>) -> Result<Kept, FabricError> {
+    let Some(directory) = directory else { return Ok(Kept::default()) };
+    let path = directory.join("kept.json");
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            serde_json::from_slice(&bytes).map_err(|error| FabricError::State { path, source: error.into() })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kept::default()),
+        Err(source) => Err(FabricError::State { path, source }),
+    }
+}
+
+fn write_kept(directory: Option<&Path>, kept: &Kept) -> Result<(), FabricError> {
+    let Some(directory) = directory else { return Ok(()) };
+    let path = directory.join("kept.json");
+    let written =
+        serde_json::to_vec(kept).map_err(io::Error::from).and_then(|json| files::replace(&path, &json));
+    written.map_err(|source| FabricError::State { path, source })
+}
+
+fn host_key(spec: &SwitchSpec, directory: Option<&Path>) -> Result<PrivateKey, FabricError> {
+    let failed = |source| FabricError::HostKey { switch: spec.name.clone(), source };
+    let path = directory.map(|directory| directory.join("host_key"));
+    if let Some(path) = path.as_deref().filter(|path| path.exists()) {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| FabricError::State { path: path.to_owned(), source })?;
+        return PrivateKey::from_openssh(text).map_err(failed);
+    }
+    let mut rng = rand::rng();
+    let key = match spec.host_key {
+        HostKeyKind::Ed25519 => PrivateKey::random(&mut rng, Algorithm::Ed25519),
+        HostKeyKind::EcdsaP256 => {
+            PrivateKey::random(&mut rng, Algorithm::Ecdsa { curve: EcdsaCurve::NistP256 })
+        }
+        HostKeyKind::Rsa => RsaKeypair::random(&mut rng, 3072)
+            .and_then(|pair| PrivateKey::new(KeypairData::from(pair), spec.name.clone())),
+    }
+    .map_err(failed)?;
+    if let Some(path) = path {
+        let text = key.to_openssh(LineEnding::LF).map_err(failed)?;
+        files::replace(&path, text.as_bytes()).map_err(|source| FabricError::State { path, source })?;
+    }
+    Ok(key)
+}
+
+/// 24 letters and digits.
+fn random_password() -> String {
+    use rand::distr::{Alphanumeric, SampleString as _};
+    Alphanumeric.sample_string(&mut rand::rng(), 24)
+}

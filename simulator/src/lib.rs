@@ -1,0 +1,43 @@
+//! Switches that speak NETCONF over SSH as real ones do, with faults on demand.
+//!
+//! A [`Topology`] names the switches; a [`Fabric`] runs them and an HTTP API to look at them and to disturb
+//! them (see this crate's README.md). The NETCONF in here is written from the RFCs and shared with no
+//! client, so that a client and its tests can't have the same misunderstanding.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use eno_simulator::{Fabric, FabricOptions, Topology};
+//! let fabric = Fabric::start(&Topology::leaf_spine(2, 2, 4), FabricOptions::default()).await?;
+//! for switch in fabric.info() {
+//!     println!("{} speaks NETCONF on {}", switch.name, switch.netconf);
+//! }
+//! fabric.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod control;
+mod datastores;
+mod dialect;
+mod fabric;
+mod faults;
+mod files;
+mod model;
+mod netconf;
+mod notifications;
+mod run;
+mod session;
+mod ssh;
+mod switch;
+mod topology;
+
+pub use dialect::{HandEdit, PortMode, PortView, View, VlanSet, VlanSetError, VlanView};
+pub use fabric::{Fabric, FabricError, FabricOptions, SwitchInfo};
+pub use faults::{Fault, RejectEdit, Stage};
+pub use netconf::error::Tag;
+pub use run::{SimulatorArgs, run};
+pub use switch::{Boot, HandEditError, Stats, Switch};
+pub use topology::{
+    Capabilities, ConfirmedCommit, HostKeyKind, Link, LinkEnd, Node, NodeInterface, PhysicalNetwork,
+    SwitchSpec, Topology, TopologyError,
+};

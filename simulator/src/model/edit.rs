@@ -1,0 +1,496 @@
+//! `<edit-config>`: the content of `<config>` is parsed against the schema, then applied.
+//!
+//! [`parse`] reports everything that is wrong with the edit by itself (unknown names, values out of their
+//! type, missing keys); an [`Edit`] that exists is well-typed. [`apply`] then meets only what depends on the
+//! configuration: data that exists or is missing (RFC 6241 section 7.2).
+
+use std::collections::HashSet;
+
+use crate::model::path::{InstancePath, Path};
+use crate::model::schema::{self, Definition, Kind};
+use crate::model::tree::{Container, Key, Node};
+use crate::model::value::{Type, Value};
+use crate::netconf::error::{RpcError, Tag};
+use crate::netconf::xml::{Element, NETCONF};
+
+/// What to do with a node (the `operation` attribute and `default-operation`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Add to what is there.
+    Merge,
+    /// Put in place of what is there.
+    Replace,
+    /// Add; what exists already is an error.
+    Create,
+    /// Take away; what does not exist is an error.
+    Delete,
+    /// Take away what exists.
+    Remove,
+    /// Only a way to the nodes below (`default-operation` `none`).
+    None,
+}
+
+impl Operation {
+    /// The `operation` attribute's value; `none` is not one.
+    fn from_attribute(text: &str) -> Option<Self> {
+        Some(match text {
+            "merge" => Self::Merge,
+            "replace" => Self::Replace,
+            "create" => Self::Create,
+            "delete" => Self::Delete,
+            "remove" => Self::Remove,
+            _ => return None,
+        })
+    }
+}
+
+/// What follows after one node's edit failed (`error-option`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// The rest is not done; what was done stays.
+    Stop,
+    /// The rest is done all the same.
+    Continue,
+    /// Nothing is done.
+    Rollback,
+}
+
+/// One well-typed node of an edit.
+#[derive(Debug, Clone)]
+pub struct Edit {
+    at: usize,
+    definition: &'static Definition,
+    operation: Option<Operation>,
+    body: Body,
+}
+
+#[derive(Debug, Clone)]
+enum Body {
+    Container(Vec<Edit>),
+    Entry {
+        key: Key,
+        children: Vec<Edit>,
+    },
+    /// `None`: only for an operation that needs no value.
+    Leaf(Option<Value>),
+    LeafListValue(Value),
+}
+
+/// Parses the children of `<config>`.
+pub fn parse(definitions: &'static [Definition], elements: &[Element]) -> Result<Vec<Edit>, Vec<RpcError>> {
+    let mut errors = Vec::new();
+    let namespaces = namespaces(definitions);
+    let edits = parse_children(definitions, &[], elements, None, &namespaces, &mut errors);
+    if errors.is_empty() { Ok(edits) } else { Err(errors) }
+}
+
+fn namespaces(definitions: &'static [Definition]) -> HashSet<&'static str> {
+    let mut found = HashSet::new();
+    let mut open = vec![definitions];
+    while let Some(definitions) = open.pop() {
+        for definition in definitions {
+            found.insert(definition.module.namespace);
+            open.push(definition.children());
+        }
+    }
+    found
+}
+
+/// `keys`: children that name the list entry and were read with it.
+fn parse_children(
+    definitions: &'static [Definition],
+    keys: &'static [Definition],
+    elements: &[Element],
+    parent: Option<&Path<'_>>,
+    namespaces: &HashSet<&'static str>,
+    errors: &mut Vec<RpcError>,
+) -> Vec<Edit> {
+    let mut edits = Vec::with_capacity(elements.len());
+    for element in elements {
+        if keys.iter().any(|key| element.is(key.module.namespace, key.name)) {
+            continue;
+        }
+        let found = if element.namespace.is_empty() {
+            None
+        } else {
+            schema::find(definitions, &element.namespace, &element.name)
+        };
+        match found {
+            Some((at, definition)) if definition.config => {
+                edits.extend(parse_node(at, definition, element, parent, namespaces, errors));
+            }
+            Some((_, definition)) => errors.push(
+                RpcError::application(
+                    Tag::UnknownElement,
+                    format!("{} is state, not configuration", definition.name),
+                )
+                .at(Path::node(parent, definition).instance())
+                .info("bad-element", definition.name),
+            ),
+            None if !namespaces.contains(&*element.namespace) => errors.push(located(
+                RpcError::application(
+                    Tag::UnknownNamespace,
+                    format!("namespace \"{}\" of {} is not supported", element.namespace, element.name),
+                )
+                .info("bad-element", &*element.name)
+                .info("bad-namespace", &*element.namespace),
+                parent,
+            )),
+            None => errors.push(located(
+                RpcError::application(
+                    Tag::UnknownElement,
+                    format!("{{{}}}{} is not in the model here", element.namespace, element.name),
+                )
+                .info("bad-element", &*element.name),
+                parent,
+            )),
+        }
+    }
+    edits
+}
+
+fn located(error: RpcError, parent: Option<&Path<'_>>) -> RpcError {
+    match parent {
+        Some(parent) => error.at(parent.instance()),
+        None => error,
+    }
+}
+
+fn parse_node(
+    at: usize,
+    definition: &'static Definition,
+    element: &Element,
+    parent: Option<&Path<'_>>,
+    namespaces: &HashSet<&'static str>,
+    errors: &mut Vec<RpcError>,
+) -> Option<Edit> {
+    let path = Path::node(parent, definition);
+    let operation = match parse_operation(element) {
+        Ok(operation) => operation,
+        Err(error) => {
+            errors.push(error.at(path.instance()));
+            return None;
+        }
+    };
+    let removes = matches!(operation, Some(Operation::Delete | Operation::Remove));
+    let body = match definition.kind {
+        Kind::Container(children) => {
+            if !blank(element, &path, errors) {
+                return None;
+            }
+            Body::Container(parse_children(children, &[], &element.children, Some(&path), namespaces, errors))
+        }
+        Kind::List { children, .. } => {
+            if !blank(element, &path, errors) {
+                return None;
+            }
+            let key = parse_key(definition, element, &path, errors)?;
+            let path = Path::entry(parent, definition, &key);
+            let keys = definition.keys();
+            let children = parse_children(children, keys, &element.children, Some(&path), namespaces, errors);
+            Body::Entry { key, children }
+        }
+        Kind::Leaf(_) if removes && element.text.trim().is_empty() => Body::Leaf(None),
+        Kind::Leaf(ty) => Body::Leaf(Some(parse_value(ty, element, &path, errors)?)),
+        Kind::LeafList(ty) => Body::LeafListValue(parse_value(ty, element, &path, errors)?),
+        Kind::Mirror(_) => return None,
+    };
+    Some(Edit { at, definition, operation, body })
+}
+
+fn parse_operation(element: &Element) -> Result<Option<Operation>, RpcError> {
+    for attribute in &element.attributes {
+        if &*attribute.namespace != NETCONF || &*attribute.name != "operation" {
+            return Err(RpcError::protocol(
+                Tag::UnknownAttribute,
+                format!("attribute {{{}}}{} is not understood", attribute.namespace, attribute.name),
+            )
+            .info("bad-attribute", &*attribute.name)
+            .info("bad-element", &*element.name));
+        }
+    }
+    match element.attribute(NETCONF, "operation") {
+        None => Ok(None),
+        Some(text) => Operation::from_attribute(text).map(Some).ok_or_else(|| {
+            RpcError::protocol(Tag::BadAttribute, format!("\"{text}\" is not an operation"))
+                .info("bad-attribute", "operation")
+                .info("bad-element", &*element.name)
+        }),
+    }
+}
+
+fn blank(element: &Element, path: &Path<'_>, errors: &mut Vec<RpcError>) -> bool {
+    let blank = element.text.trim().is_empty();
+    if !blank {
+        errors.push(
+            RpcError::application(Tag::BadElement, format!("{} holds elements, not text", element.name))
+                .at(path.instance())
+                .info("bad-element", &*element.name),
+        );
+    }
+    blank
+}
+
+fn parse_key(
+    definition: &'static Definition,
+    element: &Element,
+    path: &Path<'_>,
+    errors: &mut Vec<RpcError>,
+) -> Option<Key> {
+    let mut key = Key::new();
+    for leaf in definition.keys() {
+        let Kind::Leaf(ty) = leaf.kind else { return None };
+        let Some(child) = element.child(leaf.module.namespace, leaf.name) else {
+            errors.push(
+                RpcError::application(
+                    Tag::MissingElement,
+                    format!("an entry of {} lacks its key {}", definition.name, leaf.name),
+                )
+                .at(path.instance())
+                .info("bad-element", leaf.name),
+            );
+            return None;
+        };
+        key.push(parse_value(ty, child, &Path::node(Some(path), leaf), errors)?);
+    }
+    Some(key)
+}
+
+fn parse_value(ty: Type, element: &Element, path: &Path<'_>, errors: &mut Vec<RpcError>) -> Option<Value> {
+    let problem = match element.children.first() {
+        Some(child) => format!("holds the element {} where a value belongs", child.name),
+        None => match ty.parse(element) {
+            Ok(value) => return Some(value),
+            Err(problem) => problem,
+        },
+    };
+    errors.push(
+        RpcError::application(
+            Tag::InvalidValue,
+            format!("invalid value \"{}\" of {}: {problem}", element.text.trim(), element.name),
+        )
+        .at(path.instance())
+        .info("bad-element", &*element.name),
+    );
+    None
+}
+
+/// Applies an edit. On errors what `target` then holds is as `on_error` says.
+pub fn apply(
+    target: &mut Container,
+    edits: &[Edit],
+    default: Operation,
+    on_error: OnError,
+) -> Result<(), Vec<RpcError>> {
+    let before = (on_error == OnError::Rollback).then(|| target.clone());
+    let mut work = Work { on_error, errors: Vec::new() };
+    if default == Operation::Replace {
+        // The whole datastore is replaced by what the edit holds (RFC 6241 section 7.2).
+        *target = Container::default();
+    }
+    work.children(target, edits, default, None);
+    if work.errors.is_empty() {
+        return Ok(());
+    }
+    if let Some(before) = before {
+        *target = before;
+    }
+    Err(work.errors)
+}
+
+struct Work {
+    on_error: OnError,
+    errors: Vec<RpcError>,
+}
+
+impl Work {
+    fn stopped(&self) -> bool {
+        !self.errors.is_empty() && self.on_error != OnError::Continue
+    }
+
+    fn exists(&mut self, path: &Path<'_>) {
+        self.errors.push(
+            RpcError::application(Tag::DataExists, "what is to be created exists already")
+                .at(path.instance()),
+        );
+    }
+
+    fn missing(&mut self, path: &Path<'_>) {
+        self.errors.push(
+            RpcError::application(Tag::DataMissing, "what is to be changed does not exist")
+                .at(path.instance()),
+        );
+    }
+
+    fn children(
+        &mut self,
+        target: &mut Container,
+        edits: &[Edit],
+        inherited: Operation,
+        parent: Option<&Path<'_>>,
+    ) {
+        // Neighbouring entries of one list are done together: the list is opened once.
+        let mut rest = edits;
+        while let Some(first) = rest.first() {
+            if self.stopped() {
+                return;
+            }
+            let together = rest.iter().take_while(|edit| edit.at == first.at).count();
+            let (run, others) = rest.split_at(together);
+            rest = others;
+            match first.body {
+                Body::Entry { .. } => target.with_list(first.at, |entries| {
+                    for edit in run {
+                        if !self.stopped() {
+                            self.entry(entries, edit, inherited, parent);
+                        }
+                    }
+                }),
+                _ => {
+                    for edit in run {
+                        if !self.stopped() {
+                            self.node(target, edit, inherited, parent);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn entry(
+        &mut self,
+        entries: &mut crate::model::tree::Entries,
+        edit: &Edit,
+        inherited: Operation,
+        parent: Option<&Path<'_>>,
+    ) {
+        let Body::Entry { key, children } = &edit.body else { return };
+        let path = Path::entry(parent, edit.definition, key);
+        let operation = edit.operation.unwrap_or(inherited);
+        let below = match operation {
+            Operation::Delete | Operation::Remove => {
+                if entries.remove(key).is_none() && operation == Operation::Delete {
+                    self.missing(&path);
+                }
+                return;
+            }
+            Operation::Create if entries.contains_key(key) => return self.exists(&path),
+            Operation::None if !entries.contains_key(key) => return self.missing(&path),
+            Operation::Replace | Operation::Create => {
+                entries.remove(key);
+                Operation::Merge
+            }
+            Operation::Merge | Operation::None => operation,
+        };
+        let entry = entries.entry(key.clone()).or_insert_with(|| {
+            let mut entry = Container::default();
+            for (at, value) in key.iter().enumerate() {
+                entry.set(at, Node::Leaf(value.clone()));
+            }
+            std::sync::Arc::new(entry)
+        });
+        self.children(std::sync::Arc::make_mut(entry), children, below, Some(&path));
+    }
+
+    fn node(&mut self, target: &mut Container, edit: &Edit, inherited: Operation, parent: Option<&Path<'_>>) {
+        let operation = edit.operation.unwrap_or(inherited);
+        let path = Path::node(parent, edit.definition);
+        match &edit.body {
+            Body::Container(children) => match operation {
+                Operation::Delete | Operation::Remove => {
+                    if target.remove(edit.at).is_none() && operation == Operation::Delete {
+                        self.missing(&path);
+                    }
+                }
+                Operation::Create if target.get(edit.at).is_some() => self.exists(&path),
+                Operation::Replace | Operation::Create => {
+                    target.remove(edit.at);
+                    target.with_container(edit.at, |c| {
+                        self.children(c, children, Operation::Merge, Some(&path));
+                    });
+                }
+                Operation::Merge | Operation::None => {
+                    target.with_container(edit.at, |c| self.children(c, children, operation, Some(&path)));
+                }
+            },
+            Body::Leaf(value) => match (operation, value) {
+                (Operation::Delete, _) => {
+                    if target.remove(edit.at).is_none() {
+                        self.missing(&path);
+                    }
+                }
+                (Operation::Remove, _) => {
+                    target.remove(edit.at);
+                }
+                (Operation::Create, _) if target.get(edit.at).is_some() => self.exists(&path),
+                (Operation::Merge | Operation::Replace | Operation::Create, Some(value)) => {
+                    target.set(edit.at, Node::Leaf(value.clone()));
+                }
+                (Operation::None, _) if target.get(edit.at).is_none() => self.missing(&path),
+                (_, _) => {}
+            },
+            Body::LeafListValue(value) => {
+                let path = Path::value(parent, edit.definition, value);
+                target.with_leaf_list(edit.at, |values| match operation {
+                    Operation::Delete => {
+                        if !values.remove(value) {
+                            self.missing(&path);
+                        }
+                    }
+                    Operation::Remove => {
+                        values.remove(value);
+                    }
+                    Operation::Create if values.contains(value) => self.exists(&path),
+                    Operation::None if !values.contains(value) => self.missing(&path),
+                    Operation::Merge | Operation::Replace | Operation::Create => {
+                        values.insert(value.clone());
+                    }
+                    Operation::None => {}
+                });
+            }
+            Body::Entry { .. } => {}
+        }
+    }
+}
+
+/// The places of an edit that name VLAN `vlan`: a list key or leaf whose name contains `vlan` and whose
+/// value is that id or a range around it.
+pub fn places_of_vlan(edits: &[Edit], vlan: u16) -> Vec<InstancePath> {
+    let mut found = Vec::new();
+    vlan_places(edits, vlan, None, &mut found);
+    found
+}
+
+fn vlan_places(edits: &[Edit], vlan: u16, parent: Option<&Path<'_>>, found: &mut Vec<InstancePath>) {
+    for edit in edits {
+        let names_a_vlan = |definition: &Definition| definition.name.contains("vlan");
+        match &edit.body {
+            Body::Container(children) => {
+                vlan_places(children, vlan, Some(&Path::node(parent, edit.definition)), found);
+            }
+            Body::Entry { key, children } => {
+                let path = Path::entry(parent, edit.definition, key);
+                let keys = edit.definition.keys().iter().zip(key);
+                if keys.into_iter().any(|(d, value)| names_a_vlan(d) && value.vlans().contains(&vlan)) {
+                    found.push(path.instance());
+                } else {
+                    vlan_places(children, vlan, Some(&path), found);
+                }
+            }
+            Body::Leaf(Some(value)) => {
+                if names_a_vlan(edit.definition) && value.vlans().contains(&vlan) {
+                    found.push(Path::node(parent, edit.definition).instance());
+                }
+            }
+            Body::LeafListValue(value) => {
+                if names_a_vlan(edit.definition) && value.vlans().contains(&vlan) {
+                    found.push(Path::value(parent, edit.definition, value).instance());
+                }
+            }
+            Body::Leaf(None) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

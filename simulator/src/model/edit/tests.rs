@@ -1,0 +1,107 @@
+use super::*;
+use crate::dialect::OPENCONFIG;
+use crate::netconf::xml;
+
+const NI: &str = "http://openconfig.net/yang/network-instance";
+
+fn edits(xml: &str) -> Vec<Edit> {
+    let text = format!("<config xmlns:nc=\"{NETCONF}\">{xml}</config>");
+    parse(OPENCONFIG.roots, &xml::parse(text.as_bytes()).expect("well-formed").root.children)
+        .expect("well-typed")
+}
+
+fn vlans(inner: &str) -> String {
+    format!(
+        "<network-instances xmlns=\"{NI}\"><network-instance><name>d</name><vlans>{inner}</vlans>\
+         </network-instance></network-instances>"
+    )
+}
+
+fn vlan(attributes: &str, id: u16, config: &str) -> String {
+    format!("<vlan {attributes}><vlan-id>{id}</vlan-id>{config}</vlan>")
+}
+
+fn written(config: &Container) -> String {
+    let mut out = String::new();
+    config.write(OPENCONFIG.roots, "", &mut out);
+    out
+}
+
+const NAME: &str = "<config><name>new</name></config>";
+const OP: &str = "nc:operation";
+
+/// Each operation on a VLAN that exists with a name and a status, and on one that doesn't.
+#[test]
+fn operations() {
+    use Tag::{DataExists, DataMissing};
+    let there = vlan("", 1, "<config><name>old</name><status>ACTIVE</status></config>");
+    let keyed = |config: &str| Ok(vlan("", 1, config).replace("vlan >", "vlan>"));
+    let gone = Ok(String::new());
+    let cases = [
+        ("merge", true, keyed("<config><name>new</name><status>ACTIVE</status></config>")),
+        ("merge", false, keyed(NAME)),
+        ("replace", true, keyed(NAME)),
+        ("replace", false, keyed(NAME)),
+        ("create", true, Err(DataExists)),
+        ("create", false, keyed(NAME)),
+        ("delete", true, gone.clone()),
+        ("delete", false, Err(DataMissing)),
+        ("remove", true, gone.clone()),
+        ("remove", false, gone),
+    ];
+    for (operation, exists, expected) in cases {
+        let mut config = Container::default();
+        if exists {
+            apply(&mut config, &edits(&vlans(&there)), Operation::Merge, OnError::Stop).expect("applies");
+        }
+        let edit = edits(&vlans(&vlan(&format!("{OP}=\"{operation}\""), 1, NAME)));
+        let result = apply(&mut config, &edit, Operation::Merge, OnError::Rollback);
+        match (result, expected) {
+            (Ok(()), Ok(entry)) => {
+                let expected =
+                    if entry.is_empty() { vlans("").replace("<vlans></vlans>", "") } else { vlans(&entry) };
+                assert_eq!(written(&config), expected, "{operation} exists={exists}");
+            }
+            (Err(errors), Err(tag)) => {
+                assert_eq!(errors[0].tag, tag, "{operation} exists={exists}");
+                let path = errors[0].path.as_ref().expect("a path");
+                assert!(path.text.ends_with("oc-netinst:vlan[oc-netinst:vlan-id='1']"), "{}", path.text);
+            }
+            (result, expected) => panic!("{operation} exists={exists}: {result:?}, not {expected:?}"),
+        }
+    }
+}
+
+#[test]
+fn error_options_leave_what_they_say() {
+    let bad = format!("{}{}{}", vlan("", 1, ""), vlan(&format!("{OP}=\"delete\""), 2, ""), vlan("", 3, ""));
+    for (on_error, left) in [(OnError::Stop, "1"), (OnError::Continue, "1,3"), (OnError::Rollback, "")] {
+        let mut config = Container::default();
+        let errors =
+            apply(&mut config, &edits(&vlans(&bad)), Operation::Merge, on_error).expect_err("2 is missing");
+        assert_eq!(errors.len(), 1);
+        let hardware = crate::dialect::Hardware { ports: vec![] };
+        let ids: Vec<_> =
+            (OPENCONFIG.view)(&config, &hardware).vlans.keys().map(ToString::to_string).collect();
+        assert_eq!(ids.join(","), left, "{on_error:?}");
+    }
+}
+
+#[test]
+fn a_vlan_is_found_wherever_an_edit_names_it() {
+    let port = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>e1</name>\
+        <ethernet xmlns=\"http://openconfig.net/yang/interfaces/ethernet\">\
+        <switched-vlan xmlns=\"http://openconfig.net/yang/vlan\"><config><native-vlan>7</native-vlan>\
+        <trunk-vlans>5..9</trunk-vlans><trunk-vlans>17</trunk-vlans></config></switched-vlan></ethernet>\
+        </interface></interfaces>";
+    let edit = edits(&format!("{}{port}", vlans(&vlan("", 7, NAME))));
+    let ends: Vec<String> = places_of_vlan(&edit, 7)
+        .iter()
+        .map(|p| p.text.rsplit('/').next().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(
+        ends,
+        ["oc-netinst:vlan[oc-netinst:vlan-id='7']", "oc-vlan:native-vlan", "oc-vlan:trunk-vlans[.='5..9']"]
+    );
+    assert!(places_of_vlan(&edit, 4).is_empty());
+}

@@ -1,0 +1,334 @@
+//! A configuration: a persistent tree, so that a candidate is a cheap clone of running.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::model::path::Path;
+use crate::model::schema::{Definition, Kind};
+use crate::model::value::{IdentityRef, Value};
+use crate::netconf::xml::{push_attribute, push_text};
+
+/// The keys of a list entry, in the schema's order.
+pub type Key = Vec<Value>;
+/// A list's entries.
+pub type Entries = BTreeMap<Key, Arc<Container>>;
+
+/// The content of a container or of one list entry: by position in the schema's children.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Container {
+    nodes: BTreeMap<usize, Node>,
+}
+
+/// What is stored for one schema node. Never an empty container, list or leaf-list: RFC 7950 gives an
+/// empty non-presence container no meaning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A container with something in it.
+    Container(Arc<Container>),
+    /// A list with at least one entry.
+    List(Arc<Entries>),
+    /// A leaf.
+    Leaf(Value),
+    /// A leaf-list with at least one value.
+    LeafList(Arc<BTreeSet<Value>>),
+}
+
+impl Node {
+    fn is_empty(&self) -> bool {
+        match self {
+            Node::Container(container) => container.nodes.is_empty(),
+            Node::List(entries) => entries.is_empty(),
+            Node::Leaf(_) => false,
+            Node::LeafList(values) => values.is_empty(),
+        }
+    }
+}
+
+impl Container {
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The node at a schema position.
+    pub fn get(&self, at: usize) -> Option<&Node> {
+        self.nodes.get(&at)
+    }
+
+    /// Puts a node at a schema position; an empty one means none.
+    pub fn set(&mut self, at: usize, node: Node) {
+        if node.is_empty() {
+            self.nodes.remove(&at);
+        } else {
+            self.nodes.insert(at, node);
+        }
+    }
+
+    /// Takes the node at a schema position away.
+    pub fn remove(&mut self, at: usize) -> Option<Node> {
+        self.nodes.remove(&at)
+    }
+
+    /// Nodes by schema position.
+    pub fn nodes(&self) -> impl Iterator<Item = (usize, &Node)> {
+        self.nodes.iter().map(|(at, node)| (*at, node))
+    }
+
+    /// The container at a schema position.
+    pub fn container(&self, at: usize) -> Option<&Container> {
+        match self.nodes.get(&at) {
+            Some(Node::Container(container)) => Some(container),
+            _ => None,
+        }
+    }
+
+    /// The entries of the list at a schema position.
+    pub fn list(&self, at: usize) -> Option<&Entries> {
+        match self.nodes.get(&at) {
+            Some(Node::List(entries)) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The value of the leaf at a schema position.
+    pub fn leaf(&self, at: usize) -> Option<&Value> {
+        match self.nodes.get(&at) {
+            Some(Node::Leaf(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The values of the leaf-list at a schema position.
+    pub fn leaf_list(&self, at: usize) -> Option<&BTreeSet<Value>> {
+        match self.nodes.get(&at) {
+            Some(Node::LeafList(values)) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// Works on the container at a schema position, made when absent and dropped when left empty.
+    pub fn with_container<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
+        let mut inner = match self.nodes.remove(&at) {
+            Some(Node::Container(container)) => container,
+            _ => Arc::default(),
+        };
+        let result = work(Arc::make_mut(&mut inner));
+        self.set(at, Node::Container(inner));
+        result
+    }
+
+    /// Works on the list at a schema position, made when absent and dropped when left empty.
+    pub fn with_list<R>(&mut self, at: usize, work: impl FnOnce(&mut Entries) -> R) -> R {
+        let mut entries = match self.nodes.remove(&at) {
+            Some(Node::List(entries)) => entries,
+            _ => Arc::default(),
+        };
+        let result = work(Arc::make_mut(&mut entries));
+        self.set(at, Node::List(entries));
+        result
+    }
+
+    /// Works on the leaf-list at a schema position, made when absent and dropped when left empty.
+    pub fn with_leaf_list<R>(&mut self, at: usize, work: impl FnOnce(&mut BTreeSet<Value>) -> R) -> R {
+        let mut values = match self.nodes.remove(&at) {
+            Some(Node::LeafList(values)) => values,
+            _ => Arc::default(),
+        };
+        let result = work(Arc::make_mut(&mut values));
+        self.set(at, Node::LeafList(values));
+        result
+    }
+
+    /// Adds all of `other`, a part of the same configuration.
+    pub fn unite(&mut self, other: &Container) {
+        for (at, node) in &other.nodes {
+            match (self.nodes.get_mut(at), node) {
+                (Some(Node::Container(mine)), Node::Container(theirs)) => {
+                    if !Arc::ptr_eq(mine, theirs) {
+                        Arc::make_mut(mine).unite(theirs);
+                    }
+                }
+                (Some(Node::List(mine)), Node::List(theirs)) => {
+                    if Arc::ptr_eq(mine, theirs) {
+                        continue;
+                    }
+                    let mine = Arc::make_mut(mine);
+                    for (key, entry) in theirs.iter() {
+                        match mine.get_mut(key) {
+                            Some(known) if Arc::ptr_eq(known, entry) => {}
+                            Some(known) => Arc::make_mut(known).unite(entry),
+                            None => {
+                                mine.insert(key.clone(), Arc::clone(entry));
+                            }
+                        }
+                    }
+                }
+                (Some(Node::LeafList(mine)), Node::LeafList(theirs)) => {
+                    Arc::make_mut(mine).extend(theirs.iter().cloned());
+                }
+                _ => {
+                    self.nodes.insert(*at, node.clone());
+                }
+            }
+        }
+    }
+
+    /// With every `state` filled in from the `config` beside it: what `<get>` shows.
+    #[must_use]
+    pub fn with_state(&self, definitions: &'static [Definition]) -> Container {
+        let mut whole = self.clone();
+        for (at, definition) in definitions.iter().enumerate() {
+            match (&definition.kind, whole.nodes.get_mut(&at)) {
+                (Kind::Container(children), Some(Node::Container(container))) => {
+                    *container = Arc::new(container.with_state(children));
+                }
+                (Kind::List { children, .. }, Some(Node::List(entries))) => {
+                    *entries = Arc::new(
+                        entries.iter().map(|(k, e)| (k.clone(), Arc::new(e.with_state(children)))).collect(),
+                    );
+                }
+                (Kind::Mirror(_), _) => {
+                    if let Some(config) = at.checked_sub(1).and_then(|config| self.nodes.get(&config)) {
+                        whole.nodes.insert(at, config.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        whole
+    }
+
+    /// Appends the content as XML; `outer` is the default namespace in force.
+    pub fn write(&self, definitions: &'static [Definition], outer: &str, out: &mut String) {
+        for (at, node) in &self.nodes {
+            let definition = &definitions[*at];
+            match node {
+                Node::Container(container) => {
+                    open(definition, outer, out);
+                    out.push('>');
+                    container.write(definition.children(), definition.module.namespace, out);
+                    close(definition, out);
+                }
+                Node::List(entries) => {
+                    for entry in entries.values() {
+                        open(definition, outer, out);
+                        out.push('>');
+                        entry.write(definition.children(), definition.module.namespace, out);
+                        close(definition, out);
+                    }
+                }
+                Node::Leaf(value) => write_value(definition, value, outer, out),
+                Node::LeafList(values) => {
+                    for value in values.iter() {
+                        write_value(definition, value, outer, out);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn open(definition: &Definition, outer: &str, out: &mut String) {
+    out.push('<');
+    out.push_str(definition.name);
+    if definition.module.namespace != outer {
+        push_attribute(out, "xmlns", definition.module.namespace);
+    }
+}
+
+fn close(definition: &Definition, out: &mut String) {
+    out.push_str("</");
+    out.push_str(definition.name);
+    out.push('>');
+}
+
+fn write_value(definition: &Definition, value: &Value, outer: &str, out: &mut String) {
+    open(definition, outer, out);
+    if let Value::Identity(IdentityRef(identity)) = value {
+        push_attribute(out, &format!("xmlns:{}", identity.module.prefix), identity.module.namespace);
+    }
+    out.push('>');
+    push_text(out, &value.to_string());
+    close(definition, out);
+}
+
+/// What became of a node between two configurations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It is new.
+    Created,
+    /// Its value is another.
+    Replaced,
+    /// It is gone.
+    Deleted,
+}
+
+/// Tells `report` of every difference from `before` to `after`: the topmost nodes that came or went, and
+/// leaves that changed.
+pub fn differences(
+    before: &Container,
+    after: &Container,
+    definitions: &'static [Definition],
+    parent: Option<&Path<'_>>,
+    report: &mut impl FnMut(&Path<'_>, Change),
+) {
+    for (at, definition) in definitions.iter().enumerate() {
+        let (old, new) = (before.get(at), after.get(at));
+        match old.or(new) {
+            None => {}
+            Some(Node::Container(_)) => {
+                let nothing = Container::default();
+                let (old, new) =
+                    (before.container(at).unwrap_or(&nothing), after.container(at).unwrap_or(&nothing));
+                if !std::ptr::eq(old, new) {
+                    let path = Path::node(parent, definition);
+                    differences(old, new, definition.children(), Some(&path), report);
+                }
+            }
+            Some(Node::List(_)) => {
+                let nothing = Entries::new();
+                let (old, new) = (before.list(at).unwrap_or(&nothing), after.list(at).unwrap_or(&nothing));
+                if !std::ptr::eq(old, new) {
+                    list_differences(old, new, definition, parent, report);
+                }
+            }
+            Some(Node::LeafList(_)) => {
+                let nothing = BTreeSet::new();
+                let (old, new) =
+                    (before.leaf_list(at).unwrap_or(&nothing), after.leaf_list(at).unwrap_or(&nothing));
+                for value in old.difference(new) {
+                    report(&Path::value(parent, definition, value), Change::Deleted);
+                }
+                for value in new.difference(old) {
+                    report(&Path::value(parent, definition, value), Change::Created);
+                }
+            }
+            Some(Node::Leaf(_)) => match (old, new) {
+                (None, Some(_)) => report(&Path::node(parent, definition), Change::Created),
+                (Some(_), None) => report(&Path::node(parent, definition), Change::Deleted),
+                (old, new) if old != new => report(&Path::node(parent, definition), Change::Replaced),
+                _ => {}
+            },
+        }
+    }
+}
+
+fn list_differences(
+    old: &Entries,
+    new: &Entries,
+    definition: &'static Definition,
+    parent: Option<&Path<'_>>,
+    report: &mut impl FnMut(&Path<'_>, Change),
+) {
+    for (key, entry) in old {
+        let path = Path::entry(parent, definition, key);
+        match new.get(key) {
+            None => report(&path, Change::Deleted),
+            Some(now) if Arc::ptr_eq(entry, now) => {}
+            Some(now) => differences(entry, now, definition.children(), Some(&path), report),
+        }
+    }
+    for key in new.keys().filter(|key| !old.contains_key(*key)) {
+        report(&Path::entry(parent, definition, key), Change::Created);
+    }
+}

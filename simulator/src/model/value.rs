@@ -1,0 +1,174 @@
+//! Leaf values in canonical form.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::model::schema::Identity;
+use crate::netconf::xml::Element;
+
+/// A leaf's type.
+#[derive(Debug, Clone, Copy)]
+pub enum Type {
+    /// `string` of at most so many characters.
+    Text {
+        /// The greatest length that the device accepts.
+        longest: usize,
+    },
+    /// An unsigned integer within bounds, inclusive.
+    Uint(u64, u64),
+    /// `boolean`.
+    Bool,
+    /// `enumeration`.
+    Enum(&'static [&'static str]),
+    /// `identityref`: one of these.
+    Identity(&'static [&'static Identity]),
+    /// A VLAN id or a range `x..y` of them (openconfig-vlan-types `vlan-id` and `vlan-range`).
+    VlanIdOrRange,
+    /// A MAC address.
+    Mac,
+}
+
+/// A value in canonical form; ordered by number where it is one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// A number.
+    Uint(u64),
+    /// A range of VLAN ids, inclusive.
+    Range(u16, u16),
+    /// An enumeration's or boolean's name.
+    Keyword(&'static str),
+    /// Text.
+    Text(Arc<str>),
+    /// An identity.
+    Identity(IdentityRef),
+}
+
+/// An identity, ordered by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdentityRef(pub &'static Identity);
+
+impl Ord for IdentityRef {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0.module.name, self.0.name).cmp(&(other.0.module.name, other.0.name))
+    }
+}
+
+impl PartialOrd for IdentityRef {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Uint(n) => write!(f, "{n}"),
+            Value::Range(low, high) => write!(f, "{low}..{high}"),
+            Value::Keyword(word) => f.write_str(word),
+            Value::Text(text) => f.write_str(text),
+            Value::Identity(IdentityRef(identity)) => {
+                write!(f, "{}:{}", identity.module.prefix, identity.name)
+            }
+        }
+    }
+}
+
+impl Value {
+    /// The VLAN ids that it stands for, when it is a number or a range.
+    pub fn vlans(&self) -> std::ops::RangeInclusive<u16> {
+        match self {
+            Value::Uint(n) => u16::try_from(*n).map_or(EMPTY, |n| n..=n),
+            Value::Range(low, high) => *low..=*high,
+            Value::Keyword(_) | Value::Text(_) | Value::Identity(_) => EMPTY,
+        }
+    }
+
+    /// The text, when it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the enumeration's or identity's name.
+    pub fn is(&self, name: &str) -> bool {
+        match self {
+            Value::Keyword(word) => *word == name,
+            Value::Identity(IdentityRef(identity)) => identity.name == name,
+            _ => false,
+        }
+    }
+}
+
+#[allow(clippy::reversed_empty_ranges, reason = "an empty range is what is meant")]
+const EMPTY: std::ops::RangeInclusive<u16> = 1..=0;
+
+impl Type {
+    /// Reads an element's text; `Err` says what would be right.
+    pub fn parse(&self, element: &Element) -> Result<Value, String> {
+        let text = element.text.trim();
+        match self {
+            Type::Text { longest } => {
+                let text = element.text.as_str();
+                if text.chars().count() > *longest {
+                    return Err(format!("longer than {longest} characters"));
+                }
+                Ok(Value::Text(Arc::from(text)))
+            }
+            Type::Uint(low, high) => number(text)
+                .filter(|n| (low..=high).contains(&n))
+                .map(Value::Uint)
+                .ok_or_else(|| format!("not a number in {low}..{high}")),
+            Type::Bool => match text {
+                "true" => Ok(Value::Keyword("true")),
+                "false" => Ok(Value::Keyword("false")),
+                _ => Err("neither true nor false".to_owned()),
+            },
+            Type::Enum(names) => names
+                .iter()
+                .find(|name| **name == text)
+                .map(|name| Value::Keyword(name))
+                .ok_or_else(|| format!("not one of {}", names.join(", "))),
+            Type::Identity(identities) => {
+                let (prefix, name) = text.split_once(':').unwrap_or(("", text));
+                let namespace =
+                    element.namespace_of(prefix).ok_or_else(|| format!("prefix {prefix} is not declared"))?;
+                identities
+                    .iter()
+                    .find(|identity| identity.name == name && identity.module.namespace == &*namespace)
+                    .map(|identity| Value::Identity(IdentityRef(identity)))
+                    .ok_or_else(|| "not an identity of the leaf's base".to_owned())
+            }
+            Type::VlanIdOrRange => {
+                let bad = || "neither a VLAN id in 1..4094 nor a range x..y of them".to_owned();
+                let id = |text| {
+                    number(text).and_then(|n| u16::try_from(n).ok()).filter(|n| (1..=4094).contains(n))
+                };
+                match text.split_once("..") {
+                    None => id(text).map(|n| Value::Uint(u64::from(n))).ok_or_else(bad),
+                    Some((low, high)) => match (id(low), id(high)) {
+                        (Some(low), Some(high)) if low <= high => Ok(Value::Range(low, high)),
+                        _ => Err(bad()),
+                    },
+                }
+            }
+            Type::Mac => {
+                let octets: Vec<_> = text.split(':').collect();
+                let ok = octets.len() == 6
+                    && octets.iter().all(|o| o.len() == 2 && o.bytes().all(|b| b.is_ascii_hexdigit()));
+                if ok {
+                    Ok(Value::Text(Arc::from(text.to_lowercase())))
+                } else {
+                    Err("not a MAC address".to_owned())
+                }
+            }
+        }
+    }
+}
+
+/// A decimal number as YANG writes it; a sign `+` is legal, leading zeros are too.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
+}

@@ -1,0 +1,174 @@
+//! `<rpc-error>` (RFC 6241 section 4.3 and appendix A).
+
+use crate::model::path::InstancePath;
+use crate::netconf::xml::{push_attribute, push_text};
+
+/// `error-type`: the layer at which the error occurred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// Messages: framing, the `<rpc>` element.
+    Rpc,
+    /// Operations and their parameters.
+    Protocol,
+    /// The content of the configuration.
+    Application,
+}
+
+/// `error-tag`, the part of an error that a client acts on.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "RFC 6241 appendix A says what each means")]
+pub enum Tag {
+    InUse,
+    InvalidValue,
+    MissingAttribute,
+    BadAttribute,
+    UnknownAttribute,
+    MissingElement,
+    BadElement,
+    UnknownElement,
+    UnknownNamespace,
+    AccessDenied,
+    LockDenied,
+    ResourceDenied,
+    RollbackFailed,
+    DataExists,
+    DataMissing,
+    OperationNotSupported,
+    OperationFailed,
+    MalformedMessage,
+    TooBig,
+}
+
+impl Tag {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Tag::InUse => "in-use",
+            Tag::InvalidValue => "invalid-value",
+            Tag::MissingAttribute => "missing-attribute",
+            Tag::BadAttribute => "bad-attribute",
+            Tag::UnknownAttribute => "unknown-attribute",
+            Tag::MissingElement => "missing-element",
+            Tag::BadElement => "bad-element",
+            Tag::UnknownElement => "unknown-element",
+            Tag::UnknownNamespace => "unknown-namespace",
+            Tag::AccessDenied => "access-denied",
+            Tag::LockDenied => "lock-denied",
+            Tag::ResourceDenied => "resource-denied",
+            Tag::RollbackFailed => "rollback-failed",
+            Tag::DataExists => "data-exists",
+            Tag::DataMissing => "data-missing",
+            Tag::OperationNotSupported => "operation-not-supported",
+            Tag::OperationFailed => "operation-failed",
+            Tag::MalformedMessage => "malformed-message",
+            Tag::TooBig => "too-big",
+        }
+    }
+}
+
+/// One `<rpc-error>` of severity `error`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RpcError {
+    /// `error-type`.
+    pub layer: Layer,
+    /// `error-tag`.
+    pub tag: Tag,
+    /// `error-app-tag`, such as `instance-required` (RFC 7950 section 15).
+    pub app_tag: Option<&'static str>,
+    /// `error-path`.
+    pub path: Option<InstancePath>,
+    /// `error-message`.
+    pub message: String,
+    /// Elements of `error-info`, in NETCONF's namespace.
+    pub info: Vec<(&'static str, String)>,
+}
+
+impl RpcError {
+    /// An error of an operation or its parameters.
+    pub fn protocol(tag: Tag, message: impl Into<String>) -> Self {
+        Self {
+            layer: Layer::Protocol,
+            tag,
+            app_tag: None,
+            path: None,
+            message: message.into(),
+            info: Vec::new(),
+        }
+    }
+
+    /// An error of the message itself.
+    pub fn rpc(tag: Tag, message: impl Into<String>) -> Self {
+        Self { layer: Layer::Rpc, ..Self::protocol(tag, message) }
+    }
+
+    /// An error of the configuration's content.
+    pub fn application(tag: Tag, message: impl Into<String>) -> Self {
+        Self { layer: Layer::Application, ..Self::protocol(tag, message) }
+    }
+
+    /// With `error-path`.
+    #[must_use]
+    pub fn at(mut self, path: InstancePath) -> Self {
+        self.path = Some(path);
+        self
+    }
+
+    /// With `error-app-tag`.
+    #[must_use]
+    pub fn app_tag(mut self, tag: &'static str) -> Self {
+        self.app_tag = Some(tag);
+        self
+    }
+
+    /// With one more element in `error-info`.
+    #[must_use]
+    pub fn info(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.info.push((name, value.into()));
+        self
+    }
+
+    /// Appends the element; the surrounding default namespace is NETCONF's.
+    pub fn write(&self, out: &mut String) {
+        let layer = match self.layer {
+            Layer::Rpc => "rpc",
+            Layer::Protocol => "protocol",
+            Layer::Application => "application",
+        };
+        out.push_str("<rpc-error><error-type>");
+        out.push_str(layer);
+        out.push_str("</error-type><error-tag>");
+        out.push_str(self.tag.as_str());
+        out.push_str("</error-tag><error-severity>error</error-severity>");
+        if let Some(tag) = self.app_tag {
+            out.push_str("<error-app-tag>");
+            out.push_str(tag);
+            out.push_str("</error-app-tag>");
+        }
+        if let Some(path) = &self.path {
+            out.push_str("<error-path");
+            for module in &path.modules {
+                push_attribute(out, &format!("xmlns:{}", module.prefix), module.namespace);
+            }
+            out.push('>');
+            push_text(out, &path.text);
+            out.push_str("</error-path>");
+        }
+        out.push_str("<error-message xml:lang=\"en\">");
+        push_text(out, &self.message);
+        out.push_str("</error-message>");
+        if !self.info.is_empty() {
+            out.push_str("<error-info>");
+            for (name, value) in &self.info {
+                out.push('<');
+                out.push_str(name);
+                out.push('>');
+                push_text(out, value);
+                out.push_str("</");
+                out.push_str(name);
+                out.push('>');
+            }
+            out.push_str("</error-info>");
+        }
+        out.push_str("</rpc-error>");
+    }
+}

@@ -1,0 +1,104 @@
+//! Event notifications (RFC 5277) with the events of RFC 6470.
+
+use std::fmt::Write as _;
+
+use crate::datastores::SessionId;
+use crate::model::path::InstancePath;
+use crate::model::tree::Change;
+use crate::netconf::rpc::NOTIFICATION;
+use crate::netconf::xml::{push_attribute, push_text};
+
+const EVENTS: &str = "urn:ietf:params:xml:ns:yang:ietf-netconf-notifications";
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// `netconf-config-change` of running.
+    ConfigChange(Vec<(InstancePath, Change)>),
+    /// `netconf-session-start`.
+    SessionStart,
+    /// `netconf-session-end`.
+    SessionEnd,
+    /// `netconf-confirm-event`: start, cancel, timeout, extend or complete.
+    Confirm(&'static str),
+}
+
+/// Who made it happen.
+#[derive(Debug)]
+pub enum Origin {
+    /// A NETCONF session.
+    Session {
+        /// Its number.
+        id: SessionId,
+        /// Its user.
+        username: String,
+        /// Its address.
+        peer: String,
+    },
+    /// The switch, or someone at its console.
+    Server,
+}
+
+/// The `<notification>` message.
+pub fn write(event: &Event, origin: &Origin) -> String {
+    let name = match event {
+        Event::ConfigChange(_) => "netconf-config-change",
+        Event::SessionStart => "netconf-session-start",
+        Event::SessionEnd => "netconf-session-end",
+        Event::Confirm(_) => "netconf-confirm-event",
+    };
+    let mut out = format!(
+        "<notification xmlns=\"{NOTIFICATION}\"><eventTime>{}</eventTime><{name} xmlns=\"{EVENTS}\">",
+        jiff::Timestamp::now()
+    );
+    match event {
+        Event::ConfigChange(edits) => {
+            out.push_str("<changed-by>");
+            write_origin(origin, &mut out, true);
+            out.push_str("</changed-by><datastore>running</datastore>");
+            for (path, change) in edits {
+                out.push_str("<edit><target");
+                for module in &path.modules {
+                    push_attribute(&mut out, &format!("xmlns:{}", module.prefix), module.namespace);
+                }
+                out.push('>');
+                push_text(&mut out, &path.text);
+                let operation = match change {
+                    Change::Created => "create",
+                    Change::Replaced => "replace",
+                    Change::Deleted => "delete",
+                };
+                // Writing to a String can't fail.
+                let _ = write!(out, "</target><operation>{operation}</operation></edit>");
+            }
+        }
+        Event::SessionStart => write_origin(origin, &mut out, false),
+        Event::SessionEnd => {
+            write_origin(origin, &mut out, false);
+            out.push_str("<termination-reason>other</termination-reason>");
+        }
+        Event::Confirm(what) => {
+            // A time-out is nobody's doing.
+            if *what != "timeout" {
+                write_origin(origin, &mut out, false);
+            }
+            let _ = write!(out, "<confirm-event>{what}</confirm-event>");
+        }
+    }
+    let _ = write!(out, "</{name}></notification>");
+    out
+}
+
+fn write_origin(origin: &Origin, out: &mut String, choice: bool) {
+    match origin {
+        Origin::Session { id, username, peer } => {
+            out.push_str("<username>");
+            push_text(out, username);
+            let _ = write!(out, "</username><session-id>{id}</session-id><source-host>");
+            push_text(out, peer);
+            out.push_str("</source-host>");
+        }
+        Origin::Server if choice => out.push_str("<server/>"),
+        Origin::Server => {}
+    }
+}

@@ -1,0 +1,377 @@
+//! One NETCONF session over any byte stream.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::netconf::error::{RpcError, Tag};
+use crate::netconf::framing::{Decoder, Framing, FramingError, encode};
+use crate::netconf::hello::{self, HelloError};
+use crate::netconf::rpc;
+use crate::netconf::xml::{self, Document, NETCONF, push_attribute};
+use crate::switch::{Opened, Reaction, Reply, Switch};
+
+/// The longest message that a switch accepts, in bytes.
+const LONGEST_MESSAGE: usize = 64 << 20;
+
+/// Why a session ended other than by request.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The stream broke.
+    #[error("the connection failed: {0}")]
+    Io(#[from] std::io::Error),
+    /// The peer's framing is broken.
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+    /// The peer's hello doesn't fit.
+    #[error(transparent)]
+    Hello(#[from] HelloError),
+    /// There are too many sessions.
+    #[error("the switch has as many sessions as it can have")]
+    TooMany,
+    /// A base:1.0 peer sent no XML; it can't be told (RFC 6241 appendix A).
+    #[error(transparent)]
+    Malformed(#[from] xml::XmlError),
+}
+
+/// Who is at the other end.
+#[derive(Debug)]
+pub struct Peer {
+    /// The user that logged in.
+    pub username: String,
+    /// Its address.
+    pub address: String,
+    /// Its connection, which the switch may cut.
+    pub connection: CancellationToken,
+}
+
+/// Serves a session until it ends; then its locks and unconfirmed commits are gone.
+pub async fn serve<S>(switch: Arc<Switch>, mut stream: S, peer: Peer) -> Result<(), SessionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some(opened) = switch.open_session(&peer.username, &peer.address, peer.connection.clone()) else {
+        return Err(SessionError::TooMany);
+    };
+    // Closed however this future ends, being dropped included.
+    let _close = CloseOnDrop { switch: Arc::clone(&switch), session: opened.session };
+    let end = opened.end.clone();
+    tokio::select! {
+        () = end.cancelled() => {
+            if !peer.connection.is_cancelled() {
+                stream.shutdown().await?;
+            }
+            Ok(())
+        }
+        result = converse(&switch, &mut stream, opened) => {
+            if !peer.connection.is_cancelled() {
+                stream.shutdown().await?;
+            }
+            result
+        }
+    }
+}
+
+struct CloseOnDrop {
+    switch: Arc<Switch>,
+    session: u32,
+}
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.switch.close_session(self.session);
+    }
+}
+
+async fn converse<S>(switch: &Switch, stream: &mut S, mut opened: Opened) -> Result<(), SessionError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let capabilities = hello::capabilities(&switch.capabilities, switch.dialect);
+    let greeting = hello::write(&capabilities, opened.session);
+    stream.write_all(&encode(Framing::EndOfMessage, &greeting)).await?;
+    stream.flush().await?;
+    let mut decoder = Decoder::new(LONGEST_MESSAGE);
+    let mut greeted = None;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        while let Some(message) = decoder.next_message()? {
+            let Some(framing) = greeted else {
+                let framing = hello::read(&message, &switch.capabilities)?;
+                decoder.set_framing(framing);
+                greeted = Some(framing);
+                continue;
+            };
+            let answer = answer(switch, opened.session, framing, &message).await?;
+            if let Some(reply) = answer.reply {
+                stream.write_all(&encode(framing, &reply)).await?;
+                stream.flush().await?;
+            }
+            if answer.last {
+                return Ok(());
+            }
+        }
+        tokio::select! {
+            read = stream.read(&mut buffer) => match read? {
+                0 => return Ok(()),
+                n => decoder.push(&buffer[..n]),
+            },
+            Some(message) = opened.outgoing.recv() => {
+                if let Some(framing) = greeted {
+                    stream.write_all(&encode(framing, &message)).await?;
+                    stream.flush().await?;
+                }
+            }
+        }
+    }
+}
+
+struct Answer {
+    reply: Option<String>,
+    last: bool,
+}
+
+async fn answer(
+    switch: &Switch,
+    session: u32,
+    framing: Framing,
+    message: &[u8],
+) -> Result<Answer, SessionError> {
+    let document = match xml::parse(message) {
+        Ok(document) => document,
+        // malformed-message is new in base:1.1 and must not be sent to a base:1.0 peer.
+        Err(error) if framing == Framing::EndOfMessage => return Err(error.into()),
+        Err(error) => {
+            let error = RpcError::rpc(Tag::MalformedMessage, error.to_string());
+            return Ok(Answer { reply: Some(write_reply("", &Reply::Errors(vec![error]))), last: false });
+        }
+    };
+    let delay = switch.delay();
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    // Parsing succeeded, so the text is UTF-8.
+    let text = std::str::from_utf8(message).unwrap_or_default();
+    let reaction = react(switch, session, &document, text);
+    let reply = reaction.reply.map(|reply| write_reply(&document.root_attributes, &reply));
+    Ok(Answer { reply, last: reaction.last })
+}
+
+fn react(switch: &Switch, session: u32, document: &Document, text: &str) -> Reaction {
+    let refuse = |errors| Reaction { reply: Some(Reply::Errors(errors)), last: false };
+    let root = &document.root;
+    if !root.is(NETCONF, "rpc") {
+        return refuse(vec![
+            RpcError::rpc(Tag::UnknownElement, format!("{} is not <rpc>", root.name))
+                .info("bad-element", &*root.name),
+        ]);
+    }
+    if root.attribute("", "message-id").is_none() {
+        return refuse(vec![
+            RpcError::rpc(Tag::MissingAttribute, "an <rpc> needs a message-id")
+                .info("bad-attribute", "message-id")
+                .info("bad-element", "rpc"),
+        ]);
+    }
+    let [operation] = root.children.as_slice() else {
+        return refuse(vec![RpcError::rpc(Tag::MissingElement, "an <rpc> holds exactly one operation")]);
+    };
+    switch.count(&operation.name);
+    match rpc::parse(operation, switch.context()) {
+        Ok(rpc) => switch.execute(session, rpc, text),
+        Err(errors) => refuse(errors),
+    }
+}
+
+/// The `<rpc-reply>`, with the request's attributes as RFC 6241 section 4.2 wants.
+fn write_reply(attributes: &str, reply: &Reply) -> String {
+    let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<rpc-reply");
+    push_attribute(&mut out, "xmlns", NETCONF);
+    out.push_str(attributes);
+    out.push('>');
+    match reply {
+        Reply::Ok => out.push_str("<ok/>"),
+        Reply::Data(xml) => {
+            out.push_str("<data>");
+            out.push_str(xml);
+            out.push_str("</data>");
+        }
+        Reply::Errors(errors) => {
+            for error in errors {
+                error.write(&mut out);
+            }
+        }
+    }
+    out.push_str("</rpc-reply>");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use tokio::io::DuplexStream;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::dialect::OPENCONFIG;
+    use crate::switch::Setup;
+    use crate::topology::SwitchSpec;
+
+    const BASE_1_0: &str = "urn:ietf:params:netconf:base:1.0";
+    const BASE_1_1: &str = "urn:ietf:params:netconf:base:1.1";
+
+    fn switch(ports: usize) -> Arc<Switch> {
+        let spec = SwitchSpec::new("s", (1..=ports).map(|n| format!("Ethernet{n}")).collect());
+        Switch::new(Setup {
+            spec: &spec,
+            dialect: &OPENCONFIG,
+            directory: None,
+            fabric_version: watch::Sender::new(1),
+            shutdown: CancellationToken::new(),
+        })
+        .expect("a factory configuration")
+    }
+
+    struct Client {
+        stream: DuplexStream,
+        decoder: Decoder,
+        framing: Framing,
+    }
+
+    impl Client {
+        async fn connect(switch: &Arc<Switch>, base: &str) -> Self {
+            let (stream, far) = tokio::io::duplex(1 << 20);
+            let connection = CancellationToken::new();
+            let peer = Peer { username: "u".to_owned(), address: "::1".to_owned(), connection };
+            tokio::spawn(serve(Arc::clone(switch), far, peer));
+            let mut client =
+                Self { stream, decoder: Decoder::new(LONGEST_MESSAGE), framing: Framing::EndOfMessage };
+            client.receive().await.expect("a hello");
+            let hello = format!(
+                "<hello xmlns=\"{NETCONF}\"><capabilities><capability>{base}</capability></capabilities></hello>"
+            );
+            client.send(&hello).await;
+            if base == BASE_1_1 {
+                client.framing = Framing::Chunked;
+                client.decoder.set_framing(Framing::Chunked);
+            }
+            client
+        }
+
+        async fn send(&mut self, message: &str) {
+            self.stream.write_all(&encode(self.framing, message)).await.expect("the switch listens");
+        }
+
+        /// `None` when the switch hung up.
+        async fn receive(&mut self) -> Option<String> {
+            let mut buffer = vec![0; 1 << 16];
+            loop {
+                if let Some(message) = self.decoder.next_message().expect("well framed") {
+                    return Some(String::from_utf8(message).expect("UTF-8"));
+                }
+                match self.stream.read(&mut buffer).await.expect("readable") {
+                    0 => return None,
+                    n => self.decoder.push(&buffer[..n]),
+                }
+            }
+        }
+
+        async fn rpc(&mut self, operation: &str) -> String {
+            self.send(&format!("<rpc xmlns=\"{NETCONF}\" message-id=\"1\">{operation}</rpc>")).await;
+            self.receive().await.expect("a reply")
+        }
+    }
+
+    #[tokio::test]
+    async fn malformed_messages_are_answered_or_end_the_session() {
+        let switch = switch(1);
+        let mut new = Client::connect(&switch, BASE_1_1).await;
+        for bad in ["<rpc", "", "text", "<!DOCTYPE x><rpc/>", "<a/><b/>"] {
+            if !bad.is_empty() {
+                new.send(bad).await;
+                let reply = new.receive().await.expect("a reply");
+                assert!(reply.contains("<error-tag>malformed-message</error-tag>"), "{bad}: {reply}");
+            }
+        }
+        new.send(&format!("<rpc xmlns=\"{NETCONF}\"><get/></rpc>")).await;
+        let reply = new.receive().await.expect("a reply");
+        assert!(reply.contains("<error-tag>missing-attribute</error-tag>"), "{reply}");
+        assert!(reply.contains("<bad-attribute>message-id</bad-attribute>"), "{reply}");
+        new.stream.write_all(b"no chunk at all").await.expect("the switch listens");
+        assert_eq!(new.receive().await, None);
+
+        let mut old = Client::connect(&switch, BASE_1_0).await;
+        old.send("<rpc").await;
+        assert_eq!(old.receive().await, None, "base:1.0 has no malformed-message");
+        let mut wrong = Client::connect(&switch, "urn:nothing").await;
+        assert_eq!(wrong.receive().await, None, "no common base");
+    }
+
+    #[tokio::test]
+    async fn a_reply_repeats_the_attributes_of_its_rpc() {
+        let mut client = Client::connect(&switch(1), BASE_1_1).await;
+        client
+            .send(&format!(
+                "<n:rpc xmlns:n=\"{NETCONF}\" xmlns:x=\"urn:x\" x:user=\"&lt;me&gt;\" message-id=\"a&quot;b\">\
+                 <n:close-session/></n:rpc>"
+            ))
+            .await;
+        let reply =
+            xml::parse(client.receive().await.expect("a reply").as_bytes()).expect("well-formed").root;
+        assert!(reply.is(NETCONF, "rpc-reply"));
+        assert_eq!(reply.attribute("", "message-id"), Some("a\"b"));
+        assert_eq!(reply.attribute("urn:x", "user"), Some("<me>"));
+        assert!(reply.child(NETCONF, "ok").is_some());
+        assert_eq!(client.receive().await, None);
+    }
+
+    /// 4,000 VLANs on 48 ports: an edit of 1,000 of them and reading all take well under 100 ms.
+    #[tokio::test]
+    async fn a_full_switch_stays_fast() {
+        let switch = switch(48);
+        let mut client = Client::connect(&switch, BASE_1_1).await;
+        let vlans = |range: std::ops::Range<u16>| {
+            use std::fmt::Write as _;
+            let mut entries = String::new();
+            for id in range {
+                let _ = write!(
+                    entries,
+                    "<vlan><vlan-id>{id}</vlan-id><config><vlan-id>{id}</vlan-id><name>v{id}</name></config></vlan>"
+                );
+            }
+            format!(
+                "<edit-config><target><candidate/></target><config><network-instances \
+                 xmlns=\"http://openconfig.net/yang/network-instance\"><network-instance><name>default</name>\
+                 <vlans>{entries}</vlans></network-instance></network-instances></config></edit-config>"
+            )
+        };
+        for id in 1..=48 {
+            let edit = crate::dialect::HandEdit {
+                port: Some(format!("Ethernet{id}")),
+                mode: Some(crate::dialect::PortMode::Trunk),
+                // Every other VLAN, so that ranges don't help.
+                vlans: (1..=4000).step_by(2).collect(),
+                ..Default::default()
+            };
+            switch.change_by_hand(&edit).expect("the port exists");
+        }
+        let mut fastest = Duration::MAX;
+        for start in [1, 1001, 2001, 3001] {
+            let began = Instant::now();
+            assert!(client.rpc(&vlans(start..start + 1000)).await.contains("<ok/>"));
+            assert!(client.rpc("<commit/>").await.contains("<ok/>"));
+            fastest = fastest.min(began.elapsed());
+        }
+        assert!(fastest < Duration::from_millis(100), "edit and commit of 1,000 VLANs took {fastest:?}");
+        let mut fastest = Duration::MAX;
+        for _ in 0..3 {
+            let began = Instant::now();
+            let reply = client.rpc("<get-config><source><running/></source></get-config>").await;
+            fastest = fastest.min(began.elapsed());
+            assert_eq!(reply.matches("<vlan>").count(), 4000);
+        }
+        assert!(fastest < Duration::from_millis(100), "reading everything took {fastest:?}");
+    }
+}

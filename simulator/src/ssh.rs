@@ -1,0 +1,240 @@
+//! The SSH side of a switch (RFC 6242): logins, and the `netconf` subsystem.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use russh::keys::ssh_key::PublicKey;
+use russh::keys::{PrivateKey, ssh_key};
+use russh::server::{
+    Auth, ChannelOpenHandle, Config, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
+};
+use russh::{Channel, ChannelId, Disconnect, MethodKind, MethodSet};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::session::{self, Peer};
+use crate::switch::Switch;
+
+/// Who may log in.
+pub struct Credentials {
+    /// The login name.
+    pub username: String,
+    /// The password.
+    pub password: String,
+    /// Public keys.
+    pub keys: Vec<PublicKey>,
+}
+
+/// The SSH server of one switch.
+pub struct Server {
+    switch: Arc<Switch>,
+    credentials: Arc<Credentials>,
+    config: Arc<Config>,
+    shutdown: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    /// With this host key. Connections are tracked by `tasks` and end with `shutdown`.
+    pub fn new(
+        switch: Arc<Switch>,
+        credentials: Credentials,
+        host_key: PrivateKey,
+        shutdown: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Self {
+        let config = Config {
+            methods: MethodSet::from(&[MethodKind::PublicKey, MethodKind::Password][..]),
+            auth_rejection_time: Duration::from_millis(50),
+            auth_rejection_time_initial: Some(Duration::ZERO),
+            keys: vec![host_key],
+            // A whole configuration in flight must not wait for window updates.
+            window_size: 16 << 20,
+            inactivity_timeout: None,
+            nodelay: true,
+            ..Config::default()
+        };
+        Self { switch, credentials: Arc::new(credentials), config: Arc::new(config), shutdown, tasks }
+    }
+
+    /// Accepts connections until the shutdown.
+    pub async fn run(self, listener: TcpListener) {
+        loop {
+            let accepted = tokio::select! {
+                () = self.shutdown.cancelled() => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, address)) if self.switch.reachable() => self.connect(stream, address),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(switch = self.switch.name, %error, "accepting a connection failed");
+                    // Out of file descriptors, most likely: give others time to close some.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    fn connect(&self, stream: TcpStream, address: SocketAddr) {
+        let connection = self.shutdown.child_token();
+        let handler = Connection {
+            switch: Arc::clone(&self.switch),
+            credentials: Arc::clone(&self.credentials),
+            address,
+            username: String::new(),
+            channels: HashMap::new(),
+            cut: connection.clone(),
+            tasks: self.tasks.clone(),
+        };
+        let config = Arc::clone(&self.config);
+        let name = self.switch.name.clone();
+        self.tasks.spawn(async move {
+            if let Err(error) = serve(config, stream, handler, connection).await {
+                tracing::debug!(switch = name, %address, %error, "connection ended");
+            }
+        });
+    }
+}
+
+/// Runs one connection; when its token is cancelled it is cut, without a farewell.
+async fn serve(
+    config: Arc<Config>,
+    stream: TcpStream,
+    handler: Connection,
+    connection: CancellationToken,
+) -> Result<(), russh::Error> {
+    // SSH's own task owns the stream; through this second handle the connection can be cut under it.
+    let stream = stream.into_std()?;
+    let cutter = stream.try_clone()?;
+    let stream = TcpStream::from_std(stream)?;
+    stream.set_nodelay(true)?;
+    let running = async { russh::server::run_stream(config, stream, handler).await?.await };
+    tokio::pin!(running);
+    let result = tokio::select! {
+        result = &mut running => result,
+        () = connection.cancelled() => {
+            // It fails only when the peer was faster.
+            let _ = cutter.shutdown(std::net::Shutdown::Both);
+            running.await
+        }
+    };
+    // Sessions of a connection that the peer dropped end too.
+    connection.cancel();
+    result
+}
+
+struct Connection {
+    switch: Arc<Switch>,
+    credentials: Arc<Credentials>,
+    address: SocketAddr,
+    username: String,
+    channels: HashMap<ChannelId, Channel<Msg>>,
+    cut: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Connection {
+    fn judge(&mut self, user: &str, right: bool) -> Auth {
+        if right && user == self.credentials.username {
+            user.clone_into(&mut self.username);
+            Auth::Accept
+        } else {
+            self.switch.auth_failed();
+            Auth::reject()
+        }
+    }
+
+    fn knows(&self, key: &ssh_key::PublicKey) -> bool {
+        self.credentials.keys.iter().any(|known| known.key_data() == key.key_data())
+    }
+}
+
+impl Handler for Connection {
+    type Error = russh::Error;
+
+    async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
+        let right = password == self.credentials.password;
+        Ok(self.judge(user, right))
+    }
+
+    async fn auth_publickey_offered(
+        &mut self,
+        user: &str,
+        offer: PublicKeyOffer<'_>,
+    ) -> Result<Auth, Self::Error> {
+        // Clients offer whatever keys they have; that is not yet a failed login.
+        let known = user == self.credentials.username && self.knows(offer.public_key);
+        Ok(if known { Auth::Accept } else { Auth::reject() })
+    }
+
+    async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
+        let right = self.knows(key.public_key);
+        Ok(self.judge(user, right))
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.channels.insert(channel.id(), channel);
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, channel: ChannelId, _session: &mut Session) -> Result<(), Self::Error> {
+        self.channels.remove(&channel);
+        Ok(())
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        channel: ChannelId,
+        name: &str,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        let Some(open) = (name == "netconf").then(|| self.channels.remove(&channel)).flatten() else {
+            return session.channel_failure(channel);
+        };
+        session.channel_success(channel)?;
+        let peer = Peer {
+            username: self.username.clone(),
+            address: self.address.ip().to_string(),
+            connection: self.cut.clone(),
+        };
+        let switch = Arc::clone(&self.switch);
+        let handle = session.handle();
+        self.tasks.spawn(async move {
+            let connection = peer.connection.clone();
+            let name = switch.name.clone();
+            if let Err(error) = session::serve(switch, open.into_stream(), peer).await {
+                tracing::debug!(switch = name, %error, "session ended");
+            }
+            if !connection.is_cancelled() {
+                // Fails only when the connection is gone already.
+                let _ = handle
+                    .disconnect(Disconnect::ByApplication, "session closed".to_owned(), String::new())
+                    .await;
+            }
+        });
+        Ok(())
+    }
+
+    async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), Self::Error> {
+        session.channel_failure(channel)
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        _command: &[u8],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        session.channel_failure(channel)
+    }
+}

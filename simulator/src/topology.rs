@@ -1,0 +1,436 @@
+//! The topology file: which switches there are, what they can do, and how they are connected.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::dialect::Dialect;
+
+/// A fabric: switches, the links between them, and what hangs on their ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Topology {
+    /// The switches that are simulated.
+    pub switches: Vec<SwitchSpec>,
+    /// Cables between switches.
+    #[serde(default)]
+    pub links: Vec<Link>,
+    /// Machines, each interface on a switch port.
+    #[serde(default)]
+    pub nodes: Vec<Node>,
+    /// Where outside networks are connected.
+    #[serde(default)]
+    pub physical_networks: Vec<PhysicalNetwork>,
+}
+
+/// One switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SwitchSpec {
+    /// Unique in the topology; letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// The names of its ports.
+    pub ports: Vec<String>,
+    /// The data model it speaks.
+    #[serde(default = "openconfig")]
+    pub dialect: String,
+    /// The login name; `admin` when absent.
+    #[serde(default = "admin")]
+    pub username: String,
+    /// The password; a random one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    /// OpenSSH public key lines that may log in as well.
+    #[serde(default)]
+    pub authorized_keys: Vec<String>,
+    /// What `<hello>` announces and the switch does.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    /// Where it listens; port 0 picks one.
+    #[serde(default = "loopback")]
+    pub listen: SocketAddr,
+    /// The kind of its SSH host key.
+    #[serde(default)]
+    pub host_key: HostKeyKind,
+    /// XML merged into the factory configuration: what others configured before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<String>,
+}
+
+fn openconfig() -> String {
+    "openconfig".to_owned()
+}
+
+fn admin() -> String {
+    "admin".to_owned()
+}
+
+fn loopback() -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
+}
+
+/// The algorithm of an SSH host key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostKeyKind {
+    /// Ed25519.
+    #[default]
+    Ed25519,
+    /// ECDSA on NIST P-256.
+    EcdsaP256,
+    /// RSA of 3072 bits; takes seconds to make.
+    Rsa,
+}
+
+/// What a switch can do. The default is the most: every capability but `writableRunning` and `startup`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[allow(clippy::struct_excessive_bools, reason = "capabilities are independent of each other")]
+pub struct Capabilities {
+    /// `base:1.0`.
+    #[serde(rename = "base10")]
+    pub base_1_0: bool,
+    /// `base:1.1`.
+    #[serde(rename = "base11")]
+    pub base_1_1: bool,
+    /// `:candidate`.
+    pub candidate: bool,
+    /// `:confirmed-commit`, which needs `candidate`.
+    pub confirmed_commit: ConfirmedCommit,
+    /// `:validate`.
+    pub validate: bool,
+    /// `:writable-running`.
+    pub writable_running: bool,
+    /// `:rollback-on-error`.
+    pub rollback_on_error: bool,
+    /// `:startup`.
+    pub startup: bool,
+    /// `:notification` and `:interleave` (RFC 5277) with RFC 6470's events.
+    pub notifications: bool,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self {
+            base_1_0: true,
+            base_1_1: true,
+            candidate: true,
+            confirmed_commit: ConfirmedCommit::V1_1,
+            validate: true,
+            writable_running: false,
+            rollback_on_error: true,
+            startup: false,
+            notifications: true,
+        }
+    }
+}
+
+/// Which confirmed commit a switch knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ConfirmedCommit {
+    /// None.
+    #[serde(rename = "none")]
+    None,
+    /// RFC 4741: no persist, no cancel.
+    #[serde(rename = "1.0")]
+    V1_0,
+    /// RFC 6241.
+    #[serde(rename = "1.1")]
+    V1_1,
+}
+
+/// A cable between two switches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// One end.
+    pub a: LinkEnd,
+    /// The other end.
+    pub b: LinkEnd,
+}
+
+/// A switch port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkEnd {
+    /// The switch's name.
+    pub switch: String,
+    /// The port's name.
+    pub port: String,
+}
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its interfaces.
+    pub interfaces: Vec<NodeInterface>,
+}
+
+/// A machine's network card and the port it is plugged into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeInterface {
+    /// The interface's name on the machine.
+    pub name: String,
+    /// The switch's name.
+    pub switch: String,
+    /// The port's name.
+    pub port: String,
+}
+
+/// An outside network and the port where it comes in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhysicalNetwork {
+    /// Its name.
+    pub name: String,
+    /// The switch's name.
+    pub switch: String,
+    /// The port's name.
+    pub port: String,
+}
+
+/// What is wrong with a topology. None of it passes by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyError {
+    /// The file is not YAML or JSON of this shape.
+    #[error("reading the topology: {0}")]
+    Syntax(#[from] serde_saphyr::Error),
+    /// A switch's name can't be used.
+    #[error(
+        "switch name {0:?}: only letters, digits, '-', '_' and '.' are allowed, and not at its start a '.'"
+    )]
+    SwitchName(String),
+    /// Two of them.
+    #[error("there is more than one {kind} {name}")]
+    Twice {
+        /// What is doubled.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// No such data model here.
+    #[error("switch {switch}: dialect {dialect:?} is not known")]
+    Dialect {
+        /// The switch.
+        switch: String,
+        /// The dialect it asks for.
+        dialect: String,
+    },
+    /// A combination that no switch has.
+    #[error("switch {switch}: {problem}")]
+    Capabilities {
+        /// The switch.
+        switch: String,
+        /// What doesn't fit.
+        problem: &'static str,
+    },
+    /// A cable to nowhere.
+    #[error("{what} names port {port} of switch {switch}, which does not exist")]
+    NoSuchPort {
+        /// Who names it.
+        what: String,
+        /// The switch.
+        switch: String,
+        /// The port.
+        port: String,
+    },
+    /// Two cables in one port.
+    #[error("port {port} of switch {switch} is used twice")]
+    PortTaken {
+        /// The switch.
+        switch: String,
+        /// The port.
+        port: String,
+    },
+}
+
+impl Topology {
+    /// Reads YAML or JSON and checks it.
+    pub fn parse(text: &str) -> Result<Self, TopologyError> {
+        let topology: Self = serde_saphyr::from_str(text)?;
+        topology.validate()?;
+        Ok(topology)
+    }
+
+    /// Whether its parts fit together.
+    pub fn validate(&self) -> Result<(), TopologyError> {
+        let mut ports: BTreeSet<LinkEnd> = BTreeSet::new();
+        let mut names = BTreeSet::new();
+        for switch in &self.switches {
+            switch.validate()?;
+            if !names.insert(&switch.name) {
+                return Err(TopologyError::Twice { kind: "switch", name: switch.name.clone() });
+            }
+            for port in &switch.ports {
+                if !ports.insert(LinkEnd { switch: switch.name.clone(), port: port.clone() }) {
+                    return Err(TopologyError::Twice {
+                        kind: "port",
+                        name: format!("{}/{port}", switch.name),
+                    });
+                }
+            }
+        }
+        for end in self.cabled() {
+            let (what, end) = end;
+            let LinkEnd { switch, port } = end.clone();
+            if !ports.remove(&end) {
+                let exists = self.switches.iter().any(|s| s.name == switch && s.ports.contains(&port));
+                return Err(if exists {
+                    TopologyError::PortTaken { switch, port }
+                } else {
+                    TopologyError::NoSuchPort { what, switch, port }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn cabled(&self) -> Vec<(String, LinkEnd)> {
+        let links = self
+            .links
+            .iter()
+            .flat_map(|link| [&link.a, &link.b])
+            .map(|end| ("a link".to_owned(), end.clone()));
+        let nodes = self.nodes.iter().flat_map(|node| {
+            node.interfaces.iter().map(|i| {
+                (format!("node {}", node.name), LinkEnd { switch: i.switch.clone(), port: i.port.clone() })
+            })
+        });
+        let networks = self.physical_networks.iter().map(|n| {
+            (
+                format!("physical network {}", n.name),
+                LinkEnd { switch: n.switch.clone(), port: n.port.clone() },
+            )
+        });
+        links.chain(nodes).chain(networks).collect()
+    }
+
+    /// A leaf–spine: `leaf1`…, `spine1`…, each leaf linked to each spine once, nodes `node1`… spread over the
+    /// leaves in blocks with one interface `eth1`, and the network `dc-gw` on the last leaf.
+    ///
+    /// On a leaf, nodes come first (`Ethernet1`…), then the uplinks from `Ethernet49`, as on common 48-port
+    /// switches; `dc-gw` is on `Ethernet48`. More than 47 nodes on a leaf move the rest up accordingly.
+    pub fn leaf_spine(leaves: usize, spines: usize, nodes: usize) -> Self {
+        let ethernet = |n: usize| format!("Ethernet{n}");
+        let per_leaf = nodes.div_ceil(leaves.max(1));
+        let border = per_leaf.max(47) + 1;
+        let mut topology = Topology::default();
+        for leaf in 1..=leaves {
+            let ports = (1..=border + spines).map(ethernet).collect();
+            topology.switches.push(SwitchSpec::new(format!("leaf{leaf}"), ports));
+        }
+        for spine in 1..=spines {
+            let ports = (1..=leaves.max(32)).map(ethernet).collect();
+            topology.switches.push(SwitchSpec::new(format!("spine{spine}"), ports));
+        }
+        for leaf in 1..=leaves {
+            for spine in 1..=spines {
+                topology.links.push(Link {
+                    a: LinkEnd { switch: format!("leaf{leaf}"), port: ethernet(border + spine) },
+                    b: LinkEnd { switch: format!("spine{spine}"), port: ethernet(leaf) },
+                });
+            }
+        }
+        if leaves > 0 {
+            topology.nodes = (0..nodes)
+                .map(|n| Node {
+                    name: format!("node{}", n + 1),
+                    interfaces: vec![NodeInterface {
+                        name: "eth1".to_owned(),
+                        switch: format!("leaf{}", n / per_leaf + 1),
+                        port: ethernet(n % per_leaf + 1),
+                    }],
+                })
+                .collect();
+            topology.physical_networks = vec![PhysicalNetwork {
+                name: "dc-gw".to_owned(),
+                switch: format!("leaf{leaves}"),
+                port: ethernet(border),
+            }];
+        }
+        topology
+    }
+}
+
+impl SwitchSpec {
+    /// An OpenConfig switch with every default.
+    pub fn new(name: impl Into<String>, ports: Vec<String>) -> Self {
+        Self {
+            name: name.into(),
+            ports,
+            dialect: openconfig(),
+            username: admin(),
+            password: None,
+            authorized_keys: Vec::new(),
+            capabilities: Capabilities::default(),
+            listen: loopback(),
+            host_key: HostKeyKind::default(),
+            configuration: None,
+        }
+    }
+
+    fn validate(&self) -> Result<(), TopologyError> {
+        // The name becomes a directory and a part of URLs.
+        let plain = self.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if self.name.is_empty() || self.name.starts_with('.') || !plain {
+            return Err(TopologyError::SwitchName(self.name.clone()));
+        }
+        if Dialect::named(&self.dialect).is_none() {
+            return Err(TopologyError::Dialect { switch: self.name.clone(), dialect: self.dialect.clone() });
+        }
+        let capabilities = &self.capabilities;
+        let problem = if !capabilities.base_1_0 && !capabilities.base_1_1 {
+            "it needs base10 or base11"
+        } else if !capabilities.candidate && !capabilities.writable_running {
+            "it needs candidate or writableRunning"
+        } else if !capabilities.candidate && capabilities.confirmed_commit != ConfirmedCommit::None {
+            "confirmedCommit needs candidate"
+        } else {
+            return Ok(());
+        };
+        Err(TopologyError::Capabilities { switch: self.name.clone(), problem })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_example_is_the_builders_leaf_spine() {
+        let shipped = Topology::parse(include_str!("../topologies/leaf-spine.yaml")).expect("valid");
+        assert_eq!(shipped, Topology::leaf_spine(2, 2, 4));
+    }
+
+    #[test]
+    fn leaf_spines_of_any_size_are_valid() {
+        for (leaves, spines, nodes) in [(1, 0, 1), (2, 2, 4), (3, 1, 100), (32, 4, 1000), (0, 0, 0)] {
+            Topology::leaf_spine(leaves, spines, nodes).validate().expect("valid");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        let switch = |extra: &str| format!("switches: [{{name: s, ports: [p1, p2]{extra}}}]");
+        let cases = [
+            ("switches: [{name: ../x, ports: []}]".to_owned(), "switch name"),
+            ("switches: [{name: s, ports: []}, {name: s, ports: []}]".to_owned(), "more than one switch"),
+            (switch(", dialect: tellabs"), "dialect \"tellabs\" is not known"),
+            (switch(", capabilities: {candidate: false}"), "candidate or writableRunning"),
+            (switch(", capabilities: {base10: false, base11: false}"), "base10 or base11"),
+            (switch(", colour: red"), "colour"),
+            (switch("").replace("p2", "p1"), "more than one port"),
+            (switch("") + "\nphysicalNetworks: [{name: n, switch: s, port: p3}]", "does not exist"),
+            (switch("") + "\nlinks: [{a: {switch: s, port: p1}, b: {switch: s, port: p1}}]", "used twice"),
+        ];
+        for (text, expected) in cases {
+            let error = Topology::parse(&text).expect_err(&text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Runs a control plane in the foreground until SIGINT or SIGTERM.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use eno_control_plane::parts::Parts;
+use eno_control_plane::{ControlPlane, ControlPlaneOptions};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs etcd, kube-apiserver, kube-controller-manager and nats-server, and prints `ready` when they are.
+#[derive(Parser)]
+struct Arguments {
+    /// Holds the data, the keys, the logs and the kubeconfig; used again, it is the same cluster.
+    #[arg(long)]
+    dir: PathBuf,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let start = ControlPlane::start(ControlPlaneOptions::new(arguments.dir, Parts::from_env()?));
+    // A start that is given up kills what it has started.
+    let control_plane = tokio::select! {
+        started = start => started?,
+        _ = interrupt.recv() => return Ok(()),
+        _ = terminate.recv() => return Ok(()),
+    };
+    println!("ready");
+    println!("kubeconfig: {}", control_plane.kubeconfig().display());
+    println!(
+        "nats: {}, nkey seed in {}",
+        control_plane.nats().url,
+        control_plane.nats().credentials.display()
+    );
+    let exited = tokio::select! {
+        exited = control_plane.exited() => Some(exited),
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+    };
+    control_plane.stop().await;
+    exited.map_or(Ok(()), |exited| Err(anyhow::anyhow!("{exited}")))
+}

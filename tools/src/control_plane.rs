@@ -1,0 +1,380 @@
+//! Starts the four programs in a directory, in the order in which they need each other.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Request;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpStream;
+
+use crate::directory::{Directory, DirectoryError, write_private};
+use crate::kubeconfig::{file_name, kubeconfig};
+use crate::parts::{Part, Parts, PartsError};
+use crate::pki::{self, Authority, PkiError};
+use crate::ports::Ports;
+use crate::programs::{self, Files};
+use crate::supervisor::{Exited, SuperviseError, Supervisor};
+
+/// How long a start may take on a machine that is busy with other things.
+const START_TIMEOUT: Duration = Duration::from_mins(3);
+/// Between two looks at something that has no way to tell.
+const POLL: Duration = Duration::from_millis(20);
+/// A picked port can be taken by another process before the program listens on it.
+const ATTEMPTS: usize = 3;
+
+/// A control plane can't be started or used.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlPlaneError {
+    /// A program can't be had.
+    #[error(transparent)]
+    Parts(#[from] PartsError),
+    /// The directory.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Keys and certificates.
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// A child can't be started.
+    #[error(transparent)]
+    Supervise(#[from] SuperviseError),
+    /// No free port on loopback.
+    #[error("picking a port on 127.0.0.1: {0}")]
+    Ports(#[source] std::io::Error),
+    /// A key of the NATS user.
+    #[error("the key of the NATS user in {}: {source}", path.display())]
+    NatsKey {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: nkeys::error::Error,
+    },
+    /// A program ended while it was waited for.
+    #[error("{0}")]
+    Exited(Exited),
+    /// A start took too long; a retry can help on a machine that is less busy.
+    #[error("{waited_for} after {} s; see the logs in {}", START_TIMEOUT.as_secs(), logs.display())]
+    NotReady {
+        /// What did not come.
+        waited_for: &'static str,
+        /// Where to look.
+        logs: PathBuf,
+    },
+    /// A client of the API can't be made.
+    #[error("making a client from {}: {source}", path.display())]
+    Client {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct ControlPlaneOptions {
+    /// Holds everything; made when it isn't there. Used again, it is the same cluster with its data.
+    pub dir: PathBuf,
+    /// Where the programs are.
+    pub parts: Parts,
+    /// Controllers of kube-controller-manager that don't run.
+    pub disabled_controllers: Vec<String>,
+}
+
+impl ControlPlaneOptions {
+    /// With the controllers that make sense without kubelets: none that waits for a node's heartbeat.
+    pub fn new(dir: impl Into<PathBuf>, parts: Parts) -> Self {
+        Self { dir: dir.into(), parts, disabled_controllers: vec!["node-lifecycle-controller".to_owned()] }
+    }
+}
+
+/// How to reach NATS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NatsInfo {
+    /// `nats://127.0.0.1:PORT`.
+    pub url: String,
+    /// A file that only its owner can read, with one line: the seed (`SU…`) of the user's nkey.
+    pub credentials: PathBuf,
+}
+
+/// A running control plane. [`ControlPlane::stop`] ends it in order; dropped, its children are killed.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // Before the directory: a child is gone before another may have its data.
+    supervisor: Supervisor,
+    server: String,
+    kubeconfig: PathBuf,
+    nats: NatsInfo,
+    directory: Directory,
+}
+
+impl ControlPlane {
+    /// Gets the programs, starts them, and returns when the API is ready, the namespaces that every cluster
+    /// has are there with their service accounts, and JetStream is on.
+    pub async fn start(options: ControlPlaneOptions) -> Result<Self, ControlPlaneError> {
+        let directory = Directory::open(&options.dir)?;
+        let programs = Programs::get(&options.parts).await?;
+        let mut control_plane = Self {
+            supervisor: Supervisor::new(directory.join("logs"))?,
+            server: String::new(),
+            kubeconfig: directory.join("kubeconfig"),
+            nats: NatsInfo { url: String::new(), credentials: directory.join("nats/user.nk") },
+            directory,
+        };
+        let mut last = control_plane.directory.read_json(PORTS);
+        for attempt in 1.. {
+            let ports = Ports::pick(last).map_err(ControlPlaneError::Ports)?;
+            let started = control_plane.run(&programs, &options.disabled_controllers, ports).await;
+            match started {
+                Ok(()) => break,
+                Err(ControlPlaneError::Exited(exited)) if port_was_taken(&exited) && attempt < ATTEMPTS => {
+                    tracing::warn!(child = exited.name, "its port was taken; trying others");
+                    control_plane.supervisor.stop().await;
+                    last = None;
+                }
+                Err(error) => {
+                    control_plane.supervisor.stop().await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(control_plane)
+    }
+
+    async fn run(
+        &mut self,
+        programs: &Programs,
+        disabled_controllers: &[String],
+        ports: Ports,
+    ) -> Result<(), ControlPlaneError> {
+        self.directory.write_json(PORTS, &ports)?;
+        self.server = format!("https://127.0.0.1:{}", ports.api_server);
+        self.nats.url = format!("nats://127.0.0.1:{}", ports.nats);
+        let files = self.write_files()?;
+
+        let configuration = self.write_nats_configuration()?;
+        self.spawn(Part::Etcd, programs::etcd(&programs.etcd, &files, ports)).await?;
+        self.spawn(Part::NatsServer, programs::nats(&programs.nats, &files, &configuration, ports)).await?;
+        self.wait("etcd does not listen", listens(ports.etcd)).await?;
+        self.spawn(Part::KubeApiserver, programs::api_server(&programs.api_server, &files, ports)).await?;
+        self.wait("nats-server has no JetStream", has_jetstream(ports.nats)).await?;
+        // The manager asks once a second whether the API is there: it finds it ready at once.
+        let client = self.client().await?;
+        self.wait("kube-apiserver is not ready", answers_ready(&client)).await?;
+        let manager =
+            programs::controller_manager(&programs.controller_manager, &files, disabled_controllers);
+        self.spawn(Part::KubeControllerManager, manager).await?;
+        self.wait("there are no default namespaces", has_defaults(&client)).await
+    }
+
+    /// The directory, as an absolute path.
+    pub fn dir(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// `https://127.0.0.1:PORT`.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The administrator's kubeconfig (group `system:masters`).
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A kubeconfig of another user, who may do what RBAC grants to the user, the group and to anyone that is
+    /// authenticated. The user `system:serviceaccount:NAMESPACE:NAME` is the subject of bindings to that
+    /// service account. Returns the path of the file, which only its owner can read.
+    pub fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<PathBuf, ControlPlaneError> {
+        let name = file_name(&group.map_or_else(|| user.to_owned(), |group| format!("{user}@{group}")));
+        self.write_kubeconfig(&Path::new("kubeconfigs").join(name), user, group)
+    }
+
+    /// A client with the administrator's rights.
+    pub async fn client(&self) -> Result<Client, ControlPlaneError> {
+        client_from(self.kubeconfig()).await
+    }
+
+    /// A client with another user's rights.
+    pub async fn client_for(&self, user: &str, group: Option<&str>) -> Result<Client, ControlPlaneError> {
+        client_from(&self.kubeconfig_for(user, group)?).await
+    }
+
+    /// How to reach NATS.
+    pub fn nats(&self) -> &NatsInfo {
+        &self.nats
+    }
+
+    /// Holds the children; run further ones by it that are to stop before these.
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
+    /// The next child that ended by itself.
+    pub async fn exited(&self) -> Exited {
+        self.supervisor.exited().await
+    }
+
+    /// Stops all children, the last one started first. The directory stays.
+    pub async fn stop(self) {
+        self.supervisor.stop().await;
+    }
+
+    async fn spawn(&self, part: Part, command: std::process::Command) -> Result<(), ControlPlaneError> {
+        Ok(self.supervisor.spawn(part.program(), command).await?)
+    }
+
+    /// Waits for a condition, unless a child ends meanwhile.
+    async fn wait(
+        &self,
+        waited_for: &'static str,
+        condition: impl Future<Output = ()>,
+    ) -> Result<(), ControlPlaneError> {
+        tokio::select! {
+            biased;
+            exited = self.supervisor.exited() => Err(ControlPlaneError::Exited(exited)),
+            () = condition => Ok(()),
+            () = tokio::time::sleep(START_TIMEOUT) => {
+                Err(ControlPlaneError::NotReady { waited_for, logs: self.directory.join("logs") })
+            }
+        }
+    }
+
+    fn write_files(&self) -> Result<Files, ControlPlaneError> {
+        let pki = self.directory.join("pki");
+        let etcd_authority = Authority::open(&pki, "etcd-ca")?;
+        let authority = self.authority()?;
+        self.write_kubeconfig(Path::new("kubeconfig"), "admin", Some("system:masters"))?;
+        Ok(Files {
+            etcd_server: etcd_authority.server(&pki, "etcd-server")?,
+            etcd_client: etcd_authority.client_files(&pki, "etcd-client")?,
+            api_server: authority.server(&pki, "kube-apiserver")?,
+            service_accounts: pki::service_account_key(&pki)?,
+            controller_manager_kubeconfig: self.kubeconfig_for("system:kube-controller-manager", None)?,
+            etcd_authority: etcd_authority.path,
+            authority: authority.path,
+            etcd: self.directory.join("etcd"),
+            flex_volume_plugins: self.directory.join("flex-volume-plugins"),
+            nats: self.directory.join("nats/jetstream"),
+        })
+    }
+
+    fn authority(&self) -> Result<Authority, PkiError> {
+        Authority::open(&self.directory.join("pki"), "ca")
+    }
+
+    fn write_kubeconfig(
+        &self,
+        name: &Path,
+        user: &str,
+        group: Option<&str>,
+    ) -> Result<PathBuf, ControlPlaneError> {
+        let authority = self.authority()?;
+        let client = authority.client(user, group)?;
+        Ok(self.directory.write_json(name, &kubeconfig(&self.server, &authority, user, &client))?)
+    }
+
+    /// Keeps the user's key, and writes what nats-server must know of it.
+    fn write_nats_configuration(&self) -> Result<PathBuf, ControlPlaneError> {
+        let path = &self.nats.credentials;
+        let failed = |source| ControlPlaneError::NatsKey { path: path.clone(), source };
+        let user = if path.exists() {
+            let seed = fs::read_to_string(path).map_err(DirectoryError::io("reading", path))?;
+            nkeys::KeyPair::from_seed(seed.trim()).map_err(failed)?
+        } else {
+            let user = nkeys::KeyPair::new_user();
+            write_private(path, &format!("{}\n", user.seed().map_err(failed)?))?;
+            user
+        };
+        let configuration = self.directory.join("nats/nats.conf");
+        write_private(&configuration, &programs::nats_configuration(&user.public_key()))?;
+        Ok(configuration)
+    }
+}
+
+const PORTS: &str = "ports.json";
+
+struct Programs {
+    etcd: PathBuf,
+    api_server: PathBuf,
+    controller_manager: PathBuf,
+    nats: PathBuf,
+}
+
+impl Programs {
+    async fn get(parts: &Parts) -> Result<Self, PartsError> {
+        Ok(Self {
+            // The short ones first: what is wrong with building shows early.
+            nats: parts.get(Part::NatsServer).await?,
+            etcd: parts.get(Part::Etcd).await?,
+            api_server: parts.get(Part::KubeApiserver).await?,
+            controller_manager: parts.get(Part::KubeControllerManager).await?,
+        })
+    }
+}
+
+async fn client_from(path: &Path) -> Result<Client, ControlPlaneError> {
+    let failed = |source: Box<dyn std::error::Error + Send + Sync>| ControlPlaneError::Client {
+        path: path.to_owned(),
+        source,
+    };
+    let read = Kubeconfig::read_from(path).map_err(|error| failed(error.into()))?;
+    let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| failed(error.into()))?;
+    Client::try_from(config).map_err(|error| failed(error.into()))
+}
+
+fn port_was_taken(exited: &Exited) -> bool {
+    exited.log_tail.contains("address already in use")
+}
+
+async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
+    while !holds().await {
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+async fn listens(port: u16) {
+    until(|| async move { TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok() }).await;
+}
+
+/// A NATS server greets with what it can do, and listens after its JetStream is up.
+async fn has_jetstream(port: u16) {
+    until(|| async move {
+        let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else { return false };
+        let mut greeting = String::new();
+        let read = BufReader::new(stream).read_line(&mut greeting).await;
+        read.is_ok() && greeting.contains("\"jetstream\":true")
+    })
+    .await;
+}
+
+async fn answers_ready(client: &Client) {
+    until(|| async {
+        match Request::get("/readyz").body(Vec::new()) {
+            Ok(request) => client.request_text(request).await.is_ok_and(|answer| answer == "ok"),
+            Err(_) => false,
+        }
+    })
+    .await;
+}
+
+/// The default namespaces, and a service account that the controllers made: so those work.
+async fn has_defaults(client: &Client) {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    until(|| async {
+        let (default, system, account) = tokio::join!(
+            namespaces.get_opt("default"),
+            namespaces.get_opt("kube-system"),
+            accounts.get_opt("default")
+        );
+        matches!((default, system, account), (Ok(Some(_)), Ok(Some(_)), Ok(Some(_))))
+    })
+    .await;
+}

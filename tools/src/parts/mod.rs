@@ -1,0 +1,201 @@
+//! The programs of the control plane: where each is found, and how it is had when it is nowhere.
+
+mod build;
+mod module;
+mod prebuilt;
+mod progress;
+mod store;
+mod version;
+
+use std::fmt;
+use std::str::FromStr;
+
+use module::Module;
+pub use progress::{Event, Progress, Silent, StderrProgress};
+pub use store::{Parts, PartsError};
+pub use version::Version;
+use version::Wanted;
+
+/// One program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The store behind the API server.
+    Etcd,
+    /// The Kubernetes API.
+    KubeApiserver,
+    /// Namespaces, garbage collection, service accounts.
+    KubeControllerManager,
+    /// The command line of Kubernetes.
+    Kubectl,
+    /// NATS with JetStream.
+    NatsServer,
+    /// Runs a CNI configuration in a network namespace.
+    Cnitool,
+    /// CNI plugin.
+    Bridge,
+    /// CNI plugin.
+    Macvlan,
+    /// CNI plugin.
+    Vlan,
+    /// CNI plugin.
+    Ipvlan,
+    /// CNI plugin.
+    HostDevice,
+    /// CNI address management plugin.
+    HostLocal,
+    /// CNI address management plugin.
+    Static,
+    /// CNI plugin.
+    Loopback,
+}
+
+/// How an installed program says its version, and which versions will do.
+struct Installed {
+    version_arguments: &'static [&'static str],
+    wanted: Wanted,
+}
+
+struct Recipe {
+    program: &'static str,
+    module: &'static Module,
+    package: &'static str,
+    /// `None`: an installed one is never taken. (A `bridge` on `PATH` is iproute's, not the CNI plugin.)
+    installed: Option<Installed>,
+}
+
+impl Part {
+    /// Every part there is.
+    pub const ALL: [Self; 14] = [
+        Self::Etcd,
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::Kubectl,
+        Self::NatsServer,
+        Self::Cnitool,
+        Self::Bridge,
+        Self::Macvlan,
+        Self::Vlan,
+        Self::Ipvlan,
+        Self::HostDevice,
+        Self::HostLocal,
+        Self::Static,
+        Self::Loopback,
+    ];
+
+    /// What [`crate::ControlPlane`] runs.
+    pub const CONTROL_PLANE: [Self; 4] =
+        [Self::Etcd, Self::KubeApiserver, Self::KubeControllerManager, Self::NatsServer];
+
+    /// The program's file name.
+    pub fn program(self) -> &'static str {
+        self.recipe().program
+    }
+
+    fn recipe(self) -> Recipe {
+        let kubernetes = |program, package, version_arguments, wanted| Recipe {
+            program,
+            module: &module::KUBERNETES,
+            package,
+            installed: Some(Installed { version_arguments, wanted }),
+        };
+        let cni = |program, package| Recipe { program, module: &module::CNI, package, installed: None };
+        match self {
+            // The API server asks etcd for watch progress, which is right since 3.5.8.
+            Self::Etcd => kubernetes(
+                "etcd",
+                "go.etcd.io/etcd/server/v3",
+                &["--version"],
+                Wanted::AtLeast(Version(3, 5, 8)),
+            ),
+            // One minor version: its flags, and the policies that are served by default.
+            Self::KubeApiserver => kubernetes(
+                "kube-apiserver",
+                "k8s.io/kubernetes/cmd/kube-apiserver",
+                &["--version"],
+                Wanted::Minor(1, 36),
+            ),
+            Self::KubeControllerManager => kubernetes(
+                "kube-controller-manager",
+                "k8s.io/kubernetes/cmd/kube-controller-manager",
+                &["--version"],
+                Wanted::Minor(1, 36),
+            ),
+            Self::Kubectl => kubernetes(
+                "kubectl",
+                "k8s.io/kubernetes/cmd/kubectl",
+                &["version", "--client"],
+                Wanted::AtLeast(Version(1, 30, 0)),
+            ),
+            Self::NatsServer => Recipe {
+                program: "nats-server",
+                module: &module::NATS,
+                package: "github.com/nats-io/nats-server/v2",
+                installed: Some(Installed {
+                    version_arguments: &["--version"],
+                    // The first with `sync_interval`.
+                    wanted: Wanted::AtLeast(Version(2, 10, 0)),
+                }),
+            },
+            Self::Cnitool => cni("cnitool", "github.com/containernetworking/cni/cnitool"),
+            Self::Bridge => cni("bridge", "github.com/containernetworking/plugins/plugins/main/bridge"),
+            Self::Macvlan => cni("macvlan", "github.com/containernetworking/plugins/plugins/main/macvlan"),
+            Self::Vlan => cni("vlan", "github.com/containernetworking/plugins/plugins/main/vlan"),
+            Self::Ipvlan => cni("ipvlan", "github.com/containernetworking/plugins/plugins/main/ipvlan"),
+            Self::HostDevice => {
+                cni("host-device", "github.com/containernetworking/plugins/plugins/main/host-device")
+            }
+            Self::HostLocal => {
+                cni("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local")
+            }
+            Self::Static => cni("static", "github.com/containernetworking/plugins/plugins/ipam/static"),
+            Self::Loopback => cni("loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.program())
+    }
+}
+
+impl FromStr for Part {
+    type Err = PartsError;
+
+    fn from_str(name: &str) -> Result<Self, PartsError> {
+        Self::ALL
+            .into_iter()
+            .find(|part| part.program() == name)
+            .ok_or_else(|| PartsError::Unknown { name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_found_by_its_name_and_pinned_in_its_module() {
+        for part in Part::ALL {
+            assert_eq!(part.program().parse::<Part>().unwrap(), part);
+            let recipe = part.recipe();
+            assert!(
+                recipe.module.has_tool(recipe.package),
+                "go.mod of {} has no tool line for {}",
+                recipe.module.directory_name(),
+                recipe.package
+            );
+        }
+        assert!("kube-scheduler".parse::<Part>().is_err());
+    }
+
+    #[test]
+    fn what_is_pinned_would_be_taken_when_installed() {
+        for part in Part::ALL {
+            let recipe = part.recipe();
+            let Some(installed) = recipe.installed else { continue };
+            let pinned = recipe.module.version_of(recipe.package);
+            assert!(installed.wanted.allows(Version::find(pinned).unwrap()), "{part} {pinned}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The Go modules that pin the parts. They are carried in the program, so that an installed one needs no
+//! checkout to build from.
+
+use std::path::Path;
+use std::{fs, io};
+
+use sha2::{Digest, Sha256};
+
+/// One upstream has one module: what one requires can't move the versions of another.
+pub(super) struct Module {
+    name: &'static str,
+    go_mod: &'static str,
+    go_sum: &'static str,
+    /// `-X` definitions that a program needs to know its own version, `VERSION` standing for the pinned one.
+    definitions: &'static [(&'static str, &'static str)],
+    /// The module whose version names the whole.
+    main: &'static str,
+}
+
+pub(super) static KUBERNETES: Module = Module {
+    name: "kubernetes",
+    go_mod: include_str!("../../go/kubernetes/go.mod"),
+    go_sum: include_str!("../../go/kubernetes/go.sum"),
+    definitions: &[
+        ("k8s.io/component-base/version.gitVersion", "VERSION"),
+        ("k8s.io/component-base/version.gitMajor", "MAJOR"),
+        ("k8s.io/component-base/version.gitMinor", "MINOR"),
+        ("k8s.io/component-base/version.gitTreeState", "clean"),
+    ],
+    main: "k8s.io/kubernetes",
+};
+
+pub(super) static NATS: Module = Module {
+    name: "nats",
+    go_mod: include_str!("../../go/nats/go.mod"),
+    go_sum: include_str!("../../go/nats/go.sum"),
+    definitions: &[],
+    main: "github.com/nats-io/nats-server/v2",
+};
+
+pub(super) static CNI: Module = Module {
+    name: "cni",
+    go_mod: include_str!("../../go/cni/go.mod"),
+    go_sum: include_str!("../../go/cni/go.sum"),
+    definitions: &[("github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", "VERSION")],
+    main: "github.com/containernetworking/plugins",
+};
+
+impl Module {
+    /// Whether the module has a `tool` line for the package.
+    #[cfg(test)]
+    pub(super) fn has_tool(&self, package: &str) -> bool {
+        self.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == package)
+    }
+
+    /// The pinned version of the module that holds a package, `v1.36.3`. Empty when there is none.
+    pub(super) fn version_of(&self, package: &str) -> &'static str {
+        self.go_mod
+            .lines()
+            .take_while(|line| !line.starts_with("replace"))
+            .filter_map(|line| {
+                let mut words = line.trim().trim_start_matches("require ").split_whitespace();
+                let (path, version) = (words.next()?, words.next()?);
+                let holds = package == path || package.starts_with(&format!("{path}/"));
+                (holds && version.starts_with('v')).then_some((path.len(), version))
+            })
+            .max_by_key(|(length, _)| *length)
+            .map_or("", |(_, version)| version)
+    }
+
+    /// The linker's arguments: small programs that know their version.
+    pub(super) fn linker_flags(&self) -> String {
+        let version = self.version_of(self.main);
+        let mut numbers = version.trim_start_matches('v').split('.');
+        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        self.definitions.iter().fold("-s -w".to_owned(), |flags, (name, value)| {
+            let value = value.replace("VERSION", version).replace("MAJOR", major).replace("MINOR", minor);
+            format!("{flags} -X {name}={value}")
+        })
+    }
+
+    /// The name of the directory in the cache: another pinned version, of this or of anything below it,
+    /// is another directory.
+    pub(super) fn directory_name(&self) -> String {
+        let mut hash = Sha256::new();
+        for text in [self.go_mod, self.go_sum, &self.linker_flags(), std::env::consts::ARCH] {
+            hash.update(text);
+            hash.update([0]);
+        }
+        // Four bytes tell apart the few that one cache ever holds.
+        let digest =
+            hash.finalize().iter().take(4).fold(0_u32, |digest, byte| digest << 8 | u32::from(*byte));
+        format!("{}-{}-{digest:08x}", self.name, self.version_of(self.main))
+    }
+
+    /// Writes `go.mod` and `go.sum` into a directory.
+    pub(super) fn write_to(&self, directory: &Path) -> io::Result<()> {
+        fs::create_dir_all(directory)?;
+        fs::write(directory.join("go.mod"), self.go_mod)?;
+        fs::write(directory.join("go.sum"), self.go_sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_come_from_the_modules() {
+        assert!(KUBERNETES.version_of("k8s.io/kubernetes/cmd/kubectl").starts_with("v1."));
+        assert!(KUBERNETES.version_of("go.etcd.io/etcd/server/v3").starts_with("v3."));
+        assert!(CNI.version_of("github.com/containernetworking/cni/cnitool").starts_with("v1."));
+        assert_eq!(NATS.version_of("example.org/other"), "");
+    }
+
+    #[test]
+    fn the_staging_modules_are_those_of_the_release() {
+        let version = KUBERNETES.version_of("k8s.io/kubernetes");
+        let staging = version.replacen("v1.", "v0.", 1);
+        let replaced: Vec<_> = KUBERNETES.go_mod.lines().filter_map(|line| line.split_once(" => ")).collect();
+        assert!(!replaced.is_empty());
+        for (module, by) in replaced {
+            assert_eq!(by.trim(), format!("{} {staging}", module.trim()));
+        }
+    }
+
+    #[test]
+    fn the_linker_is_told_the_version() {
+        let flags = KUBERNETES.linker_flags();
+        let version = KUBERNETES.version_of("k8s.io/kubernetes");
+        assert!(flags.contains(&format!("version.gitVersion={version} ")), "{flags}");
+        assert!(flags.contains("version.gitMajor=1 "), "{flags}");
+        assert_eq!(NATS.linker_flags(), "-s -w");
+    }
+}

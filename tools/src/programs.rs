@@ -1,0 +1,131 @@
+//! The command line of each program.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::pki::CertificateFiles;
+use crate::ports::Ports;
+
+/// What the command lines are made of.
+pub(crate) struct Files {
+    pub(crate) etcd: PathBuf,
+    pub(crate) etcd_authority: PathBuf,
+    pub(crate) etcd_server: CertificateFiles,
+    pub(crate) etcd_client: CertificateFiles,
+    pub(crate) authority: PathBuf,
+    pub(crate) api_server: CertificateFiles,
+    pub(crate) service_accounts: CertificateFiles,
+    pub(crate) controller_manager_kubeconfig: PathBuf,
+    pub(crate) flex_volume_plugins: PathBuf,
+    pub(crate) nats: PathBuf,
+}
+
+/// A command without what the environment would configure behind its back.
+fn command(program: &Path, foreign_prefix: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with(foreign_prefix) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn flag(name: &str, value: impl AsRef<Path>) -> OsString {
+    let mut flag = OsString::from(format!("--{name}="));
+    flag.push(value.as_ref());
+    flag
+}
+
+pub(crate) fn etcd(program: &Path, files: &Files, ports: Ports) -> Command {
+    let client = format!("https://127.0.0.1:{}", ports.etcd);
+    let peer = format!("https://127.0.0.1:{}", ports.etcd_peer);
+    let mut etcd = command(program, "ETCD_");
+    etcd.args([
+        flag("data-dir", &files.etcd),
+        flag("listen-client-urls", &client),
+        flag("advertise-client-urls", &client),
+        flag("listen-peer-urls", &peer),
+        flag("initial-advertise-peer-urls", &peer),
+        flag("initial-cluster", format!("default={peer}")),
+        flag("trusted-ca-file", &files.etcd_authority),
+        flag("cert-file", &files.etcd_server.certificate),
+        flag("key-file", &files.etcd_server.key),
+        flag("peer-trusted-ca-file", &files.etcd_authority),
+        flag("peer-cert-file", &files.etcd_server.certificate),
+        flag("peer-key-file", &files.etcd_server.key),
+    ]);
+    // Without fsync a crash of etcd still loses nothing, for the kernel has the pages; a power failure may.
+    etcd.args(["--client-cert-auth", "--peer-client-cert-auth", "--unsafe-no-fsync", "--log-level=warn"]);
+    etcd
+}
+
+pub(crate) fn api_server(program: &Path, files: &Files, ports: Ports) -> Command {
+    let mut server = command(program, "KUBE_");
+    server.args([
+        flag("etcd-servers", format!("https://127.0.0.1:{}", ports.etcd)),
+        flag("etcd-cafile", &files.etcd_authority),
+        flag("etcd-certfile", &files.etcd_client.certificate),
+        flag("etcd-keyfile", &files.etcd_client.key),
+        flag("secure-port", ports.api_server.to_string()),
+        flag("tls-cert-file", &files.api_server.certificate),
+        flag("tls-private-key-file", &files.api_server.key),
+        flag("client-ca-file", &files.authority),
+        flag("service-account-key-file", &files.service_accounts.certificate),
+        flag("service-account-signing-key-file", &files.service_accounts.key),
+    ]);
+    server.args([
+        "--bind-address=127.0.0.1",
+        // The service `kubernetes` can't have a loopback address as its endpoint: it has none.
+        "--endpoint-reconciler-type=none",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--allow-privileged=true",
+        "--profiling=false",
+    ]);
+    server
+}
+
+pub(crate) fn controller_manager(program: &Path, files: &Files, disabled: &[String]) -> Command {
+    let mut manager = command(program, "KUBE_");
+    let controllers = disabled.iter().fold("*".to_owned(), |all, name| format!("{all},-{name}"));
+    manager.args([
+        flag("kubeconfig", &files.controller_manager_kubeconfig),
+        flag("root-ca-file", &files.authority),
+        flag("service-account-private-key-file", &files.service_accounts.key),
+        flag("controllers", controllers),
+        // It makes this directory, by default one below /usr.
+        flag("flex-volume-plugin-dir", &files.flex_volume_plugins),
+    ]);
+    manager.args([
+        "--use-service-account-credentials=true",
+        // One manager, and no port of its own.
+        "--leader-elect=false",
+        "--secure-port=0",
+        "--profiling=false",
+        // Its default of 20 requests a second makes deleting a namespace of 1,000 objects take minutes.
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+    ]);
+    manager
+}
+
+pub(crate) fn nats(program: &Path, files: &Files, configuration: &Path, ports: Ports) -> Command {
+    let mut nats = command(program, "NATS_");
+    nats.args([
+        flag("addr", "127.0.0.1"),
+        flag("port", ports.nats.to_string()),
+        flag("store_dir", &files.nats),
+        flag("config", configuration),
+    ]);
+    nats.arg("--jetstream");
+    nats
+}
+
+/// One user, known by the public half of its key. The value comes from `nkeys`, so it needs no quoting.
+pub(crate) fn nats_configuration(public_key: &str) -> String {
+    format!("authorization {{ users = [ {{ nkey: {public_key} }} ] }}\n")
+}
