@@ -1,5 +1,5 @@
 //! Puts the manifests of `deploy/` and `examples/demo` into the program, one list of texts per folder, so that a
-//! manifest is added by adding its file.
+//! manifest is added by adding its file to the folder's `kustomization.yaml`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -36,16 +36,13 @@ fn main() -> io::Result<()> {
     fs::write(variable("OUT_DIR")?.join("manifests.rs"), code)
 }
 
-/// The manifest itself, or all in a folder but `kustomization.yaml`, in the order of their names.
+/// The manifest itself, or those that the folder's `kustomization.yaml` lists, in its order.
 fn manifests(path: &Path) -> io::Result<Vec<PathBuf>> {
     if path.is_file() {
         return Ok(vec![path.to_owned()]);
     }
-    let mut files = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    files.retain(|file| {
-        file.extension().is_some_and(|extension| extension == "yaml")
-            && file.file_name().is_some_and(|name| name != "kustomization.yaml")
-    });
-    files.sort();
-    Ok(files)
+    let kustomization = fs::read_to_string(path.join("kustomization.yaml"))?;
+    let listed = kustomization.lines().filter_map(|line| line.trim().strip_prefix("- "));
+    let manifests = listed.map(|name| path.join(name));
+    Ok(manifests.filter(|file| file.extension().is_some_and(|extension| extension == "yaml")).collect())
 }

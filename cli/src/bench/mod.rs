@@ -1,7 +1,203 @@
-//! stub
+//! Measures the operator on a fabric of four simulated switches; `docs/benchmark.md` says how and why so.
+
+mod bare;
+mod counters;
+mod load;
+mod report;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use eno_control_plane::parts::Parts;
+use futures::future::try_join_all;
+use tokio_util::sync::CancellationToken;
+
+use crate::apply::apply_all;
+use crate::sandbox::{Role, Sandbox, SandboxOptions};
+use crate::switch;
+use counters::Writes;
+use load::{Apis, SAMPLES, SERVICES, Tracker, each, name};
+use report::{Figures, percentile};
+
+/// Measures how fast and how big the operator is, in sandboxes of its own.
 #[derive(Debug, clap::Args)]
-pub struct BenchArgs {}
-/// stub
-pub async fn run(_: BenchArgs, _: tokio_util::sync::CancellationToken) -> anyhow::Result<()> {
-    Ok(())
+pub struct BenchArgs {
+    /// How many attachments, each with an L2Service of its own (from 4,000 on they share them).
+    #[arg(long, default_value_t = 1000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    size: usize,
+    /// How many requests the client makes at a time.
+    #[arg(long, default_value_t = 16, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
+    concurrency: usize,
+    /// How many single changes are timed.
+    #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=90))]
+    samples: usize,
+    /// For how many seconds nothing is changed, to see that nothing is written.
+    #[arg(long, default_value_t = 10)]
+    idle: u64,
+    /// Leave out the bare client.
+    #[arg(long)]
+    no_bare: bool,
+    /// Write the figures to this file as JSON too.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Measures, and prints the figures.
+pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    tokio::select! {
+        figures = measure(&args) => {
+            let figures = figures?;
+            println!("{}", figures.table());
+            let json = serde_json::to_string_pretty(&figures).context("writing the figures as JSON")?;
+            println!("{json}");
+            if let Some(path) = &args.json {
+                std::fs::write(path, json + "\n").with_context(|| format!("writing {}", path.display()))?;
+            }
+            Ok(())
+        }
+        // The sandbox goes with the future.
+        () = stop.cancelled() => bail!("stopped"),
+    }
+}
+
+async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
+    let dir = tempfile::Builder::new().prefix("eno-bench-").tempdir().context("making a directory")?;
+    eprintln!("the whole system, with {} pairs", args.size);
+    let sandbox = sandbox(&dir.path().join("whole"), true).await?;
+    let figures = whole(args, &sandbox).await;
+    sandbox.stop().await;
+    let mut figures = figures?;
+    if !args.no_bare {
+        let writes = figures.our_writes.values().sum();
+        eprintln!("a bare client, with {} creates and {writes} other writes", 2 * args.size);
+        let sandbox = self::sandbox(&dir.path().join("bare"), false).await?;
+        let bare = bare::run(&sandbox, args.size, writes, args.concurrency).await;
+        sandbox.stop().await;
+        figures.bare_client = Some(bare?.as_secs_f64());
+    }
+    Ok(figures)
+}
+
+async fn sandbox(dir: &Path, operator: bool) -> anyhow::Result<Sandbox> {
+    let mut options = SandboxOptions::new(dir, Parts::from_env()?)?;
+    options.engine = operator;
+    options.drivers = operator;
+    options.report = Arc::new(|line| eprintln!("  {line}"));
+    Ok(Sandbox::start(options).await?)
+}
+
+async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
+    let client = sandbox.client();
+    let http = reqwest::Client::new();
+    apply_all(&client, "eno-bench", &load::base()?).await?;
+    let apis = Apis::new(&client);
+    let tracker = Tracker::start(&apis);
+    let services = args.size.min(SERVICES);
+    let objects = args.size + services;
+
+    let before = counters::writes(&client).await?;
+    let transactions = counters::transactions(&http, sandbox).await?;
+    let started = Instant::now();
+    each(0..args.size, args.concurrency, |index| apis.create(index)).await?;
+    tracker.until("creating", |seen| seen.ready.len() == objects).await?;
+    let create_to_ready = started.elapsed();
+    eprintln!("  everything ready after {:.2} s", create_to_ready.as_secs_f64());
+    let mut our_writes = counters::since(&counters::writes(&client).await?, &before);
+    remove_creates(&mut our_writes, services, args.size);
+    let transactions = after(counters::transactions(&http, sandbox).await?, &transactions);
+    let engine_memory = counters::resident_kib(sandbox, Role::Engine.name())?;
+
+    let before = counters::writes(&client).await?;
+    // Nothing is waited for: that nothing happens in this time is what is measured.
+    tokio::time::sleep(Duration::from_secs(args.idle)).await;
+    let idle_writes = counters::since(&counters::writes(&client).await?, &before).values().sum();
+
+    let mut changes = one_by_one(args, &apis, &tracker).await?;
+    let delete_to_nothing = delete(args, sandbox, &http, &apis, &tracker).await?;
+    eprintln!("  nothing left after {:.2} s", delete_to_nothing.as_secs_f64());
+    let sum: u64 = our_writes.values().sum();
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    Ok(Figures {
+        size: args.size,
+        concurrency: args.concurrency,
+        create_to_ready: create_to_ready.as_secs_f64(),
+        bare_client: None,
+        our_writes_per_pair: sum as f64 / args.size as f64,
+        our_writes,
+        transactions,
+        idle_writes,
+        idle_seconds: args.idle,
+        one_change_median_ms: percentile(&mut changes, 50),
+        one_change_p95_ms: percentile(&mut changes, 95),
+        engine_memory_mib: engine_memory as f64 / 1024.0,
+        delete_to_nothing: delete_to_nothing.as_secs_f64(),
+    })
+}
+
+/// Takes away the client's own creates.
+fn remove_creates(writes: &mut Writes, services: usize, attachments: usize) {
+    for (resource, count) in [("POST l2services", services), ("POST l2serviceattachments", attachments)] {
+        if let Some(known) = writes.get_mut(resource) {
+            *known = known.saturating_sub(count as u64);
+        }
+    }
+    writes.retain(|_, count| *count > 0);
+}
+
+fn after(now: BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    now.into_iter()
+        .map(|(name, count)| (name.clone(), count - before.get(&name).copied().unwrap_or(0)))
+        .collect()
+}
+
+/// One pair more in the full system, again and again, in milliseconds.
+async fn one_by_one(args: &BenchArgs, apis: &Apis, tracker: &Tracker) -> anyhow::Result<Vec<f64>> {
+    let mut samples = Vec::with_capacity(args.samples);
+    for sample in 0..args.samples {
+        let index = SAMPLES + sample;
+        let started = Instant::now();
+        let params = kube::api::PostParams::default();
+        apis.services
+            .create(&params, &load::service(index, SERVICES + sample)?)
+            .await
+            .context("creating an L2Service")?;
+        let attachment = load::attachment(index, index);
+        apis.attachments.create(&params, &attachment).await.context("creating an L2ServiceAttachment")?;
+        let (service, attachment) = (format!("s/{}", name(index)), format!("a/{}", name(index)));
+        tracker
+            .until("one change", |seen| seen.ready.contains(&service) && seen.ready.contains(&attachment))
+            .await?;
+        samples.push(started.elapsed().as_secs_f64() * 1000.0);
+    }
+    Ok(samples)
+}
+
+/// Deletes everything, and waits until nothing is left anywhere.
+async fn delete(
+    args: &BenchArgs,
+    sandbox: &Sandbox,
+    http: &reqwest::Client,
+    apis: &Apis,
+    tracker: &Tracker,
+) -> anyhow::Result<Duration> {
+    // The single changes first: they are not part of the figure.
+    each(SAMPLES..SAMPLES + args.samples, args.concurrency, |index| async move {
+        let params = kube::api::DeleteParams::default();
+        apis.attachments.delete(&name(index), &params).await.context("deleting an L2ServiceAttachment")?;
+        apis.services.delete(&name(index), &params).await.context("deleting an L2Service")?;
+        Ok(())
+    })
+    .await?;
+    let objects = args.size + args.size.min(SERVICES);
+    tracker.until("deleting the single changes", |seen| seen.present.len() == objects).await?;
+    let started = Instant::now();
+    each(0..args.size, args.concurrency, |index| apis.delete(index)).await?;
+    tracker.until("deleting", |seen| seen.present.is_empty()).await?;
+    let empty =
+        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_our_vlans(http, info)));
+    empty.await.context("asking the switches")?;
+    Ok(started.elapsed())
 }

@@ -21,7 +21,7 @@ pub struct Eno {
 }
 
 #[derive(Debug, Args)]
-struct EngineArgs {
+struct EngineCommand {
     #[command(flatten)]
     engine: eno_engine::EngineArgs,
     #[command(flatten)]
@@ -29,7 +29,7 @@ struct EngineArgs {
 }
 
 #[derive(Debug, Args)]
-struct SimulatorArgs {
+struct SimulatorCommand {
     #[command(flatten)]
     simulator: eno_simulator::SimulatorArgs,
     #[command(flatten)]
@@ -39,12 +39,12 @@ struct SimulatorArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the engine.
-    Engine(EngineArgs),
+    Engine(EngineCommand),
     /// Run a southbound driver: eno-driver-NAME from beside this program or from PATH.
     #[command(subcommand_value_name = "NAME", subcommand_help_heading = "Drivers")]
     Driver(driver::DriverArgs),
     /// Run simulated switches that speak NETCONF.
-    Simulator(SimulatorArgs),
+    Simulator(SimulatorCommand),
     /// Run everything on this machine: a control plane, a simulated fabric, the engine and its drivers.
     Sandbox(sandbox::SandboxArgs),
     /// Show in a sandbox how custom resources reach switches, pods and callbacks, and go again.
@@ -52,9 +52,6 @@ enum Command {
     /// Measure the operator in a sandbox; docs/benchmark.md says how.
     Bench(crate::bench::BenchArgs),
 }
-
-/// What commands for people log: the attempts to reach a server that is only starting are no news.
-const QUIET: &str = "warn,kube_client=off";
 
 impl Eno {
     /// Runs the command. The exit code is 0 when it did what it is for, 1 when not; a wrong command line is 2.
@@ -71,11 +68,11 @@ impl Eno {
     fn dispatch(self) -> anyhow::Result<()> {
         match self.command {
             Command::Driver(args) => driver::exec(&args),
-            Command::Engine(EngineArgs { engine, telemetry }) => {
+            Command::Engine(EngineCommand { engine, telemetry }) => {
                 telemetry.init()?;
                 run(|stop| eno_engine::run(engine, stop))
             }
-            Command::Simulator(SimulatorArgs { simulator, telemetry }) => {
+            Command::Simulator(SimulatorCommand { simulator, telemetry }) => {
                 telemetry.init()?;
                 run(|stop| eno_simulator::run(simulator, stop.cancelled_owned()))
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use comfy_table::Table;
 use eno_nbi_crds::FabricDevice;
-use eno_simulator::{SwitchInfo, View, VlanSet};
+use eno_simulator::{View, VlanSet};
 use futures::future::try_join_all;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
@@ -114,21 +114,10 @@ pub(super) async fn nothing_left(
     let attachments = objects.iter().filter(|object| kind_of(object) == "L2ServiceAttachment").map(name_of);
     let left: Vec<_> = attachments.filter(|name| left.contains_key(name)).collect();
     ensure!(left.is_empty(), "these NetworkAttachmentDefinitions are left: {}", left.join(", "));
-    let empty = try_join_all(sandbox.switches().iter().map(|info| without_our_vlans(http, info)));
+    let empty =
+        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_our_vlans(http, info)));
     match tokio::time::timeout(limit, empty).await {
-        Ok(result) => result.map(drop),
+        Ok(result) => result.map(drop).context("asking the switches"),
         Err(_) => bail!("VLANs are left on the switches after {} s", limit.as_secs()),
     }
-}
-
-/// Waits for it; the switch answers when something changes.
-async fn without_our_vlans(http: &reqwest::Client, info: &SwitchInfo) -> anyhow::Result<()> {
-    let mut running = switch::running(http, info).await?;
-    let ours = |view: &View| {
-        view.vlans.values().any(|vlan| vlan.name.as_deref().is_some_and(|name| name.starts_with("eno-")))
-    };
-    while ours(&running.view) {
-        running = switch::running_since(http, info, running.version).await?;
-    }
-    Ok(())
 }

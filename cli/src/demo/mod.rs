@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::{api_of, apply_all, resource_of};
 use crate::manifests;
 use crate::sandbox::Sandbox;
-use objects::{Follower, State, is_ours, set_callback, title};
+use objects::{Follower, State, is_of_fabric, is_ours, set_callback, title, without_fields};
 use receiver::Receiver;
 use screen::Screen;
 
@@ -65,11 +65,10 @@ impl<'a> Demo<'a> {
         let started = Instant::now();
         let mut follower = Follower::new(&self.client, &self.objects)?;
         let applying = async {
-            // The namespace first, as kubectl does.
-            let (namespaces, rest): (Vec<_>, Vec<_>) =
-                self.objects.iter().cloned().partition(|object| !is_ours(object));
-            apply_all(&self.client, MANAGER, &namespaces).await?;
-            apply_all(&self.client, MANAGER, &rest).await?;
+            // Kind by kind in the order of the example, so that each finds what it names.
+            for kind in self.objects.chunk_by(|one, next| one.types == next.types) {
+                apply_all(&self.client, MANAGER, kind).await?;
+            }
             Ok::<_, anyhow::Error>(())
         };
         let everything_ready =
@@ -85,17 +84,21 @@ impl<'a> Demo<'a> {
         println!("{}", checks::ports(self.sandbox, &self.http, &vlans).await?);
         screen.title("NetworkAttachmentDefinitions");
         println!("{}", checks::nads(&self.client, &self.objects).await?);
-        self.callbacks("ready", started).await
+        // What the fabric had already was ready before, so nobody is told that it became so.
+        let (_, own) = self.split().await?;
+        self.callbacks(&own, "ready", started).await
     }
 
-    /// Deletes the example, shows it go, and fails when anything of it stays.
+    /// Deletes the example, shows it go, and fails when anything of it stays. What belongs to the fabric stays.
     pub async fn delete(&self) -> anyhow::Result<()> {
-        let screen = &self.screen;
-        screen.title("Deleting it all");
+        self.screen.title("Deleting it all");
         let started = Instant::now();
-        let mut follower = Follower::new(&self.client, &self.objects)?;
+        let (fabric, own) = self.split().await?;
+        let returned: Vec<_> = fabric.iter().map(without_fields).collect();
+        apply_all(&self.client, MANAGER, &returned).await?;
+        let mut follower = Follower::new(&self.client, &own)?;
         follower.sync().await?;
-        let deleting = stream::iter(&self.objects)
+        let deleting = stream::iter(&own)
             .map(|object| async {
                 let api = api_of(&self.client, object)?;
                 match api.delete(&object.name_any(), &DeleteParams::default()).await {
@@ -110,12 +113,25 @@ impl<'a> Demo<'a> {
             tokio::join!(deleting, self.follow(&mut follower, started, "gone", everything_gone));
         deleted?;
         gone?;
-        checks::nothing_left(self.sandbox, &self.client, &self.http, &self.objects, LIMIT).await?;
+        checks::nothing_left(self.sandbox, &self.client, &self.http, &own, LIMIT).await?;
         screen::line(&format!(
             "nothing is left after {:.2} s: no object, no NetworkAttachmentDefinition, no VLAN on any switch",
             started.elapsed().as_secs_f64()
         ));
-        self.callbacks("deleted", started).await
+        self.callbacks(&own, "deleted", started).await
+    }
+
+    /// The objects that are the fabric's, and those that are the example's own.
+    async fn split(&self) -> anyhow::Result<(Vec<DynamicObject>, Vec<DynamicObject>)> {
+        let mut split = (Vec::new(), Vec::new());
+        for object in &self.objects {
+            let there = api_of(&self.client, object)?.get_opt(&object.name_any()).await;
+            let there = there.with_context(|| format!("reading {}", title(object)))?;
+            let list =
+                if there.is_some_and(|there| is_of_fabric(&there)) { &mut split.0 } else { &mut split.1 };
+            list.push(object.clone());
+        }
+        Ok(split)
     }
 
     /// Shows the changes of the objects until they are as wanted.
@@ -142,10 +158,9 @@ impl<'a> Demo<'a> {
     }
 
     /// Waits for a callback of this phase for every object, and shows how many of each came.
-    async fn callbacks(&self, phase: &str, since: Instant) -> anyhow::Result<()> {
+    async fn callbacks(&self, objects: &[DynamicObject], phase: &str, since: Instant) -> anyhow::Result<()> {
         let of_phase = |seen: &[receiver::Callback]| {
-            let mut missing: Vec<_> =
-                self.objects.iter().filter(|object| is_ours(object)).map(title).collect();
+            let mut missing: Vec<_> = objects.iter().filter(|object| is_ours(object)).map(title).collect();
             for callback in seen.iter().filter(|callback| callback.at >= since && callback.phase == phase) {
                 missing.retain(|object| *object != callback.object);
             }

@@ -6,12 +6,14 @@ use std::time::Instant;
 use eno_nbi_crds::GROUP;
 use futures::stream::{SelectAll, Stream};
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
 use crate::apply::{ApplyError, name_of, resource_of};
+use crate::sandbox;
 
 /// `Kind [namespace/]name`.
 pub(super) fn title(object: &DynamicObject) -> String {
@@ -32,6 +34,21 @@ pub(super) fn set_callback(object: &mut DynamicObject, url: &str) {
     {
         spec.insert("CallbackURL".to_owned(), Value::from(url));
     }
+}
+
+/// Whether the object, as the API server has it, is part of the sandbox's fabric, which the example only refers to.
+pub(super) fn is_of_fabric(object: &DynamicObject) -> bool {
+    object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(sandbox::MANAGER))
+}
+
+/// An object that claims no field: applied, it gives back all that were applied before.
+pub(super) fn without_fields(object: &DynamicObject) -> DynamicObject {
+    let metadata = ObjectMeta {
+        name: object.metadata.name.clone(),
+        namespace: object.metadata.namespace.clone(),
+        ..ObjectMeta::default()
+    };
+    DynamicObject { types: object.types.clone(), metadata, data: Value::Object(serde_json::Map::new()) }
 }
 
 /// Where an object is.

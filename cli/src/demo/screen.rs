@@ -27,7 +27,7 @@ impl Screen {
     }
 
     pub(super) fn change(&self, after: Duration, object: &str, state: &State) {
-        let phase = state.phase();
+        let phase = if state.phase().is_empty() { "applied" } else { state.phase() };
         let (colour, plain) = if self.colours { (colour(phase), PLAIN) } else { ("", "") };
         let message = match state {
             State::Present { message, .. } if phase != "ready" => message.as_str(),

@@ -74,6 +74,7 @@ impl Child {
             .env("ENO_NATS_CREDENTIALS", &nats.credentials)
             .env("ENO_CLUSTER_ID", cluster_id)
             .env("ENO_NAMESPACE", NAMESPACE)
+            .env("ENO_CREDENTIALS_NAMESPACE", NAMESPACE)
             .env("ENO_LISTEN", &self.listen)
             // A driver that comes back under its name has its targets at once.
             .env("ENO_INSTANCE", &self.name);

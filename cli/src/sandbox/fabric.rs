@@ -1,8 +1,10 @@
 //! The objects that describe a simulated fabric to the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use eno_nbi_crds::{Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort};
+use eno_nbi_crds::{
+    Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort, PhysicalNetwork, PhysicalNetworkSpec,
+};
 use eno_simulator::{LinkEnd, SwitchInfo, Topology};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, Secret};
@@ -82,6 +84,18 @@ pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
             callback_url: None,
         },
     )
+}
+
+/// The PhysicalNetworks of a topology, each once, with all VLAN IDs allowed.
+pub(super) fn networks(topology: &Topology) -> Vec<PhysicalNetwork> {
+    let names: BTreeSet<_> = topology.physical_networks.iter().map(|network| &network.name).collect();
+    let spec = PhysicalNetworkSpec {
+        description: None,
+        segmentation_ids: vec!["1-4094".to_owned()],
+        namespaces: None,
+        callback_url: None,
+    };
+    names.into_iter().map(|name| PhysicalNetwork::new(name, spec.clone())).collect()
 }
 
 fn secret_name(switch: &str) -> String {

@@ -36,7 +36,7 @@ pub use options::SandboxOptions;
 pub use state::{ProcessInfo, SandboxInfo};
 
 /// The field manager of what the sandbox itself applies.
-const MANAGER: &str = "eno-sandbox";
+pub const MANAGER: &str = "eno-sandbox";
 
 /// The Lease by which engines agree on who leads.
 const LEASE: &str = "eno-engine";
@@ -173,8 +173,10 @@ impl Sandbox {
     async fn apply_fabric(&self, switches: &[SwitchInfo]) -> Result<Vec<DynamicObject>, SandboxError> {
         let secrets = switches.iter().map(|switch| apply::dynamic(&fabric::secret(switch)));
         let secrets = secrets.collect::<Result<Vec<_>, ApplyError>>()?;
-        apply_all(&self.client, MANAGER, &secrets).await?;
         let topology = &self.options.topology;
+        let networks =
+            fabric::networks(topology).iter().map(apply::dynamic).collect::<Result<Vec<_>, _>>()?;
+        apply_all(&self.client, MANAGER, &[secrets, networks].concat()).await?;
         let devices = switches.iter().map(|switch| apply::dynamic(&fabric::device(topology, switch)));
         let devices = devices.collect::<Result<Vec<_>, ApplyError>>()?;
         Ok(apply_all(&self.client, MANAGER, &devices).await?)

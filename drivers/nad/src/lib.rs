@@ -11,4 +11,5 @@ pub mod object;
 pub mod plan;
 mod session;
 
-pub use session::NadDriver;
+pub use mirror::Watch;
+pub use session::{FIELD_MANAGER, NadDriver};

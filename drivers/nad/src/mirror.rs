@@ -25,12 +25,11 @@ pub enum Left {
     Working,
     /// There, saying this.
     Present(Content),
-    /// Not there.
-    Absent,
-    /// Someone else's, at this version.
-    Refused(u64),
-    /// It failed: whatever happens to it may help.
-    Unsettled,
+    /// Not as wanted, and nothing of ours to change, while it stays at this version: someone else's, say. 0: nothing
+    /// is there.
+    Other(u64),
+    /// It failed. A change from this version may help, and so may the watch when it goes on.
+    Unsettled(u64),
 }
 
 #[derive(Default)]
@@ -45,14 +44,14 @@ struct Entry {
 impl Entry {
     /// Something happened that a reconciliation should look at.
     fn differs(&self) -> bool {
+        let version = self.seen.as_ref().map_or(0, |seen| seen.version);
         match (&self.left, &self.seen) {
-            (None | Some(Left::Working), _) | (Some(Left::Absent | Left::Unsettled), None) => false,
+            (None | Some(Left::Working), _) => false,
             (Some(Left::Present(content)), Some(seen)) => {
                 seen.content != *content || seen.finalizers.is_some()
             }
-            (Some(Left::Refused(version)), Some(seen)) => seen.version != *version,
-            (Some(Left::Present(_) | Left::Refused(_)), None)
-            | (Some(Left::Absent | Left::Unsettled), Some(_)) => true,
+            (Some(Left::Present(_)), None) => true,
+            (Some(Left::Other(left) | Left::Unsettled(left)), _) => version != *left,
         }
     }
 }
@@ -167,7 +166,7 @@ impl Mirror {
                 // Also what was written after the listing was made: the watch brings it back.
                 *entry = Entry { left: entry.left.take(), ..Entry::default() };
             }
-            if entry.differs() || (was_broken && entry.left == Some(Left::Unsettled)) {
+            if entry.differs() || (was_broken && matches!(entry.left, Some(Left::Unsettled(_)))) {
                 self.tell(target);
             }
         }
@@ -187,7 +186,7 @@ impl Mirror {
     pub fn resumed(&self) {
         if self.watch.send_if_modified(|watch| std::mem::replace(watch, Watch::Synced) != Watch::Synced) {
             for (target, entry) in &self.lock().entries {
-                if entry.left == Some(Left::Unsettled) {
+                if matches!(entry.left, Some(Left::Unsettled(_))) {
                     self.tell(target);
                 }
             }
@@ -220,5 +219,122 @@ impl Mirror {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing that runs under the lock leaves it half done.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::DynamicObject;
+    use serde_json::json;
+
+    fn seen(version: u64, config: &str) -> Seen {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": { "name": "net", "uid": "1", "resourceVersion": version.to_string() },
+            "spec": { "config": config },
+        }))
+        .unwrap();
+        Seen::of(&object)
+    }
+
+    struct Fixture {
+        mirror: Mirror,
+        told: mpsc::UnboundedReceiver<String>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let (tell, told) = mpsc::unbounded_channel();
+            let mirror = Mirror::new(tell);
+            mirror.listing();
+            mirror.listing_done();
+            Self { mirror, told }
+        }
+
+        fn told(&mut self) -> usize {
+            std::iter::from_fn(|| self.told.try_recv().ok()).count()
+        }
+    }
+
+    /// Telling of a state that nobody changed would make the host work without end.
+    #[test]
+    fn what_was_left_is_not_told() {
+        let mut fixture = Fixture::new();
+        fixture.mirror.observed("t", seen(5, "a"));
+        for left in [Left::Present(seen(5, "a").content), Left::Other(5), Left::Unsettled(5), Left::Working] {
+            fixture.mirror.work_on("t");
+            fixture.mirror.leave("t", left.clone());
+            fixture.mirror.observed("t", seen(5, "a"));
+            assert_eq!(fixture.told(), 0, "{left:?}");
+        }
+        for left in [Left::Other(0), Left::Unsettled(0)] {
+            fixture.mirror.leave("absent", left.clone());
+            assert_eq!(fixture.told(), 0, "{left:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_hand_did_is_told() {
+        for left in [Left::Present(seen(5, "a").content), Left::Other(5), Left::Unsettled(5)] {
+            // After the work, and during it.
+            for during in [false, true] {
+                for gone in [false, true] {
+                    let mut fixture = Fixture::new();
+                    fixture.mirror.observed("t", seen(5, "a"));
+                    fixture.mirror.work_on("t");
+                    if !during {
+                        fixture.mirror.leave("t", left.clone());
+                    }
+                    if gone {
+                        fixture.mirror.observed_gone("t", 6);
+                    } else {
+                        fixture.mirror.observed("t", seen(6, "b"));
+                    }
+                    if during {
+                        assert_eq!(fixture.told(), 0);
+                        fixture.mirror.leave("t", left.clone());
+                    }
+                    assert_eq!(fixture.told(), 1, "{left:?} during: {during} gone: {gone}");
+                    fixture.mirror.forget("t");
+                    fixture.mirror.observed("t", seen(7, "c"));
+                    assert_eq!(fixture.told(), 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn older_words_are_ignored() {
+        let fixture = Fixture::new();
+        fixture.mirror.work_on("t");
+        fixture.mirror.answered("t", seen(7, "ours"));
+        fixture.mirror.observed("t", seen(6, "before"));
+        fixture.mirror.observed_gone("t", 6);
+        assert_eq!(fixture.mirror.seen("t"), Some(seen(7, "ours")));
+        fixture.mirror.observed_gone("t", 8);
+        fixture.mirror.answered("t", seen(7, "ours"));
+        assert_eq!(fixture.mirror.seen("t"), None);
+    }
+
+    #[test]
+    fn a_listing_replaces_what_was_known() {
+        let mut fixture = Fixture::new();
+        for target in ["kept", "gone", "failed"] {
+            fixture.mirror.observed(target, seen(5, "a"));
+        }
+        fixture.mirror.leave("kept", Left::Present(seen(5, "a").content));
+        fixture.mirror.leave("gone", Left::Present(seen(5, "a").content));
+        fixture.mirror.leave("failed", Left::Unsettled(5));
+        fixture.mirror.broken();
+        fixture.mirror.listing();
+        fixture.mirror.listed("kept", seen(5, "a"));
+        fixture.mirror.listed("failed", seen(5, "a"));
+        assert_eq!(fixture.told(), 0);
+        fixture.mirror.listing_done();
+        let mut told: Vec<String> = std::iter::from_fn(|| fixture.told.try_recv().ok()).collect();
+        told.sort();
+        assert_eq!(told, ["failed", "gone"]);
+        assert_eq!(*fixture.mirror.watch().borrow(), Watch::Synced);
     }
 }

@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eno_sbi::{Driver, Identity, Reconciled, Work};
-use eno_schemas::{Applied, Desired, Failure, Item, NadDesired, Outcome, PayloadKind, Rejection};
+use eno_schemas::{Applied, Desired, Failure, Item, NadDesired, PayloadKind, Rejection};
 use futures::{Stream, StreamExt, stream};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::codec;
@@ -48,7 +48,6 @@ enum End {
     Rejected {
         reason: String,
         present: bool,
-        left: Left,
     },
 }
 
@@ -68,20 +67,30 @@ impl NadDriver {
         }
     }
 
-    async fn bring(&self, work: &Work, target: &str, desired: &NadDesired) -> Result<End, Failure> {
+    /// Whether what is there is known without asking: for probes.
+    pub fn watch(&self) -> watch::Receiver<Watch> {
+        self.mirror.watch()
+    }
+
+    /// `seen`: what is there, as far as the work has come; at first what was there before it.
+    async fn bring(
+        &self,
+        work: &Work,
+        target: &str,
+        desired: &NadDesired,
+        seen: &mut Option<Seen>,
+    ) -> Result<End, Failure> {
+        *seen = self.see(target, desired).await?;
         let wanted =
             match desired.attachment.as_ref().map(|attachment| codec::render(&desired.name, attachment)) {
                 None => None,
                 Some(Ok(rendered)) => Some(Wanted::new(desired, rendered)),
                 Some(Err(impossible)) => {
-                    let seen = self.see(target, desired).await?;
                     let present = seen.as_ref().is_some_and(|seen| seen.belongs_to(&desired.owner.uid));
-                    let left = seen.map_or(Left::Absent, |seen| Left::Present(seen.content));
-                    return Ok(End::Rejected { reason: impossible.to_string(), present, left });
+                    return Ok(End::Rejected { reason: impossible.to_string(), present });
                 }
             };
         let api = self.api(&desired.namespace);
-        let mut seen = self.see(target, desired).await?;
         for _ in 0..ATTEMPTS {
             let next = plan(&desired.owner.uid, wanted.as_ref(), seen.as_ref());
             if matches!(next, Plan::Create(_) | Plan::Update(..) | Plan::Delete(_)) && !work.is_current() {
@@ -91,38 +100,36 @@ impl NadDriver {
                 Plan::Keep(content) => return Ok(End::Present(content)),
                 Plan::Absent => return Ok(End::Absent),
                 Plan::Refuse { holder } => {
-                    let version = seen.as_ref().map_or(0, |seen| seen.version);
                     let reason = format!(
                         "the name is taken: the NetworkAttachmentDefinition {target} belongs to {holder}; \
                          delete it or give the attachment another name"
                     );
-                    return Ok(End::Rejected { reason, present: false, left: Left::Refused(version) });
+                    return Ok(End::Rejected { reason, present: false });
                 }
                 Plan::Create(wanted) => match self.apply(&api, target, wanted, Guard::Absent).await {
-                    Ok(written) => seen = Some(written),
+                    Ok(written) => *seen = Some(written),
                     Err(error) if error.is_conflict() => {
-                        seen = self.read(&api, target, &desired.name).await?;
+                        *seen = self.read(&api, target, &desired.name).await?;
                     }
                     Err(error) => return Err((&error).into()),
                 },
                 Plan::Update(wanted, there) => {
                     match self.apply(&api, target, wanted, Guard::Uid(&there.uid)).await {
-                        Ok(written) => seen = Some(written),
+                        Ok(written) => *seen = Some(written),
                         Err(error) if error.is_conflict() || error.is_not_found() => {
-                            seen = self.read(&api, target, &desired.name).await?;
+                            *seen = self.read(&api, target, &desired.name).await?;
                         }
                         Err(error) => return Err((&error).into()),
                     }
                 }
                 Plan::Delete(there) => match self.delete(&api, target, &desired.name, &there.uid).await {
-                    Ok(left) => seen = left,
-                    Err(error) if error.is_namespace_gone() => return Ok(End::Absent),
+                    Ok(left) => *seen = left,
                     Err(error) if error.is_conflict() => {
-                        seen = self.read(&api, target, &desired.name).await?;
+                        *seen = self.read(&api, target, &desired.name).await?;
                     }
                     Err(error) => return Err((&error).into()),
                 },
-                Plan::AwaitGone(there) => seen = self.await_gone(target, there).await?,
+                Plan::AwaitGone(there) => *seen = self.await_gone(target, there).await?,
             }
         }
         Err(retry_later(format!("another writer or an admission webhook changes {target} again and again")))
@@ -202,7 +209,7 @@ impl NadDriver {
                 self.mirror.answered(target, seen.clone());
                 seen
             })),
-            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) if error.is_not_found() || error.is_namespace_gone() => Ok(None),
             Err(error) => Err(error),
         }
         .inspect(|left| {
@@ -283,31 +290,26 @@ impl Driver for NadDriver {
             });
         }
         self.mirror.work_on(target);
-        let end = self.bring(&work, target, desired).await;
+        let mut seen = self.mirror.seen(target);
+        let end = self.bring(&work, target, desired, &mut seen).await;
+        let version = seen.map_or(0, |seen| seen.version);
+        self.mirror.leave(
+            target,
+            match &end {
+                Ok(End::Present(content)) => Left::Present(*content),
+                Ok(End::Absent | End::Rejected { .. }) => Left::Other(version),
+                Err(_) => Left::Unsettled(version),
+            },
+        );
         match end {
-            Ok(End::Present(content)) => {
-                self.mirror.leave(target, Left::Present(content));
-                Reconciled::applied(Applied::Nad { present: true })
-            }
-            Ok(End::Absent) => {
-                self.mirror.leave(target, Left::Absent);
-                Reconciled::applied(Applied::Nad { present: false })
-            }
-            Ok(End::Rejected { reason, present, left }) => {
-                self.mirror.leave(target, left);
-                Reconciled {
-                    outcome: Outcome::Applied,
-                    applied: Some(Applied::Nad { present }),
-                    // The watch says when another try may help.
-                    rejected: vec![Rejection { item: Item::TARGET, reason, retryable: false }],
-                    notes: Vec::new(),
-                    device: None,
-                }
-            }
-            Err(failure) => {
-                self.mirror.leave(target, Left::Unsettled);
-                Reconciled::failed(failure)
-            }
+            Ok(End::Present(_)) => Reconciled::applied(Applied::Nad { present: true }),
+            Ok(End::Absent) => Reconciled::applied(Applied::Nad { present: false }),
+            Ok(End::Rejected { reason, present }) => Reconciled {
+                // The watch says when another try may help.
+                rejected: vec![Rejection { item: Item::TARGET, reason, retryable: false }],
+                ..Reconciled::applied(Applied::Nad { present })
+            },
+            Err(failure) => Reconciled::failed(failure),
         }
     }
 

@@ -168,10 +168,11 @@ impl NetconfDriver {
             let reason = "the device offers neither a candidate configuration nor a writable running one";
             return Err(unfit(reason.into(), Some(dialect)));
         };
-        if let Some(subscribe) = notification::subscription(hello) {
+        for subscribe in notification::subscriptions(hello) {
             // Without it, changes by another hand are found when they are looked for.
-            if let Err(error) = session.call(subscribe).await {
-                debug!(target, %error, "no notifications");
+            match session.call(subscribe).await {
+                Ok(_) => break,
+                Err(error) => debug!(target, %error, "no notifications"),
             }
         }
         let watch = tokio::spawn({

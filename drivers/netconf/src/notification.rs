@@ -6,16 +6,20 @@ use crate::xml::{Scope, Step, walk};
 const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
 const EVENTS: &str = "urn:ietf:params:xml:ns:yang:ietf-netconf-notifications";
 
-/// The operation that asks for them; `None`: the device has none, or none on a session that makes requests too.
-pub(crate) fn subscription(hello: &Hello) -> Option<String> {
-    let offered = hello.has("notification:1.0") && hello.has("interleave:1.0");
-    offered.then(|| {
-        format!(
-            "<create-subscription xmlns=\"{NOTIFICATION}\"><filter type=\"subtree\">\
-             <netconf-config-change xmlns=\"{EVENTS}\"/><netconf-confirmed-commit xmlns=\"{EVENTS}\"/>\
-             </filter></create-subscription>"
-        )
-    })
+/// The operations that ask for them, the best first: a device may not know filters. None at all: the device has no
+/// notifications, or none on a session that makes requests too.
+pub(crate) fn subscriptions(hello: &Hello) -> Vec<String> {
+    if !(hello.has("notification:1.0") && hello.has("interleave:1.0")) {
+        return Vec::new();
+    }
+    // Who changed it is enough to know; what was changed can be long.
+    let filter = format!(
+        "<filter type=\"subtree\"><netconf-config-change xmlns=\"{EVENTS}\"><changed-by/></netconf-config-change>\
+         <netconf-confirmed-commit xmlns=\"{EVENTS}\"/></filter>"
+    );
+    let subscribe =
+        |filter: &str| format!("<create-subscription xmlns=\"{NOTIFICATION}\">{filter}</create-subscription>");
+    vec![subscribe(&filter), subscribe("")]
 }
 
 /// The configuration was changed, and not by the session `own`.

@@ -251,6 +251,9 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
         usable.insert(vlan.vid);
     }
 
+    // A listed port may name a VLAN that does not exist yet: once it does, that is our network on that port.
+    let mut ours_then = ours.clone();
+    ours_then.extend(plan.changes.make.keys().copied());
     let mut still_carried = VlanSet::EMPTY;
     for (name, ports) in &members {
         let Some(there) = seen.ports.get(*name) else {
@@ -274,7 +277,7 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
         let want = want.intersection(&usable).difference(&stay);
         // A VLAN that is wanted but can't be made is not taken off either.
         let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans));
-        if let Some(change) = plan_port(&subject, want, &ours.difference(&keep), &mut plan) {
+        if let Some(change) = plan_port(&subject, want, &ours_then.difference(&keep), &mut plan) {
             plan.changes.ports.insert((*name).to_owned(), change);
         }
     }

@@ -2,18 +2,10 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{Bench, failed, there};
-use eno_driver_netconf::ssh::Limits;
-use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey};
-
-fn key(algorithm: Algorithm) -> PrivateKey {
-    PrivateKey::random(&mut russh::keys::ssh_key::rand_core::UnwrapErr(Os), algorithm).expect("a key")
-}
-
-/// The system's randomness, as the key library wants it.
-struct Os;
+use eno_simulator::HostKeyKind;
+use russh::keys::ssh_key::LineEnding;
+use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey};
 
 #[tokio::test]
 async fn an_unknown_or_wrong_host_key_gets_no_credential() {
@@ -22,7 +14,7 @@ async fn an_unknown_or_wrong_host_key_gets_no_credential() {
     let shown = bench.info("leaf1").host_key.clone();
     let other = bench.info("leaf2").host_key.clone();
     let print = |line: &str| {
-        russh::keys::PublicKey::from_openssh(line).expect("a key").fingerprint(HashAlg::Sha256).to_string()
+        PublicKey::from_openssh(line).expect("a key").fingerprint(HashAlg::Sha256).to_string()
     };
 
     let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
@@ -63,4 +55,54 @@ async fn a_refused_login_names_the_credential_and_passes_once_it_is_right() {
     assert!(retryable && !unreachable);
     std::fs::write(&password, right).unwrap();
     assert_eq!(there(&bench.reconcile("leaf1", desired).await).0, "100");
+}
+
+#[tokio::test]
+async fn every_kind_of_host_key_is_pinned() {
+    let bench = Bench::start(|topology| {
+        topology.switches[0].host_key = HostKeyKind::EcdsaP256;
+        topology.switches[1].host_key = HostKeyKind::Rsa;
+    })
+    .await;
+    for name in bench.fabric.info().iter().map(|info| info.name.clone()) {
+        let reconciled = bench.reconcile(&name, bench.desired(&name, "100", &["Ethernet1"])).await;
+        assert_eq!(there(&reconciled).0, "100", "{name} {}", bench.info(&name).host_key);
+    }
+}
+
+#[tokio::test]
+async fn a_private_key_logs_in() {
+    let key = |algorithm| PrivateKey::random(&mut rand::rng(), algorithm).expect("a key");
+    let keys = [key(Algorithm::Ed25519), key(Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 })];
+    let bench = Bench::start(|topology| {
+        for (switch, key) in topology.switches.iter_mut().zip(&keys) {
+            switch.authorized_keys = vec![key.public_key().to_openssh().expect("a line")];
+        }
+    })
+    .await;
+    let names: Vec<String> = bench.fabric.info().iter().map(|info| info.name.clone()).collect();
+    for (name, key) in names.iter().zip(&keys) {
+        let directory = bench.credentials.path().join(name);
+        std::fs::remove_file(directory.join("password")).unwrap();
+        let desired = bench.desired(name, "100", &["Ethernet1"]);
+
+        std::fs::write(directory.join("ssh-privatekey"), "-----BEGIN RUBBISH-----\nAAAA\n-----END RUBBISH-----\n").unwrap();
+        let refused = bench.reconcile(name, desired.clone()).await;
+        assert!(failed(&refused).0.contains("ssh-privatekey of credential"), "{refused:?}");
+
+        let pem = key.to_openssh(LineEnding::LF).unwrap();
+        std::fs::write(directory.join("ssh-privatekey"), pem.as_bytes()).unwrap();
+        assert_eq!(there(&bench.reconcile(name, desired).await).0, "100", "{}", key.algorithm());
+    }
+}
+
+#[tokio::test]
+async fn a_device_of_an_unknown_model_is_told() {
+    let bench = Bench::start(|_| ()).await;
+    let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
+    desired.device.dialect = Some("klingon".into());
+    let refused = bench.reconcile("leaf1", desired).await;
+    let (reason, retryable, _) = failed(&refused);
+    assert!(reason.contains("klingon") && reason.contains("openconfig"), "{reason}");
+    assert!(!retryable);
 }

@@ -179,7 +179,7 @@ fn ids(ids: &BTreeSet<u16>) -> VlanSet {
 const VIDS: std::ops::Range<u16> = 1..24;
 
 fn any_port() -> impl Strategy<Value = Port> {
-    let mode = prop_oneof![Just(None), Just(Some(Mode::Access)), 3 => Just(Some(Mode::Trunk))];
+    let mode = prop_oneof![1 => Just(None), 1 => Just(Some(Mode::Access)), 3 => Just(Some(Mode::Trunk))];
     let tagged = prop::collection::btree_set((VIDS, 0_u16..4).prop_map(|(first, more)| (first, first + more)), 0..6);
     (mode, tagged, prop::option::weighted(0.3, VIDS), any::<bool>())
         .prop_map(|(mode, tagged, native, aggregate)| Port { mode, tagged, native, aggregate })
@@ -206,7 +206,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
@@ -267,7 +267,7 @@ proptest! {
             prop_assert_eq!(was.native, is.native);
             prop_assert!(was.is_open() || !is.is_open(), "{} was opened", name);
             prop_assert!(is.mode == Some(Mode::Trunk) || is.tagged.is_empty());
-            let foreign = was.tagged().difference(&ours_before);
+            let foreign = was.tagged().difference(&ours_before).difference(&ours_after);
             prop_assert!(foreign.is_subset(&is.tagged()), "{} lost {}", name, foreign.difference(&is.tagged()));
             let new = is.tagged().difference(&was.tagged());
             let closed: VlanSet = is.native.into_iter().collect();

@@ -2,11 +2,18 @@
 
 mod common;
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use common::{Bench, calls, failed, on_switch, set, there, work};
-use eno_sbi::Driver as _;
-use eno_simulator::{ConfirmedCommit, Fault, HandEdit};
+use common::{Bench, calls, command, failed, on_switch, options, set, there, work};
+use eno_driver_netconf::driver::NetconfDriver;
+use eno_driver_netconf::session::Session as _;
+use eno_driver_netconf::ssh::SshSession;
+use eno_sbi::{Driver as _, Work};
+use eno_schemas::{Drift, FabricPort, Generation, Item, Outcome, PortMode};
+use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Stage, Topology};
+use futures::StreamExt as _;
+use tokio::sync::{mpsc, watch};
 
 #[tokio::test]
 async fn vlans_come_change_and_go() {
@@ -23,9 +30,9 @@ async fn vlans_come_change_and_go() {
 
     let (before, calls_before) = (leaf.stats(), calls(leaf));
     let again = bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await;
-    assert_eq!(there(&again), there(&first_again(&bench).await));
+    assert_eq!(again.applied, first.applied);
     let after = leaf.stats();
-    assert_eq!((after.transactions, calls(leaf) - calls_before), (before.transactions, 2), "one read each, no lock");
+    assert_eq!((after.transactions, calls(leaf) - calls_before), (before.transactions, 1), "one read, no lock");
 
     let moved = bench.reconcile(
         "leaf1",
@@ -38,10 +45,6 @@ async fn vlans_come_change_and_go() {
     assert_eq!(there(&emptied), (String::new(), [].into()));
     let port = &leaf.view().ports["Ethernet1"];
     assert!(port.mode.is_none() && !port.open_trunk, "{port:?}");
-}
-
-async fn first_again(bench: &Bench) -> eno_sbi::Reconciled {
-    bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await
 }
 
 #[tokio::test]
@@ -69,4 +72,362 @@ async fn a_thousand_vlans_are_one_transaction() {
     println!("all gone: {:?}", start.elapsed());
     assert_eq!(there(&gone).0, "");
     assert!(leaf.view().ports.values().all(|port| !port.open_trunk));
+}
+
+fn hand(port: &str, edit: HandEdit) -> HandEdit {
+    HandEdit { port: Some(port.to_owned()), ..edit }
+}
+
+fn sim(text: &str) -> eno_simulator::VlanSet {
+    text.parse().expect("a set of VLANs")
+}
+
+#[tokio::test]
+async fn what_others_configured_stays_and_stands_in_the_way_only_where_it_must() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    let foreign = [(10, "users <&>"), (103, "printers")].map(|(id, name)| (id, name.to_owned()));
+    let trunk = |port, vlans, native| {
+        hand(port, HandEdit { mode: Some(eno_simulator::PortMode::Trunk), vlans: sim(vlans), native, ..HandEdit::default() })
+    };
+    let access = |port| {
+        hand(port, HandEdit { mode: Some(eno_simulator::PortMode::Access), access: Some(10), ..HandEdit::default() })
+    };
+    for edit in [
+        HandEdit { define_vlans: foreign.into(), ..HandEdit::default() },
+        trunk("Ethernet1", "10,200-210", Some(101)),
+        trunk("Ethernet2", "", None),
+        access("Ethernet3"),
+        access("Ethernet4"),
+    ] {
+        leaf.change_by_hand(&edit).expect("an edit");
+    }
+    let ports = ["Ethernet1", "Ethernet2", "Ethernet3", "Ethernet4", "Ethernet5", "Ethernet999"];
+    let mut desired = bench.desired("leaf1", "100-104", &ports);
+    desired.ports[3].mode = PortMode::Trunk;
+    let made = bench.reconcile("leaf1", desired).await;
+    let (vlans, carried) = there(&made);
+    assert_eq!(vlans, "100-102,104");
+    let expected = [
+        ("Ethernet1", "100,102,104"),
+        ("Ethernet2", "100-102,104"),
+        ("Ethernet4", "100-102,104"),
+        ("Ethernet5", "100-102,104"),
+    ];
+    assert_eq!(carried, expected.map(|(port, vlans)| (port.to_owned(), vlans.to_owned())).into());
+    let mut rejected: Vec<(Item, &str)> =
+        made.rejected.iter().map(|rejection| (rejection.item.clone(), rejection.reason.as_str())).collect();
+    rejected.sort();
+    let vid = |id| eno_schemas::VlanId::new(id).unwrap();
+    let items: Vec<Item> = rejected.iter().map(|(item, _)| item.clone()).collect();
+    let mut expected = vec![
+        Item::vlan(vid(103)),
+        Item::port_vlan("Ethernet1", vid(101)),
+        Item::port("Ethernet3"),
+        Item::port("Ethernet999"),
+    ];
+    expected.sort();
+    assert_eq!(items, expected);
+    let reason = |item: Item| rejected.iter().find(|(own, _)| *own == item).unwrap().1;
+    assert!(reason(Item::vlan(vid(103))).contains("under the name \"printers\", so it is not ours"));
+    assert_eq!(reason(Item::port("Ethernet999")), "port Ethernet999 does not exist on the device");
+    assert!(made.rejected.iter().all(|rejection| !rejection.retryable));
+    assert_eq!(made.notes.iter().map(|note| note.kind.as_str()).collect::<Vec<_>>(), ["OpenTrunk"]);
+
+    bench.reconcile("leaf1", bench.desired("leaf1", "", &ports)).await;
+    let view = leaf.view();
+    assert_eq!(view.vlans.keys().copied().collect::<Vec<_>>(), [10, 103]);
+    let port = |name: &str| view.ports[name].clone();
+    assert_eq!((port("Ethernet1").configured.to_string(), port("Ethernet1").native), ("10,200-210".into(), Some(101)));
+    assert!(port("Ethernet2").open_trunk);
+    assert_eq!(port("Ethernet3").access, Some(10));
+    assert!(!port("Ethernet4").open_trunk && !port("Ethernet5").open_trunk);
+}
+
+#[tokio::test]
+async fn a_trunk_with_a_native_vlan_is_closed_and_not_opened() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
+    leaf.change_by_hand(&hand("Ethernet1", HandEdit { native: Some(7), ..HandEdit::default() })).unwrap();
+    bench.reconcile("leaf1", bench.desired("leaf1", "", &["Ethernet1"])).await;
+    let port = &leaf.view().ports["Ethernet1"];
+    assert_eq!((port.configured.to_string(), port.native, port.open_trunk), ("7".into(), Some(7), false));
+}
+
+#[tokio::test]
+async fn a_lag_stands_for_its_members() {
+    let bench = Bench::start(|topology| {
+        topology.switches[0].configuration = Some(
+            "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>Port-Channel1</name><config>\
+             <name>Port-Channel1</name><type xmlns:i=\"urn:ietf:params:xml:ns:yang:iana-if-type\">i:ieee8023adLag</type>\
+             </config></interface></interfaces>"
+                .into(),
+        );
+    })
+    .await;
+    let name = bench.fabric.info()[0].name.clone();
+    let mut desired = bench.desired(&name, "100-101", &["Ethernet1", "Ethernet2"]);
+    let member = |port: &mut FabricPort, vlans: &str| {
+        port.lag = Some("Port-Channel1".into());
+        port.vlans = set(vlans);
+    };
+    member(&mut desired.ports[0], "100");
+    member(&mut desired.ports[1], "101");
+    let made = bench.reconcile(&name, desired).await;
+    assert_eq!(made.rejected, []);
+    let view = bench.switch(&name).view();
+    assert_eq!(view.ports["Port-Channel1"].vlans.to_string(), "100-101");
+    assert!(view.ports["Ethernet1"].vlans.is_empty());
+}
+
+fn refuse(edit: RejectEdit) -> Fault {
+    Fault::RejectEdit(edit)
+}
+
+#[tokio::test]
+async fn one_of_a_thousand_is_refused_and_the_rest_is_there() {
+    let tells = RejectEdit { vlan: Some(1500), message: Some("no room for it".into()), ..RejectEdit::default() };
+    let says_nothing = RejectEdit { without_path: true, message: Some("no".into()), ..tells.clone() };
+    for (what, fault, limit) in [
+        ("named at edit", tells.clone(), 20),
+        ("named at validate", RejectEdit { at: Stage::Validate, ..tells.clone() }, 20),
+        ("named at commit", RejectEdit { at: Stage::Commit, ..tells }, 24),
+        ("not named", says_nothing.clone(), 110),
+        ("not named at commit", RejectEdit { at: Stage::Commit, ..says_nothing }, 160),
+    ] {
+        let bench = Bench::start(|_| ()).await;
+        let leaf = bench.switch("leaf1");
+        leaf.inject(refuse(fault));
+        let start = Instant::now();
+        let made = bench.reconcile("leaf1", bench.desired("leaf1", "1001-2000", &["Ethernet1", "Ethernet2"])).await;
+        println!("refused, {what}: {} requests, {:?}", calls(leaf), start.elapsed());
+        assert_eq!(there(&made).0, "1001-1499,1501-2000", "{what}");
+        let vid = eno_schemas::VlanId::new(1500).unwrap();
+        assert!(made.rejected.iter().all(|rejection| rejection.item.vlan == Some(vid)), "{what}: {:?}", made.rejected);
+        assert!(!made.rejected.is_empty() && !made.wants_retry());
+        assert!(made.rejected[0].reason.contains("no"), "{:?}", made.rejected);
+        assert!(calls(leaf) <= limit, "{what}: {:?}", leaf.stats().rpcs);
+        assert_eq!(on_switch(leaf, "Ethernet2").1, "1001-1499,1501-2000");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_port_is_left_out_alone() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    leaf.inject(refuse(RejectEdit {
+        contains: Some("<name>Ethernet3</name>".into()),
+        message: Some("broken".into()),
+        without_path: true,
+        ..RejectEdit::default()
+    }));
+    let ports = ["Ethernet1", "Ethernet2", "Ethernet3", "Ethernet4", "Ethernet5"];
+    let made = bench.reconcile("leaf1", bench.desired("leaf1", "100-120", &ports)).await;
+    assert_eq!(made.rejected.iter().map(|r| r.item.clone()).collect::<Vec<_>>(), [Item::port("Ethernet3")]);
+    assert_eq!(there(&made).1.len(), 4);
+}
+
+#[tokio::test]
+async fn a_device_that_refuses_everything_is_left_alone() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    leaf.inject(refuse(RejectEdit {
+        contains: Some("network-instances".into()),
+        message: Some("read only today".into()),
+        without_path: true,
+        ..RejectEdit::default()
+    }));
+    let refused = bench.reconcile("leaf1", bench.desired("leaf1", "100-199", &["Ethernet1"])).await;
+    let (reason, retryable, unreachable) = failed(&refused);
+    assert!(reason.contains("read only today") && !retryable && !unreachable, "{reason}");
+    assert!(leaf.view().vlans.is_empty());
+}
+
+#[tokio::test]
+async fn a_lost_session_is_made_good() {
+    for fault in [
+        Fault::DropBeforeCommit { times: Some(1) },
+        Fault::DropAfterCommit { times: Some(1) },
+        Fault::LoseConfirm { times: Some(1) },
+    ] {
+        for confirmed_commit in [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0, ConfirmedCommit::None] {
+            for restart in [false, true] {
+                let mut bench =
+                    Bench::start(|topology| topology.switches[0].capabilities.confirmed_commit = confirmed_commit).await;
+                let name = bench.fabric.info()[0].name.clone();
+                let desired = bench.desired(&name, "100-110", &["Ethernet1"]);
+                bench.switch(&name).inject(fault.clone());
+                let first = bench.reconcile(&name, desired.clone()).await;
+                let case = format!("{fault:?} {confirmed_commit:?} {restart}");
+                let lost = matches!(&first.outcome, Outcome::Failed(failure) if failure.retryable && failure.unreachable);
+                // A device without confirmed commit has no confirmation to lose.
+                assert!(lost || confirmed_commit == ConfirmedCommit::None, "{case}: {first:?}");
+                if restart {
+                    bench.restart_driver();
+                }
+                assert_eq!(there(&bench.settle(&name, &desired).await).0, "100-110", "{case}");
+                let switch = bench.switch(&name);
+                assert_eq!(on_switch(switch, "Ethernet1"), ("100-110".into(), "100-110".into()), "{case}");
+                // Nothing is pending: a restart, which rolls an unconfirmed commit back, changes nothing.
+                switch.reboot(Boot::Saved);
+                assert_eq!(on_switch(switch, "Ethernet1"), ("100-110".into(), "100-110".into()), "{case}");
+                assert_eq!(there(&bench.settle(&name, &desired).await).0, "100-110", "{case}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_denied_lock_is_asked_for_again_and_its_holder_named() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    let desired = bench.desired("leaf1", "100", &["Ethernet1"]);
+    leaf.inject(Fault::LockDenied { times: Some(2) });
+    assert_eq!(there(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
+    leaf.inject(Fault::LockDenied { times: None });
+    let denied = bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await;
+    let (reason, retryable, unreachable) = failed(&denied);
+    assert!(reason.contains("session 0"), "{reason}");
+    assert!(retryable && !unreachable);
+    leaf.inject(Fault::Clear {});
+    assert_eq!(there(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
+
+    // Another session's lock.
+    let info = bench.info("leaf1");
+    let limits = options(bench.credentials.path()).limits;
+    let source = options(bench.credentials.path()).credentials;
+    let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));
+    let other =
+        SshSession::connect(&address, key, &source, Some("leaf1"), limits, Box::new(|_| ())).await.expect("a session");
+    other.call("<lock><target><candidate/></target></lock>".into()).await.expect("the lock");
+    let denied = bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await;
+    let holder = format!("the candidate configuration is locked by session {}", other.hello().session_id().unwrap());
+    assert_eq!(failed(&denied).0, holder);
+    drop(other);
+    assert_eq!(there(&bench.settle("leaf1", &desired).await).0, "100");
+}
+
+#[tokio::test]
+async fn every_kind_of_device_is_served() {
+    for (confirmed, running, startup, base11) in [
+        (ConfirmedCommit::V1_0, false, false, false),
+        (ConfirmedCommit::None, false, true, true),
+        (ConfirmedCommit::None, true, true, false),
+        (ConfirmedCommit::None, true, false, true),
+    ] {
+        let bench = Bench::start(|topology| {
+            let capabilities = &mut topology.switches[0].capabilities;
+            capabilities.confirmed_commit = confirmed;
+            capabilities.candidate = !running;
+            capabilities.writable_running = running;
+            capabilities.startup = startup;
+            capabilities.base_1_1 = base11;
+            capabilities.notifications = base11;
+        })
+        .await;
+        let name = bench.fabric.info()[0].name.clone();
+        let switch = bench.switch(&name);
+        let made = bench.settle(&name, &bench.desired(&name, "100-110", &["Ethernet1"])).await;
+        let degraded = made.notes.iter().any(|note| note.kind == "NoConfirmedCommit");
+        assert_eq!(degraded, confirmed == ConfirmedCommit::None, "{:?}", made.notes);
+        assert_eq!(there(&made).0, "100-110");
+        switch.inject(refuse(RejectEdit { vlan: Some(205), without_path: true, ..RejectEdit::default() }));
+        let moved = bench.settle(&name, &bench.desired(&name, "200-210", &["Ethernet1"])).await;
+        assert_eq!(there(&moved).0, "200-204,206-210");
+        switch.reboot(Boot::Saved);
+        assert_eq!(on_switch(switch, "Ethernet1").0, "200-204,206-210", "saved: {confirmed:?} {running} {startup}");
+    }
+}
+
+#[tokio::test]
+async fn a_newer_command_stops_an_older_one_before_its_commit() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    let older = Arc::new(command("leaf1", bench.desired("leaf1", "100", &["Ethernet1"])));
+    let (newest, seen) = watch::channel(older.generation.clone());
+    let (progress, mut said) = mpsc::channel(8);
+    leaf.inject(Fault::LockDenied { times: Some(1) });
+    let reconciling = bench.driver.reconcile(Work::new(older, seen, progress));
+    let overtaking = async {
+        said.recv().await.expect("it says that it waits for the lock");
+        newest.send_replace(Generation { term: 1, sequence: 2, hash: String::new() });
+    };
+    let (reconciled, ()) = tokio::join!(reconciling, overtaking);
+    assert!(matches!(reconciled.outcome, Outcome::Progress { .. }), "{reconciled:?}");
+    assert_eq!(leaf.stats().transactions, 0);
+    assert_eq!(there(&bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await).0, "200");
+}
+
+#[tokio::test]
+async fn drift_is_repaired_or_reported_as_told() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    let mut changed = Box::pin(bench.driver.changed());
+    let mut desired = bench.desired("leaf1", "100-101", &["Ethernet1"]);
+    for drift in [Drift::Report, Drift::Repair] {
+        desired.device.drift = drift;
+        bench.settle("leaf1", &desired).await;
+        leaf.change_by_hand(&hand("Ethernet1", HandEdit { remove_vlans: sim("100"), ..HandEdit::default() })).unwrap();
+        assert_eq!(changed.next().await.as_deref(), Some("leaf1"), "the device tells");
+        let after = bench.reconcile("leaf1", desired.clone()).await;
+        let note = after.notes.iter().find(|note| note.kind == "Drift").expect("it is said");
+        assert!(note.message.contains("Ethernet1 had lost 100"), "{note:?}");
+        let carried = if drift == Drift::Repair { "100-101" } else { "101" };
+        assert_eq!(there(&after).1["Ethernet1"], carried);
+        assert_eq!(on_switch(leaf, "Ethernet1").1, carried);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_session_is_noticed_while_idle() {
+    let bench = Bench::start(|_| ()).await;
+    let mut changed = Box::pin(bench.driver.changed());
+    let desired = bench.desired("leaf1", "100", &["Ethernet1"]);
+    bench.reconcile("leaf1", desired.clone()).await;
+    bench.switch("leaf1").reboot(Boot::Factory);
+    assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
+    assert_eq!(there(&bench.settle("leaf1", &desired).await).0, "100");
+    assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1").0, "100");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixty_four_devices_at_once() {
+    let mut topology = Topology::leaf_spine(1, 1, 1);
+    let one = topology.switches.remove(0);
+    topology = Topology::default();
+    for number in 0..64 {
+        let mut switch = one.clone();
+        switch.name = format!("switch{number}");
+        topology.switches.push(switch);
+    }
+    let bench = Bench::with(&topology).await;
+    // Some are dead, which is no one else's business.
+    for number in [3, 40] {
+        bench.switch(&format!("switch{number}")).inject(Fault::Unreachable {});
+    }
+    bench.switch("switch5").inject(Fault::Slow { ms: 200, times: None });
+    let names: Vec<String> = bench.fabric.info().iter().map(|info| info.name.clone()).collect();
+    for round in ["connect and make 50 VLANs", "20 more"] {
+        let vlans = if round.starts_with("20") { "100-169" } else { "100-149" };
+        let start = Instant::now();
+        let all = names.iter().map(|name| {
+            let driver: Arc<NetconfDriver> = Arc::clone(&bench.driver);
+            let work = work(name, bench.desired(name, vlans, &["Ethernet1", "Ethernet2"]));
+            async move { (driver.reconcile(work).await, start.elapsed()) }
+        });
+        let done = futures::future::join_all(all).await;
+        let mut times: Vec<Duration> = Vec::new();
+        for (name, (reconciled, taken)) in names.iter().zip(done) {
+            if ["switch3", "switch40"].contains(&name.as_str()) {
+                let (reason, retryable, unreachable) = failed(&reconciled);
+                assert!(retryable && unreachable, "{reason}");
+            } else {
+                assert_eq!(there(&reconciled).0, vlans, "{name}");
+                times.push(taken);
+            }
+        }
+        times.sort();
+        println!("64 devices, {round}: median {:?}, all but the slow one {:?}", times[31], times[60]);
+    }
 }

@@ -70,21 +70,25 @@ impl Ids {
     /// Returns those for whom something changed, and those who are still refused.
     pub fn arbitrate(&mut self, vid: VlanId) -> BTreeSet<Key> {
         let Some(vlan) = self.vlans.get_mut(&vid) else { return BTreeSet::new() };
-        let mut before = std::mem::take(&mut vlan.held);
-        for (place, keys) in &mut before {
-            keys.retain(|key| vlan.claims.get(key).is_some_and(|(_, places)| places.contains(place)));
-        }
-        let mut order: Vec<(bool, &Seniority, &Key, &Place)> = Vec::new();
+        let before = std::mem::take(&mut vlan.held);
+        // Who held it without being anywhere holds it wherever it turns up, and the other way round.
+        let holders: BTreeSet<&Key> = before.values().flatten().collect();
+        let holds_at = |place: &Place, key: &Key| before.get(place).is_some_and(|keys| keys.contains(key));
+        let held_before = |place: &Place, key: &Key| match place {
+            Place::Unplaced => holders.contains(key),
+            _ => holds_at(place, key) || holds_at(&Place::Unplaced, key),
+        };
+        let mut order: Vec<(bool, bool, &Seniority, &Key, &Place)> = Vec::new();
         for (key, (seniority, places)) in &vlan.claims {
             for place in places {
-                let holds = before.get(place).is_some_and(|keys| keys.contains(key));
-                order.push((!holds, seniority, key, place));
+                let holds = held_before(place, key);
+                order.push((!holds, holds && *place == Place::Unplaced, seniority, key, place));
             }
         }
         order.sort();
         let mut held: BTreeMap<Place, BTreeSet<Key>> = BTreeMap::new();
         let mut changed: BTreeSet<Key> = BTreeSet::new();
-        for (new, _, key, place) in order {
+        for (new, _, _, key, place) in order {
             let taken =
                 held.iter().any(|(other, keys)| place.conflicts(other) && keys.iter().any(|k| k != key));
             if !taken {
@@ -100,6 +104,12 @@ impl Ids {
             self.vlans.remove(&vid);
         }
         changed
+    }
+
+    /// What `key` claims of `vid`.
+    pub fn places(&self, vid: VlanId, key: &Key) -> BTreeSet<Place> {
+        let claim = self.vlans.get(&vid).and_then(|vlan| vlan.claims.get(key));
+        claim.map(|(_, places)| places.clone()).unwrap_or_default()
     }
 
     /// `Ok` when `key` holds `vid` at `place`, else who stands in the way.

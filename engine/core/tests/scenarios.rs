@@ -306,7 +306,6 @@ fn a_restart_in_the_middle_of_a_deletion() {
     w.delete(&s);
     w.settle();
     assert_eq!(w.phase(&a), Phase::Terminating);
-    w.pending.clear();
     w.restart();
     w.settle();
     assert_eq!(w.phase(&a), Phase::Terminating, "leaf1 still carries it");

@@ -10,6 +10,7 @@ use eno_core::{Event, Name, Target};
 use eno_sbi::nats::Connection;
 use eno_schemas::{Command, DriverHello, Report, decode, subject};
 use futures::StreamExt as _;
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::warn;
 
@@ -31,11 +32,17 @@ pub fn target(name: &str) -> Target {
 }
 
 /// Follows the reports, the last of each target first.
-pub async fn reports(connection: Connection, mailbox: Mailbox, metrics: Arc<Metrics>) {
+pub async fn reports(
+    connection: Connection,
+    mailbox: Mailbox,
+    metrics: Arc<Metrics>,
+    mut lost: watch::Receiver<u64>,
+) {
     let mut synced = false;
     let mut connects = connection.connects();
     loop {
         connects.mark_unchanged();
+        lost.mark_unchanged();
         let followed = follow_reports(&connection, &mailbox, &metrics, &mut synced);
         tokio::select! {
             result = followed => match result {
@@ -44,6 +51,7 @@ pub async fn reports(connection: Connection, mailbox: Mailbox, metrics: Arc<Metr
             },
             // What was on the way when the connection broke is lost.
             changed = connects.changed() => if changed.is_err() { return },
+            changed = lost.changed() => if changed.is_err() { return },
         }
         sleep(PAUSE).await;
     }

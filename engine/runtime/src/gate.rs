@@ -17,6 +17,8 @@ const PERIOD: Duration = Duration::from_millis(400);
 /// A driver that is alive and says nothing for so long gets the next command all the same: it looks for a newer
 /// generation before it commits.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// After a publish that failed.
+const RETRY: Duration = Duration::from_millis(500);
 /// So many publishes wait for NATS at once.
 const PUBLISHING: usize = 256;
 
@@ -59,6 +61,8 @@ struct Slot {
     state: State,
     /// Theoretical arrival time of the pacing algorithm.
     paced: Option<Instant>,
+    /// After a failure nothing is tried until then.
+    retry: Option<Instant>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,6 +139,7 @@ impl Gate {
             }
             _ => None,
         };
+        let paced = paced.max(slot.retry.filter(|at| *at > now));
         let held = slot.held.as_ref();
         match &slot.state {
             State::Publishing { .. } => Wait::Publish,
@@ -192,11 +197,13 @@ impl Gate {
         slot.state = if reported { State::Idle } else { State::Outstanding(generation.clone(), now) };
     }
 
-    /// The publish failed in a way that may pass: the target waits for its turn again.
-    pub fn failed(&mut self, target: &Target, found: Option<u64>) {
+    /// The publish failed: the target waits for its turn again. `found`: the sequence that its subject has, where that
+    /// was what was wrong; then the next try may follow at once.
+    pub fn failed(&mut self, target: &Target, found: Option<u64>, now: Instant) {
         self.publishing = self.publishing.saturating_sub(1);
         if let Some(slot) = self.slots.get_mut(target) {
             slot.state = State::Idle;
+            slot.retry = found.is_none().then_some(now + RETRY);
             if let (Some(held), Some(sequence)) = (&mut slot.held, found) {
                 held.sequence = sequence;
             }
@@ -369,7 +376,11 @@ mod tests {
         let mut gate = Gate::new(1);
         gate.changed(fabric());
         gate.take(&fabric(), &"netconf".into(), "a".into(), now).unwrap();
-        gate.failed(&fabric(), Some(42));
-        assert_eq!(turn(&mut gate, &fabric(), "a", now).unwrap().expected, 42);
+        gate.failed(&fabric(), Some(42), now);
+        let turn = gate.take(&fabric(), &"netconf".into(), "a".into(), now).unwrap();
+        assert_eq!(turn.expected, 42);
+        gate.failed(&fabric(), None, now);
+        assert_eq!(gate.due(now), (vec![], Some(now + RETRY)));
+        assert_eq!(gate.due(now + RETRY).0, [fabric()]);
     }
 }

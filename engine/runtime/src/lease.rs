@@ -76,13 +76,13 @@ impl Candidate {
         }
     }
 
-    /// Waits until this process leads; `None` when told to stop before.
-    pub async fn lead(&self, stop: &CancellationToken) -> Option<Leadership> {
+    /// Waits until this process leads, in a term higher than `above`; `None` when told to stop before.
+    pub async fn lead(&self, above: u64, stop: &CancellationToken) -> Option<Leadership> {
         let mut seen = Seen { version: None, since: Instant::now() };
         let mut told = None;
         loop {
             let attempt = tokio::select! {
-                attempt = self.attempt(&mut seen, &mut told) => attempt,
+                attempt = self.attempt(above, &mut seen, &mut told) => attempt,
                 () = stop.cancelled() => return None,
             };
             match attempt {
@@ -97,13 +97,18 @@ impl Candidate {
         }
     }
 
-    async fn attempt(&self, seen: &mut Seen, told: &mut Option<String>) -> kube::Result<Option<Lease>> {
+    async fn attempt(
+        &self,
+        above: u64,
+        seen: &mut Seen,
+        told: &mut Option<String>,
+    ) -> kube::Result<Option<Lease>> {
         let Some(mut lease) = self.leases.get_opt(&self.name).await? else {
             let mut lease = Lease {
                 metadata: ObjectMeta { name: Some(self.name.to_string()), ..ObjectMeta::default() },
                 spec: None,
             };
-            self.sign(&mut lease);
+            self.sign(above, &mut lease);
             return won(self.leases.create(&PostParams::default(), &lease).await);
         };
         if seen.version != lease.metadata.resource_version {
@@ -120,16 +125,16 @@ impl Candidate {
             }
             return Ok(None);
         }
-        self.sign(&mut lease);
+        self.sign(above, &mut lease);
         won(self.leases.replace(&self.name, &PostParams::default(), &lease).await)
     }
 
     /// Writes this process and the next term into a Lease. The resource version in it makes the update a
     /// compare-and-swap.
-    fn sign(&self, lease: &mut Lease) {
+    fn sign(&self, above: u64, lease: &mut Lease) {
         let annotations = lease.metadata.annotations.get_or_insert_default();
         let term = annotations.get(TERM).and_then(|term| term.parse::<u64>().ok()).unwrap_or_default();
-        annotations.insert(TERM.into(), (term + 1).to_string());
+        annotations.insert(TERM.into(), (term.max(above) + 1).to_string());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         let now = MicroTime(Timestamp::now());
         spec.holder_identity = Some(self.identity.to_string());

@@ -70,9 +70,4 @@ impl Objects {
     pub fn get(&self, key: &Key) -> Option<&Arc<Stored>> {
         self.0.get(key)
     }
-
-    /// The names of all that are there.
-    pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.0.keys()
-    }
 }

@@ -150,3 +150,6 @@ pub async fn load(jetstream: &Context) -> Result<HashMap<Key, Last>, async_nats:
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests;

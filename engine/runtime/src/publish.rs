@@ -6,7 +6,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use bytes::Bytes;
 use eno_core::{Name, Target};
-use eno_sbi::nats::{Connection, forget_subject};
+use eno_sbi::nats::{Connection, forget_target};
 use eno_schemas::{Command, Desired, MessageError, decode, encode, subject};
 use tracing::{info, warn};
 
@@ -48,9 +48,9 @@ pub async fn publish(
 ) -> Result<(), Superseded> {
     let name = target.to_string();
     if let Some(former) = &turn.moved_from
-        && let Err(error) = purge(connection, former, &name).await
+        && let Err(error) = forget_target(connection, former, &name).await
     {
-        warn!(%target, driver = &**former, %error, "the former driver's subjects were not purged");
+        warn!(%target, %error, "the former driver was not told that the target is another's");
     }
     let generation = turn.generation.clone();
     let command = Command {
@@ -122,25 +122,11 @@ async fn last(
     }
 }
 
-/// Takes a target that is gone off NATS, and has its driver forget it.
+/// Takes a target that is gone off NATS, and has its driver forget it. What is left by a failure is found and taken off
+/// at the next start.
 pub async fn forget(connection: &Connection, target: &Target, driver: &Name) {
-    let name = target.to_string();
-    if let Err(error) = purge(connection, driver, &name).await {
-        warn!(%target, %error, "the subjects of a target that is gone were not purged");
-    }
-    let told = connection.client.publish(forget_subject(driver), Bytes::from(name)).await;
-    match told {
+    match forget_target(connection, driver, &target.to_string()).await {
         Ok(()) => info!(%target, "forgotten"),
-        Err(error) => warn!(%target, %error, "the driver was not told to forget a target"),
+        Err(error) => warn!(%target, %error, "a target that is gone was not taken off NATS"),
     }
-}
-
-async fn purge(connection: &Connection, driver: &str, target: &str) -> Result<(), async_nats::Error> {
-    for (stream, subject) in [
-        (subject::COMMANDS, subject::command(driver, target)),
-        (subject::RESULTS, subject::result(driver, target)),
-    ] {
-        connection.jetstream.get_stream_no_info(stream).await?.purge().filter(subject).await?;
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use eno_sbi::nats::{Connection, ensure_streams};
 use eno_schemas::{Outcome, Phase};
 use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -54,12 +54,23 @@ pub struct Realm {
     pub synced: Arc<std::sync::atomic::AtomicBool>,
 }
 
+/// Why leading ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum ReignError {
+    /// NATS did not do what is needed to begin. A retry may help.
+    #[error("{0}")]
+    Nats(#[from] async_nats::Error),
+    /// Words of this or a later term are on NATS: the Lease was made anew and counts from the beginning. A term above
+    /// this one is needed, since drivers follow the highest only.
+    #[error("words of term {found} are on NATS already")]
+    TermUsed {
+        /// The highest that was found.
+        found: u64,
+    },
+}
+
 /// Leads until `stop`, or until it turns out that another does. All that it started has ended when it returns.
-pub async fn reign(
-    realm: &Realm,
-    term: u64,
-    stop: impl Future<Output = ()>,
-) -> Result<(), async_nats::Error> {
+pub async fn reign(realm: &Realm, term: u64, stop: impl Future<Output = ()>) -> Result<(), ReignError> {
     // Ends all tasks of this time of leading, whoever brings that about.
     let over = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -80,19 +91,25 @@ async fn rule(
     term: u64,
     over: &CancellationToken,
     tasks: &mut JoinSet<()>,
-) -> Result<(), async_nats::Error> {
+) -> Result<(), ReignError> {
     let Realm { client, connection, metrics, .. } = realm;
     metrics.leading.set(1);
-    ensure_streams(&connection.jetstream, connection.replicas).await?;
+    ensure_streams(&connection.jetstream, connection.replicas).await.map_err(async_nats::Error::from)?;
     let (last, commands) =
         tokio::try_join!(outbox::load(&connection.jetstream), drivers::commands(connection, metrics))?;
+    let terms =
+        commands.iter().filter_map(|(_, held, _)| held.generation.as_ref()).map(|generation| generation.term);
+    if let Some(found) = terms.max().filter(|found| *found >= term) {
+        return Err(ReignError::TermUsed { found });
+    }
     info!(term, outbox = last.len(), commands = commands.len(), "leading");
     let (mailbox, mut inputs) = mpsc::channel(MAILBOX);
     watch::start(tasks, client, &mailbox, metrics).await;
-    tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone()));
+    let (losses, lost) = watch_channel::channel(0);
+    tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone()));
-    tasks.spawn(streams::guard(connection.clone(), mailbox.clone()));
-    tasks.spawn(callbacks::run(connection.clone(), metrics.clone(), over.clone()));
+    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
+    tasks.spawn(callbacks::run(connection.clone(), metrics.clone(), lost, over.clone()));
     let (jobs, queue) = mpsc::unbounded_channel();
     let tools = Arc::new(writer::Tools {
         client: client.clone(),
@@ -108,6 +125,8 @@ async fn rule(
 
     let mut throne = Throne {
         realm: realm.clone(),
+        term,
+        used: None,
         engine: Engine::new(realm.config.clone()),
         gate: Gate::new(term),
         objects: Objects::default(),
@@ -137,6 +156,9 @@ async fn rule(
                 for input in batch.drain(..) {
                     throne.take(input);
                 }
+                if let Some(found) = throne.used {
+                    return Err(ReignError::TermUsed { found });
+                }
                 metrics.mailbox.set(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
                 throne.settle();
             }
@@ -155,13 +177,22 @@ async fn rule(
             }
             () = tokio::time::sleep_until(at.into()) => {}
         }
-        wake = throne.publish();
+        loop {
+            wake = throne.publish();
+            // What is commanded now is judged by what was reported before.
+            if !throne.settle() {
+                break;
+            }
+        }
     }
 }
 
 /// Where it is decided.
 struct Throne {
     realm: Realm,
+    term: u64,
+    /// A term that another engine has used and that is not below this one.
+    used: Option<u64>,
     engine: Engine,
     gate: Gate,
     objects: Objects,
@@ -214,6 +245,11 @@ impl Throne {
                 if self.gate.driver(&target).is_some_and(|current| *current != driver) {
                     return;
                 }
+                let found = report.generation.term;
+                // Nothing is commanded before all is seen.
+                if found > self.term || (found == self.term && !self.unsynced.is_empty()) {
+                    self.used = self.used.max(Some(found));
+                }
                 if !matches!(report.outcome, Outcome::Progress { .. }) {
                     self.gate.reported(&target, &report.generation);
                 }
@@ -229,7 +265,7 @@ impl Throne {
             Input::Published(target, generation, sequence) => {
                 self.gate.published(&target, &generation, sequence, Instant::now());
             }
-            Input::NotPublished(target, found) => self.gate.failed(&target, found),
+            Input::NotPublished(target, found) => self.gate.failed(&target, found, Instant::now()),
             Input::StreamsLost => {
                 warn!("NATS lost its streams: publishing all commands again");
                 self.gate.lost();
@@ -240,14 +276,14 @@ impl Throne {
     /// An object is seen for the first time: its last outbox entry counts, when that is ahead of its status.
     fn first_seen(&mut self, object: &mut eno_core::Object, uid: &Name) {
         if let Some(now) = &object.status {
-            self.job(&object.key, uid, Change::Known(status::content(now)));
+            self.job(&object.key, Change::Known(status::content(now)));
         }
         let Some(last) = self.last.remove(&object.key) else { return };
         let counter = object.status.as_ref().map_or(0, |status| status.transitions);
         let Some(told) = last.status.filter(|told| last.uid == *uid && told.transitions > counter) else {
             return;
         };
-        self.job(&object.key, uid, Change::Status(Arc::new(told.clone()), uid.clone()));
+        self.job(&object.key, Change::Status(Arc::new(told.clone()), uid.clone()));
         object.status = Some(told);
     }
 
@@ -258,11 +294,12 @@ impl Throne {
         info!(took = ?self.began.elapsed(), "in step with the cluster");
     }
 
-    /// Works out what follows from all that was taken in, and hands it out.
-    fn settle(&mut self) {
+    /// Works out what follows from all that was taken in, and hands it out; true: there is something to publish.
+    fn settle(&mut self) -> bool {
         if !self.unsynced.is_empty() {
-            return;
+            return false;
         }
+        let mut publish = false;
         let now = Timestamp::now();
         let at: Arc<str> = format!("{now:.3}").into();
         let began = Instant::now();
@@ -270,16 +307,17 @@ impl Throne {
         self.realm.metrics.settle.observe(began.elapsed().as_secs_f64());
         for effect in effects {
             self.realm.metrics.effect(&effect);
+            publish |= matches!(effect, Effect::Publish(_));
             self.hand_out(effect, &at);
         }
         for key in std::mem::take(&mut self.gone) {
-            let uid = self.objects.get(&key).map(|stored| stored.uid.clone()).unwrap_or_default();
-            self.job(&key, &uid, Change::Gone);
+            self.job(&key, Change::Gone);
             self.objects.remove(&key);
             if let Some(phase) = self.phases.remove(&key) {
                 self.realm.metrics.leaves(key.kind, phase);
             }
         }
+        publish
     }
 
     fn hand_out(&mut self, effect: Effect, at: &Arc<str>) {
@@ -300,27 +338,26 @@ impl Throne {
             }
             Effect::AddFinalizer(key) => {
                 if let Some(stored) = self.stored(&key) {
-                    self.job(&key, &stored.uid, Change::AddFinalizer(stored.uid.clone()));
+                    self.job(&key, Change::AddFinalizer(stored.uid.clone()));
                 }
             }
             Effect::RemoveFinalizer(key) => {
                 if let Some(stored) = self.stored(&key) {
-                    self.job(&key, &stored.uid, writer::removal(&stored));
+                    self.job(&key, writer::removal(&stored));
                 }
             }
             Effect::Transition { key, previous, status } => {
                 if let Some(object) = self.stored(&key) {
                     self.count(&key, &status);
-                    let uid = object.uid.clone();
                     let change =
                         Change::Transition { previous, status: status.into(), object, at: at.clone() };
-                    self.job(&key, &uid, change);
+                    self.job(&key, change);
                 }
             }
             Effect::Status { key, status } => {
                 if let Some(stored) = self.stored(&key) {
                     self.count(&key, &status);
-                    self.job(&key, &stored.uid, Change::Status(status.into(), stored.uid.clone()));
+                    self.job(&key, Change::Status(status.into(), stored.uid.clone()));
                 }
             }
         }
@@ -341,8 +378,8 @@ impl Throne {
         }
     }
 
-    fn job(&self, key: &Key, uid: &Name, change: Change) {
-        if self.jobs.send(Job { key: key.clone(), uid: uid.clone(), change }).is_err() {
+    fn job(&self, key: &Key, change: Change) {
+        if self.jobs.send(Job { key: key.clone(), change }).is_err() {
             // The writer ended, and with it this time of leading.
             self.over.cancel();
         }

@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use crate::EngineArgs;
 use crate::lease::{Candidate, Times};
 use crate::metrics::Metrics;
-use crate::reign::{Realm, reign};
+use crate::reign::{Realm, ReignError, reign};
 
 /// The Lease that says which engine leads, and the connection's name on NATS.
 const NAME: &str = "eno-engine";
@@ -59,9 +59,10 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     let candidate = Candidate::new(client.clone(), &args.namespace, NAME, &identity, Times::default());
     let config = Config { cluster, bridge_domains: args.bridge_domains };
     let realm = Realm { client, connection, config, metrics, identity, synced };
+    let mut above = 0;
     while !shutdown.is_cancelled() {
         standing_by.store(true, Ordering::Relaxed);
-        let leadership = candidate.lead(&shutdown).await;
+        let leadership = candidate.lead(above, &shutdown).await;
         standing_by.store(false, Ordering::Relaxed);
         let Some(leadership) = leadership else { break };
         let stop = async {
@@ -73,6 +74,9 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         let result = reign(&realm, leadership.term, stop).await;
         if let Err(error) = result {
             warn!(%error, "could not lead, trying again");
+            if let ReignError::TermUsed { found } = error {
+                above = found;
+            }
         }
         candidate.release(leadership).await;
         tokio::select! {

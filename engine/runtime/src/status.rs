@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use eno_core::{Key, Status};
+use eno_core::Status;
 use eno_schemas::Phase;
 use serde_json::{Map, Value, json};
 
@@ -68,11 +68,6 @@ pub fn passes(phase: Option<Phase>) -> bool {
 /// The id of a transition: the same transition always has the same one.
 pub fn transition_id(uid: &str, counter: u64) -> String {
     format!("{uid}-{counter}")
-}
-
-/// The subject of an object's transitions.
-pub fn transition_subject(key: &Key) -> String {
-    eno_schemas::subject::transition(key.kind.as_str(), key.namespace(), &key.name)
 }
 
 #[cfg(test)]

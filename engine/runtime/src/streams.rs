@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use eno_sbi::nats::{Connection, ensure_streams};
 use eno_schemas::subject;
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::warn;
 
@@ -13,18 +14,19 @@ use crate::mailbox::{Input, Mailbox, post};
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Looks at the streams after each new connection and now and then. A stream that was created later than remembered
-/// has lost what it held.
-pub async fn guard(connection: Connection, mailbox: Mailbox) {
+/// has lost what it held: `lost` counts that, for those who read from streams to begin again.
+pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender<u64>) {
     let mut connects = connection.connects();
     let mut remembered = None;
     loop {
         connects.mark_unchanged();
         match created(&connection).await {
             Ok(created) => {
-                if remembered.is_some_and(|remembered| remembered != created)
-                    && !post(&mailbox, Input::StreamsLost).await
-                {
-                    return;
+                if remembered.is_some_and(|remembered| remembered != created) {
+                    lost.send_modify(|count| *count += 1);
+                    if !post(&mailbox, Input::StreamsLost).await {
+                        return;
+                    }
                 }
                 remembered = Some(created);
             }
@@ -43,13 +45,11 @@ pub async fn guard(connection: Connection, mailbox: Mailbox) {
 }
 
 /// When the streams were created; an error when one is not there.
-async fn created(connection: &Connection) -> Result<[i128; 2], async_nats::Error> {
-    let mut all = [0; 2];
-    for (created, name) in all.iter_mut().zip([subject::COMMANDS, subject::RESULTS]) {
+async fn created(connection: &Connection) -> Result<[i128; 3], async_nats::Error> {
+    let mut all = [0; 3];
+    for (created, name) in all.iter_mut().zip([subject::COMMANDS, subject::RESULTS, subject::TRANSITIONS]) {
         *created = connection.jetstream.get_stream(name).await?.cached_info().created.unix_timestamp_nanos();
     }
-    for name in [subject::TRANSITIONS, subject::HISTORY] {
-        connection.jetstream.get_stream(name).await?;
-    }
+    connection.jetstream.get_stream(subject::HISTORY).await?;
     Ok(all)
 }

@@ -48,6 +48,9 @@ pub async fn run(
                     let queue = queues
                         .entry(job.key.clone())
                         .or_insert_with(|| Queue::new(sequence.remove(&job.key).unwrap_or_default()));
+                    if matches!(job.change, Change::Transition { .. }) {
+                        tools.metrics.outbox_lag.inc();
+                    }
                     queue.add(job.change, Instant::now());
                     ready.push(job.key);
                 }
@@ -61,6 +64,10 @@ pub async fn run(
                         break;
                     }
                     warn!(object = %key, %failure, "not written");
+                    if !failure.retryable() {
+                        let lost = i64::try_from(todo.entries.len()).unwrap_or_default();
+                        tools.metrics.outbox_lag.dec_by(lost);
+                    }
                 }
                 if let Some(queue) = queues.get_mut(&key) {
                     queue.finished(todo, result.err().map(|failure| failure.retryable()), Instant::now());
@@ -100,8 +107,6 @@ pub async fn run(
                 Next::Nothing => {}
             }
         }
-        let pending: usize = queues.values().map(Queue::len).sum();
-        tools.metrics.outbox_lag.set(i64::try_from(pending).unwrap_or(i64::MAX));
     }
     // What is under way is given up: the next leader does it again.
     running.shutdown().await;

@@ -207,7 +207,8 @@ async fn older_commands_and_older_reports_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_does_not_replace_a_newer_one() {
-    let Setup { server, engine, .. } = setup().await;
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
     let publisher = Publisher::new(engine.connection.jetstream.clone());
     let report = |sequence, instance: &str| Report {
         driver: DRIVER.into(),

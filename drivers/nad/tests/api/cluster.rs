@@ -1,29 +1,24 @@
 //! A control plane with what `deploy/` installs, and short ways to talk to it and to the driver.
 
-use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
-use eno_driver_nad::{NadDriver, object};
+use eno_driver_nad::NadDriver;
 use eno_sbi::{Driver, Reconciled, Work};
 use eno_schemas::{
     Applied, Cni, Command, Desired, Failure, Generation, NadDesired, NadOwner, NadVlans, Outcome,
     VlanAttachment, VlanId,
 };
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::{DynamicObject, TypeMeta};
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-/// How long anything is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(30);
-const DRIVER: &str = "system:serviceaccount:eno-system:eno-driver-nad";
+use crate::common::{self, DRIVER, PATIENCE};
 
 pub struct Cluster {
     control_plane: ControlPlane,
@@ -40,11 +35,8 @@ impl Cluster {
         options.disabled_controllers.extend(disabled.iter().copied().map(String::from));
         let control_plane = ControlPlane::start(options).await.expect("a control plane");
         let admin = control_plane.client().await.expect("the admin's client");
-        let cluster = Self { control_plane, admin, _dir: dir };
-        cluster.install("namespace.yaml").await;
-        cluster.install("rbac/driver-nad.yaml").await;
-        cluster.install("crds/eno.k8s.io_l2serviceattachments.yaml").await;
-        cluster
+        common::install_basics(&admin).await;
+        Self { control_plane, admin, _dir: dir }
     }
 
     pub async fn stop(self) {
@@ -53,23 +45,7 @@ impl Cluster {
 
     /// Applies a file of `deploy/`.
     pub async fn install(&self, file: &str) {
-        let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
-        let text =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        for document in text.split("\n---\n") {
-            let object: DynamicObject = serde_saphyr::from_str(document)
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let types: &TypeMeta = object.types.as_ref().expect("kind and apiVersion");
-            let gvk = types.try_into().expect("group, version and kind");
-            let (resource, _) =
-                kube::discovery::oneshot::pinned_kind(&self.admin, &gvk).await.expect("its kind");
-            let api: Api<DynamicObject> = match &object.metadata.namespace {
-                Some(namespace) => Api::namespaced_with(self.admin.clone(), namespace, &resource),
-                None => Api::all_with(self.admin.clone(), &resource),
-            };
-            let name = object.metadata.name.clone().expect("a name");
-            api.patch(&name, &PatchParams::apply("test"), &Patch::Apply(&object)).await.expect("applying it");
-        }
+        common::install(&self.admin, file).await;
     }
 
     /// A driver with its own role and nothing more, and the targets that it tells of.
@@ -86,15 +62,12 @@ impl Cluster {
     }
 
     pub async fn namespace(&self, name: &str) {
-        let namespace: Namespace =
-            serde_json::from_value(json!({ "metadata": { "name": name } })).expect("a namespace");
-        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
-        namespaces.create(&PostParams::default(), &namespace).await.expect("creating a namespace");
+        common::namespace(&self.admin, name).await;
     }
 
     /// The NADs of a namespace, as the admin sees them.
     pub fn nads(&self, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.admin.clone(), namespace, &object::resource())
+        common::nads(&self.admin, namespace)
     }
 
     /// Makes a NAD by hand.
@@ -102,19 +75,11 @@ impl Cluster {
         &self,
         namespace: &str,
         name: &str,
-        metadata: Value,
-        spec: Value,
+        metadata: &Value,
+        spec: &Value,
     ) -> DynamicObject {
-        let mut object = json!({
-            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-            "metadata": { "name": name }, "spec": spec,
-        });
-        if let (Some(to), Value::Object(from)) = (object["metadata"].as_object_mut(), metadata) {
-            to.extend(from);
-        }
-        let parameters = PostParams { field_manager: Some("by-hand".into()), ..PostParams::default() };
-        let object = serde_json::from_value(object).expect("an object");
-        self.nads(namespace).create(&parameters, &object).await.expect("creating a NAD")
+        let object = common::foreign_nad(name, metadata, spec);
+        self.nads(namespace).create(&common::by_hand(), &object).await.expect("creating a NAD")
     }
 
     /// Changes a NAD by hand.
@@ -132,22 +97,19 @@ impl Cluster {
 pub struct Changes(Pin<Box<dyn Stream<Item = String> + Send>>);
 
 impl Changes {
+    /// Waits, however long, until any target is told.
+    pub async fn any(&mut self) -> String {
+        self.0.next().await.expect("the stream of changes goes on")
+    }
+
     /// The next target that is told.
     pub async fn next(&mut self) -> String {
-        let next = tokio::time::timeout(PATIENCE, self.0.next()).await;
-        next.expect("a change is told").expect("the stream of changes goes on")
+        tokio::time::timeout(PATIENCE, self.any()).await.expect("a change is told")
     }
 
     /// Waits until `target` is told.
     pub async fn of(&mut self, target: &str) {
-        let told = async {
-            while let Some(told) = self.0.next().await {
-                if told == target {
-                    return;
-                }
-            }
-            panic!("the stream of changes ended");
-        };
+        let told = async { while self.any().await != target {} };
         tokio::time::timeout(PATIENCE, told)
             .await
             .unwrap_or_else(|_| panic!("no change of {target} was told"));

@@ -16,8 +16,9 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cluster::{
-    Cluster, PATIENCE, command, done, failure, macvlan, ovs, reconcile, reconcile_with_newest, refused,
+    Cluster, command, done, failure, macvlan, ovs, reconcile, reconcile_with_newest, refused,
 };
+use crate::common::{NAD_CRD, PATIENCE};
 
 fn config(nad: &DynamicObject) -> Value {
     let text = nad.data["spec"]["config"].as_str().expect("a configuration");
@@ -31,7 +32,7 @@ pub async fn crd_comes_later(cluster: &Cluster) {
     let failed = failure(reconcile(&driver, &wanted).await);
     assert!(failed.retryable && !failed.unreachable, "{failed:?}");
     assert!(failed.reason.contains(object::CRD) && failed.reason.contains("Multus"), "{}", failed.reason);
-    cluster.install("nad-crd/network-attachment-definitions.yaml").await;
+    cluster.install(NAD_CRD).await;
     changes.of("early/net").await;
     done(&reconcile(&driver, &wanted).await, true);
 }
@@ -123,7 +124,7 @@ pub async fn foreign_stays_untouched(cluster: &Cluster) {
     cluster.namespace("foreign").await;
     let (driver, mut changes) = cluster.driver().await;
     let wanted = command("foreign", "net", "uid-1", Some(ovs(13)));
-    let foreign = cluster.nad_by_hand("foreign", "net", json!({}), json!({ "config": "{}" })).await;
+    let foreign = cluster.nad_by_hand("foreign", "net", &json!({}), &json!({ "config": "{}" })).await;
     let reason = refused(&reconcile(&driver, &wanted).await, false);
     assert!(reason.contains("foreign/net") && reason.contains("field manager by-hand"), "{reason}");
     done(&reconcile(&driver, &command("foreign", "net", "uid-1", None)).await, false);
@@ -145,7 +146,7 @@ pub async fn guarded_against_races(cluster: &Cluster) {
     };
     let nads = cluster.nads("race");
     // A NAD that claims no field conflicts with nothing; the guard alone keeps it whole.
-    let foreign = cluster.nad_by_hand("race", "net", json!({}), json!({})).await;
+    let foreign = cluster.nad_by_hand("race", "net", &json!({}), &json!({})).await;
     let apply = PatchParams::apply("racer");
     let conflict = nads.patch("net", &apply, &Patch::Apply(wanted.apply(Guard::Absent))).await;
     assert!(matches!(&conflict, Err(kube::Error::Api(status)) if status.code == 409), "{conflict:?}");
@@ -166,7 +167,7 @@ pub async fn reference_nad_is_adopted(cluster: &Cluster) {
     let owner = json!([{ "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2ServiceAttachment", "name": "net",
                          "uid": "uid-1", "controller": true, "blockOwnerDeletion": true }]);
     let metadata = json!({ "ownerReferences": owner, "annotations": { RESOURCE_NAME: "old" } });
-    let old = cluster.nad_by_hand("adopt", "net", metadata, json!({ "config": "{}" })).await;
+    let old = cluster.nad_by_hand("adopt", "net", &metadata, &json!({ "config": "{}" })).await;
     done(&reconcile(&driver, &command("adopt", "net", "uid-1", Some(macvlan()))).await, true);
     let adopted = cluster.get("adopt", "net").await.expect("the NAD");
     assert_eq!(adopted.uid(), old.uid());
@@ -234,7 +235,7 @@ pub async fn missing_and_ending_namespaces(cluster: &Cluster) {
     done(&reconcile(&driver, &command("ending", "net", "uid-1", Some(ovs(13)))).await, true);
     // Something holds the namespace while it ends.
     let hold = json!({ "finalizers": ["example.com/hold"] });
-    cluster.nad_by_hand("ending", "holder", hold, json!({})).await;
+    cluster.nad_by_hand("ending", "holder", &hold, &json!({})).await;
     let namespaces: Api<Namespace> = Api::all(cluster.admin.clone());
     let uid = namespaces.get("ending").await.expect("the namespace").uid().expect("its uid");
     namespaces.delete("ending", &DeleteParams::default()).await.expect("deleting the namespace");
@@ -265,51 +266,73 @@ pub async fn forbidden(cluster: &Cluster) {
 
 pub async fn collected_with_its_attachment(cluster: &Cluster) {
     cluster.namespace("collected").await;
-    let (driver, _changes) = cluster.driver().await;
+    let (driver, mut changes) = cluster.driver().await;
     let gvk = GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", "L2ServiceAttachment");
     let attachments: Api<DynamicObject> =
         Api::namespaced_with(cluster.admin.clone(), "collected", &ApiResource::from_gvk(&gvk));
-    let attachment: DynamicObject = serde_json::from_value(json!({
-        "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2ServiceAttachment",
-        "metadata": { "name": "net", "finalizers": ["example.com/in-use"] },
-        "spec": { "L2Services": ["s"], "ConnectionPoint": "c", "VlanType": "access" },
-    }))
-    .expect("an attachment");
-    let attachment =
-        attachments.create(&PostParams::default(), &attachment).await.expect("creating an attachment");
-    let uid = attachment.uid().expect("a uid");
+    let nads = cluster.nads("collected");
+    let make = async |name: &str, metadata: Value| {
+        let mut attachment = json!({
+            "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2ServiceAttachment", "metadata": metadata,
+            "spec": { "L2Services": ["s"], "ConnectionPoint": "c", "VlanType": "access" },
+        });
+        attachment["metadata"]["name"] = json!(name);
+        let attachment = serde_json::from_value(attachment).expect("an attachment");
+        attachments.create(&PostParams::default(), &attachment).await.expect("creating an attachment")
+    };
+
+    // The collector looks for new kinds of objects twice a minute: it knows both when it took an orphan of each.
+    let orphan = json!({ "ownerReferences": [
+        { "apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none" },
+    ] });
+    cluster.nad_by_hand("collected", "orphan", &orphan, &json!({})).await;
+    make("orphan", orphan).await;
+    for api in [&nads, &attachments] {
+        let gone = await_condition(api.clone(), "orphan", |object: Option<&DynamicObject>| object.is_none());
+        tokio::time::timeout(3 * PATIENCE, gone)
+            .await
+            .expect("the collector takes orphans")
+            .expect("a watch");
+    }
+
+    let uid = make("net", json!({ "finalizers": ["example.com/in-use"] })).await.uid().expect("a uid");
     let wanted = command("collected", "net", &uid, Some(ovs(13)));
     done(&reconcile(&driver, &wanted).await, true);
 
-    // The collector learns of new kinds of objects every 30 s.
-    // In use: the attachment is deleted in the foreground and stays. Its NAD, collected once, is made again and kept.
-    let first = cluster.get("collected", "net").await.expect("the NAD").uid().expect("a uid");
-    let foreground =
-        DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
-    attachments.delete("net", &foreground).await.expect("deleting the attachment");
-    let gone = await_condition(cluster.nads("collected"), "net", is_deleted(&first));
-    tokio::time::timeout(2 * PATIENCE, gone).await.expect("the collector takes the NAD").expect("a watch");
-    let unblocked = |attachment: Option<&DynamicObject>| {
-        attachment
-            .is_some_and(|attachment| !attachment.finalizers().iter().any(|f| f == "foregroundDeletion"))
+    // In use: the attachment is deleted in the foreground and stays. Its NAD, if collected, is made again and kept.
+    let in_use = async {
+        let foreground = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Foreground),
+            ..DeleteParams::default()
+        };
+        attachments.delete("net", &foreground).await.expect("deleting the attachment");
+        let unblocked = |attachment: Option<&DynamicObject>| {
+            attachment
+                .is_some_and(|attachment| !attachment.finalizers().iter().any(|f| f == "foregroundDeletion"))
+        };
+        let solid = await_condition(attachments.clone(), "net", unblocked);
+        tokio::time::timeout(PATIENCE, solid).await.expect("the deletion isn't blocked").expect("a watch");
+        let there = await_condition(nads.clone(), "net", |nad: Option<&DynamicObject>| nad.is_some());
+        tokio::time::timeout(PATIENCE, there).await.expect("the NAD is there").expect("a watch");
     };
-    let solid = await_condition(attachments.clone(), "net", unblocked);
-    tokio::time::timeout(PATIENCE, solid)
-        .await
-        .expect("nothing blocks the foreground deletion")
-        .expect("a watch");
-    done(&reconcile(&driver, &wanted).await, true);
-    let second = cluster.get("collected", "net").await.expect("the NAD").uid().expect("a uid");
-    assert_ne!(first, second);
+    let host = async {
+        loop {
+            changes.any().await;
+            done(&reconcile(&driver, &wanted).await, true);
+        }
+    };
+    tokio::select! {
+        () = in_use => {}
+        () = host => {}
+    }
 
     // No longer in use: both go.
     let release = json!({ "metadata": { "finalizers": null } });
-    attachments
-        .patch("net", &PatchParams::default(), &Patch::Merge(release))
-        .await
-        .expect("releasing the attachment");
-    let gone = await_condition(cluster.nads("collected"), "net", is_deleted(&second));
-    tokio::time::timeout(PATIENCE, gone).await.expect("the NAD goes with its attachment").expect("a watch");
+    attachments.patch("net", &PatchParams::default(), &Patch::Merge(release)).await.expect("releasing it");
+    for api in [nads, attachments] {
+        let gone = await_condition(api, "net", |object: Option<&DynamicObject>| object.is_none());
+        tokio::time::timeout(PATIENCE, gone).await.expect("both go").expect("a watch");
+    }
 }
 
 pub async fn many_at_once(cluster: &Cluster) {

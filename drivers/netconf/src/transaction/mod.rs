@@ -459,7 +459,10 @@ fn drift_note(plan: &Plan) -> Note {
 /// Who holds a lock, in words.
 fn holder(errors: &RpcErrors) -> String {
     match errors.tagged("lock-denied").and_then(|error| error.info("session-id")) {
-        Some("0") => "nobody's session: it holds changes that nobody committed or discarded".into(),
+        // RFC 6241 section 7.5.
+        Some("0") => "something that is no NETCONF session (session 0), such as a person at its console, or changes \
+                      that nobody committed or discarded"
+            .into(),
         Some(id) => format!("session {id}"),
         None => format!("another session ({errors})"),
     }

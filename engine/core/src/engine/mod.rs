@@ -285,8 +285,8 @@ impl Engine {
                 if same {
                     return;
                 }
-                if record.finalized != object.finalized {
-                    // From here on it counts: all that depends on it looks again.
+                if (record.finalized, record.deleting) != (object.finalized, object.deleting) {
+                    // It counts from now on, or takes nobody new: all that depends on it looks again.
                     (record.finalizer_asked, record.version) = (false, 0);
                 }
                 (record.deleting, record.finalized, record.forget) =
@@ -348,8 +348,9 @@ impl Engine {
                 self.replan.insert(key.clone());
             }
             Kind::L2ServiceAttachment => {
-                let uid = record.map_or_else(|| Name::from(""), |record| record.uid);
-                self.withdraw_nad(key, &uid);
+                if let Some(record) = record.filter(|_| self.nads.contains_key(key)) {
+                    self.withdraw_nad(key, &record.uid);
+                }
             }
             Kind::NodePool | Kind::PhysicalNetwork | Kind::Route | Kind::Subnet => {}
             Kind::ConnectionPoint => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_schemas::{NadRoute, NadSubnet, VlanAttachment, VlanId};
+use eno_schemas::{NadRoute, NadSubnet, Phase, VlanAttachment, VlanId};
 
 use crate::compat;
 use crate::fabric::DeviceTarget;
@@ -14,7 +14,7 @@ use crate::topology::{Ports, Topology, add_ports};
 use crate::{Effect, Key, Kind, Name, Target};
 
 use super::Engine;
-use super::record::{Network, Point};
+use super::record::{Network, Point, Record};
 
 impl Engine {
     /// The graph of the fabric, from all devices that are realised; when it changed, everything that lies on it
@@ -89,10 +89,13 @@ impl Engine {
         if point.ports.is_empty() || spec.node_pool.is_none() {
             point.missing.clear();
         }
+        // The fabric reaches all of its nodes' bridges; without one each bridge is a place of its own.
         point.places = self.fabrics(&point.ports);
         let pool = spec.node_pool.clone().unwrap_or_else(|| "".into());
         let bridge = spec.cnis.iter().find_map(|cni| cni.plugin.bridge()).unwrap_or(&key.name);
-        point.places.insert(Place::Bridge(pool, bridge.into()));
+        if point.places.is_empty() {
+            point.places.insert(Place::Bridge(pool, bridge.into()));
+        }
         if self.points.get(&key.name) == Some(&point) {
             return;
         }
@@ -114,18 +117,28 @@ impl Engine {
             .collect()
     }
 
-    /// Before anything new is decided, everyone holds the VLAN that is realised for it.
+    /// Before anything new is decided, everyone holds the VLAN that is realised for it: first where it is, then
+    /// where it is asked for, and there those last who were refused.
     pub(super) fn seed(&mut self) {
         self.seeded = true;
-        let networks: Vec<Key> = self.records.keys().filter(|key| is_network(key)).cloned().collect();
-        for key in networks {
-            let Some(record) = self.records.get(&key) else { continue };
+        let mut rounds: [Vec<(VlanId, Key, BTreeSet<Place>)>; 3] = Default::default();
+        for (key, record) in self.records.iter().filter(|(key, record)| is_network(key) && !record.generated)
+        {
             let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
-            let (seniority, places) = (record.seniority(), self.realised_places(&key));
-            let places = if places.is_empty() { BTreeSet::from([Place::Unplaced]) } else { places };
-            self.ids.claim(vid, &key, seniority, places);
-            self.ids.arbitrate(vid);
-            self.networks.entry(key.clone()).or_default().claimed.insert(vid);
+            let refused = record.status.phase == Some(Phase::Error);
+            rounds[0].push((vid, key.clone(), self.realised_places(key)));
+            rounds[if refused { 2 } else { 1 }].push((vid, key.clone(), self.claimed_places(key)));
+        }
+        for claims in rounds {
+            let vids: BTreeSet<VlanId> = claims.iter().map(|(vid, ..)| *vid).collect();
+            for (vid, key, places) in claims {
+                let seniority = self.records.get(&key).map_or_else(|| (0, "".into()), Record::seniority);
+                self.ids.claim(vid, &key, seniority, places);
+                self.networks.entry(key).or_default().claimed.insert(vid);
+            }
+            for vid in vids {
+                self.ids.arbitrate(vid);
+            }
         }
     }
 
@@ -148,9 +161,9 @@ impl Engine {
     fn places_of_networks(&self, service: &ServiceSpec) -> BTreeSet<Place> {
         let mut places = BTreeSet::new();
         for name in &service.physical_networks {
-            places.insert(Place::Network(name.clone()));
-            if let Some(ports) = self.topology.network_ports(name) {
-                places.extend(self.fabrics(ports));
+            match self.topology.network_ports(name) {
+                Some(ports) => places.extend(self.fabrics(ports)),
+                None => drop(places.insert(Place::Network(name.clone()))),
             }
         }
         places
@@ -173,32 +186,37 @@ impl Engine {
         if let Some(service) = spec.and_then(|spec| spec.service()) {
             places.extend(self.places_of_networks(service));
         }
-        if places.is_empty() { BTreeSet::from([Place::Unplaced]) } else { places }
+        or_unplaced(places)
     }
 
     /// Says anew what a network claims. What is being cleaned up keeps its claims until it is gone.
     pub(super) fn reclaim(&mut self, key: &Key) {
-        let claims = match self.records.get(key) {
-            None => None,
-            Some(record) if record.generated => None,
-            Some(record) if record.deleting && record.effective.is_none() => return,
-            Some(record) => {
-                let specs = record.wanted().into_iter().chain(&record.effective);
-                let vids: BTreeSet<VlanId> = specs.filter_map(|spec| vid_of(spec)).collect();
-                Some((vids, record.seniority()))
+        let mut claims: BTreeMap<VlanId, BTreeSet<Place>> = BTreeMap::new();
+        let mut seniority = (0, Name::from(""));
+        match self.records.get(key) {
+            Some(record) if record.deleting && record.effective.is_none() => {
+                let vid = record.status.realized.as_deref().and_then(vid_of);
+                claims.extend(vid.map(|vid| (vid, self.ids.places(vid, key))));
+                seniority = record.seniority();
             }
-        };
-        let places = self.claimed_places(key);
-        let network = self.networks.entry(key.clone()).or_default();
-        let (vids, seniority) = claims.unwrap_or_else(|| (BTreeSet::new(), (0, "".into())));
-        let before = std::mem::replace(&mut network.claimed, vids.clone());
-        for vid in before.difference(&vids) {
-            if self.ids.claim(*vid, key, seniority.clone(), BTreeSet::new()) {
-                self.contested.insert(*vid);
+            Some(record) if !record.generated => {
+                seniority = record.seniority();
+                if let Some(vid) = record.effective.as_deref().and_then(vid_of) {
+                    claims.insert(vid, or_unplaced(self.realised_places(key)));
+                }
+                if let Some(vid) = record.wanted().and_then(|spec| vid_of(spec)) {
+                    // What is asked for comes on top, and ends being nowhere.
+                    claims.insert(vid, self.claimed_places(key));
+                }
             }
+            _ => {}
         }
-        for vid in vids {
-            if self.ids.claim(vid, key, seniority.clone(), places.clone()) {
+        let network = self.networks.entry(key.clone()).or_default();
+        for vid in std::mem::replace(&mut network.claimed, claims.keys().copied().collect()) {
+            claims.entry(vid).or_default();
+        }
+        for (vid, places) in claims {
+            if self.ids.claim(vid, key, seniority.clone(), places) {
                 self.contested.insert(vid);
             }
         }
@@ -273,6 +291,9 @@ impl Engine {
         }
         if changed {
             self.judge_networks(BTreeSet::from([key.clone()]));
+        }
+        if self.records.contains_key(key) {
+            self.judge.insert(key.clone());
         }
         self.offer_bridge_domain(key);
         self.drop_if_unused(key);
@@ -431,6 +452,10 @@ impl Engine {
         };
         self.effects.push(Effect::BridgeDomain { service: key.name.clone(), spec });
     }
+}
+
+fn or_unplaced(places: BTreeSet<Place>) -> BTreeSet<Place> {
+    if places.is_empty() { BTreeSet::from([Place::Unplaced]) } else { places }
 }
 
 fn is_network(key: &Key) -> bool {

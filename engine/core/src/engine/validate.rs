@@ -20,6 +20,8 @@ impl Engine {
         }
         let Some(record) = self.records.get(key) else { return };
         let checked = match &record.spec {
+            // What is on its way out is no longer measured.
+            Ok(spec) if record.deleting => Ok(spec.clone()),
             Err(invalid) => Err(invalid.to_string()),
             Ok(spec) => self.check(key, spec).map_err(|invalid| invalid.to_string()).map(|()| spec.clone()),
         };
@@ -36,7 +38,7 @@ impl Engine {
         };
         let effective = match (record.deleting, in_use) {
             (false, _) => planned,
-            (true, true) => record.effective.clone(),
+            (true, true) => record.effective.clone().or_else(|| record.status.realized.clone()),
             (true, false) => None,
         };
         let problem = checked.err();

@@ -15,7 +15,10 @@ pub struct World {
     pub objects: BTreeMap<Key, Object>,
     pub statuses: BTreeMap<Key, Status>,
     pub phases: BTreeMap<Key, Vec<Phase>>,
+    /// What the drivers have done.
     pub targets: BTreeMap<Target, Desired>,
+    /// The last command of each target.
+    pub commands: BTreeMap<Target, Desired>,
     pub bridge_domains: BTreeMap<Name, Option<BridgeDomainSpec>>,
     pub published: usize,
     /// Devices and NADs that don't answer.
@@ -41,6 +44,7 @@ impl World {
             statuses: BTreeMap::new(),
             phases: BTreeMap::new(),
             targets: BTreeMap::new(),
+            commands: BTreeMap::new(),
             bridge_domains: BTreeMap::new(),
             published: 0,
             silent: BTreeSet::new(),
@@ -96,6 +100,7 @@ impl World {
             object.generation = before.generation + 1;
             object.uid = before.uid.clone();
             object.created = before.created;
+            object.finalized = before.finalized;
         } else {
             object.uid = format!("uid-{key}").into();
         }
@@ -106,6 +111,10 @@ impl World {
 
     pub fn delete(&mut self, key: &Key) {
         let object = self.objects.get_mut(key).unwrap();
+        if !object.finalized {
+            self.objects.remove(key);
+            return self.engine.handle(Event::ObjectGone(key.clone()));
+        }
         object.deleting = true;
         let object = object.clone();
         self.engine.handle(Event::Object(Box::new(object)));
@@ -150,14 +159,16 @@ impl World {
                 self.statuses.insert(key, *status);
             }
             Effect::Publish(target) => {
-                let (_, desired) = self.engine.desired(&target).unwrap();
-                if self.targets.get(&target) != Some(&desired) {
+                let Some((_, desired)) = self.engine.desired(&target) else { return };
+                if self.commands.get(&target) != Some(&desired) {
                     self.published += 1;
+                    self.commands.insert(target.clone(), desired.clone());
                     self.pending.insert(target, desired);
                 }
             }
             Effect::Forget(target) => {
                 self.targets.remove(&target);
+                self.commands.remove(&target);
                 self.pending.remove(&target);
             }
             Effect::BridgeDomain { service, spec } => {
@@ -277,10 +288,13 @@ impl World {
             engine.handle(Event::Object(Box::new(object.clone())));
         }
         self.engine = engine;
+        for (target, desired) in self.commands.clone() {
+            self.engine.handle(Event::Commanded(target, Box::new(desired)));
+        }
         for (target, desired) in self.targets.clone() {
-            self.engine.handle(Event::Commanded(target.clone(), Box::new(desired.clone())));
-            self.pending.insert(target.clone(), desired);
+            let unanswered = self.pending.insert(target.clone(), desired);
             self.answer(&target);
+            self.pending.extend(unanswered.map(|desired| (target, desired)));
         }
     }
 }

@@ -20,6 +20,7 @@ use eno_schemas::subject;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde::Deserialize;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -36,8 +37,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 const GIVE_UP: Duration = Duration::from_hours(24);
 const PREFIX: &str = "eno.v1.transition.";
 
-/// Delivers until `stop`.
-pub(crate) async fn run(connection: Connection, metrics: Arc<Metrics>, stop: CancellationToken) {
+/// Delivers until `stop`. `lost` changes when the outbox was made anew.
+pub(crate) async fn run(
+    connection: Connection,
+    metrics: Arc<Metrics>,
+    mut lost: watch::Receiver<u64>,
+    stop: CancellationToken,
+) {
     let poster = match Poster::new() {
         Ok(poster) => poster,
         Err(error) => {
@@ -47,8 +53,10 @@ pub(crate) async fn run(connection: Connection, metrics: Arc<Metrics>, stop: Can
         }
     };
     loop {
+        lost.mark_unchanged();
         let delivered = tokio::select! {
             delivered = deliver(&connection, &poster, &metrics) => delivered,
+            changed = lost.changed() => changed.map_err(Into::into),
             () = stop.cancelled() => return,
         };
         if let Err(error) = delivered {
@@ -179,3 +187,6 @@ fn jitter() -> f64 {
     let random = std::hash::RandomState::new().build_hasher().finish();
     f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

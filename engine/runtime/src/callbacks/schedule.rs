@@ -79,6 +79,8 @@ pub struct Schedule {
     read: u64,
     changed: HashSet<Name>,
     pending: usize,
+    /// When the outbox was created, which tells it from one that was made anew.
+    pub outbox: i128,
     /// The floor that is written.
     pub saved: u64,
 }
@@ -97,8 +99,8 @@ struct Line {
 
 impl Schedule {
     /// Goes on after this transition.
-    pub fn new(floor: u64) -> Self {
-        Self { read: floor, saved: floor, ..Self::default() }
+    pub fn new(outbox: i128, floor: u64) -> Self {
+        Self { outbox, read: floor, saved: floor, ..Self::default() }
     }
 
     /// Takes up an object that has an entry, with its transitions up to the floor.
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn in_order_and_one_at_a_time_per_object() {
-        let mut schedule = Schedule::new(0);
+        let mut schedule = Schedule::new(0, 0);
         for sequence in 1..=3 {
             schedule.add("a".into(), sequence, Some("h".into()));
         }
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn failures_back_off_and_are_remembered() {
-        let mut schedule = Schedule::new(0);
+        let mut schedule = Schedule::new(0, 0);
         schedule.add("a".into(), 1, Some("h".into()));
         schedule.add("a".into(), 2, Some("h".into()));
         assert_eq!(turns(&mut schedule, 0).len(), 1);
@@ -353,17 +355,17 @@ mod tests {
 
     #[test]
     fn the_endpoint_may_ask_for_more_time() {
-        let mut schedule = Schedule::new(0);
+        let mut schedule = Schedule::new(0, 0);
         schedule.add("a".into(), 1, Some("h".into()));
         turns(&mut schedule, 0);
-        let after = Some(Duration::from_secs(120));
+        let after = Some(Duration::from_mins(2));
         schedule.ended(&"a".into(), Ended::Again { error: String::new(), after }, 0, 0.5);
         assert_eq!(schedule.wake(), Some(120_000));
     }
 
     #[test]
     fn the_longest_pause_is_bounded() {
-        let mut schedule = Schedule::new(0);
+        let mut schedule = Schedule::new(0, 0);
         schedule.add("a".into(), 1, Some("h".into()));
         let mut now = 0;
         for _ in 0..100 {
@@ -377,7 +379,7 @@ mod tests {
 
     #[test]
     fn one_host_does_not_delay_another() {
-        let mut schedule = Schedule::new(0);
+        let mut schedule = Schedule::new(0, 0);
         for sequence in 1..=100_u64 {
             schedule.add(format!("dead{sequence}").into(), sequence, Some("dead".into()));
         }
@@ -391,7 +393,7 @@ mod tests {
 
     #[test]
     fn goes_on_after_a_restart() {
-        let mut schedule = Schedule::new(10);
+        let mut schedule = Schedule::new(0, 10);
         let entry = Entry { from: 3, attempts: 4, next_try: 500, last_error: "no".into() };
         schedule.restore("a".into(), entry, vec![(3, "h".into()), (7, "h".into())]);
         schedule.add("a".into(), 11, Some("h".into()));
@@ -402,7 +404,7 @@ mod tests {
             schedule.ended(&"a".into(), Ended::Done, 500, 0.5);
         }
         assert_eq!(save(&mut schedule)[0].entry, None);
-        let mut schedule = Schedule::new(10);
+        let mut schedule = Schedule::new(0, 10);
         let entry = Entry { from: 3, attempts: 4, next_try: 500, last_error: "no".into() };
         schedule.restore("gone".into(), entry, Vec::new());
         assert_eq!(save(&mut schedule)[0].entry, None);

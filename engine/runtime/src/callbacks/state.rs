@@ -1,4 +1,5 @@
-//! What is remembered of callbacks, in the bucket `ENO_CALLBACKS`: key `floor`, and `at.<object>` for an object whose
+//! What is remembered of callbacks, in the bucket `ENO_CALLBACKS`: key `floor` with when the outbox was created and the
+//! sequence in it, and `at.<object>` for an object whose
 //! endpoint did not take a callback, the object as in the subject of its transitions.
 
 use async_nats::jetstream::kv::Store;
@@ -18,21 +19,22 @@ const WIDTH: usize = 64;
 
 /// Reads it back.
 pub async fn load(bucket: &Store, stream: &Stream) -> Result<Schedule, async_nats::Error> {
-    let last = stream.get_info().await?.state.last_sequence;
-    let floor = bucket.get(FLOOR).await?;
-    let floor =
-        floor.and_then(|value| std::str::from_utf8(&value).ok()?.parse::<u64>().ok()).unwrap_or_default();
+    let outbox = stream.get_info().await?.created.unix_timestamp_nanos();
+    let floor = bucket.get(FLOOR).await?.and_then(|value| parse(&value));
     let keys: Vec<String> =
         bucket.keys().await?.try_filter(|key| std::future::ready(key.starts_with(AT))).try_collect().await?;
-    if floor > last {
-        warn!(floor, last, "the outbox was lost, and callbacks that were waiting with it");
-        stream::iter(keys)
-            .map(Ok::<_, async_nats::Error>)
-            .try_for_each(async |key| Ok(bucket.purge(key).await?))
-            .await?;
-        return Ok(Schedule::new(0));
-    }
-    let mut schedule = Schedule::new(floor);
+    let floor = match floor {
+        Some((created, floor)) if created == outbox => floor,
+        None => 0,
+        Some(_) => {
+            warn!(objects = keys.len(), "the outbox was lost, and the callbacks that were waiting in it");
+            for key in keys {
+                bucket.purge(key).await?;
+            }
+            return Ok(Schedule::new(outbox, 0));
+        }
+    };
+    let mut schedule = Schedule::new(outbox, floor);
     let entries = stream::iter(keys).map(async |key| {
         let object = Name::from(key.strip_prefix(AT).unwrap_or(&key));
         let Some(value) = bucket.get(key).await? else { return Ok(None) };
@@ -51,6 +53,12 @@ pub async fn load(bucket: &Store, stream: &Stream) -> Result<Schedule, async_nat
         schedule.restore(object, entry, pending);
     }
     Ok(schedule)
+}
+
+/// When the outbox was created, and the sequence in it.
+fn parse(value: &[u8]) -> Option<(i128, u64)> {
+    let (created, floor) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    Some((created.parse().ok()?, floor.parse().ok()?))
 }
 
 /// The transitions of an object from one sequence to another, both included, that are to be posted.
@@ -92,7 +100,7 @@ pub async fn save(bucket: &Store, schedule: &mut Schedule) -> Result<(), async_n
     }
     let floor = schedule.floor();
     if schedule.saved != floor {
-        bucket.put(FLOOR, Bytes::from(floor.to_string())).await?;
+        bucket.put(FLOOR, Bytes::from(format!("{} {floor}", schedule.outbox))).await?;
         schedule.saved = floor;
     }
     let ended = stream::iter(ends).map(async |change| {

@@ -3,6 +3,7 @@
 use eno_core::spec::{CniName, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
 use eno_nbi_crds as crds;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::{interface_name, plain};
 
@@ -41,10 +42,11 @@ fn supported(index: usize, source: &crds::SupportedCni) -> Result<SupportedCni, 
     }
     let field = format!("SupportedCnis[{index}].Opts");
     let text = source.opts.as_deref().map(str::trim).filter(|text| !text.is_empty()).unwrap_or("{}");
-    let opts: Opts = serde_json::from_str(text).map_err(|error| {
-        let problem = format!(
-            "is not a JSON object with text values, such as '{{\"BridgeName\": \"br-data\"}}': {error}"
-        );
+    let opts =
+        serde_json::from_str::<Map<String, Value>>(text).map(Value::Object).and_then(Opts::deserialize);
+    let opts = opts.map_err(|error| {
+        let example = r#"{"BridgeName": "br-data"}"#;
+        let problem = format!("is not a JSON object with text values, such as '{example}': {error}");
         Invalid::new(&field, problem)
     })?;
     Ok(SupportedCni {

@@ -1,5 +1,7 @@
 //! Tables of what becomes a value and what is refused, with the words of the refusal.
 
+#![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
+
 use eno_core::spec::{LeadsTo, Plugin, Spec};
 use serde_json::{Value, json};
 

@@ -20,8 +20,6 @@ const LAST_DELAY: Duration = Duration::from_secs(30);
 pub struct Job {
     /// Which.
     pub key: Key,
-    /// Its uid.
-    pub uid: Name,
     /// What.
     pub change: Change,
 }
@@ -231,11 +229,6 @@ impl Queue {
     /// The last sequence of its subject in the outbox.
     pub fn sequence(&self) -> u64 {
         self.todo.sequence
-    }
-
-    /// Entries that are not in the outbox yet.
-    pub fn len(&self) -> usize {
-        self.todo.entries.len()
     }
 }
 

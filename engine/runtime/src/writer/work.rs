@@ -81,6 +81,7 @@ pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), 
         tools.metrics.transition(key.kind, transition.phase);
         tools.events.transition(key, &entry.object.uid, entry.previous, &entry.status);
         todo.entries.pop_front();
+        tools.metrics.outbox_lag.dec();
     }
     if let Some(now) = &todo.status {
         let mut body = api::apply_body(key, &uid);

@@ -1,0 +1,83 @@
+//! What is read off the parts: the API server's requests, the switches' transactions, a process's memory.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use axum::http::Request;
+use kube::Client;
+
+use crate::sandbox::Sandbox;
+use crate::switch;
+
+/// Requests that write, by `VERB resource[/subresource]`, of the groups that matter here.
+pub(super) type Writes = BTreeMap<String, u64>;
+
+const VERBS: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
+/// Ours, that of NetworkAttachmentDefinitions, and Events. Leases are left out: they are renewed whether there is
+/// work or not.
+const GROUPS: [&str; 3] = ["eno.k8s.io", "k8s.cni.cncf.io", "events.k8s.io"];
+
+/// Reads `apiserver_request_total`.
+pub(super) async fn writes(client: &Client) -> anyhow::Result<Writes> {
+    let request = Request::get("/metrics").body(Vec::new()).context("the request for metrics")?;
+    let text = client.request_text(request).await.context("reading the API server's metrics")?;
+    let mut writes = Writes::new();
+    for line in text.lines() {
+        let Some((labels, value)) =
+            line.strip_prefix("apiserver_request_total{").and_then(|rest| rest.rsplit_once("} "))
+        else {
+            continue;
+        };
+        let label = |name: &str| {
+            let start = format!("{name}=\"");
+            let found = labels.split("\",").find_map(|pair| pair.strip_prefix(start.as_str()));
+            found.unwrap_or_default().trim_end_matches('"')
+        };
+        if !VERBS.contains(&label("verb"))
+            || !GROUPS.contains(&label("group"))
+            || !label("code").starts_with('2')
+        {
+            continue;
+        }
+        let subresource = label("subresource");
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let key = format!("{} {}{slash}{subresource}", label("verb"), label("resource"));
+        // Prometheus writes counts as floating point numbers; from a million on with an exponent.
+        let count: f64 = value.trim().parse().with_context(|| format!("the metric {line}"))?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of requests")]
+        let count = count as u64;
+        *writes.entry(key).or_default() += count;
+    }
+    Ok(writes)
+}
+
+/// What was added since, without what was not.
+pub(super) fn since(now: &Writes, before: &Writes) -> Writes {
+    now.iter()
+        .map(|(key, count)| (key.clone(), count - before.get(key).copied().unwrap_or(0)))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
+/// Transactions that each switch has counted.
+pub(super) async fn transactions(
+    http: &reqwest::Client,
+    sandbox: &Sandbox,
+) -> anyhow::Result<BTreeMap<String, u64>> {
+    let mut all = BTreeMap::new();
+    for info in sandbox.switches() {
+        let stats = switch::stats(http, info).await.with_context(|| format!("asking {}", info.name))?;
+        all.insert(info.name.clone(), stats.transactions);
+    }
+    Ok(all)
+}
+
+/// Resident memory of a child, in KiB, from `/proc/PID/status`.
+pub(super) fn resident_kib(sandbox: &Sandbox, child: &str) -> anyhow::Result<u64> {
+    let pid = sandbox.pid(child).with_context(|| format!("{child} does not run"))?;
+    let path = format!("/proc/{pid}/status");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse().ok());
+    kib.with_context(|| format!("no VmRSS in {path}"))
+}

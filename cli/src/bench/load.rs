@@ -1,0 +1,207 @@
+//! The objects of the benchmark, and a watch that says how many of them are ready.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use eno_nbi_crds::{
+    CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, L2Service, L2ServiceAttachment,
+    L2ServiceAttachmentSpec, L2ServiceSpec, NodePool, NodePoolSpec, Phase, SupportedCni, VlanType,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::apply::{ApplyError, dynamic};
+use crate::sandbox::POOL;
+
+pub(super) const NAMESPACE: &str = "eno-bench";
+/// Services that exist at a time; more attachments than that share them. The rest of the VLAN IDs is for samples.
+pub(super) const SERVICES: usize = 4000;
+const FIRST_VLAN: usize = 2;
+const NAME: &str = "bench";
+/// How long anything is waited for.
+const LIMIT: Duration = Duration::from_mins(15);
+
+/// What the objects need: a namespace, a pool of all nodes, and an OVS bridge on their `eth1`.
+pub(super) fn base() -> Result<Vec<DynamicObject>, ApplyError> {
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    let labels = BTreeMap::from([(POOL.0.to_owned(), POOL.1.to_owned())]);
+    let node_selector = LabelSelector { match_labels: Some(labels), ..LabelSelector::default() };
+    let pool = NodePool::new(NAME, NodePoolSpec { node_selector, callback_url: None });
+    let cni = SupportedCni {
+        name: CniName::Ovs,
+        supported_interface_types: vec![InterfaceType::Kernel],
+        opts: Some(r#"{"BridgeName": "br-bench"}"#.to_owned()),
+    };
+    let spec = ConnectionPointSpec {
+        description: None,
+        supported_cnis: vec![cni],
+        node_pool: Some(NAME.to_owned()),
+        interfaces: vec!["eth1".to_owned()],
+        callback_url: None,
+    };
+    Ok(vec![dynamic(&namespace)?, dynamic(&pool)?, dynamic(&ConnectionPoint::new(NAME, spec))?])
+}
+
+/// The index of the first single change, above all others.
+pub(super) const SAMPLES: usize = 1_000_000;
+
+pub(super) fn name(index: usize) -> String {
+    format!("{NAME}-{index}")
+}
+
+/// A service with the `vlan`th VLAN ID of those that are used here.
+pub(super) fn service(index: usize, vlan: usize) -> anyhow::Result<L2Service> {
+    let segmentation_id = u16::try_from(FIRST_VLAN + vlan).context("too many services")?;
+    let spec =
+        L2ServiceSpec { segmentation_id, subnets: Vec::new(), physical_nw: Vec::new(), callback_url: None };
+    Ok(L2Service::new(&name(index), spec))
+}
+
+pub(super) fn attachment(index: usize, service: usize) -> L2ServiceAttachment {
+    L2ServiceAttachment::new(
+        &name(index),
+        L2ServiceAttachmentSpec {
+            l2_services: vec![name(service)],
+            connection_point: NAME.to_owned(),
+            pod_interface_type: InterfaceType::Kernel,
+            vlan_type: VlanType::Access,
+            implementation: None,
+            mtu: None,
+            callback_url: None,
+        },
+    )
+}
+
+/// The interfaces to both kinds.
+#[derive(Clone)]
+pub(super) struct Apis {
+    pub(super) services: Api<L2Service>,
+    pub(super) attachments: Api<L2ServiceAttachment>,
+}
+
+impl Apis {
+    pub(super) fn new(client: &Client) -> Self {
+        Self { services: Api::all(client.clone()), attachments: Api::namespaced(client.clone(), NAMESPACE) }
+    }
+
+    /// Creates a service, if this index has one of its own, and its attachment.
+    pub(super) async fn create(&self, index: usize) -> anyhow::Result<()> {
+        let params = PostParams::default();
+        let of = index % SERVICES;
+        if of == index {
+            self.services.create(&params, &service(index, of)?).await.context("creating an L2Service")?;
+        }
+        let attachment = attachment(index, of);
+        self.attachments.create(&params, &attachment).await.context("creating an L2ServiceAttachment")?;
+        Ok(())
+    }
+
+    /// Deletes what [`Self::create`] made.
+    pub(super) async fn delete(&self, index: usize) -> anyhow::Result<()> {
+        let params = DeleteParams::default();
+        self.attachments.delete(&name(index), &params).await.context("deleting an L2ServiceAttachment")?;
+        if index < SERVICES {
+            self.services.delete(&name(index), &params).await.context("deleting an L2Service")?;
+        }
+        Ok(())
+    }
+}
+
+/// Does something for each index, so many at a time.
+pub(super) async fn each<F: Future<Output = anyhow::Result<()>>>(
+    indices: impl IntoIterator<Item = usize>,
+    concurrency: usize,
+    step: impl Fn(usize) -> F,
+) -> anyhow::Result<()> {
+    stream::iter(indices).map(step).buffer_unordered(concurrency).try_collect().await
+}
+
+/// The objects of both kinds that are there and that are ready, as `s/NAME` and `a/NAME`.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) present: HashSet<String>,
+    pub(super) ready: HashSet<String>,
+}
+
+/// Follows the objects of both kinds.
+pub(super) struct Tracker {
+    seen: watch::Receiver<Seen>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Tracker {
+    pub(super) fn start(apis: &Apis) -> Self {
+        let config = watcher::Config::default;
+        let services = watcher(apis.services.clone(), config()).default_backoff().map_ok(|event| {
+            reduce('s', event, |service| service.status.as_ref().and_then(|status| status.phase))
+        });
+        let attachments = watcher(apis.attachments.clone(), config()).default_backoff().map_ok(|event| {
+            reduce('a', event, |attachment| attachment.status.as_ref().and_then(|status| status.phase))
+        });
+        let (sender, seen) = watch::channel(Seen::default());
+        let task = tokio::spawn(async move {
+            let mut events = std::pin::pin!(stream::select(services, attachments));
+            while let Some(event) = events.next().await {
+                // An error is a watch that broke off; it begins anew by itself.
+                let Ok(Some((name, phase))) = event else { continue };
+                sender.send_modify(|seen| match phase {
+                    None => {
+                        seen.present.remove(&name);
+                        seen.ready.remove(&name);
+                    }
+                    Some(ready) => {
+                        if ready {
+                            seen.ready.insert(name.clone())
+                        } else {
+                            seen.ready.remove(&name)
+                        };
+                        seen.present.insert(name);
+                    }
+                });
+            }
+        });
+        Self { seen, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// Waits until it is so.
+    pub(super) async fn until(&self, what: &str, done: impl FnMut(&Seen) -> bool) -> anyhow::Result<()> {
+        let mut seen = self.seen.clone();
+        let waited = tokio::time::timeout(LIMIT, seen.wait_for(done)).await;
+        if let Ok(found) = waited {
+            found.context("the watch ended")?;
+            return Ok(());
+        }
+        let seen = self.seen.borrow();
+        anyhow::bail!(
+            "{what} took too long: {} are there, {} are ready",
+            seen.present.len(),
+            seen.ready.len()
+        )
+    }
+}
+
+/// The object's name, and whether it is ready; `None` instead when it is gone.
+fn reduce<K: ResourceExt>(
+    kind: char,
+    event: watcher::Event<K>,
+    phase: impl Fn(&K) -> Option<Phase>,
+) -> Option<(String, Option<bool>)> {
+    match event {
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
+            let ready = phase(&object) == Some(Phase::Ready);
+            Some((format!("{kind}/{}", object.name_any()), Some(ready)))
+        }
+        watcher::Event::Delete(object) => Some((format!("{kind}/{}", object.name_any()), None)),
+        watcher::Event::Init | watcher::Event::InitDone => None,
+    }
+}

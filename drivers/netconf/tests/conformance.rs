@@ -1,0 +1,142 @@
+//! What every driver must do, on a simulated switch.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{Bench, CLUSTER, options};
+use eno_driver_netconf::driver::NetconfDriver;
+use eno_sbi::conformance::Rig;
+use eno_schemas::{Desired, Item, VlanId, vlan_name};
+use eno_simulator::{Fault, HandEdit, PortMode, RejectEdit};
+
+const SWITCH: &str = "leaf1";
+
+/// Item `n` is VLAN `100+n` on Ethernet1, which has foreign VLANs, or on Ethernet2, which has none.
+struct Switch(Bench);
+
+impl Switch {
+    async fn new() -> Self {
+        let bench = Bench::start(|_| ()).await;
+        let leaf = bench.switch(SWITCH);
+        let defined = [(10, "users".to_owned()), (11, "voice".to_owned())];
+        leaf.change_by_hand(&HandEdit { define_vlans: defined.into(), ..HandEdit::default() }).expect("an edit");
+        for port in ["Ethernet1", "Ethernet7"] {
+            let vlans = "10-11".parse().expect("a set");
+            let mode = Some(PortMode::Trunk);
+            let edit =
+                HandEdit { port: Some(port.to_owned()), mode, vlans, native: Some(1), ..HandEdit::default() };
+            leaf.change_by_hand(&edit).expect("an edit");
+        }
+        Self(bench)
+    }
+
+    fn port(item: usize) -> &'static str {
+        if item.is_multiple_of(2) { "Ethernet1" } else { "Ethernet2" }
+    }
+
+    fn vid(item: usize) -> VlanId {
+        VlanId::new(100 + u16::try_from(item).expect("few items")).expect("a VLAN")
+    }
+
+    fn name(id: u16) -> String {
+        vlan_name(CLUSTER, VlanId::new(id).expect("a VLAN"))
+    }
+}
+
+impl Rig for Switch {
+    type Driver = NetconfDriver;
+    const ITEMS: usize = 5;
+
+    fn driver(&self) -> NetconfDriver {
+        NetconfDriver::new(options(self.0.credentials.path()))
+    }
+
+    fn target(&self) -> String {
+        SWITCH.into()
+    }
+
+    fn desired(&self, items: &BTreeSet<usize>) -> Desired {
+        let mut desired = self.0.desired_ports(SWITCH, "", &[("Ethernet1", ""), ("Ethernet2", "")]);
+        for item in items {
+            let vid = Self::vid(*item);
+            desired.vlans.push(eno_schemas::FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] });
+            let port = desired.ports.iter_mut().find(|port| port.name == Self::port(*item)).expect("a port");
+            port.vlans.insert(vid);
+        }
+        Desired::Fabric(desired)
+    }
+
+    async fn items(&self) -> BTreeSet<usize> {
+        let view = self.0.switch(SWITCH).view();
+        let there = |item: &usize| {
+            let id = Self::vid(*item).get();
+            let named = view.vlans.get(&id).is_some_and(|vlan| vlan.name.as_deref() == Some(&Self::name(id)));
+            named && view.ports[Self::port(*item)].vlans.contains(id)
+        };
+        (0..Self::ITEMS).filter(there).collect()
+    }
+
+    async fn foreign(&self) -> String {
+        let view = self.0.switch(SWITCH).view();
+        let ours = |id: &u16| (100..100 + Self::ITEMS).contains(&usize::from(*id));
+        let vlans: Vec<_> = view.vlans.iter().filter(|(id, _)| !ours(id)).map(|(id, v)| (*id, v.name.clone())).collect();
+        let ports: BTreeMap<_, _> = view
+            .ports
+            .iter()
+            .map(|(name, port)| {
+                let configured: Vec<u16> = port.configured.iter().filter(|id| !ours(id)).collect();
+                (name, (configured, port.native, port.access, port.open_trunk, port.lag.clone()))
+            })
+            .collect();
+        format!("{vlans:?} {ports:?}")
+    }
+
+    async fn writes(&self) -> u64 {
+        let stats = self.0.switch(SWITCH).stats();
+        stats.transactions + stats.rpcs.get("edit-config").copied().unwrap_or_default()
+    }
+
+    async fn set_reachable(&self, reachable: bool) {
+        self.0.switch(SWITCH).inject(if reachable { Fault::Clear {} } else { Fault::Unreachable {} });
+    }
+
+    async fn set_refused(&self, item: Option<usize>) {
+        let fault = match item {
+            Some(item) => {
+                let vlan = Some(Self::vid(item).get());
+                Fault::RejectEdit(RejectEdit { vlan, ..RejectEdit::default() })
+            }
+            None => Fault::Clear {},
+        };
+        self.0.switch(SWITCH).inject(fault);
+    }
+
+    async fn edit(&self, item: usize, present: bool) {
+        let (leaf, id) = (self.0.switch(SWITCH), Self::vid(item).get());
+        let set = || [id].into_iter().collect::<eno_simulator::VlanSet>();
+        let port = Some(Self::port(item).to_owned());
+        let edits = if present {
+            let define_vlans = [(id, Self::name(id))].into();
+            let mode = Some(PortMode::Trunk);
+            [
+                HandEdit { define_vlans, ..HandEdit::default() },
+                HandEdit { port, mode, vlans: set(), ..HandEdit::default() },
+            ]
+        } else {
+            [
+                HandEdit { port, remove_vlans: set(), ..HandEdit::default() },
+                HandEdit { remove_vlans: set(), ..HandEdit::default() },
+            ]
+        };
+        for edit in edits {
+            leaf.change_by_hand(&edit).expect("an edit");
+        }
+    }
+
+    fn names(&self, item: usize, found: &Item) -> bool {
+        found.vlan == Some(Self::vid(item))
+    }
+}
+
+eno_sbi::conformance_tests!(Switch::new().await);

@@ -1,0 +1,58 @@
+//! The outbox on a real NATS server.
+
+use eno_core::{Key, Kind};
+use eno_sbi::conformance::NatsServer;
+use eno_sbi::nats::ensure_streams;
+use eno_schemas::Phase;
+use serde_json::json;
+
+use super::*;
+
+fn transition(name: &str, counter: u64, phase: Phase) -> Transition {
+    Transition {
+        id: format!("uid-{name}-{counter}"),
+        uid: format!("uid-{name}"),
+        counter,
+        kind: "L2Service".into(),
+        namespace: None,
+        name: name.into(),
+        previous: None,
+        phase,
+        at: "2026-01-02T03:04:05.000Z".into(),
+        object: json!({ "status": { "phase": phase, "transitions": counter } }),
+    }
+}
+
+#[tokio::test]
+async fn entries_follow_each_other_and_the_last_is_found() {
+    let server = NatsServer::start().await;
+    let jetstream = server.connect("eno-engine").await.jetstream;
+    ensure_streams(&jetstream, 1).await.unwrap();
+    assert!(load(&jetstream).await.unwrap().is_empty());
+    let first = publish(&jetstream, &transition("a", 1, Phase::Pending), 0).await.unwrap();
+    publish(&jetstream, &transition("b.c", 1, Phase::Pending), 0).await.unwrap();
+    let second = publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap();
+    assert!(second > first);
+    // A crash repeats it: it is there once.
+    assert_eq!(publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap(), second);
+    let last = load(&jetstream).await.unwrap();
+    assert_eq!(last.len(), 2);
+    let a = &last[&Key::cluster(Kind::L2Service, &"a".into())];
+    assert_eq!((a.sequence, &*a.uid), (second, "uid-a"));
+    let status = a.status.as_ref().unwrap();
+    assert_eq!((status.phase, status.transitions), (Some(Phase::Ready), 2));
+    assert!(last.contains_key(&Key::cluster(Kind::L2Service, &"b.c".into())));
+}
+
+#[tokio::test]
+async fn the_word_of_another_engine_is_not_overtaken() {
+    let server = NatsServer::start().await;
+    let jetstream = server.connect("eno-engine").await.jetstream;
+    ensure_streams(&jetstream, 1).await.unwrap();
+    let theirs = publish(&jetstream, &transition("a", 1, Phase::Pending), 0).await.unwrap();
+    let ours = publish(&jetstream, &transition("a", 7, Phase::Ready), 0).await;
+    assert!(matches!(ours, Err(OutboxError::Superseded { found, .. }) if found == theirs), "{ours:?}");
+    // Old entries leave the stream; that is no other engine.
+    jetstream.get_stream(subject::TRANSITIONS).await.unwrap().purge().await.unwrap();
+    publish(&jetstream, &transition("a", 2, Phase::Ready), theirs).await.unwrap();
+}

@@ -1,0 +1,280 @@
+//! The engine on a real API server and a real NATS server: the lead, finalizers, and the outbox before the status.
+
+mod fabric;
+
+use std::time::Duration;
+
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use eno_control_plane::parts::Parts;
+use eno_control_plane::{ControlPlane, ControlPlaneOptions};
+use eno_engine::EngineArgs;
+use eno_engine::lease::{Candidate, TERM, Times};
+use eno_nbi_crds::{FINALIZER, FabricDevice, L2Service, Phase, PhysicalNetwork, crds};
+use eno_sbi::conformance::NatsServer;
+use eno_schemas::{Transition, decode, subject};
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_real_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = Parts::from_env().unwrap();
+    let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
+    let client = cluster.client().await.unwrap();
+    install_crds(&client).await;
+    the_lead(&client).await;
+    an_object_s_life(&cluster, &client).await;
+    cluster.stop().await;
+}
+
+async fn install_crds(client: &Client) {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds() {
+        api.create(&PostParams::default(), &crd).await.unwrap();
+        let name = crd.name_any();
+        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
+        timeout(PATIENCE, established).await.unwrap().unwrap();
+    }
+}
+
+async fn the_lead(client: &Client) {
+    let times = Times {
+        duration: Duration::from_secs(2),
+        renew: Duration::from_millis(300),
+        give_up: Duration::from_millis(1500),
+        look: Duration::from_millis(100),
+    };
+    let candidate = |identity| Candidate::new(client.clone(), "default", "test", identity, times);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
+    let (a, b) = (candidate("a"), candidate("b"));
+    let never = CancellationToken::new();
+    let first = a.lead(0, &never).await.unwrap();
+    assert_eq!(first.term, 1);
+    // The second waits longer than the Lease lasts, since it is renewed, and leads as soon as it is given back.
+    let mut second = std::pin::pin!(b.lead(0, &never));
+    assert!(timeout(times.duration * 2, &mut second).await.is_err());
+    assert!(!first.lost.is_cancelled());
+    a.release(first).await;
+    let second = timeout(times.duration / 2, second).await.expect("at once").unwrap();
+    assert_eq!(second.term, 2);
+    // Somebody else writes a name into it: the lead is lost.
+    let patch = json!({ "spec": { "holderIdentity": "c", "leaseDurationSeconds": 1 } });
+    leases.patch("test", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    timeout(PATIENCE, second.lost.cancelled()).await.expect("the loss is seen");
+    b.release(second).await;
+    // c never renews. A term can be asked to be higher than others that were seen.
+    let third = timeout(PATIENCE, a.lead(41, &never)).await.expect("c's Lease runs out").unwrap();
+    assert_eq!(third.term, 42);
+    let lease = leases.get("test").await.unwrap();
+    assert_eq!(lease.annotations()[TERM], "42");
+    a.release(third).await;
+    // Who is told to stop does not take the lead.
+    let stopped = CancellationToken::new();
+    stopped.cancel();
+    assert!(candidate("d").lead(0, &stopped).await.is_none());
+}
+
+fn service(vid: u16) -> L2Service {
+    let spec = serde_json::from_value(json!({ "SegmentationID": vid })).unwrap();
+    L2Service::new(&format!("s{vid}"), spec)
+}
+
+async fn phase(api: &Api<L2Service>, name: &str, phase: Phase) -> L2Service {
+    let reached = |object: Option<&L2Service>| {
+        object.and_then(|object| object.status.as_ref()?.phase).is_some_and(|now| now == phase)
+    };
+    let waited = timeout(PATIENCE, await_condition(api.clone(), name, reached)).await;
+    waited.expect("the phase is reached").unwrap().unwrap()
+}
+
+async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
+    let mut nats = NatsServer::start().await;
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    let namespace = serde_json::from_value(json!({ "metadata": { "name": "eno-system" } })).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    install_role(client).await;
+    let args = EngineArgs {
+        kubeconfig: Some(
+            cluster.kubeconfig_for("system:serviceaccount:eno-system:eno-engine", None).unwrap(),
+        ),
+        namespace: "eno-system".into(),
+        cluster_id: None,
+        bridge_domains: false,
+        nats: nats.args(),
+        http: eno_sbi::daemon::HttpArgs { listen: "127.0.0.1:0".parse().unwrap() },
+    };
+    let shutdown = CancellationToken::new();
+    let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
+    let services: Api<L2Service> = Api::all(client.clone());
+
+    // To ready, with the finalizer and every transition in the outbox.
+    services.create(&PostParams::default(), &service(10)).await.unwrap();
+    let ready = phase(&services, "s10", Phase::Ready).await;
+    assert!(ready.finalizers().iter().any(|one| one == FINALIZER));
+    let connection = nats.connect("eno-test").await;
+    let last = last(&connection, "s10").await.unwrap();
+    assert_eq!((last.phase, Some(last.uid)), (eno_schemas::Phase::Ready, ready.uid()));
+    assert!(last.object["metadata"].get("managedFields").is_none());
+    assert_eq!(last.object["spec"]["SegmentationID"], 10);
+    assert_eq!(last.object["status"]["phase"], "ready");
+
+    // The finalizer of somebody else stays, and holds the object.
+    let mut held = service(11);
+    held.finalizers_mut().push("example.com/hold".into());
+    services.create(&PostParams::default(), &held).await.unwrap();
+    phase(&services, "s11", Phase::Ready).await;
+    services.delete("s11", &DeleteParams::default()).await.unwrap();
+    let only_theirs =
+        |object: Option<&L2Service>| object.is_some_and(|o| o.finalizers() == ["example.com/hold"]);
+    timeout(PATIENCE, await_condition(services.clone(), "s11", only_theirs)).await.unwrap().unwrap();
+    let release = json!({ "metadata": { "finalizers": [] } });
+    services.patch("s11", &PatchParams::default(), &Patch::Merge(release)).await.unwrap();
+
+    // Without NATS nothing is said in a status; with it again, first there and then here.
+    drop(connection);
+    nats.kill().await;
+    services.create(&PostParams::default(), &service(12)).await.unwrap();
+    let finalized = |object: Option<&L2Service>| object.is_some_and(|o| !o.finalizers().is_empty());
+    let seen = timeout(PATIENCE, await_condition(services.clone(), "s12", finalized)).await.unwrap().unwrap();
+    assert_eq!(seen.unwrap().status.and_then(|status| status.phase), None);
+    let watch = watcher(services.clone(), watcher::Config::default().fields("metadata.name=s12"));
+    let mut watch = watch.applied_objects().boxed();
+    nats.restart().await;
+    let connection = nats.connect("eno-test").await;
+    let told = async {
+        while let Some(object) = watch.try_next().await.unwrap() {
+            let Some(status) = object.status.filter(|status| status.phase.is_some()) else { continue };
+            let last = self::last(&connection, "s12").await.expect("the outbox has it before the status");
+            assert!(last.counter >= u64::try_from(status.transitions.unwrap_or_default()).unwrap());
+            if status.phase == Some(Phase::Ready) {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, told).await.expect("s12 becomes ready");
+
+    // The next leader takes over, with a higher term, and changes nothing.
+    shutdown.cancel();
+    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    let before = services.get("s12").await.unwrap().resource_version();
+    let shutdown = CancellationToken::new();
+    let engine = tokio::spawn(eno_engine::run(args, shutdown.clone()));
+    services.create(&PostParams::default(), &service(13)).await.unwrap();
+    phase(&services, "s13", Phase::Ready).await;
+    assert_eq!(services.get("s12").await.unwrap().resource_version(), before);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "eno-system");
+    assert_eq!(leases.get("eno-engine").await.unwrap().annotations()[TERM], "2");
+
+    // Deleted: told last, then gone.
+    for name in ["s10", "s12", "s13"] {
+        delete(&services, name).await;
+        assert_eq!(last_phase(&connection, name).await, Some(eno_schemas::Phase::Deleted));
+    }
+    to_a_switch_and_back(&nats, client).await;
+    shutdown.cancel();
+    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+}
+
+/// A service that is led out to a physical network, through a switch.
+async fn to_a_switch_and_back(nats: &NatsServer, client: &Client) {
+    let services: Api<L2Service> = Api::all(client.clone());
+    let networks: Api<PhysicalNetwork> = Api::all(client.clone());
+    let devices: Api<FabricDevice> = Api::all(client.clone());
+    let connection = nats.connect("eno-test").await;
+    let stop = CancellationToken::new();
+    let (told, driver) = fabric::start(nats.connect("eno-driver-memory").await, stop.clone());
+    let spec = serde_json::from_value(json!({ "SegmentationIDs": ["1-4094"] })).unwrap();
+    networks.create(&PostParams::default(), &PhysicalNetwork::new("gw", spec)).await.unwrap();
+    let spec =
+        json!({ "Driver": "memory", "Address": "leaf1", "Ports": [{ "Name": "eth1", "PhysicalNW": "gw" }] });
+    let device = FabricDevice::new("leaf1", serde_json::from_value(spec).unwrap());
+    devices.create(&PostParams::default(), &device).await.unwrap();
+    let spec = serde_json::from_value(json!({ "SegmentationID": 100, "PhysicalNW": ["gw"] })).unwrap();
+    services.create(&PostParams::default(), &L2Service::new("led-out", spec)).await.unwrap();
+    phase(&services, "led-out", Phase::Ready).await;
+    let port = told.lock().unwrap().last().unwrap().ports[0].clone();
+    assert_eq!((port.name.as_str(), port.vlans.to_string().as_str()), ("eth1", "100"));
+
+    // NATS forgets everything: it is told again all that is wanted.
+    let before = told.lock().unwrap().len();
+    for stream in [subject::COMMANDS, subject::RESULTS] {
+        connection.jetstream.delete_stream(stream).await.unwrap();
+    }
+    let spec = serde_json::from_value(json!({ "SegmentationID": 101, "PhysicalNW": ["gw"] })).unwrap();
+    services.create(&PostParams::default(), &L2Service::new("after", spec)).await.unwrap();
+    phase(&services, "after", Phase::Ready).await;
+    {
+        let told = told.lock().unwrap();
+        assert!(told.len() > before);
+        assert_eq!(told.last().unwrap().ports[0].vlans.to_string(), "100-101");
+    }
+
+    // All of it leaves again, and the switch is forgotten.
+    for name in ["led-out", "after"] {
+        delete(&services, name).await;
+    }
+    assert!(told.lock().unwrap().last().unwrap().vlans.is_empty());
+    delete(&devices, "leaf1").await;
+    delete(&networks, "gw").await;
+    let forgotten = async {
+        let stream = connection.jetstream.get_stream(subject::COMMANDS).await.unwrap();
+        while stream.get_info().await.unwrap().state.messages > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, forgotten).await.expect("its command is taken off NATS");
+    stop.cancel();
+    timeout(PATIENCE, driver).await.expect("the driver ends").unwrap();
+}
+
+async fn delete<K>(api: &Api<K>, name: &str)
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let uid = api.get(name).await.unwrap().uid().unwrap();
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+    let gone = await_condition(api.clone(), name, conditions::is_deleted(&uid));
+    timeout(PATIENCE, gone).await.expect("it goes").unwrap();
+}
+
+async fn last(connection: &eno_sbi::nats::Connection, name: &str) -> Option<Transition> {
+    let stream = connection.jetstream.get_stream(subject::TRANSITIONS).await.unwrap();
+    let subject = subject::transition("L2Service", None, name);
+    match stream.get_last_raw_message_by_subject(&subject).await {
+        Ok(message) => Some(decode(&message.payload).unwrap()),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+async fn last_phase(connection: &eno_sbi::nats::Connection, name: &str) -> Option<eno_schemas::Phase> {
+    last(connection, name).await.map(|transition| transition.phase)
+}
+
+/// The role that `deploy/` ships.
+async fn install_role(client: &Client) {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac/engine.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    for document in text.split("\n---\n") {
+        let object: kube::api::DynamicObject = serde_saphyr::from_str(document).unwrap();
+        let types = object.types.clone().unwrap();
+        let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+        let gvk = kube::api::GroupVersionKind::gvk(group, version, &types.kind);
+        let resource = kube::api::ApiResource::from_gvk(&gvk);
+        let api: Api<kube::api::DynamicObject> = match object.namespace() {
+            Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+}

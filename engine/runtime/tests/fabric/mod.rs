@@ -1,0 +1,47 @@
+//! A switch in memory behind the host that real drivers use.
+
+use std::sync::{Arc, Mutex};
+
+use eno_sbi::host::{HostOptions, run};
+use eno_sbi::nats::Connection;
+use eno_sbi::{Driver, Identity, Ownership, Reconciled, Work};
+use eno_schemas::{Applied, Desired, FabricDesired, PayloadKind};
+use futures::Stream;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// What the switches were told, in order.
+pub type Told = Arc<Mutex<Vec<FabricDesired>>>;
+
+struct Memory(Told);
+
+impl Driver for Memory {
+    fn identity(&self) -> Identity {
+        Identity { name: "memory".into(), kinds: vec![PayloadKind::Fabric], capabilities: Vec::new() }
+    }
+
+    async fn reconcile(&self, work: Work) -> Reconciled {
+        let Desired::Fabric(desired) = &work.command.desired else { panic!("{:?}", work.command) };
+        self.0.lock().unwrap().push(desired.clone());
+        Reconciled::applied(Applied::Fabric {
+            vlans: desired.vlans.iter().map(|vlan| vlan.vid).collect(),
+            ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
+        })
+    }
+
+    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
+        futures::stream::pending()
+    }
+
+    async fn forget(&self, _target: &str) {}
+}
+
+/// Runs the driver until `stop`.
+pub fn start(connection: Connection, stop: CancellationToken) -> (Told, JoinHandle<()>) {
+    let told = Told::default();
+    let driver = Memory(told.clone());
+    let task = tokio::spawn(async move {
+        run(driver, HostOptions::new(connection, Ownership::WholeDriver, "1"), stop).await.unwrap();
+    });
+    (told, task)
+}
