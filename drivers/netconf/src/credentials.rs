@@ -137,7 +137,8 @@ impl CredentialSource {
         let incomplete = |key| CredentialError::Incomplete { name: name.to_owned(), key };
         // Files written by hand end with a newline.
         let line = |text: String| text.trim_end_matches(['\r', '\n']).to_owned();
-        let username = username.map(line).filter(|text| !text.is_empty()).ok_or_else(|| incomplete("username"))?;
+        let username =
+            username.map(line).filter(|text| !text.is_empty()).ok_or_else(|| incomplete("username"))?;
         let password = password.map(line).filter(|text| !text.is_empty()).map(Hidden);
         let private_key = private_key.filter(|text| !text.trim().is_empty()).map(Hidden);
         if password.is_none() && private_key.is_none() {

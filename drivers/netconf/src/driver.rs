@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use eno_sbi::{Driver, Identity, Reconciled, Work};
-use eno_schemas::{Desired, DeviceInfo, Failure, FabricDesired, Outcome, PayloadKind};
+use eno_schemas::{Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind};
 use futures::Stream;
 use futures::channel::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -136,7 +136,8 @@ impl NetconfDriver {
         let target = work.command.target.clone();
         let own_session = Arc::new(OnceLock::new());
         let notified: Notified = {
-            let (changed, target, own_session) = (self.changed.clone(), target.clone(), Arc::clone(&own_session));
+            let (changed, target, own_session) =
+                (self.changed.clone(), target.clone(), Arc::clone(&own_session));
             Box::new(move |message| {
                 if notification::is_foreign_change(message, own_session.get().copied().flatten()) {
                     // Nobody listens once the driver stops.
@@ -199,8 +200,12 @@ impl NetconfDriver {
 impl Live {
     /// It is open, and was opened as this command says.
     fn fits(&self, endpoint: &eno_schemas::Device) -> bool {
-        let same = (&self.endpoint.address, &self.endpoint.dialect, &self.endpoint.credential, &self.endpoint.host_key)
-            == (&endpoint.address, &endpoint.dialect, &endpoint.credential, &endpoint.host_key);
+        let same = (
+            &self.endpoint.address,
+            &self.endpoint.dialect,
+            &self.endpoint.credential,
+            &self.endpoint.host_key,
+        ) == (&endpoint.address, &endpoint.dialect, &endpoint.credential, &endpoint.host_key);
         same && !*self.session.closed().borrow()
     }
 
@@ -239,7 +244,9 @@ impl Driver for NetconfDriver {
         let Some(device) = device else { return };
         if let Some(live) = device.lock().await.live.take() {
             // Politely; a device that does not answer loses the connection anyway.
-            let _ = tokio::time::timeout(Duration::from_secs(1), live.session.call("<close-session/>".into())).await;
+            let _ =
+                tokio::time::timeout(Duration::from_secs(1), live.session.call("<close-session/>".into()))
+                    .await;
         }
     }
 }
@@ -258,7 +265,8 @@ fn not_connected(error: &ConnectError) -> Reconciled {
         ConnectError::HostKeyWrong { shown, .. } => Some(shown),
         _ => None,
     };
-    let device = shown.map(|shown| DeviceInfo { host_key_fingerprint: Some(shown.clone()), ..DeviceInfo::default() });
+    let device =
+        shown.map(|shown| DeviceInfo { host_key_fingerprint: Some(shown.clone()), ..DeviceInfo::default() });
     let failure =
         Failure { reason: error.to_string(), retryable: error.retryable(), unreachable: error.unreachable() };
     Reconciled { device, ..Reconciled::failed(failure) }

@@ -209,9 +209,18 @@ mod tests {
 
     #[test]
     fn malformed_headers_end_it() {
-        for bad in
-            [&b"<rpc/>"[..], b"\n<", b"\n#0\n", b"\n#01\n", b"\n#x\n", b"\n#\n", b"\n##x", b"\n##\n", b"\n#12345678901\n", b"\n#4294967295\n"]
-        {
+        for bad in [
+            &b"<rpc/>"[..],
+            b"\n<",
+            b"\n#0\n",
+            b"\n#01\n",
+            b"\n#x\n",
+            b"\n#\n",
+            b"\n##x",
+            b"\n##\n",
+            b"\n#12345678901\n",
+            b"\n#4294967295\n",
+        ] {
             assert!(decode(Framing::Chunked, &[bad]).is_err(), "{}", String::from_utf8_lossy(bad));
         }
         let mut latin = Vec::new();

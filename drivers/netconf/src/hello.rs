@@ -75,7 +75,8 @@ impl Hello {
 
     /// The protocol versions and standard capabilities by their short names: `base:1.1`, `candidate:1.0`, …
     pub fn short_names(&self) -> Vec<String> {
-        let bases = self.capabilities.iter().filter_map(|uri| uri.strip_prefix(BASE)).map(|v| format!("base:{v}"));
+        let bases =
+            self.capabilities.iter().filter_map(|uri| uri.strip_prefix(BASE)).map(|v| format!("base:{v}"));
         bases.chain(self.standard().map(str::to_owned)).collect()
     }
 
@@ -178,19 +179,33 @@ mod tests {
         )
         .unwrap();
         assert_eq!(hello.session_id(), Some(7));
-        assert!(hello.base("1.1") && !hello.base("1.0") && hello.has_module("http://openconfig.net/yang/vlan"));
+        assert!(
+            hello.base("1.1") && !hello.base("1.0") && hello.has_module("http://openconfig.net/yang/vlan")
+        );
         assert_eq!(hello.short_names(), ["base:1.1", "candidate:1.0", "with-defaults:1.0"]);
     }
 
     #[test]
     fn the_best_of_what_is_offered() {
-        let full = Profile::of(&hello(&["candidate:1.0", "confirmed-commit:1.0", "confirmed-commit:1.1", "validate:1.1"]));
+        let full = Profile::of(&hello(&[
+            "candidate:1.0",
+            "confirmed-commit:1.0",
+            "confirmed-commit:1.1",
+            "validate:1.1",
+        ]));
         let full = full.unwrap();
-        assert_eq!((full.target, full.confirmation, full.validate), (Target::Candidate, Confirmation::Persistent, true));
+        assert_eq!(
+            (full.target, full.confirmation, full.validate),
+            (Target::Candidate, Confirmation::Persistent, true)
+        );
         let old = Profile::of(&hello(&["candidate:1.0", "confirmed-commit:1.0"])).unwrap();
         assert_eq!(old.confirmation, Confirmation::Session);
-        let direct = Profile::of(&hello(&["writable-running:1.0", "startup:1.0", "confirmed-commit:1.1"])).unwrap();
-        assert_eq!((direct.target, direct.confirmation, direct.startup), (Target::Running, Confirmation::None, true));
+        let direct =
+            Profile::of(&hello(&["writable-running:1.0", "startup:1.0", "confirmed-commit:1.1"])).unwrap();
+        assert_eq!(
+            (direct.target, direct.confirmation, direct.startup),
+            (Target::Running, Confirmation::None, true)
+        );
         assert_eq!(Profile::of(&hello(&["xpath:1.0"])), None);
     }
 }

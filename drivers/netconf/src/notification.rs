@@ -17,8 +17,9 @@ pub(crate) fn subscriptions(hello: &Hello) -> Vec<String> {
         "<filter type=\"subtree\"><netconf-config-change xmlns=\"{EVENTS}\"><changed-by/></netconf-config-change>\
          <netconf-confirmed-commit xmlns=\"{EVENTS}\"/></filter>"
     );
-    let subscribe =
-        |filter: &str| format!("<create-subscription xmlns=\"{NOTIFICATION}\">{filter}</create-subscription>");
+    let subscribe = |filter: &str| {
+        format!("<create-subscription xmlns=\"{NOTIFICATION}\">{filter}</create-subscription>")
+    };
     vec![subscribe(&filter), subscribe("")]
 }
 

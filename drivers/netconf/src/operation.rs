@@ -46,7 +46,8 @@ impl Operation<'_> {
             Self::Unlock(target) => format!("<unlock><target><{target}/></target></unlock>"),
             Self::Discard => "<discard-changes/>".into(),
             Self::Edit { target, rollback_on_error, config } => {
-                let on_error = if *rollback_on_error { "<error-option>rollback-on-error</error-option>" } else { "" };
+                let on_error =
+                    if *rollback_on_error { "<error-option>rollback-on-error</error-option>" } else { "" };
                 format!(
                     "<edit-config><target><{}/></target><default-operation>merge</default-operation>{on_error}\
                      <config xmlns:nc=\"{}\">{config}</config></edit-config>",

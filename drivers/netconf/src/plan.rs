@@ -260,8 +260,10 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
             if !left_out.port(name) {
                 for port in ports {
                     let what = if port.lag.is_some() { "LAG" } else { "port" };
-                    plan.rejected
-                        .push(reject(Item::port(&port.name), format!("{what} {name} does not exist on the device")));
+                    plan.rejected.push(reject(
+                        Item::port(&port.name),
+                        format!("{what} {name} does not exist on the device"),
+                    ));
                 }
             }
             continue;
@@ -297,7 +299,12 @@ struct PortSubject<'a> {
 }
 
 /// The change of one interface that is to carry `want` of ours and none of `unwanted`.
-fn plan_port(subject: &PortSubject<'_>, mut want: VlanSet, unwanted: &VlanSet, plan: &mut Plan) -> Option<PortChange> {
+fn plan_port(
+    subject: &PortSubject<'_>,
+    mut want: VlanSet,
+    unwanted: &VlanSet,
+    plan: &mut Plan,
+) -> Option<PortChange> {
     let there = subject.there;
     if there.mode == Some(Mode::Access) {
         if want.is_empty() {
@@ -342,8 +349,11 @@ fn plan_port(subject: &PortSubject<'_>, mut want: VlanSet, unwanted: &VlanSet, p
         return None;
     }
     let tagged = there.tagged();
-    let mut change =
-        PortChange { add: want.difference(&tagged), remove: tagged.intersection(unwanted), mode: ModeChange::Keep };
+    let mut change = PortChange {
+        add: want.difference(&tagged),
+        remove: tagged.intersection(unwanted),
+        mode: ModeChange::Keep,
+    };
     // The native VLAN may be on the list; it is the port's own.
     if let Some(native) = there.native {
         change.remove.remove(native);

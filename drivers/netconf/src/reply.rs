@@ -35,7 +35,8 @@ impl fmt::Display for RpcError {
         if let Some(path) = &self.path {
             write!(f, " (at {path})")?;
         }
-        let shown = self.info.iter().filter(|(name, _)| matches!(name.as_str(), "bad-element" | "bad-attribute"));
+        let shown =
+            self.info.iter().filter(|(name, _)| matches!(name.as_str(), "bad-element" | "bad-attribute"));
         for (name, value) in shown {
             write!(f, " ({name} {value})")?;
         }
@@ -109,26 +110,30 @@ pub(crate) fn errors(xml: &str) -> Result<Vec<RpcError>, XmlError> {
     let mut error = RpcError::default();
     let mut warning = false;
     let mut data = 0_usize;
-    walk(xml, |_| Scope::Known, |step| match step {
-        Step::Enter("rpc-reply/data") => data += 1,
-        Step::Leave("rpc-reply/data", _) => data -= 1,
-        _ if data > 0 => {}
-        Step::Enter("rpc-reply/rpc-error") => (error, warning) = (RpcError::default(), false),
-        Step::Enter(_) => {}
-        Step::Leave("rpc-reply/rpc-error", _) if warning => {}
-        Step::Leave("rpc-reply/rpc-error", _) => errors.push(std::mem::take(&mut error)),
-        Step::Leave(path, text) => match path.strip_prefix("rpc-reply/rpc-error/") {
-            Some("error-tag") => error.tag = text.to_owned(),
-            Some("error-severity") => warning = text == "warning",
-            Some("error-path") => error.path = Some(text.to_owned()),
-            Some("error-message") => error.message = Some(text.to_owned()),
-            Some(info) if info.starts_with("error-info/") && !text.is_empty() => {
-                let name = info.rsplit('/').next().unwrap_or(info);
-                error.info.push((name.to_owned(), text.to_owned()));
-            }
-            _ => {}
+    walk(
+        xml,
+        |_| Scope::Known,
+        |step| match step {
+            Step::Enter("rpc-reply/data") => data += 1,
+            Step::Leave("rpc-reply/data", _) => data -= 1,
+            _ if data > 0 => {}
+            Step::Enter("rpc-reply/rpc-error") => (error, warning) = (RpcError::default(), false),
+            Step::Enter(_) => {}
+            Step::Leave("rpc-reply/rpc-error", _) if warning => {}
+            Step::Leave("rpc-reply/rpc-error", _) => errors.push(std::mem::take(&mut error)),
+            Step::Leave(path, text) => match path.strip_prefix("rpc-reply/rpc-error/") {
+                Some("error-tag") => error.tag = text.to_owned(),
+                Some("error-severity") => warning = text == "warning",
+                Some("error-path") => error.path = Some(text.to_owned()),
+                Some("error-message") => error.message = Some(text.to_owned()),
+                Some(info) if info.starts_with("error-info/") && !text.is_empty() => {
+                    let name = info.rsplit('/').next().unwrap_or(info);
+                    error.info.push((name.to_owned(), text.to_owned()));
+                }
+                _ => {}
+            },
         },
-    })?;
+    )?;
     Ok(errors)
 }
 

@@ -166,7 +166,9 @@ impl StreamSession {
                         Ok(message) => match classify(&message) {
                             Some(Message::Reply(id)) => shared.answer(id, message),
                             Some(Message::Notification) => notified(&message),
-                            None => break SessionError::Protocol("neither a reply nor a notification".into()),
+                            None => {
+                                break SessionError::Protocol("neither a reply nor a notification".into());
+                            }
                         },
                         Err(error) => break error,
                     }
@@ -215,7 +217,8 @@ impl Session for StreamSession {
                 }
             }
             // A writer that is gone means a reader that ends, which answers.
-            let _ = self.outgoing.send(format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">{operation}</rpc>"));
+            let _ =
+                self.outgoing.send(format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">{operation}</rpc>"));
         }
         let limit = self.limit;
         Box::pin(async move {

@@ -76,7 +76,9 @@ pub enum ConnectError {
         reason: String,
     },
     /// The device does not accept the credential.
-    #[error("the device refuses the login of user {username:?} with credential {credential:?}; it allows {allowed}")]
+    #[error(
+        "the device refuses the login of user {username:?} with credential {credential:?}; it allows {allowed}"
+    )]
     Login {
         /// The credential's name.
         credential: String,
@@ -101,7 +103,10 @@ impl ConnectError {
 
     /// The device did not answer.
     pub fn unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Session(SessionError::Ended(_) | SessionError::TimedOut { .. }))
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Session(SessionError::Ended(_) | SessionError::TimedOut { .. })
+        )
     }
 }
 
@@ -131,13 +136,17 @@ impl SshSession {
             address: address.to_owned(),
             reason: format!("{what} within {} s", limits.connect.as_secs_f32()),
         };
-        let (mut connection, fingerprint) = tokio::time::timeout(limits.connect, greet(address, pinned, limits))
-            .await
-            .map_err(|_| timed_out("no answer"))??;
+        let (mut connection, fingerprint) =
+            tokio::time::timeout(limits.connect, greet(address, pinned, limits))
+                .await
+                .map_err(|_| timed_out("no answer"))??;
         let credentials = source.read(credential).await?;
         let opened = tokio::time::timeout(limits.connect, async {
             login(&mut connection, &credentials).await?;
-            let channel = connection.channel_open_session().await.map_err(|e| ConnectError::NoNetconf(e.to_string()))?;
+            let channel = connection
+                .channel_open_session()
+                .await
+                .map_err(|e| ConnectError::NoNetconf(e.to_string()))?;
             channel
                 .request_subsystem(true, "netconf")
                 .await
@@ -147,7 +156,8 @@ impl SshSession {
         let stream = opened.await.map_err(|_| timed_out("no answer to the login"))??;
         // A refused subsystem shows as the end of the channel before a hello.
         let open = StreamSession::open(stream, limits.rpc, notified);
-        let session = tokio::time::timeout(limits.connect, open).await.map_err(|_| timed_out("no hello"))??;
+        let session =
+            tokio::time::timeout(limits.connect, open).await.map_err(|_| timed_out("no hello"))??;
         Ok(Self { session, fingerprint, _connection: connection })
     }
 
@@ -229,7 +239,11 @@ async fn greet(
             Err(ConnectError::HostKeyUnknown { fingerprint: print(&shown), line: line(&shown) })
         }
         (Err(_), Some(shown), Some(pinned)) if pinned.key_data() != shown.key_data() => {
-            Err(ConnectError::HostKeyWrong { pinned: print(&pinned), shown: print(&shown), line: line(&shown) })
+            Err(ConnectError::HostKeyWrong {
+                pinned: print(&pinned),
+                shown: print(&shown),
+                line: line(&shown),
+            })
         }
         (Err(error), _, _) => Err(unreachable(format!("SSH: {error}"))),
         (Ok(_), None, _) => Err(unreachable("SSH: the device showed no host key".into())),
@@ -252,9 +266,8 @@ async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Res
     let broken = |error: russh::Error| SessionError::Ended(format!("during the login: {error}"));
     let mut allowed = None;
     if let Some(key) = &with.private_key {
-        let key = russh::keys::decode_secret_key(key.expose(), None).map_err(|error| ConnectError::PrivateKey {
-            credential: with.name.clone(),
-            reason: error.to_string(),
+        let key = russh::keys::decode_secret_key(key.expose(), None).map_err(|error| {
+            ConnectError::PrivateKey { credential: with.name.clone(), reason: error.to_string() }
         })?;
         let hash = connection.best_supported_rsa_hash().await.map_err(broken)?.flatten();
         let key = PrivateKeyWithHashAlg::new(Arc::new(key), hash);
@@ -269,7 +282,9 @@ async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Res
             AuthResult::Failure { remaining_methods, .. } => {
                 let interactive = remaining_methods.contains(&russh::MethodKind::KeyboardInteractive);
                 allowed = Some(remaining_methods);
-                if interactive && keyboard(connection, &with.username, password.expose()).await.map_err(broken)? {
+                if interactive
+                    && keyboard(connection, &with.username, password.expose()).await.map_err(broken)?
+                {
                     return Ok(());
                 }
             }
@@ -296,7 +311,8 @@ async fn keyboard(
             KeyboardInteractiveAuthResponse::Success => return Ok(true),
             KeyboardInteractiveAuthResponse::Failure { .. } => return Ok(false),
             KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => {
-                let answer = |prompt: &russh::client::Prompt| if prompt.echo { "" } else { password }.to_owned();
+                let answer =
+                    |prompt: &russh::client::Prompt| if prompt.echo { "" } else { password }.to_owned();
                 let answers = prompts.iter().map(answer).collect();
                 connection.authenticate_keyboard_interactive_respond(answers).await?
             }

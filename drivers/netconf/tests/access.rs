@@ -13,16 +13,18 @@ async fn an_unknown_or_wrong_host_key_gets_no_credential() {
     let leaf = bench.switch("leaf1");
     let shown = bench.info("leaf1").host_key.clone();
     let other = bench.info("leaf2").host_key.clone();
-    let print = |line: &str| {
-        PublicKey::from_openssh(line).expect("a key").fingerprint(HashAlg::Sha256).to_string()
-    };
+    let print =
+        |line: &str| PublicKey::from_openssh(line).expect("a key").fingerprint(HashAlg::Sha256).to_string();
 
     let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
     desired.device.host_key = None;
     let refused = bench.reconcile("leaf1", desired.clone()).await;
     let (reason, retryable, unreachable) = failed(&refused);
     let plain = shown.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-    assert!(reason.contains(&print(&shown)) && reason.contains(&plain) && reason.contains("HostKey"), "{reason}");
+    assert!(
+        reason.contains(&print(&shown)) && reason.contains(&plain) && reason.contains("HostKey"),
+        "{reason}"
+    );
     assert!(!retryable && !unreachable);
     assert_eq!(refused.device.unwrap().host_key_fingerprint, Some(print(&shown)));
 
@@ -86,7 +88,11 @@ async fn a_private_key_logs_in() {
         std::fs::remove_file(directory.join("password")).unwrap();
         let desired = bench.desired(name, "100", &["Ethernet1"]);
 
-        std::fs::write(directory.join("ssh-privatekey"), "-----BEGIN RUBBISH-----\nAAAA\n-----END RUBBISH-----\n").unwrap();
+        std::fs::write(
+            directory.join("ssh-privatekey"),
+            "-----BEGIN RUBBISH-----\nAAAA\n-----END RUBBISH-----\n",
+        )
+        .unwrap();
         let refused = bench.reconcile(name, desired.clone()).await;
         assert!(failed(&refused).0.contains("ssh-privatekey of credential"), "{refused:?}");
 

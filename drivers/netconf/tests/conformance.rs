@@ -20,7 +20,8 @@ impl Switch {
         let bench = Bench::start(|_| ()).await;
         let leaf = bench.switch(SWITCH);
         let defined = [(10, "users".to_owned()), (11, "voice".to_owned())];
-        leaf.change_by_hand(&HandEdit { define_vlans: defined.into(), ..HandEdit::default() }).expect("an edit");
+        leaf.change_by_hand(&HandEdit { define_vlans: defined.into(), ..HandEdit::default() })
+            .expect("an edit");
         for port in ["Ethernet1", "Ethernet7"] {
             let vlans = "10-11".parse().expect("a set");
             let mode = Some(PortMode::Trunk);
@@ -80,7 +81,8 @@ impl Rig for Switch {
     async fn foreign(&self) -> String {
         let view = self.0.switch(SWITCH).view();
         let ours = |id: &u16| (100..100 + Self::ITEMS).contains(&usize::from(*id));
-        let vlans: Vec<_> = view.vlans.iter().filter(|(id, _)| !ours(id)).map(|(id, v)| (*id, v.name.clone())).collect();
+        let vlans: Vec<_> =
+            view.vlans.iter().filter(|(id, _)| !ours(id)).map(|(id, v)| (*id, v.name.clone())).collect();
         let ports: BTreeMap<_, _> = view
             .ports
             .iter()

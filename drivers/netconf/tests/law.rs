@@ -101,7 +101,8 @@ fn parse(nodes: &[Node]) -> Seen {
 }
 
 fn apply(nodes: &[Node], edit: &str) -> Vec<Node> {
-    let config = format!("<config xmlns=\"c\" xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\">{edit}</config>");
+    let config =
+        format!("<config xmlns=\"c\" xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\">{edit}</config>");
     let mut nodes = nodes.to_vec();
     Node::apply(&mut nodes, &Node::read(&config)[0].children);
     nodes
@@ -162,7 +163,8 @@ fn device(instance: bool, vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<St
             }
             Some(Mode::Access) => {
                 let access = port.native.unwrap_or(1);
-                write!(xml, "<interface-mode>ACCESS</interface-mode><access-vlan>{access}</access-vlan>").unwrap();
+                write!(xml, "<interface-mode>ACCESS</interface-mode><access-vlan>{access}</access-vlan>")
+                    .unwrap();
             }
             None => {}
         }
@@ -180,7 +182,8 @@ const VIDS: std::ops::Range<u16> = 1..24;
 
 fn any_port() -> impl Strategy<Value = Port> {
     let mode = prop_oneof![1 => Just(None), 1 => Just(Some(Mode::Access)), 3 => Just(Some(Mode::Trunk))];
-    let tagged = prop::collection::btree_set((VIDS, 0_u16..4).prop_map(|(first, more)| (first, first + more)), 0..6);
+    let tagged =
+        prop::collection::btree_set((VIDS, 0_u16..4).prop_map(|(first, more)| (first, first + more)), 0..6);
     (mode, tagged, prop::option::weighted(0.3, VIDS), any::<bool>())
         .prop_map(|(mode, tagged, native, aggregate)| Port { mode, tagged, native, aggregate })
 }

@@ -9,6 +9,7 @@ mod world;
 
 use divan::{Bencher, counter::ItemsCount};
 use eno_core::{Event, Target};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use world::*;
 
 fn main() {

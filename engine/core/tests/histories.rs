@@ -9,6 +9,7 @@ use eno_core::spec::Spec;
 use eno_core::{Event, Key, Kind, Labels, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use world::*;
 
 #[derive(Clone, Debug)]

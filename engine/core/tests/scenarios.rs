@@ -5,6 +5,7 @@ mod world;
 use eno_core::spec::{Invalid, Spec, SubnetSpec};
 use eno_core::{Event, Key, Kind, Labels, Target};
 use eno_schemas::{Ipam, Item, NadVlans, Phase, Rejection, VlanId};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use world::*;
 
 const ALL_PORTS: [&str; 13] = [

@@ -27,7 +27,8 @@ pub(super) fn blame(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<
         }
     }
     let message = error.message.as_deref().unwrap_or_default();
-    let words = || message.split(|c: char| c.is_whitespace() || "\"'`,;:()<>=".contains(c)).filter(|w| !w.is_empty());
+    let words =
+        || message.split(|c: char| c.is_whitespace() || "\"'`,;:()<>=".contains(c)).filter(|w| !w.is_empty());
     if vid.is_none() {
         let vlan_words = words().zip(words().skip(1)).filter(|(word, _)| is_vlan_word(word));
         let named = vlan_words.filter_map(|(_, next)| next.trim_end_matches('.').parse().ok());
@@ -37,7 +38,8 @@ pub(super) fn blame(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<
         return None;
     }
     if interface.is_none() && error.path.as_deref().is_none_or(|path| predicates(path).is_empty()) {
-        interface = words().map(|word| word.trim_end_matches('.')).find(|word| changes.ports.contains_key(*word));
+        interface =
+            words().map(|word| word.trim_end_matches('.')).find(|word| changes.ports.contains_key(*word));
     }
     match (interface, vid) {
         (Some(name), Some(vid)) => {
@@ -95,7 +97,8 @@ mod tests {
         changes.make.insert(vid(100), "n".into());
         let port = PortChange { add: [vid(100), vid(200)].into_iter().collect(), ..PortChange::default() };
         changes.ports.insert("Ethernet1/1".into(), port);
-        let error = RpcError { path: path.map(str::to_owned), message: Some(message.into()), ..RpcError::default() };
+        let error =
+            RpcError { path: path.map(str::to_owned), message: Some(message.into()), ..RpcError::default() };
         blame(&error, &changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
     }
 
@@ -106,7 +109,11 @@ mod tests {
         let vlan = Some(Unit::Vlan(vid(100)));
         let root = "/oc-if:interfaces/oc-if:interface[oc-if:name='Ethernet1/1']";
         for (path, message, expected) in [
-            (Some("/n:network-instances/n:network-instance[n:name=\"default\"]/n:vlan[n:vlan-id='100']/x"), "", &vlan),
+            (
+                Some("/n:network-instances/n:network-instance[n:name=\"default\"]/n:vlan[n:vlan-id='100']/x"),
+                "",
+                &vlan,
+            ),
             (Some(root), "", &port),
             (Some(&*format!("{root}/v:config/v:trunk-vlans[.='200']")), "", &on_port),
             (Some(&*format!("{root}/v:config/v:trunk-vlans[.='200..210']")), "", &None),

@@ -68,8 +68,9 @@ pub const DIALECTS: [&dyn Dialect; 1] = [&openconfig::OpenConfig];
 pub fn choose(name: Option<&str>, hello: &Hello) -> Option<&'static dyn Dialect> {
     match name {
         Some(name) => DIALECTS.into_iter().find(|dialect| dialect.name() == name),
-        None => {
-            DIALECTS.into_iter().filter(|dialect| dialect.score(hello) > 0).max_by_key(|dialect| dialect.score(hello))
-        }
+        None => DIALECTS
+            .into_iter()
+            .filter(|dialect| dialect.score(hello) > 0)
+            .max_by_key(|dialect| dialect.score(hello)),
     }
 }

@@ -266,10 +266,8 @@ fn range_text((first, last): (VlanId, VlanId)) -> String {
 
 fn render_vlans(xml: &mut String, seen: &Seen, changes: &Changes) {
     let home = escape(seen.home.as_deref().unwrap_or(DEFAULT_INSTANCE));
-    let _ = write!(
-        xml,
-        "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{home}</name>"
-    );
+    let _ =
+        write!(xml, "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{home}</name>");
     if seen.home.is_none() {
         let _ = write!(
             xml,
@@ -301,7 +299,8 @@ fn render_port(xml: &mut String, name: &str, there: &SeenPort, change: &PortChan
             "<config><name>{name}</name><type xmlns:ianaift=\"{IANA_IF_TYPE}\">ianaift:ethernetCsmacd</type></config>"
         );
     }
-    let (holder, namespace) = if there.aggregate { ("aggregation", AGGREGATE) } else { ("ethernet", ETHERNET) };
+    let (holder, namespace) =
+        if there.aggregate { ("aggregation", AGGREGATE) } else { ("ethernet", ETHERNET) };
     let _ = write!(xml, "<{holder} xmlns=\"{namespace}\"><switched-vlan xmlns=\"{VLAN}\"><config>");
     match change.mode {
         ModeChange::Keep => {}

@@ -134,7 +134,8 @@ impl<S: Session> Transaction<'_, S> {
         let filter = self.dialect.filter(&interfaces(self.desired));
         let mut left_out = LeftOut::default();
 
-        let cancelled = (circumstances.may_be_pending && self.profile.confirmation == Confirmation::Persistent)
+        let cancelled = (circumstances.may_be_pending
+            && self.profile.confirmation == Confirmation::Persistent)
             .then(|| self.send(&Operation::Cancel { persist_id: self.persist_id }));
         let read = self.read(&filter);
         if let Some(cancelled) = cancelled {
@@ -205,8 +206,15 @@ impl<S: Session> Transaction<'_, S> {
                 match committed.await {
                     Ok(_) => {}
                     Err(CallError::Refused { operation, errors }) => {
-                        self.leave_out(&seen, &planned.changes, &operation, errors, stage::Depth::Commit, left_out)
-                            .await?;
+                        self.leave_out(
+                            &seen,
+                            &planned.changes,
+                            &operation,
+                            errors,
+                            stage::Depth::Commit,
+                            left_out,
+                        )
+                        .await?;
                         continue;
                     }
                     Err(error) => return Err(error.into()),
@@ -346,7 +354,8 @@ impl<S: Session> Transaction<'_, S> {
         match self.send(&Operation::SaveStartup).await {
             Ok(_) => Ok(None),
             Err(CallError::Refused { errors, .. }) => {
-                let message = format!("the change runs, but would not survive a restart of the device: {errors}");
+                let message =
+                    format!("the change runs, but would not survive a restart of the device: {errors}");
                 Ok(Some(note("StartupNotSaved", message)))
             }
             Err(error) => Err(error),
@@ -423,7 +432,9 @@ impl<S: Session> Transaction<'_, S> {
 /// A newer command came, or the process is to stop, before anything was committed.
 fn superseded() -> Reconciled {
     Reconciled {
-        outcome: Outcome::Progress { message: "given up before the commit, for a newer command or a stop".into() },
+        outcome: Outcome::Progress {
+            message: "given up before the commit, for a newer command or a stop".into(),
+        },
         applied: None,
         rejected: Vec::new(),
         notes: Vec::new(),
@@ -460,9 +471,11 @@ fn drift_note(plan: &Plan) -> Note {
 fn holder(errors: &RpcErrors) -> String {
     match errors.tagged("lock-denied").and_then(|error| error.info("session-id")) {
         // RFC 6241 section 7.5.
-        Some("0") => "something that is no NETCONF session (session 0), such as a person at its console, or changes \
+        Some("0") => {
+            "something that is no NETCONF session (session 0), such as a person at its console, or changes \
                       that nobody committed or discarded"
-            .into(),
+                .into()
+        }
         Some(id) => format!("session {id}"),
         None => format!("another session ({errors})"),
     }

@@ -58,8 +58,8 @@ impl<S: Session> Transaction<'_, S> {
         };
         let discarded = (profile.target == Target::Candidate).then(|| self.send(&Operation::Discard));
         let edited = self.send(&edit);
-        let validated =
-            (profile.target == Target::Candidate && profile.validate).then(|| self.send(&Operation::Validate));
+        let validated = (profile.target == Target::Candidate && profile.validate)
+            .then(|| self.send(&Operation::Validate));
         // All replies are awaited before an error is acted upon: the next request starts from a quiet session.
         let discarded = match discarded {
             Some(call) => call.await.map(drop),
@@ -87,7 +87,9 @@ impl<S: Session> Transaction<'_, S> {
             let retryable = may_pass(&errors);
             TransactionError::Refused { operation: operation.to_owned(), errors, retryable }
         };
-        if errors.tagged("access-denied").is_some() || ["in-use", "lock-denied"].iter().any(|t| errors.tagged(t).is_some()) {
+        if errors.tagged("access-denied").is_some()
+            || ["in-use", "lock-denied"].iter().any(|t| errors.tagged(t).is_some())
+        {
             return Err(refused(errors));
         }
         let mut named = 0;
@@ -153,8 +155,12 @@ impl<S: Session> Transaction<'_, S> {
         for bad in bad_ports {
             let Unit::Port(name) = &bad else { continue };
             let Some(change) = changes.ports.get(name) else { continue };
-            let on_port: Vec<Unit> =
-                change.add.union(&change.remove).iter().map(|vid| Unit::PortVlan(name.clone(), vid)).collect();
+            let on_port: Vec<Unit> = change
+                .add
+                .union(&change.remove)
+                .iter()
+                .map(|vid| Unit::PortVlan(name.clone(), vid))
+                .collect();
             let rest = |part: Vec<Unit>| {
                 let others = ports.iter().filter(|unit| **unit != bad);
                 let others: Vec<Unit> =

@@ -11,8 +11,8 @@ use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::ssh::Limits;
 use eno_sbi::{Driver, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Desired, Device, Drift, FabricDesired, FabricPort, FabricVlan, Generation, Outcome, PortMode,
-    VlanId, VlanSet,
+    Applied, Command, Desired, Device, Drift, FabricDesired, FabricPort, FabricVlan, Generation, Outcome,
+    PortMode, VlanId, VlanSet,
 };
 use eno_simulator::{Fabric, FabricOptions, Switch, SwitchInfo, Topology};
 use tokio::sync::{mpsc, watch};
@@ -163,7 +163,9 @@ pub fn failed(reconciled: &Reconciled) -> (&str, bool, bool) {
 pub fn on_switch(switch: &Switch, port: &str) -> (String, String) {
     let view = switch.view();
     let ours = |(id, vlan): (&u16, &eno_simulator::VlanView)| {
-        (vlan.name.as_deref() == Some(&format!("eno-{CLUSTER}-{id}"))).then(|| VlanId::new(*id).ok()).flatten()
+        (vlan.name.as_deref() == Some(&format!("eno-{CLUSTER}-{id}")))
+            .then(|| VlanId::new(*id).ok())
+            .flatten()
     };
     let vlans: VlanSet = view.vlans.iter().filter_map(ours).collect();
     (vlans.to_string(), view.ports[port].vlans.to_string())

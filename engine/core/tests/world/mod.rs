@@ -1,6 +1,10 @@
 //! A world for tests: objects by a few words, drivers that confirm what they are told, or refuse it.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(
+    dead_code,
+    clippy::wildcard_imports,
+    reason = "each test file uses its part of it, and it names most of both crates"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
