@@ -19,7 +19,7 @@ pub enum Event {
     SessionStart,
     /// `netconf-session-end`.
     SessionEnd,
-    /// `netconf-confirm-event`: start, cancel, timeout, extend or complete.
+    /// `netconf-confirmed-commit`: start, cancel, timeout, extend or complete.
     Confirm(&'static str),
 }
 
@@ -45,7 +45,7 @@ pub fn write(event: &Event, origin: &Origin) -> String {
         Event::ConfigChange(_) => "netconf-config-change",
         Event::SessionStart => "netconf-session-start",
         Event::SessionEnd => "netconf-session-end",
-        Event::Confirm(_) => "netconf-confirm-event",
+        Event::Confirm(_) => "netconf-confirmed-commit",
     };
     let mut out = format!(
         "<notification xmlns=\"{NOTIFICATION}\"><eventTime>{}</eventTime><{name} xmlns=\"{EVENTS}\">",

@@ -144,10 +144,9 @@ impl Profile {
             return None;
         };
         let confirmation = match target {
-            Target::Running => Confirmation::None,
             Target::Candidate if hello.has("confirmed-commit:1.1") => Confirmation::Persistent,
             Target::Candidate if hello.has("confirmed-commit:1.0") => Confirmation::Session,
-            Target::Candidate => Confirmation::None,
+            Target::Candidate | Target::Running => Confirmation::None,
         };
         Some(Self {
             target,

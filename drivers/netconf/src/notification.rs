@@ -32,10 +32,10 @@ pub(crate) fn is_foreign_change(message: &str, own: Option<u32>) -> bool {
         _ => Scope::Foreign,
     };
     let walked = walk(message, scope, |step| match step {
-        Step::Enter("netconf-config-change") => changed = true,
         Step::Leave("netconf-config-change/changed-by/session-id", id) => by = id.parse::<u32>().ok(),
-        // Rolled back because nobody confirmed it in time.
-        Step::Leave("netconf-confirmed-commit/confirm-event", "timeout") => changed = true,
+        // Or rolled back because nobody confirmed it in time.
+        Step::Enter("netconf-config-change")
+        | Step::Leave("netconf-confirmed-commit/confirm-event", "timeout") => changed = true,
         _ => {}
     });
     walked.is_ok() && changed && (by.is_none() || by != own)

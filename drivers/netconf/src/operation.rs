@@ -56,7 +56,6 @@ impl Operation<'_> {
                 )
             }
             Self::Validate => "<validate><source><candidate/></source></validate>".into(),
-            Self::Commit => "<commit/>".into(),
             Self::CommitConfirmed { timeout, persist } => {
                 let mut xml = format!("<commit><confirmed/><confirm-timeout>{timeout}</confirm-timeout>");
                 if let Some(persist) = persist {
@@ -67,7 +66,7 @@ impl Operation<'_> {
             Self::Confirm { persist_id: Some(id) } => {
                 format!("<commit><persist-id>{}</persist-id></commit>", escape(id))
             }
-            Self::Confirm { persist_id: None } => "<commit/>".into(),
+            Self::Commit | Self::Confirm { persist_id: None } => "<commit/>".into(),
             Self::Cancel { persist_id } => {
                 format!("<cancel-commit><persist-id>{}</persist-id></cancel-commit>", escape(persist_id))
             }

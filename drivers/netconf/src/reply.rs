@@ -122,7 +122,7 @@ pub(crate) fn errors(xml: &str) -> Result<Vec<RpcError>, XmlError> {
             Step::Leave("rpc-reply/rpc-error", _) if warning => {}
             Step::Leave("rpc-reply/rpc-error", _) => errors.push(std::mem::take(&mut error)),
             Step::Leave(path, text) => match path.strip_prefix("rpc-reply/rpc-error/") {
-                Some("error-tag") => error.tag = text.to_owned(),
+                Some("error-tag") => text.clone_into(&mut error.tag),
                 Some("error-severity") => warning = text == "warning",
                 Some("error-path") => error.path = Some(text.to_owned()),
                 Some("error-message") => error.message = Some(text.to_owned()),

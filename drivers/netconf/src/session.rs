@@ -125,8 +125,8 @@ impl StreamSession {
         let exchange = async {
             let mut ours = Vec::new();
             Framing::EndOfMessage.encode(OURS, &mut ours);
-            writer.write_all(&ours).await.map_err(ended)?;
-            writer.flush().await.map_err(ended)?;
+            writer.write_all(&ours).await.map_err(|error| ended(&error))?;
+            writer.flush().await.map_err(|error| ended(&error))?;
             read_message(&mut reader, &mut decoder).await
         };
         let theirs = tokio::time::timeout(limit, exchange)
@@ -244,7 +244,7 @@ fn operation_name(operation: &str) -> String {
     format!("<{}>", &name[..end])
 }
 
-fn ended(error: std::io::Error) -> SessionError {
+fn ended(error: &std::io::Error) -> SessionError {
     SessionError::Ended(error.to_string())
 }
 
@@ -252,12 +252,12 @@ async fn read_message(
     reader: &mut (impl AsyncRead + Unpin),
     decoder: &mut Decoder,
 ) -> Result<String, SessionError> {
-    let mut buffer = [0; 32 << 10];
+    let mut buffer = vec![0; 32 << 10];
     loop {
         if let Some(message) = decoder.next().map_err(|error| SessionError::Protocol(error.to_string()))? {
             return Ok(message);
         }
-        match reader.read(&mut buffer).await.map_err(ended)? {
+        match reader.read(&mut buffer).await.map_err(|error| ended(&error))? {
             0 => return Err(SessionError::Ended("the device closed it".into())),
             read => decoder.push(&buffer[..read]),
         }

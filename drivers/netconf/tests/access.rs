@@ -66,10 +66,14 @@ async fn every_kind_of_host_key_is_pinned() {
         topology.switches[1].host_key = HostKeyKind::Rsa;
     })
     .await;
+    let mut kinds = std::collections::BTreeSet::new();
     for name in bench.fabric.info().iter().map(|info| info.name.clone()) {
         let reconciled = bench.reconcile(&name, bench.desired(&name, "100", &["Ethernet1"])).await;
         assert_eq!(there(&reconciled).0, "100", "{name} {}", bench.info(&name).host_key);
+        kinds.insert(bench.info(&name).host_key.split(' ').next().unwrap_or_default().to_owned());
     }
+    let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
+    assert_eq!(kinds, ["ecdsa-sha2-nistp256", "ssh-ed25519", "ssh-rsa"]);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use eno_driver_netconf::dialect::Dialect;
 use eno_driver_netconf::dialect::openconfig::OpenConfig;
 use eno_driver_netconf::plan::{LeftOut, Mode, Seen, Unit, interfaces, ours, plan};
 use eno_schemas::{
-    Device, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
+    Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
 };
 use proptest::prelude::*;
 use quick_xml::events::Event;
@@ -196,7 +196,7 @@ prop_compose! {
         let vlans = ids(&vlans);
         FabricDesired {
             cluster: "c1".into(),
-            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift: Default::default() },
+            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift: Drift::default() },
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
             ports: ports.into_iter().map(|(name, (wanted, trunk))| FabricPort {
                 name,

@@ -280,7 +280,7 @@ async fn a_lost_session_is_made_good() {
         for confirmed_commit in [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0, ConfirmedCommit::None] {
             for restart in [false, true] {
                 let mut bench = Bench::start(|topology| {
-                    topology.switches[0].capabilities.confirmed_commit = confirmed_commit
+                    topology.switches[0].capabilities.confirmed_commit = confirmed_commit;
                 })
                 .await;
                 let name = bench.fabric.info()[0].name.clone();

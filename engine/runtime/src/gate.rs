@@ -1,8 +1,9 @@
 //! When a target's next command may be published. Pure: time comes in.
 //!
 //! While a driver works on a generation of a target, changes of the target pile up in its desired state; the next
-//! command takes them all. Switches are paced besides, so that a flood of small changes becomes few transactions,
-//! while a lone change goes at once.
+//! command takes them all. A switch that was told something a moment ago is besides told more only when its changes
+//! pause, or have waited long enough: so a flood of small changes becomes few transactions, while a lone change goes
+//! at once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,10 +11,12 @@ use std::time::{Duration, Instant};
 use eno_core::{Name, Target};
 use eno_schemas::Generation;
 
-/// So many commands of a switch go without waiting.
-const BURST: u32 = 4;
-/// After them, one in this time.
-const PERIOD: Duration = Duration::from_millis(400);
+/// A switch that was told nothing for so long is told at once.
+const REST: Duration = Duration::from_millis(500);
+/// Else its changes have to pause for so long,
+const PAUSE: Duration = Duration::from_millis(40);
+/// but none of them waits longer than that.
+const LIMIT: Duration = Duration::from_secs(1);
 /// A driver that is alive and says nothing for so long gets the next command all the same: it looks for a newer
 /// generation before it commits.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -59,8 +62,10 @@ pub struct Gate {
 struct Slot {
     held: Option<Held>,
     state: State,
-    /// Theoretical arrival time of the pacing algorithm.
-    paced: Option<Instant>,
+    /// When the last command was taken.
+    told: Option<Instant>,
+    /// When the first and the last change came that no command has taken yet.
+    changes: Option<(Instant, Instant)>,
     /// After a failure nothing is tried until then.
     retry: Option<Instant>,
 }
@@ -99,7 +104,9 @@ impl Gate {
     }
 
     /// What is wanted of the target changed.
-    pub fn changed(&mut self, target: Target) {
+    pub fn changed(&mut self, target: Target, now: Instant) {
+        let slot = self.slots.entry(target.clone()).or_default();
+        slot.changes = Some((slot.changes.map_or(now, |(first, _)| first), now));
         self.dirty.insert(target);
     }
 
@@ -133,9 +140,9 @@ impl Gate {
 
     fn wait(&self, target: &Target, now: Instant) -> Wait {
         let Some(slot) = self.slots.get(target) else { return Wait::Now };
-        let paced = match (target, slot.paced) {
-            (Target::Fabric(_), Some(arrival)) => {
-                arrival.checked_sub(PERIOD * (BURST - 1)).filter(|at| *at > now)
+        let paced = match (target, slot.told, slot.changes) {
+            (Target::Fabric(_), Some(told), Some((first, last))) if first < told + REST => {
+                Some((last + PAUSE).min(first + LIMIT)).filter(|at| *at > now)
             }
             _ => None,
         };
@@ -155,6 +162,7 @@ impl Gate {
     pub fn take(&mut self, target: &Target, driver: &Name, hash: String, now: Instant) -> Option<Turn> {
         self.dirty.remove(target);
         let slot = self.slots.entry(target.clone()).or_default();
+        slot.changes = None;
         let held = slot.held.as_ref();
         let same_driver = held.is_some_and(|held| held.driver == *driver);
         if same_driver
@@ -174,8 +182,7 @@ impl Gate {
             generation: held.filter(|_| same_driver).and_then(|held| held.generation.clone()),
             sequence: expected,
         });
-        let arrival = slot.paced.map_or(now, |arrival| arrival.max(now));
-        slot.paced = Some(arrival + PERIOD);
+        slot.told = Some(now);
         self.publishing += 1;
         Some(Turn { generation, expected, moved_from })
     }
@@ -258,9 +265,13 @@ mod tests {
         Target::Fabric("leaf1".into())
     }
 
+    fn nad() -> Target {
+        Target::Nad("ns".into(), "a".into())
+    }
+
     /// Publishes what is due and tells how many went.
     fn turn(gate: &mut Gate, target: &Target, hash: &str, now: Instant) -> Option<Turn> {
-        gate.changed(target.clone());
+        gate.changed(target.clone(), now);
         let (due, _) = gate.due(now);
         if !due.contains(target) {
             return None;
@@ -279,25 +290,25 @@ mod tests {
         let now = Instant::now();
         let mut gate = Gate::new(3);
         alive(&mut gate);
-        let first = turn(&mut gate, &fabric(), "a", now).unwrap();
+        let first = turn(&mut gate, &nad(), "a", now).unwrap();
         assert_eq!((first.generation.term, first.generation.sequence, first.expected), (3, 1, 0));
-        assert_eq!(turn(&mut gate, &fabric(), "b", now), None);
+        assert_eq!(turn(&mut gate, &nad(), "b", now), None);
         let (due, next) = gate.due(now);
         assert!(due.is_empty());
         assert_eq!(next, Some(now + PATIENCE));
-        gate.reported(&fabric(), &first.generation);
-        assert_eq!(turn(&mut gate, &fabric(), "b", now).unwrap().expected, 7);
+        gate.reported(&nad(), &first.generation);
+        assert_eq!(turn(&mut gate, &nad(), "b", now).unwrap().expected, 7);
     }
 
     #[test]
     fn a_driver_that_is_away_or_silent_does_not_hold_up() {
         let now = Instant::now();
         let mut gate = Gate::new(1);
-        turn(&mut gate, &fabric(), "a", now).unwrap();
-        turn(&mut gate, &fabric(), "b", now).unwrap();
+        turn(&mut gate, &nad(), "a", now).unwrap();
+        turn(&mut gate, &nad(), "b", now).unwrap();
         alive(&mut gate);
-        assert_eq!(turn(&mut gate, &fabric(), "c", now), None);
-        assert!(turn(&mut gate, &fabric(), "c", now + PATIENCE).is_some());
+        assert_eq!(turn(&mut gate, &nad(), "c", now), None);
+        assert!(turn(&mut gate, &nad(), "c", now + PATIENCE).is_some());
     }
 
     #[test]
@@ -305,11 +316,11 @@ mod tests {
         let now = Instant::now();
         let mut gate = Gate::new(1);
         alive(&mut gate);
-        let first = turn(&mut gate, &fabric(), "a", now).unwrap();
-        gate.reported(&fabric(), &first.generation);
-        turn(&mut gate, &fabric(), "b", now).unwrap();
-        gate.reported(&fabric(), &first.generation);
-        assert_eq!(turn(&mut gate, &fabric(), "c", now), None);
+        let first = turn(&mut gate, &nad(), "a", now).unwrap();
+        gate.reported(&nad(), &first.generation);
+        turn(&mut gate, &nad(), "b", now).unwrap();
+        gate.reported(&nad(), &first.generation);
+        assert_eq!(turn(&mut gate, &nad(), "c", now), None);
     }
 
     #[test]
@@ -317,13 +328,13 @@ mod tests {
         let now = Instant::now();
         let mut gate = Gate::new(1);
         alive(&mut gate);
-        gate.changed(fabric());
-        let turn = gate.take(&fabric(), &"netconf".into(), "a".into(), now).unwrap();
-        gate.changed(fabric());
+        gate.changed(nad(), now);
+        let turn = gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
+        gate.changed(nad(), now);
         assert_eq!(gate.due(now).0, []);
-        gate.reported(&fabric(), &turn.generation);
-        gate.published(&fabric(), &turn.generation, 1, now);
-        assert_eq!(gate.due(now).0, [fabric()]);
+        gate.reported(&nad(), &turn.generation);
+        gate.published(&nad(), &turn.generation, 1, now);
+        assert_eq!(gate.due(now).0, [nad()]);
     }
 
     #[test]
@@ -331,12 +342,12 @@ mod tests {
         let now = Instant::now();
         let mut gate = Gate::new(9);
         let generation = Generation { term: 8, sequence: 5, hash: "a".into() };
-        gate.found(fabric(), Held { driver: "netconf".into(), generation: Some(generation), sequence: 4 });
-        assert_eq!(turn(&mut gate, &fabric(), "a", now), None);
+        gate.found(nad(), Held { driver: "netconf".into(), generation: Some(generation), sequence: 4 });
+        assert_eq!(turn(&mut gate, &nad(), "a", now), None);
         assert_eq!(gate.due(now).0, []);
-        assert_eq!(turn(&mut gate, &fabric(), "b", now).unwrap().expected, 4);
+        assert_eq!(turn(&mut gate, &nad(), "b", now).unwrap().expected, 4);
         gate.lost();
-        let again = turn(&mut gate, &fabric(), "b", now).unwrap();
+        let again = turn(&mut gate, &nad(), "b", now).unwrap();
         assert_eq!((again.expected, again.generation.term), (0, 9));
     }
 
@@ -345,17 +356,18 @@ mod tests {
         let start = Instant::now();
         let mut gate = Gate::new(1);
         let mut sent = 0;
-        for tick in 0..60_u32 {
-            let now = start + Duration::from_millis(100) * tick;
+        for tick in 0..600_u32 {
+            let now = start + Duration::from_millis(10) * tick;
             sent += u32::from(turn(&mut gate, &fabric(), &format!("{tick}"), now).is_some());
         }
-        // 4 at once, then one in 400 ms over 6 s.
-        assert!((17..=19).contains(&sent), "{sent}");
+        // One at once, then one a second over 6 s.
+        assert_eq!(sent, 6);
         let later = start + Duration::from_secs(20);
         assert!(turn(&mut gate, &fabric(), "lone", later).is_some());
-        let nad = Target::Nad("ns".into(), "a".into());
+        assert!(turn(&mut gate, &fabric(), "next", later + PAUSE / 2).is_none());
+        assert!(gate.due(later + PAUSE * 2).0.contains(&fabric()), "the changes paused");
         for hash in 0..20 {
-            assert!(turn(&mut gate, &nad, &hash.to_string(), start).is_some());
+            assert!(turn(&mut gate, &nad(), &hash.to_string(), start).is_some());
         }
     }
 
@@ -363,24 +375,24 @@ mod tests {
     fn a_target_that_changes_hands() {
         let now = Instant::now();
         let mut gate = Gate::new(1);
-        turn(&mut gate, &fabric(), "a", now).unwrap();
-        gate.changed(fabric());
-        let turn = gate.take(&fabric(), &"other".into(), "a".into(), now).unwrap();
+        turn(&mut gate, &nad(), "a", now).unwrap();
+        gate.changed(nad(), now);
+        let turn = gate.take(&nad(), &"other".into(), "a".into(), now).unwrap();
         assert_eq!((turn.moved_from, turn.expected), (Some("netconf".into()), 0));
-        assert_eq!(gate.forget(&fabric()), Some("other".into()));
+        assert_eq!(gate.forget(&nad()), Some("other".into()));
     }
 
     #[test]
     fn a_failed_publish_is_tried_again() {
         let now = Instant::now();
         let mut gate = Gate::new(1);
-        gate.changed(fabric());
-        gate.take(&fabric(), &"netconf".into(), "a".into(), now).unwrap();
-        gate.failed(&fabric(), Some(42), now);
-        let turn = gate.take(&fabric(), &"netconf".into(), "a".into(), now).unwrap();
+        gate.changed(nad(), now);
+        gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
+        gate.failed(&nad(), Some(42), now);
+        let turn = gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
         assert_eq!(turn.expected, 42);
-        gate.failed(&fabric(), None, now);
+        gate.failed(&nad(), None, now);
         assert_eq!(gate.due(now), (vec![], Some(now + RETRY)));
-        assert_eq!(gate.due(now + RETRY).0, [fabric()]);
+        assert_eq!(gate.due(now + RETRY).0, [nad()]);
     }
 }

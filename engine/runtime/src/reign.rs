@@ -322,7 +322,7 @@ impl Throne {
 
     fn hand_out(&mut self, effect: Effect, at: &Arc<str>) {
         match effect {
-            Effect::Publish(target) => self.gate.changed(target),
+            Effect::Publish(target) => self.gate.changed(target, Instant::now()),
             Effect::Forget(target) => {
                 if let Some(driver) = self.gate.forget(&target) {
                     let connection = self.realm.connection.clone();

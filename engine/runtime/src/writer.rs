@@ -22,6 +22,9 @@ use work::{Failure, carry_out};
 
 use crate::objects::Stored;
 
+/// With more objects than that at work, what can wait does.
+const BUSY: usize = 32;
+
 /// Takes jobs until `stop`; ends by itself when the lead turns out to be lost. `sequences`: the last outbox sequence of
 /// each object.
 pub async fn run(
@@ -47,7 +50,7 @@ pub async fn run(
                     let sequence = &mut sequences;
                     let queue = queues
                         .entry(job.key.clone())
-                        .or_insert_with(|| Queue::new(sequence.remove(&job.key).unwrap_or_default()));
+                        .or_insert_with(|| Queue::new(&job.key, sequence.remove(&job.key).unwrap_or_default()));
                     if matches!(job.change, Change::Transition { .. }) {
                         tools.metrics.outbox_lag.inc();
                     }
@@ -85,7 +88,7 @@ pub async fn run(
         }
         for key in ready {
             let Some(queue) = queues.get_mut(&key) else { continue };
-            match queue.next(Instant::now()) {
+            match queue.next(Instant::now(), running.len() > BUSY) {
                 Next::Work(todo) => {
                     let tools = tools.clone();
                     let name = key.clone();

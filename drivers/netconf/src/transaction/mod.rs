@@ -390,13 +390,12 @@ impl<S: Session> Transaction<'_, S> {
         if absent.is_empty() {
             return Ok(seen);
         }
-        let names = match inventory {
-            Some(names) => names,
-            None => {
-                let filter = self.dialect.inventory_filter(&absent);
-                let reply = self.send(&Operation::Get { filter: &filter }).await?;
-                inventory.insert(self.dialect.parse_inventory(&reply)?)
-            }
+        let names = if let Some(names) = inventory {
+            names
+        } else {
+            let filter = self.dialect.inventory_filter(&absent);
+            let reply = self.send(&Operation::Get { filter: &filter }).await?;
+            inventory.insert(self.dialect.parse_inventory(&reply)?)
         };
         for name in absent.into_iter().filter(|name| names.contains(*name)) {
             seen.ports.insert(name.to_owned(), crate::plan::SeenPort::default());

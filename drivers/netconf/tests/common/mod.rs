@@ -119,7 +119,7 @@ pub fn options(credentials: &std::path::Path) -> Options {
             rpc: Duration::from_secs(30),
             keep_alive: Duration::from_secs(5),
         },
-        confirm_timeout: Duration::from_secs(60),
+        confirm_timeout: Duration::from_mins(1),
     }
 }
 

@@ -4,14 +4,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{Key, Name, Status};
+use eno_core::{Key, Kind, Name, Status};
 use eno_schemas::Phase;
 
 use crate::objects::Stored;
 use crate::status::{content, passes};
 
-/// A phase that may pass within a moment is kept out of the status for so long.
+/// A phase that may pass within a moment, and news that is no change of phase, are kept out of the status for so long;
+/// and for so much longer while there is more urgent work than can be done.
 const HOLD: Duration = Duration::from_secs(1);
+const HOLD_AGAIN: Duration = Duration::from_millis(250);
+/// A service is attached right after it is made: its first status waits for that to be told with it.
+const GATHER: Duration = Duration::from_millis(30);
 const FIRST_DELAY: Duration = Duration::from_millis(200);
 const LAST_DELAY: Duration = Duration::from_secs(30);
 
@@ -100,6 +104,10 @@ pub struct Queue {
     todo: Todo,
     /// The status waits for a later one until then.
     held: Option<Instant>,
+    /// The status that waits may wait longer when there is much to do.
+    patient: bool,
+    /// Its first status gathers what follows right behind.
+    gathers: bool,
     /// After a failure nothing is tried until then.
     later: Option<Instant>,
     failures: u32,
@@ -109,9 +117,18 @@ pub struct Queue {
 
 impl Queue {
     /// `sequence`: the last of its subject in the outbox.
-    pub fn new(sequence: u64) -> Self {
+    pub fn new(key: &Key, sequence: u64) -> Self {
         let todo = Todo { sequence, ..Todo::default() };
-        Self { todo, held: None, later: None, failures: 0, running: false, gone: false }
+        Self {
+            todo,
+            held: None,
+            patient: false,
+            gathers: key.kind == Kind::L2Service,
+            later: None,
+            failures: 0,
+            running: false,
+            gone: false,
+        }
     }
 
     /// Takes in a job.
@@ -125,10 +142,19 @@ impl Queue {
                 self.todo.add = true;
             }
             Change::Transition { previous, status, object, at } => {
-                self.status(status.clone(), object.uid.clone(), now);
+                let (hold, patient) = match status.phase {
+                    phase if passes(phase) => (HOLD, true),
+                    Some(Phase::Ready) if self.gathers => (GATHER, false),
+                    _ => (Duration::ZERO, false),
+                };
+                self.status(status.clone(), object.uid.clone(), now, hold, patient);
                 self.todo.entries.push_back(Entry { previous, status, object, at });
             }
-            Change::Status(status, uid) => self.status(status, uid, now),
+            Change::Status(status, uid) => {
+                // What waits to be written takes this along.
+                let patient = self.todo.status.is_none() || self.patient;
+                self.status(status, uid, now, HOLD, patient);
+            }
             Change::RemoveFinalizer(removal) => self.todo.remove = Some(removal),
             Change::Known(content) => self.todo.written = Some(content),
             Change::Gone => {
@@ -142,24 +168,26 @@ impl Queue {
         }
     }
 
-    fn status(&mut self, status: Arc<Status>, uid: Name, now: Instant) {
+    fn status(&mut self, status: Arc<Status>, uid: Name, now: Instant, hold: Duration, patient: bool) {
         if self.todo.uid.as_ref() != Some(&uid) {
             if self.todo.uid.is_some() {
                 self.todo.written = None;
             }
             self.todo.uid = Some(uid);
         }
-        if passes(status.phase) {
-            self.held.get_or_insert(now + HOLD);
-        } else {
-            self.held = None;
-        }
+        // Waiting is counted from the first status that is not written yet; an urgent one ends it.
+        let until = now + hold;
+        self.held = match self.held {
+            Some(held) if patient == self.patient => Some(held.min(until)),
+            _ => Some(until),
+        };
+        self.patient = patient;
         // An object that is deleted goes away instead of saying so.
         self.todo.status = (status.phase != Some(Phase::Deleted)).then_some(status);
     }
 
     /// The work that can be done now.
-    pub fn next(&mut self, now: Instant) -> Next {
+    pub fn next(&mut self, now: Instant, busy: bool) -> Next {
         if self.running || self.todo.is_empty() {
             return Next::Nothing;
         }
@@ -169,6 +197,9 @@ impl Queue {
         if self.todo.remove.is_some() {
             self.todo.status = None;
             self.held = None;
+        }
+        if busy && self.patient && self.held.is_some_and(|held| held <= now) {
+            self.held = Some(now + HOLD_AGAIN);
         }
         let held = self.held.filter(|held| *held > now);
         let mut todo = Todo {
@@ -234,18 +265,40 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use kube::api::DynamicObject;
+
     use super::*;
+    use crate::api;
 
     fn status(phase: Phase, message: &str) -> Arc<Status> {
         Arc::new(Status { phase: Some(phase), message: message.into(), ..Status::default() })
     }
 
+    fn key() -> Key {
+        Key::cluster(Kind::Subnet, &"s".into())
+    }
+
     fn say(queue: &mut Queue, phase: Phase, message: &str, now: Instant) {
-        queue.add(Change::Status(status(phase, message), "uid".into()), now);
+        let mut object = DynamicObject::new("s", &api::resource(Kind::Subnet));
+        object.metadata.uid = Some("uid".into());
+        let object = Arc::new(Stored::new(&key(), object));
+        let at = "2026-01-01T00:00:00Z".into();
+        queue.add(Change::Transition { previous: None, status: status(phase, message), object, at }, now);
+    }
+
+    /// The outbox takes what it is given; what else there is to do is returned.
+    fn next(queue: &mut Queue, now: Instant) -> Next {
+        match queue.next(now, false) {
+            Next::Work(todo) if todo.status.is_none() && todo.remove.is_none() && !todo.add => {
+                queue.finished(Todo { uid: todo.uid, written: todo.written, ..Todo::default() }, None, now);
+                queue.next(now, false)
+            }
+            next => next,
+        }
     }
 
     fn work(queue: &mut Queue, now: Instant) -> Todo {
-        match queue.next(now) {
+        match next(queue, now) {
             Next::Work(todo) => *todo,
             other => panic!("{other:?}"),
         }
@@ -266,9 +319,9 @@ mod tests {
     #[test]
     fn a_pending_that_passes_is_not_written() {
         let now = Instant::now();
-        let mut queue = Queue::new(0);
+        let mut queue = Queue::new(&key(), 0);
         say(&mut queue, Phase::Pending, "", now);
-        assert!(matches!(queue.next(now), Next::Wait(at) if at == now + HOLD));
+        assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + HOLD));
         say(&mut queue, Phase::Ready, "", now + HOLD / 2);
         let todo = work(&mut queue, now + HOLD / 2);
         assert_eq!(todo.status.as_ref().unwrap().phase, Some(Phase::Ready));
@@ -276,21 +329,21 @@ mod tests {
         // Away and back: nothing to write.
         say(&mut queue, Phase::Pending, "", now);
         say(&mut queue, Phase::Ready, "", now);
-        assert!(matches!(queue.next(now + HOLD), Next::Nothing));
+        assert!(matches!(next(&mut queue, now + HOLD), Next::Nothing));
     }
 
     #[test]
     fn a_pending_that_lasts_is_written_once() {
         let now = Instant::now();
-        let mut queue = Queue::new(0);
+        let mut queue = Queue::new(&key(), 0);
         say(&mut queue, Phase::Pending, "a", now);
         say(&mut queue, Phase::Pending, "b", now + HOLD / 2);
-        assert!(matches!(queue.next(now + HOLD / 2), Next::Wait(at) if at == now + HOLD));
+        assert!(matches!(next(&mut queue, now + HOLD / 2), Next::Wait(at) if at == now + HOLD));
         let todo = work(&mut queue, now + HOLD);
         assert_eq!(todo.status.as_ref().unwrap().message, "b");
         // Only one round at a time.
         say(&mut queue, Phase::Ready, "", now + HOLD);
-        assert!(matches!(queue.next(now + HOLD), Next::Nothing));
+        assert!(matches!(next(&mut queue, now + HOLD), Next::Nothing));
         done(&mut queue, todo, now);
         assert!(work(&mut queue, now + HOLD).status.is_some());
     }
@@ -298,7 +351,7 @@ mod tests {
     #[test]
     fn taking_the_finalizer_off_spares_the_status() {
         let now = Instant::now();
-        let mut queue = Queue::new(0);
+        let mut queue = Queue::new(&key(), 0);
         say(&mut queue, Phase::Terminating, "", now);
         say(&mut queue, Phase::Deleted, "", now);
         queue.add(Change::RemoveFinalizer(Removal { index: Some(0) }), now);
@@ -307,25 +360,47 @@ mod tests {
         queue.add(Change::Gone, now);
         assert!(!queue.gone());
         done(&mut queue, todo, now);
-        assert!(matches!(queue.next(now), Next::Nothing) && queue.gone());
+        assert!(matches!(next(&mut queue, now), Next::Nothing) && queue.gone());
     }
 
     #[test]
     fn failures_wait_longer_each_time_and_the_latest_status_wins() {
         let now = Instant::now();
-        let mut queue = Queue::new(0);
+        let mut queue = Queue::new(&key(), 0);
         say(&mut queue, Phase::Ready, "a", now);
         let todo = work(&mut queue, now);
         say(&mut queue, Phase::Error, "b", now);
         queue.finished(todo, Some(true), now);
-        assert!(matches!(queue.next(now), Next::Wait(at) if at == now + FIRST_DELAY));
+        assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_DELAY));
         let todo = work(&mut queue, now + FIRST_DELAY);
         assert_eq!(todo.status.as_ref().unwrap().message, "b");
         queue.finished(todo, Some(true), now);
-        assert!(matches!(queue.next(now), Next::Wait(at) if at == now + FIRST_DELAY * 2));
+        assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_DELAY * 2));
         // A refusal is not repeated.
         let todo = work(&mut queue, now + LAST_DELAY);
         queue.finished(todo, Some(false), now);
-        assert!(matches!(queue.next(now + LAST_DELAY), Next::Nothing));
+        assert!(matches!(next(&mut queue, now + LAST_DELAY), Next::Nothing));
+    }
+
+    #[test]
+    fn news_waits_and_longer_when_there_is_much_to_do() {
+        let now = Instant::now();
+        let mut queue = Queue::new(&key(), 0);
+        queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
+        assert!(matches!(queue.next(now, false), Next::Wait(at) if at == now + HOLD));
+        assert!(matches!(queue.next(now + HOLD, true), Next::Wait(at) if at == now + HOLD + HOLD_AGAIN));
+        // Something urgent takes it along.
+        say(&mut queue, Phase::Error, "now", now + HOLD);
+        assert_eq!(work(&mut queue, now + HOLD).status.unwrap().message, "now");
+    }
+
+    #[test]
+    fn the_first_status_of_a_service_gathers_what_follows() {
+        let now = Instant::now();
+        let mut queue = Queue::new(&Key::cluster(Kind::L2Service, &"s".into()), 0);
+        say(&mut queue, Phase::Ready, "", now);
+        assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + GATHER));
+        queue.add(Change::Status(status(Phase::Ready, "attached"), "uid".into()), now + GATHER / 2);
+        assert_eq!(work(&mut queue, now + GATHER).status.unwrap().message, "attached");
     }
 }
