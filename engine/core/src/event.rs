@@ -41,6 +41,8 @@ pub enum Event {
     Commanded(Target, Box<Desired>),
     /// The drivers that are alive.
     Drivers(BTreeSet<Name>),
+    /// The time that [`Effect::Await`] asked for is over.
+    Waited(Key),
 }
 
 /// A custom resource, as far as the core needs it.
@@ -90,6 +92,9 @@ pub enum Effect {
         /// The status now.
         status: Box<Status>,
     },
+    /// The object names something that is not there: send [`Event::Waited`] in a second. Objects that are applied
+    /// together arrive in any order, so until then it is pending and not in error.
+    Await(Key),
     /// All is clean: take our finalizer off the object.
     RemoveFinalizer(Key),
     /// What is wanted of the target changed: publish [`crate::Engine::desired`] when its turn has come.

@@ -223,6 +223,19 @@ fn what_is_missing_is_named_and_comes_right_by_itself() {
 }
 
 #[test]
+fn what_is_applied_together_arrives_in_any_order() {
+    let mut w = World::leaf_spine();
+    w.patient = true;
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    assert_eq!(w.phases[&a], [Phase::Pending]);
+    assert!(w.message(&a).contains("L2Service s does not exist"));
+    w.apply(service("s", 100, &["dc"]));
+    w.settle();
+    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready]);
+}
+
+#[test]
 fn invalid_later_keeps_what_was_realised() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &["dc"]));

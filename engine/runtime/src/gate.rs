@@ -13,10 +13,13 @@ use eno_schemas::Generation;
 
 /// A switch that was told nothing for so long is told at once.
 const REST: Duration = Duration::from_millis(500);
-/// Else its changes have to pause for so long,
+/// Else its changes have to pause for so long: a few of them for a moment,
 const PAUSE: Duration = Duration::from_millis(40);
-/// but none of them waits longer than that.
-const LIMIT: Duration = Duration::from_secs(1);
+const FEW: u32 = 2;
+/// more of them, which others are likely to follow, for longer.
+const LONG_PAUSE: Duration = Duration::from_millis(300);
+/// No change waits longer than that.
+const LIMIT: Duration = Duration::from_millis(800);
 /// A driver that is alive and says nothing for so long gets the next command all the same: it looks for a newer
 /// generation before it commits.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -64,10 +67,17 @@ struct Slot {
     state: State,
     /// When the last command was taken.
     told: Option<Instant>,
-    /// When the first and the last change came that no command has taken yet.
-    changes: Option<(Instant, Instant)>,
+    /// The changes that no command has taken yet.
+    changes: Option<Changes>,
     /// After a failure nothing is tried until then.
     retry: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Changes {
+    first: Instant,
+    last: Instant,
+    count: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,7 +116,8 @@ impl Gate {
     /// What is wanted of the target changed.
     pub fn changed(&mut self, target: Target, now: Instant) {
         let slot = self.slots.entry(target.clone()).or_default();
-        slot.changes = Some((slot.changes.map_or(now, |(first, _)| first), now));
+        let before = slot.changes.map_or((now, 0), |changes| (changes.first, changes.count));
+        slot.changes = Some(Changes { first: before.0, last: now, count: before.1.saturating_add(1) });
         self.dirty.insert(target);
     }
 
@@ -141,8 +152,9 @@ impl Gate {
     fn wait(&self, target: &Target, now: Instant) -> Wait {
         let Some(slot) = self.slots.get(target) else { return Wait::Now };
         let paced = match (target, slot.told, slot.changes) {
-            (Target::Fabric(_), Some(told), Some((first, last))) if first < told + REST => {
-                Some((last + PAUSE).min(first + LIMIT)).filter(|at| *at > now)
+            (Target::Fabric(_), Some(told), Some(changes)) if changes.first < told + REST => {
+                let pause = if changes.count <= FEW { PAUSE } else { LONG_PAUSE };
+                Some((changes.last + pause).min(changes.first + LIMIT)).filter(|at| *at > now)
             }
             _ => None,
         };
@@ -360,8 +372,8 @@ mod tests {
             let now = start + Duration::from_millis(10) * tick;
             sent += u32::from(turn(&mut gate, &fabric(), &format!("{tick}"), now).is_some());
         }
-        // One at once, then one a second over 6 s.
-        assert_eq!(sent, 6);
+        // One at once, then one in 0.8 s over 6 s.
+        assert_eq!(sent, 8);
         let later = start + Duration::from_secs(20);
         assert!(turn(&mut gate, &fabric(), "lone", later).is_some());
         assert!(turn(&mut gate, &fabric(), "next", later + PAUSE / 2).is_none());

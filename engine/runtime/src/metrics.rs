@@ -131,6 +131,7 @@ impl Metrics {
     pub fn effect(&self, effect: &Effect) {
         let what = match effect {
             Effect::AddFinalizer(_) => "add-finalizer",
+            Effect::Await(_) => "await",
             Effect::Transition { .. } => "transition",
             Effect::Status { .. } => "status",
             Effect::RemoveFinalizer(_) => "remove-finalizer",

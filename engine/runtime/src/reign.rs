@@ -1,7 +1,7 @@
 //! One time of leading, from taking the lead to losing it. One task owns the core and decides; all others watch or
 //! write.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ use crate::streams;
 use crate::watch;
 use crate::writer::{self, Change, Job};
 
+/// Objects that are applied together have all arrived after so long.
+const ARRIVAL: Duration = Duration::from_secs(1);
 /// The mailbox holds so much; then those who fill it wait.
 const MAILBOX: usize = 4096;
 /// So long nothing may need to be done.
@@ -134,6 +136,7 @@ async fn rule(
         last,
         unsynced: Source::all().collect(),
         gone: Vec::new(),
+        waits: VecDeque::new(),
         mailbox,
         jobs,
         bridge_domains,
@@ -177,6 +180,7 @@ async fn rule(
             }
             () = tokio::time::sleep_until(at.into()) => {}
         }
+        throne.end_waits();
         loop {
             wake = throne.publish();
             // What is commanded now is judged by what was reported before.
@@ -184,6 +188,7 @@ async fn rule(
                 break;
             }
         }
+        wake = wake.into_iter().chain(throne.waits.front().map(|(until, _)| *until)).min();
     }
 }
 
@@ -201,6 +206,8 @@ struct Throne {
     /// The last outbox entry of each object that was not seen yet.
     last: HashMap<Key, Last>,
     unsynced: HashSet<Source>,
+    /// Objects that name something that is not there yet, and until when that is waited for, the first first.
+    waits: VecDeque<(Instant, Key)>,
     /// Objects that went away in this batch; their last words may still be said.
     gone: Vec<Key>,
     mailbox: mpsc::Sender<Input>,
@@ -212,6 +219,13 @@ struct Throne {
 }
 
 impl Throne {
+    fn end_waits(&mut self) {
+        let now = Instant::now();
+        while let Some((_, key)) = self.waits.pop_front_if(|(until, _)| *until <= now) {
+            self.engine.handle(Event::Waited(key));
+        }
+    }
+
     /// A command that was on NATS before this time of leading.
     fn found(&mut self, target: Target, held: crate::gate::Held, desired: Option<eno_schemas::Desired>) {
         if let Some(desired) = desired {
@@ -336,6 +350,7 @@ impl Throne {
                 // It ends with this time of leading, and then nothing is handed out any more.
                 let _ = self.bridge_domains.send((service, spec));
             }
+            Effect::Await(key) => self.waits.push_back((Instant::now() + ARRIVAL, key)),
             Effect::AddFinalizer(key) => {
                 if let Some(stored) = self.stored(&key) {
                     self.job(&key, Change::AddFinalizer(stored.uid.clone()));

@@ -53,7 +53,11 @@ impl Engine {
         let (phase, message, verdict) = if record.deleting {
             self.deleting(key)
         } else if let Some(problem) = &record.problem {
-            (Phase::Error, problem.clone(), Verdict::default())
+            (
+                if record.incomplete { Phase::Pending } else { Phase::Error },
+                problem.clone(),
+                Verdict::default(),
+            )
         } else {
             self.living(key)
         };
@@ -187,7 +191,7 @@ impl Engine {
         if !device.is_known() {
             verdict.wait(format!("the device {}", self.waits_for(&device.driver)));
         }
-        for kind in ["Drift", "NoConfirmedCommit", "OpenTrunk"] {
+        for kind in ["Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
             let said: Vec<&str> =
                 device.notes.iter().filter(|n| n.kind == kind).map(|n| n.message.as_str()).collect();
             if !said.is_empty() {

@@ -133,6 +133,12 @@ impl Engine {
             Event::Report(target, report) => self.reports.push((target, *report)),
             Event::Commanded(target, desired) => self.commanded.push((target, *desired)),
             Event::Drivers(alive) => self.drivers_are(alive),
+            Event::Waited(key) => {
+                if let Some(record) = self.records.get_mut(&key) {
+                    record.waited = true;
+                    self.dirty.insert(key);
+                }
+            }
         }
     }
 
@@ -293,6 +299,7 @@ impl Engine {
                     (object.deleting, object.finalized, object.forget);
                 if record.generation != object.generation {
                     record.generation = object.generation;
+                    record.waited = false;
                     record.spec = object.spec.map(Arc::new);
                 }
                 self.changed(&object.key);

@@ -31,6 +31,10 @@ pub struct Record {
     pub asked: Option<Arc<Spec>>,
     /// What stands in the way of the spec.
     pub problem: Option<String>,
+    /// The problem may be only that something has not arrived yet.
+    pub incomplete: bool,
+    /// It was waited for what has not arrived.
+    pub waited: bool,
     /// When it, or what it depends on, last changed in a way that others see; 0: not looked at yet.
     pub version: u64,
     /// The objects that it names, as the index of referrers has them.
@@ -61,6 +65,8 @@ impl Record {
             counted: None,
             asked: None,
             problem: None,
+            incomplete: false,
+            waited: status.phase.is_some(),
             version: 0,
             linked: BTreeSet::new(),
             left: BTreeSet::new(),

@@ -8,7 +8,7 @@ use crate::ids::Place;
 use crate::spec::{
     AttachmentSpec, BridgeDomainSpec, ConnectionPointSpec, Invalid, ServiceSpec, Spec, SubnetSpec, VlanType,
 };
-use crate::{Key, Kind, Name};
+use crate::{Effect, Key, Kind, Name};
 
 use super::Engine;
 
@@ -42,7 +42,14 @@ impl Engine {
             (true, false) => None,
         };
         let problem = checked.err();
-        let same = record.effective == effective && record.problem == problem && record.version > 0;
+        let arriving = |key: &Key| self.records.get(key).is_none_or(|record| record.incomplete);
+        let incomplete = problem.is_some() && !record.waited && record.linked.iter().any(arriving);
+        if incomplete && !record.incomplete {
+            self.effects.push(Effect::Await(key.clone()));
+        }
+        let same = record.effective == effective
+            && (&record.problem, record.incomplete) == (&problem, incomplete)
+            && record.version > 0;
         let news = !same || dependencies.is_some_and(|version| version > record.version);
         let left = if record.effective.is_some() && effective.is_none() {
             self.footprint(key)
@@ -54,7 +61,7 @@ impl Engine {
         }
         if let Some(record) = self.records.get_mut(key) {
             record.left.extend(left);
-            (record.effective, record.problem) = (effective, problem);
+            (record.effective, record.problem, record.incomplete) = (effective, problem, incomplete);
             if news {
                 self.version += 1;
                 record.version = self.version;

@@ -29,6 +29,8 @@ pub struct World {
     pub silent: BTreeSet<Target>,
     pub pending: BTreeMap<Target, Desired>,
     pub rejections: BTreeMap<Target, Vec<Rejection>>,
+    /// What is not there is waited for without end.
+    pub patient: bool,
     sequence: u64,
 }
 
@@ -54,6 +56,7 @@ impl World {
             silent: BTreeSet::new(),
             pending: BTreeMap::new(),
             rejections: BTreeMap::new(),
+            patient: false,
             sequence: 0,
         }
     }
@@ -168,6 +171,11 @@ impl World {
                     self.published += 1;
                     self.commands.insert(target.clone(), desired.clone());
                     self.pending.insert(target, desired);
+                }
+            }
+            Effect::Await(key) => {
+                if !self.patient {
+                    self.engine.handle(Event::Waited(key));
                 }
             }
             Effect::Forget(target) => {

@@ -1,0 +1,115 @@
+//! A subscriber of callbacks, as an NFVO would run one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Json, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::PATIENCE;
+
+/// One delivery.
+#[derive(Debug, Clone)]
+pub struct Callback {
+    /// `webhook-id`: the same again for a repeat.
+    pub id: String,
+    /// The number of the transition of the object.
+    pub transition: u64,
+    /// `Kind [namespace/]name`.
+    pub object: String,
+    /// The object's phase.
+    pub phase: String,
+    /// All that was posted.
+    pub body: Value,
+}
+
+type Seen = Arc<watch::Sender<Vec<Callback>>>;
+
+/// Listens on a loopback port until it is dropped.
+pub struct Receiver {
+    url: String,
+    seen: Seen,
+    _server: AbortOnDropHandle<()>,
+}
+
+impl Receiver {
+    /// Starts to listen.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+        let url = format!("http://{}/callbacks", listener.local_addr().expect("its address"));
+        let seen = Seen::new(watch::Sender::new(Vec::new()));
+        let router = Router::new().route("/callbacks", post(receive)).with_state(Arc::clone(&seen));
+        let server = tokio::spawn(async move {
+            // It ends with the process, or with the listener, which then shows as missing callbacks.
+            let _ = axum::serve(listener, router).await;
+        });
+        Self { url, seen, _server: AbortOnDropHandle::new(server) }
+    }
+
+    /// What to set as CallbackURL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The callbacks of one object, `Kind [namespace/]name`, in the order in which they came, repeats left out.
+    pub fn of(&self, object: &str) -> Vec<Callback> {
+        let mut ids = BTreeSet::new();
+        let seen = self.seen.borrow();
+        let of_it = seen.iter().filter(|callback| callback.object == object);
+        of_it.filter(|callback| ids.insert(callback.id.clone())).cloned().collect()
+    }
+
+    /// The phases that one object was called back with, in order, repeats left out.
+    pub fn phases(&self, object: &str) -> Vec<String> {
+        self.of(object).into_iter().map(|callback| callback.phase).collect()
+    }
+
+    /// Waits until the last callback of each of these objects has this phase.
+    pub async fn until(&self, objects: &[String], phase: &str) {
+        let mut changes = self.seen.subscribe();
+        let last = |seen: &[Callback], object: &str| {
+            let last =
+                seen.iter().filter(|callback| callback.object == object).max_by_key(|last| last.transition);
+            last.map(|callback| callback.phase.clone())
+        };
+        let all = changes
+            .wait_for(|seen| objects.iter().all(|object| last(seen, object).as_deref() == Some(phase)));
+        // The sender lives as long as this.
+        if timeout(PATIENCE, all).await.is_err() {
+            let seen = self.seen.borrow();
+            let missing: Vec<_> = objects
+                .iter()
+                .map(|object| (object, last(&seen, object)))
+                .filter(|(_, last)| last.as_deref() != Some(phase))
+                .collect();
+            panic!("no callback says {phase} of {} objects; their last ones say {missing:?}", missing.len());
+        }
+    }
+}
+
+async fn receive(State(seen): State<Seen>, headers: HeaderMap, Json(body): Json<Value>) -> StatusCode {
+    let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let header =
+        |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let name = match text("/metadata/namespace") {
+        namespace if namespace.is_empty() => text("/metadata/name"),
+        namespace => format!("{namespace}/{}", text("/metadata/name")),
+    };
+    let Ok(transition) = header("eno-transition").parse() else { return StatusCode::BAD_REQUEST };
+    let callback = Callback {
+        id: header("webhook-id"),
+        transition,
+        object: format!("{} {name}", text("/kind")),
+        phase: text("/status/phase"),
+        body: body.clone(),
+    };
+    seen.send_modify(|seen| seen.push(callback));
+    StatusCode::NO_CONTENT
+}

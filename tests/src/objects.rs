@@ -1,0 +1,275 @@
+//! Objects on the API server: applying, waiting, deleting.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use eno_nbi_crds::{EnoResource, Phase};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher;
+use kube::{Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::{PATIENCE, System};
+
+const MANAGER: &str = "e2e";
+
+/// What an object's status is to say.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Its phase.
+    pub phase: Phase,
+    /// Words that are all in its message.
+    pub words: &'a [&'a str],
+}
+
+impl Wanted<'_> {
+    fn met<K: EnoResource>(&self, object: &K) -> bool {
+        let generation = object.meta().generation;
+        object.status().is_some_and(|status| {
+            let message = status.message.as_deref().unwrap_or_default();
+            status.phase == Some(self.phase)
+                && status.observed_generation == generation
+                && self.words.iter().all(|word| message.contains(word))
+        })
+    }
+}
+
+impl From<Phase> for Wanted<'static> {
+    fn from(phase: Phase) -> Self {
+        Self { phase, words: &[] }
+    }
+}
+
+fn parse(yaml: &str) -> Vec<DynamicObject> {
+    serde_saphyr::from_multiple(yaml).unwrap_or_else(|error| panic!("{error} in:\n{yaml}"))
+}
+
+fn nad_resource() -> ApiResource {
+    let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+    ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions")
+}
+
+/// The name of an object as it is told: `[namespace/]name`.
+fn full_name(object: &impl Resource) -> String {
+    let name = object.name_any();
+    object.namespace().map_or(name.clone(), |namespace| format!("{namespace}/{name}"))
+}
+
+impl System {
+    /// The interface to all objects of a kind.
+    pub fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    fn api_of(&self, object: &DynamicObject) -> Api<DynamicObject> {
+        let types = object.types.as_ref().expect("apiVersion and kind");
+        let gvk = GroupVersionKind::try_from(types).expect("an apiVersion");
+        let resource = match &*gvk.kind {
+            "NetworkAttachmentDefinition" => nad_resource(),
+            _ => ApiResource::from_gvk(&gvk),
+        };
+        match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// Applies all documents of a YAML text as a user would, in no order.
+    pub async fn apply(&self, yaml: &str) {
+        if let Err(error) = self.try_apply(yaml).await {
+            panic!("{error}\nin:\n{yaml}");
+        }
+    }
+
+    async fn try_apply(&self, yaml: &str) -> Result<(), kube::Error> {
+        let params = PatchParams::apply(MANAGER).force();
+        stream::iter(parse(yaml))
+            .map(Ok)
+            .try_for_each_concurrent(16, async |object| {
+                let api = self.api_of(&object);
+                api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await.map(drop)
+            })
+            .await
+    }
+
+    /// Applies one document that the API server refuses; returns its words.
+    pub async fn refused(&self, yaml: &str) -> String {
+        match self.try_apply(yaml).await {
+            Err(kube::Error::Api(status)) => status.message.clone(),
+            Err(error) => panic!("{error}"),
+            Ok(()) => panic!("it was not refused:\n{yaml}"),
+        }
+    }
+
+    /// Merges a patch into an object.
+    pub async fn patch(&self, kind: &str, name: &str, patch: Value) {
+        let version = if kind == "Node" || kind == "Namespace" { "v1" } else { "eno.k8s.io/v1alpha1" };
+        let (namespace, name) = match name.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, name),
+        };
+        let object =
+            json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
+        let object: DynamicObject = serde_json::from_value(object).expect("an object");
+        let patched = self.api_of(&object).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        patched.unwrap_or_else(|error| panic!("patching {kind} {name}: {error}"));
+    }
+
+    /// Creates a namespace, and waits until pods can be created in it.
+    pub async fn namespace(&self, name: &str) {
+        self.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}")).await;
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
+            Api::namespaced(self.client.clone(), name);
+        self.until(accounts, watcher::Config::default(), "a service account", |all| !all.is_empty()).await;
+    }
+
+    /// Asks for the deletion of all documents of a YAML text, in no order, and doesn't wait for it.
+    pub async fn ask_to_delete(&self, yaml: &str) {
+        let deletions = stream::iter(parse(yaml)).map(Ok).try_for_each_concurrent(16, async |object| {
+            match self.api_of(&object).delete(&object.name_any(), &DeleteParams::background()).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                result => result.map(drop),
+            }
+        });
+        deletions.await.unwrap_or_else(|error| panic!("deleting: {error}"));
+    }
+
+    /// Deletes all documents of a YAML text and waits until they are gone.
+    pub async fn delete(&self, yaml: &str) {
+        self.ask_to_delete(yaml).await;
+        for object in parse(yaml) {
+            let name = object.name_any();
+            let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+            let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
+            self.until(self.api_of(&object), config, &format!("{kind} {name} gone"), BTreeMap::is_empty)
+                .await;
+        }
+    }
+
+    /// Waits until the objects of a watch are what is wanted.
+    pub async fn until<K>(
+        &self,
+        api: Api<K>,
+        config: watcher::Config,
+        what: &str,
+        mut good: impl FnMut(&BTreeMap<String, K>) -> bool,
+    ) -> BTreeMap<String, K>
+    where
+        K: Resource + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
+    {
+        let mut objects = BTreeMap::new();
+        let waiting = async {
+            let mut events = std::pin::pin!(watcher(api, config));
+            let mut complete = false;
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(watcher::Event::Init) => {
+                        complete = false;
+                        objects.clear();
+                    }
+                    Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
+                        objects.insert(full_name(&object), object);
+                    }
+                    Ok(watcher::Event::InitDone) => complete = true,
+                    Ok(watcher::Event::Delete(object)) => drop(objects.remove(&full_name(&object))),
+                    // It tries again by itself.
+                    Err(_) => {}
+                }
+                if complete && good(&objects) {
+                    break;
+                }
+            }
+        };
+        if timeout(PATIENCE, waiting).await.is_err() {
+            let shown = objects.iter().map(|(name, object)| {
+                let status = serde_json::to_value(object).map(|object| object["status"].to_string());
+                format!("\n  {name}: {}", status.unwrap_or_default())
+            });
+            panic!(
+                "{what}: not seen; there are {} objects:{}",
+                objects.len(),
+                shown.take(20).collect::<String>()
+            );
+        }
+        objects
+    }
+
+    /// Waits until one object's status says what is wanted of its present spec.
+    pub async fn becomes<'a, K>(&self, name: &str, wanted: impl Into<Wanted<'a>>) -> K
+    where
+        K: EnoResource + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
+    {
+        let wanted = wanted.into();
+        let (namespace, plain) = name.split_once('/').unwrap_or(("", name));
+        let mut fields = format!("metadata.name={plain}");
+        if !namespace.is_empty() {
+            fields.push_str(&format!(",metadata.namespace={namespace}"));
+        }
+        let what = format!("{} {name} {wanted:?}", K::kind(&()));
+        let config = watcher::Config::default().fields(&fields);
+        let mut found = self
+            .until(self.all::<K>(), config, &what, |all| all.values().any(|object| wanted.met(object)))
+            .await;
+        found.pop_first().expect("the object").1
+    }
+
+    /// Waits until all objects of a kind with the label `test` of this value have this phase.
+    pub async fn all_become<K>(&self, test: &str, count: usize, phase: Phase)
+    where
+        K: EnoResource + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
+    {
+        let what = format!("{count} {}s of {test} {phase}", K::kind(&()));
+        let wanted = Wanted::from(phase);
+        let config = watcher::Config::default().labels(&format!("test={test}"));
+        self.until(self.all::<K>(), config, &what, |all| {
+            all.values().filter(|object| wanted.met(*object)).count() == count
+        })
+        .await;
+    }
+
+    /// Waits until no object of a kind with the label `test` of this value is left.
+    pub async fn none_left<K>(&self, test: &str)
+    where
+        K: EnoResource + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
+    {
+        let config = watcher::Config::default().labels(&format!("test={test}"));
+        self.until(self.all::<K>(), config, &format!("no {} of {test}", K::kind(&())), BTreeMap::is_empty)
+            .await;
+    }
+
+    /// Waits until a namespace is gone.
+    pub async fn namespace_gone(&self, name: &str) {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        self.until(self.all::<Namespace>(), config, &format!("namespace {name} gone"), BTreeMap::is_empty)
+            .await;
+    }
+
+    /// The NetworkAttachmentDefinitions of a namespace.
+    pub fn nads(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &nad_resource())
+    }
+
+    /// Waits until the NetworkAttachmentDefinition has a configuration that is wanted, and returns the whole object
+    /// and its configuration.
+    pub async fn nad(&self, name: &str, mut good: impl FnMut(&Value) -> bool) -> (DynamicObject, Value) {
+        let (namespace, plain) = name.split_once('/').expect("namespace/name");
+        let config = watcher::Config::default().fields(&format!("metadata.name={plain}"));
+        let what = format!("NetworkAttachmentDefinition {name}");
+        let seen = |all: &BTreeMap<String, DynamicObject>| all.values().any(|nad| good(&configuration(nad)));
+        let mut found = self.until(self.nads(namespace), config, &what, seen).await;
+        let nad = found.pop_first().expect("the object").1;
+        let configuration = configuration(&nad);
+        (nad, configuration)
+    }
+}
+
+/// The CNI configuration in a NetworkAttachmentDefinition.
+fn configuration(nad: &DynamicObject) -> Value {
+    let text = nad.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default();
+    serde_json::from_str(text).unwrap_or_default()
+}

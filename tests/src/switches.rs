@@ -1,0 +1,120 @@
+//! What the switches hold, seen from their side.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno::switch;
+use eno_simulator::{HandEdit, PortView, SwitchInfo, View};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::{PATIENCE, System, VLAN_PREFIX};
+
+/// Ports of switches: `("leaf1", "Ethernet1")`.
+pub type Ports<'a> = BTreeSet<(&'a str, &'a str)>;
+
+fn ours(view: &View) -> BTreeSet<u16> {
+    let named = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
+    view.vlans.iter().filter(|(_, vlan)| named(&vlan.name)).map(|(vid, _)| *vid).collect()
+}
+
+impl System {
+    fn info(&self, switch: &str) -> &SwitchInfo {
+        self.sandbox.switch(switch).unwrap_or_else(|| panic!("there is no switch {switch}"))
+    }
+
+    /// What a switch runs.
+    pub async fn view(&self, switch: &str) -> View {
+        switch::running(&self.http, self.info(switch)).await.expect("the control API of the simulator").view
+    }
+
+    /// Waits until a switch runs what is wanted.
+    pub async fn until_view(&self, switch: &str, what: &str, mut good: impl FnMut(&View) -> bool) -> View {
+        let info = self.info(switch);
+        let mut now = switch::running(&self.http, info).await.expect("the control API of the simulator");
+        let wait = async {
+            while !good(&now.view) {
+                let next = switch::running_since(&self.http, info, now.version).await;
+                now = next.expect("the control API of the simulator");
+            }
+        };
+        if timeout(PATIENCE, wait).await.is_err() {
+            let ports: BTreeMap<_, _> =
+                now.view.ports.iter().filter(|(_, port)| **port != PortView::default()).collect();
+            panic!("{switch}: {what}: not seen; it has {:?} on {ports:#?}", now.view.vlans);
+        }
+        now.view
+    }
+
+    /// The ports of all switches on which a VLAN is listed or carried.
+    pub async fn ports_of(&self, vid: u16) -> BTreeSet<(String, String)> {
+        let mut found = BTreeSet::new();
+        for info in self.sandbox.switches() {
+            let view = self.view(&info.name).await;
+            let carries = |port: &PortView| port.vlans.contains(vid) || port.configured.contains(vid);
+            let ports = view.ports.iter().filter(|(_, port)| carries(port));
+            found.extend(ports.map(|(port, _)| (info.name.clone(), port.clone())));
+        }
+        found
+    }
+
+    /// Panics unless a VLAN is carried on exactly these ports, and defined by us on exactly their switches.
+    pub async fn assert_vlan_on(&self, vid: u16, wanted: &Ports<'_>) {
+        let found = self.ports_of(vid).await;
+        let found: Ports<'_> = found.iter().map(|(switch, port)| (&**switch, &**port)).collect();
+        assert_eq!(&found, wanted, "the ports of VLAN {vid}");
+        for info in self.sandbox.switches() {
+            let view = self.view(&info.name).await;
+            let here = wanted.iter().any(|(switch, _)| *switch == info.name);
+            assert_eq!(view.vlans.contains_key(&vid), here, "VLAN {vid} defined on {}", info.name);
+            if let Some(vlan) = view.vlans.get(&vid) {
+                assert_eq!(vlan.name, Some(format!("{VLAN_PREFIX}{vid}")), "its name on {}", info.name);
+            }
+            for (name, port) in &view.ports {
+                let listed = port.configured.contains(vid);
+                assert_eq!(port.vlans.contains(vid), listed, "VLAN {vid} on {} {name}", info.name);
+            }
+        }
+    }
+
+    /// Waits until no switch has any of these VLANs under a name of ours.
+    pub async fn until_without(&self, vids: impl IntoIterator<Item = u16>) {
+        let vids: BTreeSet<u16> = vids.into_iter().collect();
+        for info in self.sandbox.switches() {
+            let what = format!("none of the VLANs {vids:?}");
+            let view = self.until_view(&info.name, &what, |view| ours(view).is_disjoint(&vids)).await;
+            for (name, port) in &view.ports {
+                let left = vids.iter().find(|vid| port.configured.contains(**vid));
+                assert_eq!(left, None, "a VLAN is still listed on {} {name}", info.name);
+            }
+        }
+    }
+
+    /// How many transactions a switch has made.
+    pub async fn transactions(&self, switch: &str) -> u64 {
+        switch::stats(&self.http, self.info(switch))
+            .await
+            .expect("the control API of the simulator")
+            .transactions
+    }
+
+    /// Changes a switch as somebody at its console would.
+    pub async fn by_hand(&self, switch: &str, edit: &HandEdit) {
+        self.post(switch, "edit", &serde_json::to_value(edit).expect("JSON")).await;
+    }
+
+    /// Makes a switch misbehave, as the control API's `faults` takes it.
+    pub async fn fault(&self, switch: &str, fault: Value) {
+        self.post(switch, "faults", &fault).await;
+    }
+
+    async fn post(&self, switch: &str, what: &str, body: &Value) {
+        let url = format!("{}/{what}", self.info(switch).control_url);
+        let answer = self.http.post(url).json(body).send().await.expect("the control API of the simulator");
+        let status = answer.status();
+        assert!(
+            status.is_success(),
+            "{switch}: {what}: {status}: {}",
+            answer.text().await.unwrap_or_default()
+        );
+    }
+}

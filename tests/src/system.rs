@@ -1,0 +1,159 @@
+//! One sandbox for all tests of a file.
+
+use std::panic::AssertUnwindSafe;
+use std::process::Command;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use eno::sandbox::{Sandbox, SandboxOptions};
+use eno_control_plane::parts::Parts;
+use eno_simulator::{NodeInterface, PhysicalNetwork, SwitchSpec, Topology};
+use futures::FutureExt as _;
+use kube::Client;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::RwLock;
+
+/// How long any one condition may take on a slow and busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running sandbox: a leaf–spine of two leaves and two spines with `node1` and `node2` on `leaf1`, `node3` and
+/// `node4` and the network `dc-gw` on `leaf2`; and the switch `island` without links, with `node5` on its port
+/// `Ethernet1` and the network `island-gw` on its port `Ethernet48`.
+pub struct System {
+    /// What runs.
+    pub sandbox: Sandbox,
+    /// For the control API of the switches.
+    pub http: reqwest::Client,
+    pub(crate) client: Client,
+    in_use: RwLock<()>,
+    dir: Option<TempDir>,
+}
+
+impl System {
+    async fn start(change: impl FnOnce(&mut SandboxOptions)) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let parts = Parts::from_env().expect("a place for the control plane's programs");
+        let mut options = SandboxOptions::new(dir.path().join("sandbox"), parts)
+            .expect("the programs of the workspace: cargo build --workspace --bins");
+        options.topology = topology();
+        change(&mut options);
+        let sandbox = match Sandbox::start(options).await {
+            Ok(sandbox) => sandbox,
+            Err(error) => panic!("the sandbox did not start: {error}; its logs are in {:?}", dir.keep()),
+        };
+        Self {
+            client: sandbox.client(),
+            sandbox,
+            http: reqwest::Client::new(),
+            in_use: RwLock::default(),
+            dir: Some(dir),
+        }
+    }
+
+    /// Restarts a part of the control plane in place, as a crash and a supervisor would: the same program, arguments
+    /// and environment.
+    pub async fn restart_part(&self, name: &str) {
+        let supervisor = self.sandbox.control_plane().supervisor();
+        let pid = supervisor.pid(name).unwrap_or_else(|| panic!("{name} does not run"));
+        let words = |file: &str| {
+            let bytes =
+                std::fs::read(format!("/proc/{pid}/{file}")).expect("what the process was started with");
+            let text = String::from_utf8(bytes).expect("UTF-8");
+            text.split_terminator('\0').map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (arguments, environment) = (words("cmdline"), words("environ"));
+        let (program, arguments) = arguments.split_first().expect("a program");
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear();
+        command.envs(environment.iter().filter_map(|variable| variable.split_once('=')));
+        supervisor.kill_child(name).await.expect("a child to kill");
+        supervisor.spawn(name, command).await.expect("the same program again");
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(dir) = self.dir.take()
+        {
+            eprintln!("the sandbox's logs are kept in {}", dir.keep().join("sandbox/logs").display());
+        }
+    }
+}
+
+fn topology() -> Topology {
+    let mut topology = Topology::leaf_spine(2, 2, 4);
+    let ports = (1..=48).map(|n| format!("Ethernet{n}")).collect();
+    topology.switches.push(SwitchSpec::new("island".to_owned(), ports));
+    topology.nodes.push(eno_simulator::Node {
+        name: "node5".to_owned(),
+        interfaces: vec![NodeInterface {
+            name: "eth1".to_owned(),
+            switch: "island".to_owned(),
+            port: "Ethernet1".to_owned(),
+        }],
+    });
+    topology.physical_networks.push(PhysicalNetwork {
+        name: "island-gw".to_owned(),
+        switch: "island".to_owned(),
+        port: "Ethernet48".to_owned(),
+    });
+    topology
+}
+
+/// The tests' own runtimes would take the sandbox's tasks with them when the first one ends.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| Runtime::new().expect("a runtime"))
+}
+
+/// The sandbox that the tests of this process share; the last one to let go of it stops it.
+fn common() -> Arc<System> {
+    static COMMON: Mutex<Weak<System>> = Mutex::new(Weak::new());
+    let mut common = COMMON.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(system) = common.upgrade() {
+        return system;
+    }
+    let system = Arc::new(runtime().block_on(System::start(|_| ())));
+    *common = Arc::downgrade(&system);
+    system
+}
+
+/// Runs a test that minds its own names, namespaces and VLAN IDs, along with others.
+pub fn shared<F: AsyncFnOnce(&System)>(test: F) {
+    let system = common();
+    runtime().block_on(async {
+        let _guard = system.in_use.read().await;
+        test(&system).await;
+    });
+    leave(system);
+}
+
+/// Runs a test on the shared sandbox while no other runs: it counts, or breaks something for all.
+pub fn alone<F: AsyncFnOnce(&System)>(test: F) {
+    let system = common();
+    runtime().block_on(async {
+        let _guard = system.in_use.write().await;
+        test(&system).await;
+    });
+    leave(system);
+}
+
+/// Runs a test on a sandbox of its own.
+pub fn own<F: AsyncFnOnce(&System)>(change: impl FnOnce(&mut SandboxOptions), test: F) {
+    let system = Arc::new(runtime().block_on(System::start(change)));
+    runtime().block_on(test(&system));
+    leave(system);
+}
+
+fn leave(system: Arc<System>) {
+    // Dropped, it would be killed on a thread without a runtime.
+    let _inside = runtime().enter();
+    if let Some(mut system) = Arc::into_inner(system) {
+        let dir = system.dir.take();
+        let stopping = AssertUnwindSafe(async move { drop(system) }).catch_unwind();
+        let _ = runtime().block_on(stopping);
+        drop(dir);
+    }
+}

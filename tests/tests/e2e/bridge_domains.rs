@@ -1,0 +1,34 @@
+//! An engine that writes L2BridgeDomains for fabric plugins.
+
+use eno_nbi_crds::{L2BridgeDomain, L2ServiceAttachment, Phase};
+use eno_tests::own;
+use kube::runtime::watcher;
+
+use crate::{attachment, point, service};
+
+#[test]
+fn one_is_written_per_service_in_use() {
+    own(
+        |options| options.engine_arguments.push("--bridge-domains".into()),
+        async |system| {
+            system.namespace("made").await;
+            point(system, "made", &["node1"]).await;
+            let services = [service("made-a", 100, ""), service("made-unused", 101, "")].concat();
+            let user = attachment("made", "a", "made", "made-a", "VlanType: access");
+            system.apply(&[&*services, &*user].concat()).await;
+            system.becomes::<L2ServiceAttachment>("made/a", Phase::Ready).await;
+            let all = || {
+                system.until(system.all::<L2BridgeDomain>(), watcher::Config::default(), "one", |all| {
+                    all.len() == 1
+                })
+            };
+            let (_, domain) = all().await.pop_first().expect("one");
+            assert_eq!((domain.spec.vlan, domain.spec.connection_points), (100, vec!["made".to_owned()]));
+            system.delete(&user).await;
+            let none = std::collections::BTreeMap::is_empty;
+            system.until(system.all::<L2BridgeDomain>(), watcher::Config::default(), "none", none).await;
+            system.until_without([100]).await;
+            system.delete(&services).await;
+        },
+    );
+}

@@ -1,0 +1,93 @@
+//! One VLAN ID, several who want it.
+
+use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
+use eno_tests::{Ports, Wanted, alone, shared};
+use serde_json::json;
+
+use crate::{attachment, point, service};
+
+const ISLAND: [(&str, &str); 1] = [("island", "Ethernet48")];
+
+#[test]
+fn the_holder_keeps_an_id_until_it_is_gone() {
+    shared(async |system| {
+        let (holder, second) = (
+            service("ids-holder", 200, "PhysicalNW: [island-gw]"),
+            service("ids-second", 200, "PhysicalNW: [island-gw]"),
+        );
+        system.apply(&holder).await;
+        system.becomes::<L2Service>("ids-holder", Phase::Ready).await;
+        system.apply(&second).await;
+        let refused = Wanted { phase: Phase::Error, words: &["SegmentationID", "200", "ids-holder"] };
+        system.becomes::<L2Service>("ids-second", refused).await;
+        system.becomes::<L2Service>("ids-holder", Phase::Ready).await;
+        system.delete(&holder).await;
+        let now: L2Service = system.becomes("ids-second", Phase::Ready).await;
+        assert_eq!(now.status.and_then(|status| status.granted_id), Some(200));
+        system.assert_vlan_on(200, &Ports::from(ISLAND)).await;
+        system.delete(&second).await;
+        system.until_without([200]).await;
+    });
+}
+
+#[test]
+fn an_older_object_does_not_take_an_id_away() {
+    shared(async |system| {
+        let older = service("ids-older", 201, "PhysicalNW: [island-gw]");
+        system.apply(&older).await;
+        system.becomes::<L2Service>("ids-older", Phase::Ready).await;
+        let younger = service("ids-younger", 202, "PhysicalNW: [island-gw]");
+        system.apply(&younger).await;
+        system.becomes::<L2Service>("ids-younger", Phase::Ready).await;
+
+        system.patch("L2Service", "ids-older", json!({"spec": {"SegmentationID": 202}})).await;
+        let refused = Wanted { phase: Phase::Error, words: &["202", "ids-younger"] };
+        system.becomes::<L2Service>("ids-older", refused).await;
+        // What works stays up.
+        system.assert_vlan_on(201, &Ports::from(ISLAND)).await;
+
+        system.delete(&younger).await;
+        system.becomes::<L2Service>("ids-older", Phase::Ready).await;
+        system.until_without([201]).await;
+        system.assert_vlan_on(202, &Ports::from(ISLAND)).await;
+        system.delete(&older).await;
+    });
+}
+
+#[test]
+fn an_edited_id_moves_in_one_transaction_per_switch() {
+    alone(async |system| {
+        system.namespace("move").await;
+        point(system, "move", &["node1", "node4"]).await;
+        let network = service("move-a", 210, "PhysicalNW: [dc-gw]");
+        system.apply(&network).await;
+        system.apply(&attachment("move", "a", "move", "move-a", "VlanType: access")).await;
+        system.becomes::<L2ServiceAttachment>("move/a", Phase::Ready).await;
+        system.becomes::<L2Service>("move-a", Phase::Ready).await;
+
+        const FABRIC: [&str; 5] = ["leaf1", "leaf2", "spine1", "spine2", "island"];
+        let mut before = Vec::new();
+        for switch in FABRIC {
+            before.push(system.transactions(switch).await);
+        }
+        let ports = system.ports_of(210).await;
+        system.patch("L2Service", "move-a", json!({"spec": {"SegmentationID": 211}})).await;
+        system.nad("move/a", |config| config["vlan"] == 211).await;
+        system.until_without([210]).await;
+        let service: L2Service = system.becomes("move-a", Phase::Ready).await;
+        assert_eq!(service.status.and_then(|status| status.granted_id), Some(211));
+        system.becomes::<L2ServiceAttachment>("move/a", Phase::Ready).await;
+        assert_eq!(system.ports_of(211).await, ports);
+        let mut made = Vec::new();
+        for (switch, before) in FABRIC.into_iter().zip(before) {
+            made.push((switch, system.transactions(switch).await - before));
+        }
+        let wanted = [("leaf1", 1), ("leaf2", 1), ("spine1", 1), ("spine2", 1), ("island", 0)];
+        assert_eq!(made, wanted, "transactions for the move");
+
+        system
+            .delete(&[attachment("move", "a", "move", "move-a", "VlanType: access"), network].concat())
+            .await;
+        system.until_without([211]).await;
+    });
+}

@@ -1,0 +1,73 @@
+//! Nothing is written when nothing changes.
+
+use std::time::Duration;
+
+use eno_nbi_crds::{
+    ConnectionPoint, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool, Phase,
+    PhysicalNetwork, Route, Subnet,
+};
+use eno_tests::{System, alone};
+use futures::TryStreamExt as _;
+use kube::Resource;
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use kube::runtime::watcher;
+use serde::de::DeserializeOwned;
+
+use crate::{attachment, point, service};
+
+/// How long it is watched.
+const WHILE: Duration = Duration::from_secs(5);
+
+#[test]
+fn nothing_is_written_when_nothing_changes() {
+    alone(async |system| {
+        system.namespace("idle").await;
+        point(system, "idle", &["node1", "node3"]).await;
+        let network = [
+            service("idle-a", 310, "PhysicalNW: [dc-gw]"),
+            attachment("idle", "a", "idle", "idle-a", "VlanType: access"),
+        ]
+        .concat();
+        system.apply(&network).await;
+        system.becomes::<L2ServiceAttachment>("idle/a", Phase::Ready).await;
+        let told = |service: &L2Service| {
+            let status = service.status.as_ref();
+            status.is_some_and(|s| s.phase == Some(Phase::Ready) && s.connection_points == ["idle"])
+        };
+        let config = watcher::Config::default().labels("test=idle");
+        system.until(system.all::<L2Service>(), config, "the last word", |all| all.values().any(told)).await;
+
+        let mut before = Vec::new();
+        for switch in system.sandbox.switches() {
+            before.push(system.transactions(&switch.name).await);
+        }
+        tokio::join!(
+            quiet::<ConnectionPoint>(system, system.all()),
+            quiet::<FabricDevice>(system, system.all()),
+            quiet::<L2BridgeDomain>(system, system.all()),
+            quiet::<L2Service>(system, system.all()),
+            quiet::<L2ServiceAttachment>(system, system.all()),
+            quiet::<NodePool>(system, system.all()),
+            quiet::<PhysicalNetwork>(system, system.all()),
+            quiet::<Route>(system, system.all()),
+            quiet::<Subnet>(system, system.all()),
+        );
+        for (switch, before) in system.sandbox.switches().iter().zip(before) {
+            assert_eq!(system.transactions(&switch.name).await, before, "transactions of {}", switch.name);
+        }
+        system.delete(&network).await;
+    });
+}
+
+/// Panics when an object of the kind is written within [`WHILE`].
+async fn quiet<K>(_: &System, api: Api<K>)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let version = api.list(&ListParams::default()).await.expect("a list").metadata.resource_version;
+    let mut params = WatchParams::default().timeout(u32::try_from(WHILE.as_secs()).expect("seconds"));
+    params.bookmarks = false;
+    let events = api.watch(&params, &version.unwrap_or_default()).await.expect("a watch");
+    let events: Vec<WatchEvent<K>> = events.try_collect().await.expect("events until the time is over");
+    assert!(events.is_empty(), "{} written: {events:#?}", K::plural(&()));
+}

@@ -1,0 +1,123 @@
+//! Who may import whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+/// Our crates that each of our crates may import, dev-dependencies not counted. A crate that is not listed fails the
+/// test; a driver needs no line of its own.
+const ALLOWED: [(&str, &[&str]); 9] = [
+    ("eno-schemas", &[]),
+    ("eno-nbi-crds", &["eno-schemas"]),
+    // The control plane only for the conformance suite, which the drivers' tests switch on.
+    ("eno-sbi", &["eno-schemas", "eno-control-plane"]),
+    ("eno-core", &["eno-schemas"]),
+    ("eno-engine", &["eno-core", "eno-schemas", "eno-nbi-crds", "eno-sbi"]),
+    ("eno-simulator", &[]),
+    ("eno-control-plane", &[]),
+    ("eno", &["eno-engine", "eno-sbi", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+    ("eno-tests", &["eno", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+];
+
+/// What a driver may import of ours.
+const DRIVERS: &[&str] = &["eno-schemas", "eno-sbi"];
+
+/// What a pure crate does not see, however far away: runtimes, clusters, the network, clocks of the world, chance.
+const IMPURE: [&str; 9] =
+    ["tokio", "kube", "k8s-openapi", "async-nats", "reqwest", "hyper", "jiff", "chrono", "rand"];
+
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .other_options(["--locked".to_owned(), "--offline".to_owned()])
+        .exec()
+        .expect("cargo metadata")
+}
+
+fn is_driver(name: &str) -> bool {
+    name.starts_with("eno-driver-")
+}
+
+#[test]
+fn crates_import_only_what_they_may() {
+    let metadata = metadata();
+    let ours: BTreeSet<&str> =
+        metadata.workspace_packages().iter().map(|package| package.name.as_str()).collect();
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.into();
+    let mut wrong = Vec::new();
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        let Some(may) = allowed.get(name).copied().or(is_driver(name).then_some(DRIVERS)) else {
+            wrong.push(format!("{name} has no rule"));
+            continue;
+        };
+        let imports =
+            package.dependencies.iter().filter(|dependency| dependency.kind != DependencyKind::Development);
+        for import in imports.filter(|import| ours.contains(import.name.as_str())) {
+            let import = import.name.as_str();
+            if !may.contains(&import) {
+                wrong.push(format!("{name} imports {import}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_conformance_suite_alone_brings_in_the_control_plane() {
+    let metadata = metadata();
+    let sbi =
+        metadata.workspace_packages().into_iter().find(|package| package.name == "eno-sbi").expect("eno-sbi");
+    let is_normal = |kind| kind == DependencyKind::Normal;
+    let import = sbi.dependencies.iter().find(|d| d.name == "eno-control-plane" && is_normal(d.kind));
+    assert!(import.is_some_and(|import| import.optional));
+    assert!(!sbi.features.contains_key("default"), "the suite is to be asked for");
+}
+
+#[test]
+fn drivers_tests_never_import_an_engine_or_another_driver() {
+    let metadata = metadata();
+    for package in metadata.workspace_packages().into_iter().filter(|package| is_driver(&package.name)) {
+        for dependency in &package.dependencies {
+            let import = dependency.name.as_str();
+            assert!(!is_driver(import), "{} imports {import}", package.name);
+            assert!(
+                !["eno", "eno-core", "eno-engine"].contains(&import),
+                "{} imports {import}",
+                package.name
+            );
+        }
+    }
+}
+
+#[test]
+fn the_simulator_shares_nothing_with_the_drivers() {
+    let metadata = metadata();
+    let simulator = metadata
+        .workspace_packages()
+        .into_iter()
+        .find(|package| package.name == "eno-simulator")
+        .expect("it");
+    let ours = simulator.dependencies.iter().filter(|dependency| dependency.path.is_some());
+    assert_eq!(ours.map(|dependency| dependency.name.as_str()).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn the_core_is_pure() {
+    let metadata = metadata();
+    let resolve = metadata.resolve.as_ref().expect("a resolved graph");
+    let name = |id| metadata[id].name.as_str();
+    let root = resolve.nodes.iter().find(|node| name(&node.id) == "eno-core").expect("eno-core");
+    let mut seen = BTreeSet::new();
+    let mut todo = vec![&root.id];
+    while let Some(id) = todo.pop() {
+        let node = resolve.nodes.iter().find(|node| node.id == *id).expect("a node of the graph");
+        for dependency in &node.deps {
+            let normal = dependency.dep_kinds.iter().any(|kind| kind.kind == DependencyKind::Normal);
+            if normal && seen.insert(name(&dependency.pkg)) {
+                todo.push(&dependency.pkg);
+            }
+        }
+    }
+    let impure: Vec<_> = IMPURE.into_iter().filter(|import| seen.contains(import)).collect();
+    assert!(impure.is_empty(), "eno-core sees {impure:?}");
+}
