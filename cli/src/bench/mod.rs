@@ -110,7 +110,7 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     let transactions = after(counters::transactions(&http, sandbox).await?, &transactions);
     let engine_memory = counters::resident_kib(sandbox, Role::Engine.name())?;
 
-    let before = counters::writes(&client).await?;
+    let before = quiet(&client).await?;
     // Nothing is waited for: that nothing happens in this time is what is measured.
     tokio::time::sleep(Duration::from_secs(args.idle)).await;
     let idle_writes = counters::since(&counters::writes(&client).await?, &before).values().sum();
@@ -173,6 +173,19 @@ async fn one_by_one(args: &BenchArgs, apis: &Apis, tracker: &Tracker) -> anyhow:
         samples.push(started.elapsed().as_secs_f64() * 1000.0);
     }
     Ok(samples)
+}
+
+/// The writes so far, once nothing more is written for two seconds: what is only news is told a moment later.
+async fn quiet(client: &kube::Client) -> anyhow::Result<counters::Writes> {
+    let mut seen = counters::writes(client).await?;
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let now = counters::writes(client).await?;
+        if now == seen {
+            return Ok(now);
+        }
+        seen = now;
+    }
 }
 
 /// Deletes everything, and waits until nothing is left anywhere.

@@ -23,7 +23,7 @@ use work::{Failure, carry_out};
 use crate::objects::Stored;
 
 /// With more objects than that at work, what can wait does.
-const BUSY: usize = 32;
+const BUSY: usize = 4;
 
 /// Takes jobs until `stop`; ends by itself when the lead turns out to be lost. `sequences`: the last outbox sequence of
 /// each object.
