@@ -34,9 +34,14 @@ pub fn namespace() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::NAMESPACE)
 }
 
-/// Roles, service accounts and the admission policy.
-pub fn policies() -> Result<Vec<DynamicObject>, ManifestError> {
-    read(embedded::RBAC.iter().chain(embedded::ADMISSION))
+/// Roles and service accounts.
+pub fn roles() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::RBAC)
+}
+
+/// The admission policy and its binding.
+pub fn admission() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::ADMISSION)
 }
 
 /// The example that the demo applies.
@@ -60,7 +65,7 @@ mod tests {
 
     #[test]
     fn every_manifest_is_an_object_with_a_name() {
-        let all = [crds(), namespace(), policies(), demo()];
+        let all = [crds(), namespace(), roles(), admission(), demo()];
         for objects in all {
             let objects = objects.expect("valid manifests");
             assert!(!objects.is_empty());

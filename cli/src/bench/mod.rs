@@ -86,7 +86,9 @@ async fn sandbox(dir: &Path, operator: bool) -> anyhow::Result<Sandbox> {
     options.engine = operator;
     options.drivers = operator;
     options.report = Arc::new(|line| eprintln!("  {line}"));
-    Ok(Sandbox::start(options).await?)
+    let sandbox = Sandbox::start(options).await?;
+    sandbox.admission_bound().await;
+    Ok(sandbox)
 }
 
 async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {

@@ -4,6 +4,7 @@
 //! [`Sandbox::start`] returns when every simulated switch is under the engine's control; dropped, the sandbox kills
 //! its children. The same directory is the same cluster again, with its data and the same switches.
 
+mod admission;
 mod children;
 mod error;
 mod fabric;
@@ -23,6 +24,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::apply::{self, ApplyError, apply_all};
 use crate::manifests;
@@ -49,6 +51,7 @@ pub struct Sandbox {
     switches: Vec<SwitchInfo>,
     options: SandboxOptions,
     children: Mutex<Vec<Child>>,
+    admission: tokio::sync::Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Sandbox {
@@ -68,6 +71,7 @@ impl Sandbox {
             http: reqwest::Client::new(),
             switches: Vec::new(),
             children: Mutex::default(),
+            admission: tokio::sync::Mutex::default(),
             control_plane,
             client,
             options,
@@ -89,6 +93,14 @@ impl Sandbox {
                 sandbox.stop().await;
                 Err(error)
             }
+        }
+    }
+
+    /// Waits until finalizers come from the admission policy, which takes some seconds longer than to be ready.
+    pub async fn admission_bound(&self) {
+        if let Some(task) = self.admission.lock().await.take() {
+            // A task that failed has said so in the log.
+            let _ = task.await;
         }
     }
 
@@ -134,10 +146,16 @@ impl Sandbox {
         };
         let rights = async {
             apply_all(&self.client, MANAGER, &manifests::namespace()?).await?;
-            apply_all(&self.client, MANAGER, &manifests::policies()?).await?;
+            apply_all(&self.client, MANAGER, &manifests::roles()?).await?;
             Ok(())
         };
-        tokio::try_join!(definitions, rights, self.apply_nodes(), self.free_lead())?;
+        let unbound = admission::unbind(&self.client);
+        tokio::try_join!(definitions, rights, self.apply_nodes(), self.free_lead(), unbound)?;
+        let task = tokio::spawn(admission::bind_in_background(
+            self.client.clone(),
+            Arc::clone(&self.options.report),
+        ));
+        *self.admission.lock().await = Some(AbortOnDropHandle::new(task));
         Ok(())
     }
 

@@ -98,14 +98,20 @@ pub enum Next {
     Nothing,
 }
 
+/// How long a status waits.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    until: Instant,
+    /// It may wait longer when there is much to do.
+    patient: bool,
+}
+
 /// What is to be done about one object.
 #[derive(Debug)]
 pub struct Queue {
     todo: Todo,
-    /// The status waits for a later one until then.
-    held: Option<Instant>,
-    /// The status that waits may wait longer when there is much to do.
-    patient: bool,
+    /// The status waits for a later one.
+    held: Option<Hold>,
     /// Its first status gathers what follows right behind.
     gathers: bool,
     /// After a failure nothing is tried until then.
@@ -122,7 +128,6 @@ impl Queue {
         Self {
             todo,
             held: None,
-            patient: false,
             gathers: key.kind == Kind::L2Service,
             later: None,
             failures: 0,
@@ -152,7 +157,7 @@ impl Queue {
             }
             Change::Status(status, uid) => {
                 // What waits to be written takes this along.
-                let patient = self.todo.status.is_none() || self.patient;
+                let patient = self.todo.status.is_none() || self.held.is_some_and(|held| held.patient);
                 self.status(status, uid, now, HOLD, patient);
             }
             Change::RemoveFinalizer(removal) => self.todo.remove = Some(removal),
@@ -177,11 +182,10 @@ impl Queue {
         }
         // Waiting is counted from the first status that is not written yet; an urgent one ends it.
         let until = now + hold;
-        self.held = match self.held {
-            Some(held) if patient == self.patient => Some(held.min(until)),
-            _ => Some(until),
-        };
-        self.patient = patient;
+        self.held = Some(match self.held {
+            Some(held) if patient == held.patient => Hold { until: held.until.min(until), patient },
+            _ => Hold { until, patient },
+        });
         // An object that is deleted goes away instead of saying so.
         self.todo.status = (status.phase != Some(Phase::Deleted)).then_some(status);
     }
@@ -198,10 +202,10 @@ impl Queue {
             self.todo.status = None;
             self.held = None;
         }
-        if busy && self.patient && self.held.is_some_and(|held| held <= now) {
-            self.held = Some(now + HOLD_AGAIN);
+        if let Some(held) = self.held.as_mut().filter(|held| busy && held.patient && held.until <= now) {
+            held.until = now + HOLD_AGAIN;
         }
-        let held = self.held.filter(|held| *held > now);
+        let held = self.held.map(|held| held.until).filter(|until| *until > now);
         let mut todo = Todo {
             uid: self.todo.uid.clone(),
             add: std::mem::take(&mut self.todo.add),

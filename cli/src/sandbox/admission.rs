@@ -1,0 +1,94 @@
+//! The policy that puts the engine's finalizer on objects as they are created.
+//!
+//! For some seconds after its start, and after a CustomResourceDefinition was made, an API server refuses to create
+//! objects that a MutatingAdmissionPolicy applies to: it has not read their schema yet. So the policy is bound only
+//! when it works for an object that nobody makes; until then the engine puts the finalizer on by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{DeleteParams, DynamicObject, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::{MANAGER, SandboxError};
+use crate::apply::{api_of, apply};
+use crate::manifests;
+
+/// The object that nobody makes, and the policy that applies to nothing else.
+const PROBE: &str = "eno-sandbox-probe";
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Takes the binding of an earlier start away.
+pub(super) async fn unbind(client: &Client) -> Result<(), SandboxError> {
+    for object in manifests::admission()? {
+        delete(client, &object).await?;
+    }
+    Ok(())
+}
+
+/// Binds the policy as soon as it works.
+async fn bind(client: &Client) -> Result<(), SandboxError> {
+    let policy = manifests::admission()?;
+    let probe: Vec<DynamicObject> = policy.iter().map(only_for_probe).collect();
+    for object in &probe {
+        apply(client, MANAGER, object).await?;
+    }
+    while !works(client).await {
+        tokio::time::sleep(INTERVAL).await;
+    }
+    for object in &probe {
+        delete(client, object).await?;
+    }
+    for object in &policy {
+        apply(client, MANAGER, object).await?;
+    }
+    Ok(())
+}
+
+/// Like [`bind`], for a task of its own.
+pub(super) async fn bind_in_background(client: Client, report: Arc<dyn Fn(&str) + Send + Sync>) {
+    if let Err(error) = bind(&client).await {
+        report(&format!(
+            "the admission policy is not bound, the engine puts finalizers on by itself: {error}"
+        ));
+    }
+}
+
+fn only_for_probe(object: &DynamicObject) -> DynamicObject {
+    let mut object = object.clone();
+    object.metadata.name = Some(PROBE.to_owned());
+    if let Some(name) = object.data.pointer_mut("/spec/policyName") {
+        *name = PROBE.into();
+    }
+    if let Some(rule) = object.data.pointer_mut("/spec/matchConstraints/resourceRules/0") {
+        rule["resourceNames"] = json!([PROBE]);
+    }
+    object
+}
+
+/// Whether the probe, which is only tried, would get the finalizer.
+async fn works(client: &Client) -> bool {
+    let route = eno_nbi_crds::Route::new(
+        PROBE,
+        eno_nbi_crds::RouteSpec {
+            prefix: "192.0.2.0".to_owned(),
+            mask: 24,
+            next_hop: "192.0.2.1".to_owned(),
+            callback_url: None,
+        },
+    );
+    let routes: Api<eno_nbi_crds::Route> = Api::all(client.clone());
+    let tried = routes.create(&PostParams { dry_run: true, ..PostParams::default() }, &route).await;
+    tried.is_ok_and(|route| {
+        route.metadata.finalizers.is_some_and(|all| all.iter().any(|one| one == eno_nbi_crds::FINALIZER))
+    })
+}
+
+async fn delete(client: &Client, object: &DynamicObject) -> Result<(), SandboxError> {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    match api_of(client, object)?.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        result => result.map(drop).map_err(SandboxError::kubernetes(format!("deleting {name}"))),
+    }
+}
