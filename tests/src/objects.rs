@@ -206,10 +206,10 @@ impl System {
     {
         let wanted = wanted.into();
         let (namespace, plain) = name.split_once('/').unwrap_or(("", name));
-        let mut fields = format!("metadata.name={plain}");
-        if !namespace.is_empty() {
-            fields.push_str(&format!(",metadata.namespace={namespace}"));
-        }
+        let fields = match namespace {
+            "" => format!("metadata.name={plain}"),
+            namespace => format!("metadata.name={plain},metadata.namespace={namespace}"),
+        };
         let what = format!("{} {name} {wanted:?}", K::kind(&()));
         let config = watcher::Config::default().fields(&fields);
         let mut found = self

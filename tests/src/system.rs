@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::RwLock;
 
 /// How long any one condition may take on a slow and busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A running sandbox: a leaf–spine of two leaves and two spines with `node1` and `node2` on `leaf1`, `node3` and
 /// `node4` and the network `dc-gw` on `leaf2`; and the switch `island` without links, with `node5` on its port
@@ -40,7 +40,9 @@ impl System {
         change(&mut options);
         let sandbox = match Sandbox::start(options).await {
             Ok(sandbox) => sandbox,
-            Err(error) => panic!("the sandbox did not start: {error}; its logs are in {:?}", dir.keep()),
+            Err(error) => {
+                panic!("the sandbox did not start: {error}; its logs are in {}", dir.keep().display())
+            }
         };
         Self {
             client: sandbox.client(),

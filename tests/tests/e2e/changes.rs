@@ -126,11 +126,8 @@ fn a_change_by_hand_to_what_is_ours_is_repaired() {
         let network = service("drift-a", 226, "PhysicalNW: [island-gw]");
         system.apply(&network).await;
         system.becomes::<L2Service>("drift-a", Phase::Ready).await;
-        let away = eno_simulator::HandEdit {
-            port: Some("Ethernet48".to_owned()),
-            remove_vlans: [226].into_iter().collect(),
-            ..Default::default()
-        };
+        let away =
+            eno_simulator::HandEdit { remove_vlans: [226].into_iter().collect(), ..Default::default() };
         system.by_hand("island", &away).await;
         // The device notifies of it; without that it is found by looking now and then.
         let back = |view: &eno_simulator::View| view.ports["Ethernet48"].vlans.contains(226);

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::{attachment, point, service};
 
+const FABRIC: [&str; 5] = ["leaf1", "leaf2", "spine1", "spine2", "island"];
 const ISLAND: [(&str, &str); 1] = [("island", "Ethernet48")];
 
 #[test]
@@ -65,7 +66,6 @@ fn an_edited_id_moves_in_one_transaction_per_switch() {
         system.becomes::<L2ServiceAttachment>("move/a", Phase::Ready).await;
         system.becomes::<L2Service>("move-a", Phase::Ready).await;
 
-        const FABRIC: [&str; 5] = ["leaf1", "leaf2", "spine1", "spine2", "island"];
         let mut before = Vec::new();
         for switch in FABRIC {
             before.push(system.transactions(switch).await);

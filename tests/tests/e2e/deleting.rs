@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase, Subnet};
 use eno_tests::{Ports, Receiver, Wanted, shared};
-use kube::ResourceExt as _;
+use kube::Resource as _;
 use kube::runtime::watcher;
 
 use crate::{attachment, point, service};
