@@ -10,8 +10,12 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 ARGS ?=
-# Each is installed only when the check after it fails.
+# Programs and the packages that they come from, which are installed only where the program is missing.
 NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2
+# As root, besides: for nodes in a sandbox, for looking at what the tests made, and for the VM with another kernel.
+NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
+  ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables \
+  qemu-system-x86_64:qemu-system-x86 cpio:cpio
 
 .PHONY: demo test bench crds deny fmt lint build parts deps
 .SILENT: deps deny
@@ -29,7 +33,7 @@ test: deps lint build parts
 	fi
 
 bench: deps
-	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-nad
+	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-nad -p eno-driver-node -p eno-cri
 	target/release/eno bench $(ARGS)
 
 crds:
@@ -57,7 +61,9 @@ parts: build
 
 deps:
 	missing=(); \
-	for need in $(NEEDED); do \
+	needed="$(NEEDED)"; \
+	if [ "$$(id -u)" = 0 ]; then needed="$$needed $(NEEDED_AS_ROOT)"; fi; \
+	for need in $$needed; do \
 	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${need%%:*}" >/dev/null || missing+=("$${need#*:}"); \
 	done; \
 	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv); \

@@ -1,17 +1,19 @@
-//! Puts the manifests of `deploy/` and `examples/demo` into the program, one list of texts per folder, so that a
+//! Puts the manifests of `deploy/` and `examples` into the program, one list of texts per folder, so that a
 //! manifest is added by adding its file to the folder's `kustomization.yaml`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-const FOLDERS: [(&str, &str); 6] = [
+const FOLDERS: [(&str, &str); 8] = [
     ("NAMESPACE", "deploy/namespace.yaml"),
     ("CRDS", "deploy/crds"),
     ("NAD_CRD", "deploy/nad-crd"),
     ("RBAC", "deploy/rbac"),
+    ("POLICY", "deploy/policy"),
     ("ADMISSION", "deploy/admission"),
     ("DEMO", "examples/demo"),
+    ("DEMO_PODS", "examples/pods"),
 ];
 
 fn main() -> io::Result<()> {

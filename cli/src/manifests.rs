@@ -39,6 +39,11 @@ pub fn roles() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::RBAC)
 }
 
+/// The policies that say who may use what, and what the engine may change of nodes.
+pub fn policies() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::POLICY)
+}
+
 /// The admission policy and its binding.
 pub fn admission() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::ADMISSION)
@@ -47,6 +52,11 @@ pub fn admission() -> Result<Vec<DynamicObject>, ManifestError> {
 /// The example that the demo applies.
 pub fn demo() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::DEMO)
+}
+
+/// The example of pods on real nodes.
+pub fn demo_pods() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::DEMO_PODS)
 }
 
 fn read<'a>(texts: impl IntoIterator<Item = &'a Text>) -> Result<Vec<DynamicObject>, ManifestError> {
@@ -65,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_manifest_is_an_object_with_a_name() {
-        let all = [crds(), namespace(), roles(), admission(), demo()];
+        let all = [crds(), namespace(), roles(), policies(), admission(), demo(), demo_pods()];
         for objects in all {
             let objects = objects.expect("valid manifests");
             assert!(!objects.is_empty());

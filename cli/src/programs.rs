@@ -16,6 +16,14 @@ pub enum ProgramError {
         /// Where it was looked for.
         folder: PathBuf,
     },
+    /// It is neither beside `eno` nor in `PATH`.
+    #[error(
+        "there is no program {program} beside eno or in PATH: build it with cargo build --workspace --bins"
+    )]
+    NoProgram {
+        /// Its name.
+        program: String,
+    },
     /// A driver's name has other characters, so it names no program.
     #[error("{0:?} can't be a driver's name: only a-z, 0-9 and '-' are allowed")]
     DriverName(String),
@@ -52,16 +60,25 @@ pub fn driver(name: &str) -> Result<Command, ProgramError> {
         return Err(ProgramError::DriverName(name.to_owned()));
     }
     let program = format!("eno-driver-{name}");
-    let this = env::current_exe().map_err(ProgramError::Unknown)?;
+    match beside(&program) {
+        Err(ProgramError::NoProgram { program }) => {
+            Err(ProgramError::NoDriver { name: name.to_owned(), program })
+        }
+        found => found.map(Command::new),
+    }
+}
+
+/// The path of a program of ours: beside `eno`, else in `PATH`.
+pub fn beside(program: &str) -> Result<PathBuf, ProgramError> {
+    let eno = eno()?;
     let path = env::var_os("PATH").unwrap_or_default();
-    this.parent()
+    eno.parent()
         .map(Path::to_owned)
         .into_iter()
         .chain(env::split_paths(&path))
-        .map(|folder| folder.join(&program))
+        .map(|folder| folder.join(program))
         .find(|file| file.is_file())
-        .map(Command::new)
-        .ok_or_else(|| ProgramError::NoDriver { name: name.to_owned(), program })
+        .ok_or_else(|| ProgramError::NoProgram { program: program.to_owned() })
 }
 
 #[cfg(test)]
@@ -73,6 +90,7 @@ mod tests {
         for name in ["", "../sh", "a/b", "NETCONF", "a b", "ä"] {
             assert!(matches!(driver(name), Err(ProgramError::DriverName(_))), "{name}");
         }
-        assert!(matches!(driver("no-such-driver"), Err(ProgramError::NoDriver { .. })));
+        let missing = driver("no-such-driver");
+        assert!(matches!(missing, Err(ProgramError::NoDriver { .. } | ProgramError::NoEno { .. })));
     }
 }

@@ -6,8 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 
 use crate::{
-    ConnectionPoint, EnoResource, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool,
-    PhysicalNetwork, Route, Subnet,
+    Bridge, ConnectionPoint, EnoResource, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment,
+    NodePool, PhysicalNetwork, PodConfig, PodNetwork, PodNetworkConfig, Route, Subnet,
 };
 
 /// Fields of [`crate::Status`] that every kind has.
@@ -26,24 +26,47 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crd::<PhysicalNetwork>(),
         crd::<Route>(),
         crd::<Subnet>(),
+        status_only(tidied::<PodNetwork>()),
+        with_status::<Bridge>(&["bridgeConfigs"]),
+        with_status::<PodConfig>(&["podConfigurations", "addresses"]),
+        with_status::<PodNetworkConfig>(&["PodNetworkConfigs", "addresses"]),
     ]
 }
 
 fn crd<K: EnoResource + CustomResourceExt>() -> CustomResourceDefinition {
-    let mut crd = K::crd();
-    for version in &mut crd.spec.versions {
-        let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) else {
-            continue;
-        };
-        tidy(root);
+    with_status::<K>(K::STATUS_EXTRAS)
+}
+
+/// With the fields of the status that all kinds have, and these.
+fn with_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
+    let mut crd = tidied::<K>();
+    for root in roots(&mut crd) {
         let status = root.properties.as_mut().and_then(|properties| properties.get_mut("status"));
         if let Some(fields) = status.and_then(|status| status.properties.as_mut()) {
-            fields.retain(|name, _| {
-                COMMON_STATUS.contains(&name.as_str()) || K::STATUS_EXTRAS.contains(&name.as_str())
-            });
+            fields
+                .retain(|name, _| COMMON_STATUS.contains(&name.as_str()) || extras.contains(&name.as_str()));
         }
     }
     crd
+}
+
+/// Without a spec.
+fn status_only(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for root in roots(&mut crd) {
+        root.properties.iter_mut().for_each(|properties| drop(properties.remove("spec")));
+        root.required = None;
+    }
+    crd
+}
+
+fn tidied<K: CustomResourceExt>() -> CustomResourceDefinition {
+    let mut crd = K::crd();
+    roots(&mut crd).for_each(tidy);
+    crd
+}
+
+fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
 }
 
 /// Takes out what Rust types bring along and the API server does not know: formats such as `uint16`, and `nullable`,

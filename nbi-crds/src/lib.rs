@@ -1,4 +1,6 @@
-//! The northbound API: custom resources of `eno.k8s.io/v1alpha1`.
+//! The northbound API: custom resources of `eno.k8s.io/v1alpha1` and of the groups for running pods.
+//!
+//! The kinds that give interfaces to running pods are in the folder `pods`, in groups of their own.
 //!
 //! Each kind has a file with its spec; the root type (`L2Service` for `L2ServiceSpec`) is derived. All kinds
 //! share one [`Status`]. Spec fields are spelled in PascalCase, status fields in camelCase.
@@ -19,6 +21,7 @@ mod l2_service;
 mod l2_service_attachment;
 mod node_pool;
 mod physical_network;
+mod pods;
 mod resource;
 mod route;
 mod schema;
@@ -35,12 +38,20 @@ pub use l2_service::{L2Service, L2ServiceSpec};
 pub use l2_service_attachment::{L2ServiceAttachment, L2ServiceAttachmentSpec, VlanType};
 pub use node_pool::{NodePool, NodePoolSpec};
 pub use physical_network::{PhysicalNetwork, PhysicalNetworkSpec, SegmentationRange, SegmentationRangeError};
+pub use pods::{
+    ATTACH_LABEL_PREFIX, AdditionalNetwork, BRIDGE_FINALIZER, Bridge, BridgeSpec, ConfigPhase, ConfigStatus,
+    Lease, LinkFields, LinkType, NetworkAttachment, PODCONFIG_FINALIZER, PODCONFIG_GROUP, PODCONFIG_LABEL,
+    PODNETWORK_GROUP, PODNETWORKCONFIG_FINALIZER, PODNETWORKCONFIG_LABEL, PodConfig, PodConfigSpec,
+    PodConfiguration, PodInterface, PodNetwork, PodNetworkConfig, PodNetworkConfigSpec, PodNetworkOwner,
+    PodNetworkSpec, PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment,
+    VlanFields,
+};
 pub use resource::EnoResource;
 pub use route::{Route, RouteSpec};
 pub use status::{Phase, Status};
 pub use subnet::{Dns, IpPool, IpType, Ipam, Subnet, SubnetSpec};
 
-/// The API group of every kind.
+/// The API group of every kind but those for running pods.
 pub const GROUP: &str = "eno.k8s.io";
 
 /// The version of every kind.

@@ -33,7 +33,7 @@ eno_resource! {
     FabricDevice: ["dialect", "capabilities", "hostKeyFingerprint"];
     L2BridgeDomain: ["grantedID"];
     L2Service: ["grantedID", "connectionPoints"];
-    L2ServiceAttachment: [];
+    L2ServiceAttachment: ["podConfigurations", "addresses"];
     NodePool: [];
     PhysicalNetwork: [];
     Route: [];

@@ -65,6 +65,85 @@ pub(crate) fn ips<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "maxItems": MAX, "items": ip(generator) })
 }
 
+/// A network or an address with its prefix length.
+pub(crate) fn cidr(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 4,
+        "maxLength": 49,
+        "x-kubernetes-validations": [rule(
+            "isCIDR(self)",
+            "must be an address with its prefix length, such as 192.168.100.0/24 or 2001:db8::/64",
+        )],
+    })
+}
+
+/// A list of at most `MAX` networks or addresses with their prefix lengths.
+pub(crate) fn cidrs<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "maxItems": MAX, "items": cidr(generator), "x-kubernetes-list-type": "atomic" })
+}
+
+/// The MAC address of one interface.
+pub(crate) fn mac(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 17,
+        "maxLength": 17,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$') && self != '00:00:00:00:00:00'",
+            "must be the MAC address of one interface, such as 02:00:00:00:00:01: not a multicast address, not zero",
+        )],
+    })
+}
+
+/// Any number that fits into 32 bits.
+pub(crate) fn unsigned(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX })
+}
+
+/// The name of an interface that gets a PID appended.
+pub(crate) fn link_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 13,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*$')",
+            "must be the beginning of an interface's name, such as pc0: at most 13 letters, digits, '_', '.' and '-'",
+        )],
+    })
+}
+
+/// Kernel parameters by name.
+pub(crate) fn sysctls(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 64,
+        "additionalProperties": { "type": "string", "minLength": 1, "maxLength": 64 },
+    })
+}
+
+/// A list of at most `MAX` objects, in their order.
+pub(crate) fn list<T: schemars::JsonSchema, const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": MAX,
+        "items": T::json_schema(generator),
+        "x-kubernetes-list-type": "atomic",
+    })
+}
+
+/// A list of at most `MAX` objects with a `name`, each name once.
+pub(crate) fn map_list<T: schemars::JsonSchema, const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": MAX,
+        "items": T::json_schema(generator),
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    })
+}
+
 /// A VLAN ID of IEEE 802.1Q that may carry traffic.
 pub(crate) fn vlan_id(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "integer", "format": "int32", "minimum": 1, "maximum": 4094 })

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::schema;
+use crate::{Lease, PodConfiguration, schema};
 
 /// Where an object is on its way to the wire and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -95,4 +95,12 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub host_key_fingerprint: Option<String>,
+    /// The running pods that were given an interface by a label.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<PodConfiguration, 10000>")]
+    pub pod_configurations: Vec<PodConfiguration>,
+    /// The addresses that are those pods' own. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<Lease, 40000>")]
+    pub addresses: Vec<Lease>,
 }

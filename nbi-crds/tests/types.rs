@@ -4,9 +4,9 @@
 mod accepted;
 
 use eno_nbi_crds::{
-    ConnectionPointSpec, Drift, FabricDeviceSpec, FabricPort, InterfaceType, L2BridgeDomainSpec,
-    L2ServiceAttachmentSpec, L2ServiceSpec, NodePoolSpec, Phase, PhysicalNetworkSpec, PortPeer, RouteSpec,
-    Status, SubnetSpec, crds,
+    BridgeSpec, ConnectionPointSpec, Drift, FabricDeviceSpec, FabricPort, InterfaceType, L2BridgeDomainSpec,
+    L2ServiceAttachmentSpec, L2ServiceSpec, NodePoolSpec, Phase, PhysicalNetworkSpec, PodConfigSpec,
+    PodNetworkConfigSpec, PortPeer, RouteSpec, Status, SubnetSpec, crds,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -30,6 +30,9 @@ fn types_read_what_the_api_server_takes() {
             "PhysicalNetwork" => round_trip::<PhysicalNetworkSpec>(spec.clone()),
             "Route" => round_trip::<RouteSpec>(spec.clone()),
             "Subnet" => round_trip::<SubnetSpec>(spec.clone()),
+            "Bridge" => round_trip::<BridgeSpec>(spec.clone()),
+            "PodConfig" => round_trip::<PodConfigSpec>(spec.clone()),
+            "PodNetworkConfig" => round_trip::<PodNetworkConfigSpec>(spec.clone()),
             other => panic!("{other} has no type here"),
         };
         for (field, value) in spec.as_object().expect("an object") {
@@ -43,6 +46,10 @@ fn types_read_what_the_api_server_takes() {
 fn every_kind_has_an_accepted_spec() {
     for crd in crds() {
         let kind = crd.spec.names.kind;
+        if kind == "PodNetwork" {
+            // Nobody writes one but the engine, and it has no spec.
+            continue;
+        }
         assert!(accepted::ACCEPTED.iter().any(|(accepted, _)| *accepted == kind), "{kind}");
     }
 }
@@ -67,6 +74,9 @@ fn a_status_patch_holds_only_what_is_set() {
 #[test]
 fn each_kind_has_only_the_status_fields_that_it_uses() {
     for crd in crds() {
+        if crd.spec.names.kind == "PodNetwork" {
+            continue;
+        }
         let schema = serde_json::to_value(&crd.spec.versions[0].schema).expect("JSON");
         let fields = &schema["openAPIV3Schema"]["properties"]["status"]["properties"];
         assert!(fields.get("phase").is_some() && fields.get("realized").is_some(), "{}", crd.spec.names.kind);

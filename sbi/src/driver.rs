@@ -27,6 +27,12 @@ pub trait Driver: Send + Sync + 'static {
     /// Its name and abilities.
     fn identity(&self) -> Identity;
 
+    /// The only target that this process works on, such as the node that it runs on; `None`: all that is commanded
+    /// of the driver. Asked once.
+    fn only_target(&self) -> Option<String> {
+        None
+    }
+
     /// Brings one target to the state that `work.command` describes.
     fn reconcile(&self, work: Work) -> impl Future<Output = Reconciled> + Send;
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{FabricDesired, NadDesired, PayloadKind};
+use crate::{FabricDesired, NadDesired, NodeDesired, PayloadKind};
 
 /// The complete desired state of one target, kept as the last message of its subject in `ENO_COMMANDS`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -14,7 +14,7 @@ use crate::{FabricDesired, NadDesired, PayloadKind};
 pub struct Command {
     /// The driver that it is for.
     pub driver: String,
-    /// The target: the name of a FabricDevice, or `<namespace>/<name>` of a NAD.
+    /// The target: the name of a FabricDevice, `<namespace>/<name>` of a NAD, or the name of a Node.
     pub target: String,
     /// Which word this is.
     pub generation: Generation,
@@ -52,6 +52,8 @@ pub enum Desired {
     Fabric(FabricDesired),
     /// A NetworkAttachmentDefinition.
     Nad(NadDesired),
+    /// A node.
+    Node(NodeDesired),
 }
 
 impl Desired {
@@ -70,6 +72,7 @@ impl Desired {
         match self {
             Self::Fabric(_) => PayloadKind::Fabric,
             Self::Nad(_) => PayloadKind::Nad,
+            Self::Node(_) => PayloadKind::Node,
         }
     }
 }

@@ -19,6 +19,9 @@ pub struct DriverHello {
     /// What else it can do, in its own words, such as the dialects that it speaks.
     #[serde(default)]
     pub capabilities: Vec<String>,
+    /// The only target that it works on; absent: any that is commanded of the driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
 }
 
 /// The kinds of targets.
@@ -29,4 +32,6 @@ pub enum PayloadKind {
     Fabric,
     /// NetworkAttachmentDefinitions.
     Nad,
+    /// Nodes.
+    Node,
 }

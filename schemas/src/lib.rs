@@ -10,6 +10,7 @@ mod command;
 mod driver;
 mod fabric;
 mod nad;
+mod node;
 mod report;
 pub mod subject;
 mod transition;
@@ -21,6 +22,10 @@ pub use driver::{DriverHello, PayloadKind};
 pub use fabric::{Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, vlan_name};
 pub use nad::{
     Cni, Dns, InterfaceType, Ipam, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment,
+};
+pub use node::{
+    AppliedLink, AppliedNetwork, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, OvsDatapath,
+    Parent, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
 };
 pub use report::{Applied, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report};
 pub use transition::{Phase, Transition};

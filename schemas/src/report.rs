@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Generation, VlanId, VlanSet};
+use crate::{AppliedLink, AppliedNetwork, Generation, VlanId, VlanSet};
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
 /// `ENO_RESULTS`.
@@ -84,9 +84,17 @@ pub enum Applied {
         /// It exists and is ours.
         present: bool,
     },
+    /// On a node.
+    Node {
+        /// The networks of the host, by name; those that are not there, or not as wanted, may be left out.
+        networks: BTreeMap<String, AppliedNetwork>,
+        /// The interfaces of pods, by the pod's uid and the interface's id; only those that are as wanted.
+        pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
+    },
 }
 
-/// One thing of a command: a VLAN, a port, a VLAN on a port, or (both absent) the target as a whole.
+/// One thing of a command: a VLAN, a port, a VLAN on a port, a pod, an interface of a pod, or (all absent) the target
+/// as a whole. On a node, a port is the name of a network of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Item {
@@ -96,35 +104,66 @@ pub struct Item {
     /// The port, as the command names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// The uid of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The id of the pod's interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 impl Item {
     /// The target as a whole.
-    pub const TARGET: Self = Self { vlan: None, port: None };
+    pub const TARGET: Self = Self { vlan: None, port: None, pod: None, link: None };
 
     /// A VLAN, wherever it is wanted on the target.
     pub fn vlan(vid: VlanId) -> Self {
-        Self { vlan: Some(vid), port: None }
+        Self { vlan: Some(vid), ..Self::TARGET }
     }
 
     /// A port and all that is wanted on it.
     pub fn port(name: impl Into<String>) -> Self {
-        Self { vlan: None, port: Some(name.into()) }
+        Self { port: Some(name.into()), ..Self::TARGET }
     }
 
     /// One VLAN on one port.
     pub fn port_vlan(name: impl Into<String>, vid: VlanId) -> Self {
-        Self { vlan: Some(vid), port: Some(name.into()) }
+        Self { vlan: Some(vid), port: Some(name.into()), ..Self::TARGET }
+    }
+
+    /// A pod and all that it is given.
+    pub fn pod(uid: impl Into<String>) -> Self {
+        Self { pod: Some(uid.into()), ..Self::TARGET }
+    }
+
+    /// One interface of a pod.
+    pub fn link(uid: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { pod: Some(uid.into()), link: Some(id.into()), ..Self::TARGET }
     }
 
     /// True when this item covers `vid` on `port`.
     pub fn covers(&self, vid: VlanId, port: &str) -> bool {
-        self.vlan.is_none_or(|own| own == vid) && self.port.as_deref().is_none_or(|own| own == port)
+        self.pod.is_none()
+            && self.vlan.is_none_or(|own| own == vid)
+            && self.port.as_deref().is_none_or(|own| own == port)
+    }
+
+    /// True when this item covers the interface `link` of the pod `uid`.
+    pub fn covers_link(&self, uid: &str, link: &str) -> bool {
+        self.vlan.is_none()
+            && self.port.is_none()
+            && self.pod.as_deref().is_none_or(|own| own == uid)
+            && self.link.as_deref().is_none_or(|own| own == link)
     }
 }
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.pod, &self.link) {
+            (Some(pod), Some(link)) => return write!(f, "interface {link} of pod {pod}"),
+            (Some(pod), None) => return write!(f, "pod {pod}"),
+            (None, _) => {}
+        }
         match (&self.vlan, &self.port) {
             (Some(vid), Some(port)) => write!(f, "VLAN {vid} on port {port}"),
             (Some(vid), None) => write!(f, "VLAN {vid}"),

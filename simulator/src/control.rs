@@ -12,6 +12,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::dataplane::{DataPlane, DataPlaneStatus};
 use crate::dialect::{HandEdit, View};
 use crate::faults::Fault;
 use crate::switch::{Boot, HandEditError, Stats, Switch};
@@ -23,13 +24,19 @@ const LONG_POLL: Duration = Duration::from_secs(30);
 struct Shared {
     switches: Arc<BTreeMap<String, Arc<Switch>>>,
     version: watch::Sender<u64>,
+    data_plane: Option<Arc<DataPlane>>,
 }
 
 /// The API's routes.
-pub fn router(switches: BTreeMap<String, Arc<Switch>>, version: watch::Sender<u64>) -> Router {
+pub fn router(
+    switches: BTreeMap<String, Arc<Switch>>,
+    version: watch::Sender<u64>,
+    data_plane: Option<Arc<DataPlane>>,
+) -> Router {
     Router::new()
         .route("/switches", get(list))
         .route("/events", get(events))
+        .route("/dataplane", get(show_data_plane))
         .route("/switches/{name}", get(show))
         .route("/switches/{name}/running", get(running))
         .route("/switches/{name}/running.xml", get(running_xml))
@@ -37,7 +44,7 @@ pub fn router(switches: BTreeMap<String, Arc<Switch>>, version: watch::Sender<u6
         .route("/switches/{name}/faults", get(faults).post(add_fault).delete(clear_faults))
         .route("/switches/{name}/reboot", post(reboot))
         .route("/switches/{name}/edit", post(edit))
-        .with_state(Shared { switches: Arc::new(switches), version })
+        .with_state(Shared { switches: Arc::new(switches), version, data_plane })
 }
 
 /// A switch's state in short.
@@ -72,6 +79,12 @@ struct Versions {
 #[serde(deny_unknown_fields)]
 struct Since {
     since: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Awaited {
+    ready: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -136,6 +149,19 @@ async fn events(State(shared): State<Shared>, Query(query): Query<Since>) -> Jso
     let version = *shared.version.borrow();
     let switches = shared.switches.iter().map(|(name, s)| (name.clone(), *s.version().borrow())).collect();
     Json(Versions { version, switches })
+}
+
+async fn show_data_plane(
+    State(shared): State<Shared>,
+    Query(query): Query<Awaited>,
+) -> Result<Json<DataPlaneStatus>, Refused> {
+    let none = || Refused(StatusCode::NOT_FOUND, "there is no data plane".to_owned());
+    let data_plane = shared.data_plane.ok_or_else(none)?;
+    if query.ready {
+        // Either way the caller is answered with what there is.
+        let _ = tokio::time::timeout(LONG_POLL, data_plane.settled()).await;
+    }
+    Ok(Json(data_plane.status()))
 }
 
 async fn show(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Json<Summary>, Refused> {

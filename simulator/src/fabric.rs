@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::control;
+use crate::dataplane::{DataPlane, DataPlaneError, DataPlaneOptions};
 use crate::dialect::Dialect;
 use crate::files;
 use crate::ssh::{Credentials, Server};
@@ -30,6 +31,8 @@ pub struct FabricOptions {
     pub state_dir: Option<PathBuf>,
     /// Where the control API listens; a port of 127.0.0.1 is picked when absent.
     pub control: Option<SocketAddr>,
+    /// Switches forward frames; without it they only have configurations.
+    pub data_plane: Option<DataPlaneOptions>,
 }
 
 /// How to reach one switch. Serialised as `{name, netconf, username, password, hostKey, controlUrl}`.
@@ -110,6 +113,9 @@ pub enum FabricError {
         /// What the system said.
         source: io::Error,
     },
+    /// The data plane can't be made.
+    #[error(transparent)]
+    DataPlane(#[from] DataPlaneError),
 }
 
 /// What a switch keeps besides its configuration.
@@ -126,12 +132,14 @@ pub struct Fabric {
     switches: BTreeMap<String, Arc<Switch>>,
     info: Vec<SwitchInfo>,
     control: SocketAddr,
+    data_plane: Option<Arc<DataPlane>>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Fabric {
-    /// Starts every switch and the control API; returns when all of them listen.
+    /// Starts every switch and the control API; returns when all of them listen and, with a data plane, all
+    /// wires are plugged in.
     pub async fn start(topology: &Topology, options: FabricOptions) -> Result<Self, FabricError> {
         topology.validate()?;
         let shutdown = CancellationToken::new();
@@ -164,7 +172,14 @@ impl Fabric {
             switches.insert(spec.name.clone(), switch);
             info.push(reach);
         }
-        let router = control::router(switches.clone(), version);
+        let data_plane = match &options.data_plane {
+            None => None,
+            Some(options) => {
+                let (changes, stop) = (version.subscribe(), shutdown.clone());
+                Some(Arc::new(DataPlane::start(topology, options, &switches, changes, stop, &tasks).await?))
+            }
+        };
+        let router = control::router(switches.clone(), version, data_plane.clone());
         let stop = shutdown.clone();
         tasks.spawn(async move {
             let served = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
@@ -178,7 +193,7 @@ impl Fabric {
         });
         tasks.close();
         guard.disarm();
-        Ok(Self { switches, info, control, shutdown, tasks })
+        Ok(Self { switches, info, control, data_plane, shutdown, tasks })
     }
 
     /// How to reach each switch, in the topology's order.
@@ -201,7 +216,13 @@ impl Fabric {
         self.switches.values()
     }
 
-    /// Stops every switch and waits until their connections are gone.
+    /// The data plane, if there is one.
+    pub fn data_plane(&self) -> Option<&Arc<DataPlane>> {
+        self.data_plane.as_ref()
+    }
+
+    /// Stops every switch and waits until their connections are gone, and the
+    /// interfaces of a data plane.
     pub async fn shutdown(self) {
         self.shutdown.cancel();
         self.tasks.wait().await;

@@ -1,8 +1,9 @@
 //! Switches that speak NETCONF over SSH as real ones do, with faults on demand.
 //!
 //! A [`Topology`] names the switches; a [`Fabric`] runs them and an HTTP API to look at them and to disturb
-//! them (see this crate's README.md). The NETCONF in here is written from the RFCs and shared with no
-//! client, so that a client and its tests can't have the same misunderstanding.
+//! them (see this crate's README.md). On request, the switches also forward frames ([`DataPlane`]). The NETCONF
+//! in here is written from the RFCs and shared with no client, so that a client and its tests can't have the
+//! same misunderstanding.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,6 +18,7 @@
 //! ```
 
 mod control;
+mod dataplane;
 mod datastores;
 mod dialect;
 mod fabric;
@@ -31,6 +33,10 @@ mod ssh;
 mod switch;
 mod topology;
 
+pub use dataplane::{
+    BridgeStatus, DataPlane, DataPlaneError, DataPlaneOptions, DataPlaneStatus, DataPort, PortWire,
+    PortWireError, Wire,
+};
 pub use dialect::{HandEdit, PortMode, PortView, View, VlanSet, VlanSetError, VlanView};
 pub use fabric::{Fabric, FabricError, FabricOptions, SwitchInfo};
 pub use faults::{Fault, RejectEdit, Stage};

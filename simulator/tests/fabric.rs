@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use eno_simulator::{Boot, Fabric, FabricError, FabricOptions, HandEdit, PortMode, Topology};
 
 fn keeping(dir: &std::path::Path) -> FabricOptions {
-    FabricOptions { state_dir: Some(dir.to_owned()), control: None }
+    FabricOptions { state_dir: Some(dir.to_owned()), control: None, data_plane: None }
 }
 
 fn trunk(port: &str, vlan: u16) -> HandEdit {

@@ -4,14 +4,16 @@
 //! saw last when the limit passes. Failures panic, since a test is the only caller.
 
 mod callbacks;
+mod nodes;
 mod objects;
 mod switches;
 mod system;
 
 pub use callbacks::{Callback, Receiver};
+pub use nodes::deployment;
 pub use objects::Wanted;
 pub use switches::Ports;
-pub use system::{PATIENCE, System, alone, own, shared};
+pub use system::{PATIENCE, System, alone, on_nodes, own, shared};
 
 /// What the sandbox's engine puts in front of the ID in the name of a VLAN.
 pub const VLAN_PREFIX: &str = "eno-sandbox-";

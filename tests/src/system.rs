@@ -110,21 +110,39 @@ fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| Runtime::new().expect("a runtime"))
 }
 
-/// The sandbox that the tests of this process share; the last one to let go of it stops it.
-fn common() -> Arc<System> {
-    static COMMON: Mutex<Weak<System>> = Mutex::new(Weak::new());
-    let mut common = COMMON.lock().unwrap_or_else(PoisonError::into_inner);
+/// A sandbox that tests of this process share; the last one to let go of it stops it.
+type Common = Mutex<Weak<System>>;
+
+fn common(common: &Common, change: impl FnOnce(&mut SandboxOptions)) -> Arc<System> {
+    let mut common = common.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(system) = common.upgrade() {
         return system;
     }
-    let system = Arc::new(runtime().block_on(System::start(|_| ())));
+    let system = Arc::new(runtime().block_on(System::start(change)));
     *common = Arc::downgrade(&system);
     system
 }
 
+static WITHOUT_NODES: Common = Mutex::new(Weak::new());
+static WITH_NODES: Common = Mutex::new(Weak::new());
+
+/// Runs a test that minds its own names, namespaces and VLAN IDs on a sandbox with two real nodes, one on each leaf,
+/// along with others.
+pub fn on_nodes<F: AsyncFnOnce(&System)>(test: F) {
+    let system = common(&WITH_NODES, |options| {
+        options.topology = Topology::leaf_spine(2, 2, 2);
+        options.nodes = 2;
+    });
+    runtime().block_on(async {
+        let _guard = system.in_use.read().await;
+        test(&system).await;
+    });
+    leave(system);
+}
+
 /// Runs a test that minds its own names, namespaces and VLAN IDs, along with others.
 pub fn shared<F: AsyncFnOnce(&System)>(test: F) {
-    let system = common();
+    let system = common(&WITHOUT_NODES, |_| ());
     runtime().block_on(async {
         let _guard = system.in_use.read().await;
         test(&system).await;
@@ -134,7 +152,7 @@ pub fn shared<F: AsyncFnOnce(&System)>(test: F) {
 
 /// Runs a test on the shared sandbox while no other runs: it counts, or breaks something for all.
 pub fn alone<F: AsyncFnOnce(&System)>(test: F) {
-    let system = common();
+    let system = common(&WITHOUT_NODES, |_| ());
     runtime().block_on(async {
         let _guard = system.in_use.write().await;
         test(&system).await;

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::directory::{Directory, DirectoryError, write_private};
 use crate::kubeconfig::{file_name, kubeconfig};
+use crate::node::{NodeError, Nodes, NodesOptions};
 use crate::parts::{Part, Parts, PartsError};
 use crate::pki::{self, Authority, PkiError};
 use crate::ports::Ports;
@@ -42,9 +43,12 @@ pub enum ControlPlaneError {
     /// A child can't be started.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
-    /// No free port on loopback.
-    #[error("picking a port on 127.0.0.1: {0}")]
+    /// No free port.
+    #[error("picking a port: {0}")]
     Ports(#[source] std::io::Error),
+    /// A node.
+    #[error(transparent)]
+    Node(#[from] NodeError),
     /// A key of the NATS user.
     #[error("the key of the NATS user in {}: {source}", path.display())]
     NatsKey {
@@ -83,19 +87,32 @@ pub struct ControlPlaneOptions {
     pub parts: Parts,
     /// Controllers of kube-controller-manager that don't run.
     pub disabled_controllers: Vec<String>,
+    /// Nodes that run pods, which needs root; `None`: no node, and nothing that a node needs.
+    pub nodes: Option<NodesOptions>,
 }
 
 impl ControlPlaneOptions {
-    /// With the controllers that make sense without kubelets: none that waits for a node's heartbeat.
+    /// Without nodes, and so without the controller that waits for nodes' heartbeats.
     pub fn new(dir: impl Into<PathBuf>, parts: Parts) -> Self {
-        Self { dir: dir.into(), parts, disabled_controllers: vec!["node-lifecycle-controller".to_owned()] }
+        Self {
+            dir: dir.into(),
+            parts,
+            disabled_controllers: vec!["node-lifecycle-controller".to_owned()],
+            nodes: None,
+        }
+    }
+
+    /// With nodes that run pods, and with all controllers.
+    #[must_use]
+    pub fn with_nodes(self, nodes: NodesOptions) -> Self {
+        Self { nodes: Some(nodes), disabled_controllers: Vec::new(), ..self }
     }
 }
 
 /// How to reach NATS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatsInfo {
-    /// `nats://127.0.0.1:PORT`.
+    /// `nats://ADDRESS:PORT`.
     pub url: String,
     /// A file that only its owner can read, with one line: the seed (`SU…`) of the user's nkey.
     pub credentials: PathBuf,
@@ -106,6 +123,7 @@ pub struct NatsInfo {
 pub struct ControlPlane {
     // Before the directory: a child is gone before another may have its data.
     supervisor: Supervisor,
+    nodes: Option<Nodes>,
     server: String,
     kubeconfig: PathBuf,
     nats: NatsInfo,
@@ -117,23 +135,31 @@ impl ControlPlane {
     /// has are there with their service accounts, and JetStream is on.
     pub async fn start(options: ControlPlaneOptions) -> Result<Self, ControlPlaneError> {
         let directory = Directory::open(&options.dir)?;
-        let programs = Programs::get(&options.parts).await?;
+        if let Some(nodes) = &options.nodes {
+            nodes.check()?;
+        }
+        let programs = Programs::get(&options).await?;
         let mut control_plane = Self {
             supervisor: Supervisor::new(directory.join("logs"))?,
+            nodes: None,
             server: String::new(),
             kubeconfig: directory.join("kubeconfig"),
             nats: NatsInfo { url: String::new(), credentials: directory.join("nats/user.nk") },
             directory,
         };
+        if let Some(nodes) = &options.nodes {
+            Box::pin(control_plane.prepare_nodes(nodes, &options.parts)).await?;
+        }
+        let address = control_plane.address();
         let mut last = control_plane.directory.read_json(PORTS);
         for attempt in 1.. {
-            let ports = Ports::pick(last).map_err(ControlPlaneError::Ports)?;
+            let ports = Ports::pick(address, last).map_err(ControlPlaneError::Ports)?;
             let started = control_plane.run(&programs, &options.disabled_controllers, ports).await;
             match started {
                 Ok(()) => break,
                 Err(ControlPlaneError::Exited(exited)) if port_was_taken(&exited) && attempt < ATTEMPTS => {
                     tracing::warn!(child = exited.name, "its port was taken; trying others");
-                    control_plane.supervisor.stop().await;
+                    control_plane.stop_programs().await;
                     last = None;
                 }
                 Err(error) => {
@@ -142,7 +168,53 @@ impl ControlPlane {
                 }
             }
         }
+        if let Err(error) = Box::pin(control_plane.run_nodes()).await {
+            control_plane.supervisor.stop().await;
+            return Err(error);
+        }
         Ok(control_plane)
+    }
+
+    /// The nodes as machines, with their network, which is the API server's too.
+    async fn prepare_nodes(
+        &mut self,
+        options: &NodesOptions,
+        parts: &Parts,
+    ) -> Result<(), ControlPlaneError> {
+        let preparing = Nodes::prepare(options, parts, &self.supervisor, &self.directory);
+        let prepared = tokio::select! {
+            biased;
+            exited = self.supervisor.exited() => Err(ControlPlaneError::Exited(exited)),
+            nodes = preparing => nodes.map_err(ControlPlaneError::Node),
+            () = tokio::time::sleep(START_TIMEOUT) => Err(self.late("the nodes have no namespaces")),
+        };
+        match prepared {
+            Ok(nodes) => self.nodes = Some(nodes),
+            Err(error) => {
+                self.supervisor.stop().await;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What runs on the nodes; they are not waited for.
+    async fn run_nodes(&self) -> Result<(), ControlPlaneError> {
+        let Some(nodes) = &self.nodes else { return Ok(()) };
+        let authority = self.authority()?;
+        for node in nodes.all() {
+            let names = [node.name().to_owned(), node.address().to_string()];
+            let certificate = authority.server(&self.directory.join("pki"), node.name(), &names)?;
+            let user = format!("system:node:{}", node.name());
+            let kubeconfig = self.kubeconfig_for(&user, Some("system:nodes"))?;
+            nodes.configure(node, &authority.path, &certificate, &kubeconfig)?;
+        }
+        tokio::select! {
+            biased;
+            exited = self.supervisor.exited() => Err(ControlPlaneError::Exited(exited)),
+            started = nodes.start(&self.supervisor) => Ok(started?),
+            () = tokio::time::sleep(START_TIMEOUT) => Err(self.late("containerd or Open vSwitch does not listen")),
+        }
     }
 
     async fn run(
@@ -152,8 +224,8 @@ impl ControlPlane {
         ports: Ports,
     ) -> Result<(), ControlPlaneError> {
         self.directory.write_json(PORTS, &ports)?;
-        self.server = format!("https://127.0.0.1:{}", ports.api_server);
-        self.nats.url = format!("nats://127.0.0.1:{}", ports.nats);
+        self.server = format!("https://{}:{}", self.address(), ports.api_server);
+        self.nats.url = format!("nats://{}:{}", self.address(), ports.nats);
         let files = self.write_files()?;
 
         let configuration = self.write_nats_configuration()?;
@@ -161,13 +233,16 @@ impl ControlPlane {
         self.spawn(Part::NatsServer, programs::nats(&programs.nats, &files, &configuration, ports)).await?;
         self.wait("etcd does not listen", listens(ports.etcd)).await?;
         self.spawn(Part::KubeApiserver, programs::api_server(&programs.api_server, &files, ports)).await?;
-        self.wait("nats-server has no JetStream", has_jetstream(ports.nats)).await?;
+        self.wait("nats-server has no JetStream", has_jetstream(self.address(), ports.nats)).await?;
         // The manager asks once a second whether the API is there: it finds it ready at once.
         let client = self.client().await?;
         self.wait("kube-apiserver is not ready", answers_ready(&client)).await?;
         let manager =
             programs::controller_manager(&programs.controller_manager, &files, disabled_controllers);
         self.spawn(Part::KubeControllerManager, manager).await?;
+        if let Some(scheduler) = &programs.scheduler {
+            self.spawn(Part::KubeScheduler, programs::scheduler(scheduler, &files)).await?;
+        }
         self.wait("there are no default namespaces", has_defaults(&client)).await
     }
 
@@ -176,7 +251,17 @@ impl ControlPlane {
         self.directory.path()
     }
 
-    /// `https://127.0.0.1:PORT`.
+    /// The nodes, when there are any.
+    pub fn nodes(&self) -> Option<&Nodes> {
+        self.nodes.as_ref()
+    }
+
+    /// Where the API server and NATS listen: on loopback, with nodes on their network.
+    pub fn address(&self) -> Ipv4Addr {
+        self.nodes.as_ref().map_or(Ipv4Addr::LOCALHOST, Nodes::machine_address)
+    }
+
+    /// `https://ADDRESS:PORT`.
     pub fn server(&self) -> &str {
         &self.server
     }
@@ -238,9 +323,20 @@ impl ControlPlane {
             biased;
             exited = self.supervisor.exited() => Err(ControlPlaneError::Exited(exited)),
             () = condition => Ok(()),
-            () = tokio::time::sleep(START_TIMEOUT) => {
-                Err(ControlPlaneError::NotReady { waited_for, logs: self.directory.join("logs") })
-            }
+            () = tokio::time::sleep(START_TIMEOUT) => Err(self.late(waited_for)),
+        }
+    }
+
+    fn late(&self, waited_for: &'static str) -> ControlPlaneError {
+        ControlPlaneError::NotReady { waited_for, logs: self.directory.join("logs") }
+    }
+
+    /// Stops the programs of the control plane; the machines of the nodes stay.
+    async fn stop_programs(&self) {
+        let further = [Part::KubeScheduler];
+        for part in Part::CONTROL_PLANE.into_iter().chain(further).rev() {
+            // An error says that it does not run.
+            let _ = self.supervisor.stop_child(part.program()).await;
         }
     }
 
@@ -249,10 +345,17 @@ impl ControlPlane {
         let etcd_authority = Authority::open(&pki, "etcd-ca")?;
         let authority = self.authority()?;
         self.write_kubeconfig(Path::new("kubeconfig"), "admin", Some("system:masters"))?;
+        let kubelet_client = match &self.nodes {
+            Some(_) => Some(authority.client_files(&pki, "kubelet-client", Some("system:masters"))?),
+            None => None,
+        };
         Ok(Files {
-            etcd_server: etcd_authority.server(&pki, "etcd-server")?,
-            etcd_client: etcd_authority.client_files(&pki, "etcd-client")?,
-            api_server: authority.server(&pki, "kube-apiserver")?,
+            address: self.address(),
+            kubelet_client,
+            scheduler_kubeconfig: self.kubeconfig_for("system:kube-scheduler", None)?,
+            etcd_server: etcd_authority.server(&pki, "etcd-server", &[])?,
+            etcd_client: etcd_authority.client_files(&pki, "etcd-client", None)?,
+            api_server: authority.server(&pki, "kube-apiserver", &[self.address().to_string()])?,
             service_accounts: pki::service_account_key(&pki)?,
             controller_manager_kubeconfig: self.kubeconfig_for("system:kube-controller-manager", None)?,
             etcd_authority: etcd_authority.path,
@@ -303,16 +406,22 @@ struct Programs {
     api_server: PathBuf,
     controller_manager: PathBuf,
     nats: PathBuf,
+    scheduler: Option<PathBuf>,
 }
 
 impl Programs {
-    async fn get(parts: &Parts) -> Result<Self, PartsError> {
+    async fn get(options: &ControlPlaneOptions) -> Result<Self, PartsError> {
+        let parts = &options.parts;
         Ok(Self {
             // The short ones first: what is wrong with building shows early.
             nats: parts.get(Part::NatsServer).await?,
             etcd: parts.get(Part::Etcd).await?,
             api_server: parts.get(Part::KubeApiserver).await?,
             controller_manager: parts.get(Part::KubeControllerManager).await?,
+            scheduler: match options.nodes {
+                Some(_) => Some(parts.get(Part::KubeScheduler).await?),
+                None => None,
+            },
         })
     }
 }
@@ -344,9 +453,9 @@ async fn listens(port: u16) {
 }
 
 /// A NATS server greets with what it can do, and listens after its JetStream is up.
-async fn has_jetstream(port: u16) {
+async fn has_jetstream(address: Ipv4Addr, port: u16) {
     until(|| async move {
-        let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await else { return false };
+        let Ok(stream) = TcpStream::connect((address, port)).await else { return false };
         let mut greeting = String::new();
         let read = BufReader::new(stream).read_line(&mut greeting).await;
         read.is_ok() && greeting.contains("\"jetstream\":true")

@@ -5,11 +5,14 @@
 //!   pinned Go modules that this crate carries with it.
 //! - [`ControlPlane`] runs them in a directory. The same directory is the same cluster again; several
 //!   directories run side by side.
+//! - With [`NodesOptions`] there are nodes as well, which run pods: a kubelet, containerd and Open vSwitch each, in
+//!   namespaces of their own ([`node`]). That needs root.
 //! - [`Supervisor`] is what holds the children: none of them outlives the process that started it.
 //!
 //! It is made for development and tests. Data survives a crash of any process, but not a power failure:
 //! etcd runs without fsync, which is what makes a start take seconds.
 
+pub mod node;
 pub mod parts;
 
 mod control_plane;
@@ -23,6 +26,7 @@ mod supervisor;
 
 pub use control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions, NatsInfo};
 pub use directory::DirectoryError;
+pub use node::{Node, NodeError, Nodes, NodesOptions};
 pub use pki::PkiError;
 pub use ports::pick_port;
 pub use supervisor::{Exited, SuperviseError, Supervisor};

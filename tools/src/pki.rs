@@ -95,9 +95,15 @@ impl Authority {
         &self.certificate_pem
     }
 
-    /// For a server that also dials its like, as etcd does.
-    pub(crate) fn server(&self, directory: &Path, name: &str) -> Result<CertificateFiles, PkiError> {
-        let names = SERVER_NAMES.map(str::to_owned).to_vec();
+    /// For a server that also dials its like, as etcd does. It has these names and addresses besides those that every
+    /// server has.
+    pub(crate) fn server(
+        &self,
+        directory: &Path,
+        name: &str,
+        further: &[String],
+    ) -> Result<CertificateFiles, PkiError> {
+        let names = [&SERVER_NAMES.map(str::to_owned), further].concat();
         let params = CertificateParams::new(names).map_err(crypto("naming", name))?;
         let usages = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let (certificate, key) = self.sign(params, name, None, &usages)?;
@@ -105,8 +111,13 @@ impl Authority {
     }
 
     /// For a client that reads its certificate from files.
-    pub(crate) fn client_files(&self, directory: &Path, name: &str) -> Result<CertificateFiles, PkiError> {
-        let client = self.client(name, None)?;
+    pub(crate) fn client_files(
+        &self,
+        directory: &Path,
+        name: &str,
+        group: Option<&str>,
+    ) -> Result<CertificateFiles, PkiError> {
+        let client = self.client(name, group)?;
         save(directory, name, &client.certificate_pem, &client.key_pem)
     }
 

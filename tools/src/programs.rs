@@ -1,6 +1,7 @@
 //! The command line of each program.
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +10,11 @@ use crate::ports::Ports;
 
 /// What the command lines are made of.
 pub(crate) struct Files {
+    /// Where the API server and NATS listen.
+    pub(crate) address: Ipv4Addr,
+    /// With nodes: what the API server shows to kubelets.
+    pub(crate) kubelet_client: Option<CertificateFiles>,
+    pub(crate) scheduler_kubeconfig: PathBuf,
     pub(crate) etcd: PathBuf,
     pub(crate) etcd_authority: PathBuf,
     pub(crate) etcd_server: CertificateFiles,
@@ -22,7 +28,7 @@ pub(crate) struct Files {
 }
 
 /// A command without what the environment would configure behind its back.
-fn command(program: &Path, foreign_prefix: &str) -> Command {
+pub(crate) fn command(program: &Path, foreign_prefix: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with(foreign_prefix) {
@@ -32,7 +38,7 @@ fn command(program: &Path, foreign_prefix: &str) -> Command {
     command
 }
 
-fn flag(name: &str, value: impl AsRef<Path>) -> OsString {
+pub(crate) fn flag(name: &str, value: impl AsRef<Path>) -> OsString {
     let mut flag = OsString::from(format!("--{name}="));
     flag.push(value.as_ref());
     flag
@@ -75,8 +81,16 @@ pub(crate) fn api_server(program: &Path, files: &Files, ports: Ports) -> Command
         flag("service-account-key-file", &files.service_accounts.certificate),
         flag("service-account-signing-key-file", &files.service_accounts.key),
     ]);
+    if let Some(client) = &files.kubelet_client {
+        server.args([
+            flag("kubelet-client-certificate", &client.certificate),
+            flag("kubelet-client-key", &client.key),
+            flag("kubelet-certificate-authority", &files.authority),
+            flag("kubelet-preferred-address-types", "InternalIP"),
+        ]);
+    }
+    server.arg(flag("bind-address", files.address.to_string()));
     server.args([
-        "--bind-address=127.0.0.1",
         // The service `kubernetes` can't have a loopback address as its endpoint: it has none.
         "--endpoint-reconciler-type=none",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
@@ -113,10 +127,19 @@ pub(crate) fn controller_manager(program: &Path, files: &Files, disabled: &[Stri
     manager
 }
 
+pub(crate) fn scheduler(program: &Path, files: &Files) -> Command {
+    let mut scheduler = command(program, "KUBE_");
+    scheduler.arg(flag("kubeconfig", &files.scheduler_kubeconfig));
+    // One scheduler, and no port of its own.
+    scheduler.args(["--leader-elect=false", "--secure-port=0", "--profiling=false"]);
+    scheduler.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
+    scheduler
+}
+
 pub(crate) fn nats(program: &Path, files: &Files, configuration: &Path, ports: Ports) -> Command {
     let mut nats = command(program, "NATS_");
     nats.args([
-        flag("addr", "127.0.0.1"),
+        flag("addr", files.address.to_string()),
         flag("port", ports.nats.to_string()),
         flag("store_dir", &files.nats),
         flag("config", configuration),

@@ -4,14 +4,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, future};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use tokio::process::Child;
+use tokio::process::{Child, ChildStdin};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
@@ -89,6 +89,15 @@ pub struct Supervisor {
     exited: tokio::sync::Mutex<mpsc::UnboundedReceiver<Exited>>,
 }
 
+/// What happens to a child whose owner is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tie {
+    /// It is killed.
+    Killed,
+    /// Its standard input ends.
+    Told,
+}
+
 #[derive(Debug)]
 struct Running {
     name: String,
@@ -127,6 +136,16 @@ impl Supervisor {
     /// Starts a program. Of the command its program (a path), arguments, environment and directory are used;
     /// both outputs are appended to the child's log.
     pub async fn spawn(&self, name: &str, command: Command) -> Result<(), SuperviseError> {
+        self.spawn_tied(name, command, Tie::Killed).await
+    }
+
+    /// Like [`Self::spawn`], for a program that cleans up after itself: instead of being killed when this is dropped or
+    /// this process dies, it finds the end of its standard input. It is to take back that the kernel kills it.
+    pub(crate) async fn spawn_guardian(&self, name: &str, command: Command) -> Result<(), SuperviseError> {
+        self.spawn_tied(name, command, Tie::Told).await
+    }
+
+    async fn spawn_tied(&self, name: &str, command: Command, tie: Tie) -> Result<(), SuperviseError> {
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.starts_with('.') || !name.chars().all(valid) {
             return Err(SuperviseError::BadName { name: name.to_owned() });
@@ -146,13 +165,22 @@ impl Supervisor {
         };
         let (output, errors, begin) = open().map_err(failed("opening the log of", &path))?;
         let program = Path::new(command.get_program()).to_owned();
-        let bound = spawner::bound(&self.setpriv, &command, output.into(), errors.into());
-        let child = spawner::spawn(bound).await.map_err(failed("starting", &program))?;
+        let mut bound = spawner::bound(&self.setpriv, &command, output.into(), errors.into());
+        if tie == Tie::Told {
+            bound.stdin(Stdio::piped()).kill_on_drop(false);
+        }
+        let mut child = spawner::spawn(bound).await.map_err(failed("starting", &program))?;
 
         let (signals, asked) = mpsc::unbounded_channel();
         let (ending, ended) = watch::channel(false);
         let pid = child.id().unwrap_or_default();
-        let holder = Holder { name: name.to_owned(), log: path, begin, exits: self.exits.clone() };
+        let holder = Holder {
+            name: name.to_owned(),
+            log: path,
+            begin,
+            exits: self.exits.clone(),
+            _input: child.stdin.take(),
+        };
         let task = tokio::spawn(holder.hold(child, asked, ending)).abort_handle();
         let mut children = self.children();
         children.retain(Running::runs);
@@ -237,6 +265,8 @@ struct Holder {
     log: PathBuf,
     begin: u64,
     exits: mpsc::UnboundedSender<Exited>,
+    /// Closed when this is dropped.
+    _input: Option<ChildStdin>,
 }
 
 impl Holder {

@@ -4,12 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use eno_control_plane::node::is_root;
 use eno_control_plane::parts::Parts;
+use eno_simulator::Topology;
 use tokio_util::sync::CancellationToken;
 
 use super::sandbox::print_help;
 use crate::demo::{Demo, until_stopped};
 use crate::sandbox::{Sandbox, SandboxOptions};
+
+/// One behind each leaf.
+const NODES: usize = 2;
 
 /// Applies the shipped example in a sandbox, shows what becomes of it, and takes it away again.
 #[derive(Debug, clap::Args)]
@@ -20,6 +25,9 @@ pub(super) struct DemoArgs {
     /// Leave the example applied and the sandbox running, to be played with.
     #[arg(long)]
     keep: bool,
+    /// Show nothing on real nodes, as without root.
+    #[arg(long)]
+    no_nodes: bool,
 }
 
 pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Result<()> {
@@ -33,6 +41,15 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
     println!("Starting a sandbox in {}", dir.display());
     let mut options = SandboxOptions::new(dir, Parts::from_env()?)?;
     options.report = Arc::new(|line| println!("  {line}"));
+    if args.no_nodes || !is_root() {
+        println!(
+            "  without nodes that run pods: {}",
+            if args.no_nodes { "as wanted" } else { "they need root" }
+        );
+    } else {
+        options.nodes = NODES;
+        options.topology = Topology::leaf_spine(2, 2, NODES);
+    }
     let sandbox = tokio::select! {
         sandbox = Sandbox::start(options) => sandbox?,
         () = stop.cancelled() => bail!("stopped"),
@@ -59,6 +76,9 @@ async fn show(sandbox: &Sandbox, keep: bool, stop: &CancellationToken) -> anyhow
         return Ok(());
     }
     until_stopped(sandbox, stop, demo.delete()).await?.with_context(stopped)?;
+    if demo.has_nodes() {
+        until_stopped(sandbox, stop, demo.pods()).await?.with_context(stopped)?;
+    }
     println!("\nThat was all. To keep it running: eno demo --keep");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod agent;
 mod demo;
 mod driver;
 mod sandbox;
@@ -43,6 +44,8 @@ enum Command {
     /// Run a southbound driver: eno-driver-NAME from beside this program or from PATH.
     #[command(subcommand_value_name = "NAME", subcommand_help_heading = "Drivers")]
     Driver(driver::DriverArgs),
+    /// Run the agent of this node: eno-driver-node from beside this program or from PATH.
+    Agent(agent::AgentArgs),
     /// Run simulated switches that speak NETCONF.
     Simulator(SimulatorCommand),
     /// Run everything on this machine: a control plane, a simulated fabric, the engine and its drivers.
@@ -68,6 +71,7 @@ impl Eno {
     fn dispatch(self) -> anyhow::Result<()> {
         match self.command {
             Command::Driver(args) => driver::exec(&args),
+            Command::Agent(args) => agent::exec(&args),
             Command::Engine(EngineCommand { engine, telemetry }) => {
                 telemetry.init()?;
                 run(|stop| eno_engine::run(engine, stop))

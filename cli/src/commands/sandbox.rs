@@ -16,9 +16,18 @@ pub(super) struct SandboxArgs {
     /// Where everything is kept; used again, it is the same cluster and the same switches.
     #[arg(long)]
     dir: PathBuf,
-    /// The fabric to simulate, YAML or JSON; a leaf–spine of 4 switches with 4 nodes when absent.
+    /// The fabric to simulate, YAML or JSON; a leaf–spine of 4 switches with 4 nodes, or with `--nodes` that many, when
+    /// absent.
     #[arg(long)]
     topology: Option<PathBuf>,
+    /// Run this many of the topology's nodes, the first ones, for real: each with a kubelet, containerd and Open vSwitch,
+    /// in namespaces of its own, wired to the fabric. Needs root.
+    #[arg(long, default_value_t = 0)]
+    nodes: usize,
+    /// With --nodes: a further image name, without tag, for which pods get the image made on the spot (busybox).
+    /// May be repeated.
+    #[arg(long = "alias-image", value_name = "NAME")]
+    alias_images: Vec<String>,
     /// Start neither the engine nor the drivers, for running them by hand.
     #[arg(long)]
     bare: bool,
@@ -28,7 +37,12 @@ pub(super) async fn run(args: SandboxArgs, stop: CancellationToken) -> anyhow::R
     let mut options = SandboxOptions::new(&args.dir, Parts::from_env()?)?;
     if let Some(path) = &args.topology {
         options.topology = topology(path)?;
+    } else if args.nodes > 0 {
+        options.topology = Topology::leaf_spine(2, 2, args.nodes);
     }
+    options.nodes = args.nodes;
+    options.image_aliases = args.alias_images;
+    options.agents = !args.bare;
     options.engine = !args.bare;
     options.drivers = !args.bare;
     options.report = Arc::new(|line| eprintln!("{line}"));
@@ -67,6 +81,9 @@ pub(super) fn print_help(sandbox: &Sandbox) {
         if let Some(metrics) = &process.metrics {
             println!("Metrics:    {metrics}  ({})", process.name);
         }
+    }
+    for node in &info.nodes {
+        println!("Node:       {} {}  (nsenter -t {} -a)", node.name, node.address, node.pid);
     }
     println!("Logs:       {}", sandbox.dir().join("logs").display());
 }

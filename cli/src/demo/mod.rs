@@ -3,6 +3,7 @@
 
 mod checks;
 mod objects;
+mod pods;
 mod receiver;
 mod screen;
 

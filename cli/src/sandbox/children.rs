@@ -1,11 +1,13 @@
 //! The processes of the operator itself: what each is started with, and who it is to the cluster.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use eno_control_plane::NatsInfo;
 
+use super::SandboxOptions;
+use super::nodes::TEST_IMAGE;
 use crate::manifests::NAMESPACE;
 
 /// A part of the operator.
@@ -63,8 +65,8 @@ impl Child {
     }
 
     /// The same environment as the Deployments of `deploy/` give it.
-    pub(super) fn command(&self, eno: &Path, nats: &NatsInfo, cluster_id: &str) -> Command {
-        let mut command = Command::new(eno);
+    pub(super) fn command(&self, options: &SandboxOptions, nats: &NatsInfo) -> Command {
+        let mut command = Command::new(&options.eno);
         command
             .args(self.role.arguments())
             .args(&self.arguments)
@@ -72,7 +74,9 @@ impl Child {
             .env("KUBECONFIG", &self.kubeconfig)
             .env("ENO_NATS_URL", &nats.url)
             .env("ENO_NATS_CREDENTIALS", &nats.credentials)
-            .env("ENO_CLUSTER_ID", cluster_id)
+            .env("ENO_CLUSTER_ID", &options.cluster_id)
+            .env("ENO_NODES", options.has_agents().to_string())
+            .env("ENO_SAMPLE_IMAGE", TEST_IMAGE)
             .env("ENO_NAMESPACE", NAMESPACE)
             .env("ENO_CREDENTIALS_NAMESPACE", NAMESPACE)
             .env("ENO_LISTEN", &self.listen)

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use eno_control_plane::{ControlPlaneError, Exited, SuperviseError};
+use eno_control_plane::{ControlPlaneError, Exited, NodeError, SuperviseError};
 
 use crate::apply::ApplyError;
 use crate::manifests::ManifestError;
@@ -18,6 +18,31 @@ pub enum SandboxError {
     /// etcd, the API server, the controller manager or NATS; also when the directory is taken.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),
+    /// A program on a node.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// More nodes than the topology has.
+    #[error("{wanted} nodes are wanted, the topology has {there}")]
+    TooManyNodes {
+        /// How many are wanted.
+        wanted: usize,
+        /// How many there are.
+        there: usize,
+    },
+    /// The program that is a node is not beside `eno`.
+    #[error("no program {}: build it with cargo build --workspace --bins", path.display())]
+    NoHolder {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// A program in a pod.
+    #[error("{what}: {why}")]
+    Exec {
+        /// Which program, where.
+        what: String,
+        /// What went wrong.
+        why: String,
+    },
     /// A child can't be started.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),

@@ -15,8 +15,8 @@ use crate::manifests::NAMESPACE;
 /// The label of the nodes of the default pool, and its value.
 pub const POOL: (&str, &str) = ("eno.k8s.io/pool", "workers");
 
-/// The Node objects of a topology's machines. They are what a kubelet would make of itself; there is none here.
-pub(super) fn nodes(topology: &Topology) -> Vec<Node> {
+/// The Node objects of a topology's machines, with what a kubelet would not say of itself.
+pub(super) fn nodes<'a>(machines: impl IntoIterator<Item = &'a str>) -> Vec<Node> {
     let node = |name: &str| Node {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -29,7 +29,7 @@ pub(super) fn nodes(topology: &Topology) -> Vec<Node> {
         },
         ..Node::default()
     };
-    topology.nodes.iter().map(|machine| node(&machine.name)).collect()
+    machines.into_iter().map(node).collect()
 }
 
 /// The status of a Node that is ready, to be applied to its subresource.

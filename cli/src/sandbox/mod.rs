@@ -1,4 +1,5 @@
-//! The whole operator on one machine: a real control plane, a simulated fabric, the engine and its drivers.
+//! The whole operator on one machine: a real control plane, a simulated fabric, the engine and its drivers; as root, if
+//! wanted, nodes that run pods and hang on the fabric.
 //!
 //! Everything is a child process, with the environment, identity and rights that `deploy/` gives it in a cluster.
 //! [`Sandbox::start`] returns when every simulated switch is under the engine's control; dropped, the sandbox kills
@@ -7,7 +8,9 @@
 mod admission;
 mod children;
 mod error;
+mod exec;
 mod fabric;
+mod nodes;
 mod options;
 mod simulator;
 mod state;
@@ -17,23 +20,27 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use eno_control_plane::{ControlPlane, ControlPlaneOptions, Exited, pick_port};
+use eno_control_plane::node::Machine;
+use eno_control_plane::{ControlPlane, ControlPlaneOptions, Exited, Nodes, pick_port};
 use eno_simulator::SwitchInfo;
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::apply::{self, ApplyError, apply_all};
 use crate::manifests;
 use children::Child;
+use nodes::OnMachine;
 use wait::Deadline;
 
 pub use children::Role;
 pub use error::SandboxError;
+pub use exec::ExecOutput;
 pub use fabric::POOL;
+pub use nodes::{NodeInfo, TEST_IMAGE};
 pub use options::SandboxOptions;
 pub use state::{ProcessInfo, SandboxInfo};
 
@@ -62,8 +69,13 @@ impl Sandbox {
         let report = Arc::clone(&options.report);
         let step = |what: &str| report(&format!("{what} ({:.1} s)", started.elapsed().as_secs_f64()));
 
-        let control_plane =
-            ControlPlane::start(ControlPlaneOptions::new(&options.dir, options.parts.clone())).await?;
+        let mut control_plane = ControlPlaneOptions::new(&options.dir, options.parts.clone());
+        if let Some(nodes) = nodes::options(&options)? {
+            control_plane = control_plane.with_nodes(nodes);
+        }
+        let since = unix_time();
+        // Boxed, as the futures of whoever starts a sandbox would be large.
+        let control_plane = Box::pin(ControlPlane::start(control_plane)).await?;
         let client = control_plane.client().await?;
         step(&format!("control plane at {}", control_plane.server()));
 
@@ -80,7 +92,7 @@ impl Sandbox {
         let deadline = Deadline::after(sandbox.options.ready_timeout);
         let supervisor = sandbox.control_plane.supervisor();
         let result = tokio::select! {
-            result = sandbox.bring_up(deadline, &step) => result,
+            result = Box::pin(sandbox.bring_up(deadline, since, &step)) => result,
             exited = supervisor.exited() => Err(SandboxError::Ended(exited)),
         };
         match result {
@@ -108,6 +120,7 @@ impl Sandbox {
     async fn bring_up(
         &self,
         deadline: Deadline,
+        since: i64,
         step: &impl Fn(&str),
     ) -> Result<Vec<SwitchInfo>, SandboxError> {
         let fabric = async {
@@ -120,9 +133,12 @@ impl Sandbox {
             step("manifests of the operator applied");
             self.start_operator().await
         };
-        let (switches, ()) = tokio::try_join!(fabric, cluster)?;
+        let (switches, (), ()) = tokio::try_join!(fabric, cluster, self.await_nodes(deadline, since, step))?;
         let (devices, ()) =
             tokio::try_join!(self.apply_fabric(&switches), self.wait_until_healthy(deadline))?;
+        if self.options.has_agents() {
+            nodes::start_operator(self, deadline).await?;
+        }
         step("FabricDevices applied, the operator is up");
         if self.options.engine {
             // An engine that is only up has not looked at anything yet, and what the status says may be from its last life.
@@ -133,7 +149,27 @@ impl Sandbox {
             wait::devices_ready(&self.client, &devices, deadline).await?;
             step("FabricDevices ready");
         }
+        if self.options.nodes > 0 {
+            simulator::data_plane_ready(self, &switches, deadline).await?;
+            step("the fabric forwards");
+        }
         Ok(switches)
+    }
+
+    async fn await_nodes(
+        &self,
+        deadline: Deadline,
+        since: i64,
+        step: &impl Fn(&str),
+    ) -> Result<(), SandboxError> {
+        let nodes = self.nodes();
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<_> = nodes.into_iter().map(|node| node.name).collect();
+        wait::nodes_ready(&self.client, &names, since, deadline).await?;
+        step(&format!("{} nodes ready", names.len()));
+        Ok(())
     }
 
     /// What `kubectl apply -k deploy/` and its companions would do, but for the Deployments.
@@ -147,6 +183,7 @@ impl Sandbox {
         let rights = async {
             apply_all(&self.client, MANAGER, &manifests::namespace()?).await?;
             apply_all(&self.client, MANAGER, &manifests::roles()?).await?;
+            apply_all(&self.client, MANAGER, &manifests::policies()?).await?;
             Ok(())
         };
         let unbound = admission::unbind(&self.client);
@@ -172,10 +209,27 @@ impl Sandbox {
     }
 
     async fn apply_nodes(&self) -> Result<(), SandboxError> {
-        let nodes = fabric::nodes(&self.options.topology);
+        let real = self.nodes();
+        let machines = self.options.topology.nodes.iter().map(|machine| machine.name.as_str());
+        let nodes = match real.len() {
+            0 => fabric::nodes(machines),
+            _ => fabric::nodes(real.iter().map(|node| node.name.as_str())),
+        };
         let objects = nodes.iter().map(apply::dynamic).collect::<Result<Vec<_>, _>>()?;
         apply_all(&self.client, MANAGER, &objects).await?;
         let api: Api<Node> = Api::all(self.client.clone());
+        if !real.is_empty() {
+            // Those of an earlier life, with more nodes or with such as run nothing.
+            let there = api.list_metadata(&ListParams::default()).await;
+            let there = there.map_err(SandboxError::kubernetes("listing nodes"))?;
+            for name in there.iter().map(ResourceExt::name_any) {
+                if !real.iter().any(|node| node.name == name) {
+                    let deleted = api.delete(&name, &DeleteParams::default()).await;
+                    deleted.map_err(SandboxError::kubernetes(format!("deleting node {name}")))?;
+                }
+            }
+            return Ok(());
+        }
         try_join_all(nodes.iter().map(|node| async {
             let name = node.name_any();
             let params = PatchParams::apply(MANAGER).force();
@@ -241,9 +295,13 @@ impl Sandbox {
         if name == simulator::NAME {
             return simulator::spawn(self).await;
         }
+        let deadline = Deadline::after(self.options.ready_timeout);
+        if let Some((machine, what)) = nodes::find(self, name) {
+            return nodes::start(self, machine, what, deadline).await;
+        }
         let child = self.child(name)?;
         self.spawn(&child).await?;
-        self.wait_ready(&child, Deadline::after(self.options.ready_timeout)).await
+        self.wait_ready(&child, deadline).await
     }
 
     /// Stops a process as a cluster would, with SIGTERM.
@@ -264,15 +322,20 @@ impl Sandbox {
         loop {
             let exited = supervisor.exited().await;
             let name = exited.name.clone();
-            if name != simulator::NAME && self.child(&name).is_err() {
+            let on_machine = nodes::find(self, &name);
+            if name != simulator::NAME && on_machine.is_none() && self.child(&name).is_err() {
                 return exited;
             }
             let delay = backoff.next(&name);
             (self.options.report)(&format!("{exited}\nrestarting {name} in {:.1} s", delay.as_secs_f64()));
             tokio::time::sleep(delay).await;
-            let restarted = match self.child(&name) {
-                Ok(child) => self.spawn(&child).await,
-                Err(_) => simulator::spawn(self).await,
+            let restarted = match (on_machine, self.child(&name)) {
+                (Some((machine, what)), _) => {
+                    let deadline = Deadline::after(self.options.ready_timeout);
+                    nodes::start(self, machine, what, deadline).await
+                }
+                (None, Ok(child)) => self.spawn(&child).await,
+                (None, Err(_)) => simulator::spawn(self).await,
             };
             if let Err(error) = restarted {
                 return Exited { name, status: error.to_string(), log_tail: String::new() };
@@ -282,7 +345,8 @@ impl Sandbox {
 
     /// Stops everything in order. The directory stays.
     pub async fn stop(self) {
-        let children: Vec<_> = self.children().iter().rev().map(|child| child.name.clone()).collect();
+        let mut children: Vec<_> = self.children().iter().rev().map(|child| child.name.clone()).collect();
+        children.extend(self.control_plane.nodes().into_iter().flat_map(nodes::operator_children));
         // All at once: none of them needs another to stop. An error says that it has ended already.
         futures::future::join_all(children.iter().map(|name| self.stop_child(name))).await;
         let _ = self.stop_child(simulator::NAME).await;
@@ -290,7 +354,7 @@ impl Sandbox {
     }
 
     async fn spawn(&self, child: &Child) -> Result<(), SandboxError> {
-        let command = child.command(&self.options.eno, self.control_plane.nats(), &self.options.cluster_id);
+        let command = child.command(&self.options, self.control_plane.nats());
         Ok(self.control_plane.supervisor().spawn(&child.name, command).await?)
     }
 
@@ -302,6 +366,12 @@ impl Sandbox {
         let found = self.children().iter().find(|child| child.name == name).cloned();
         found.ok_or_else(|| SandboxError::NoSuchChild(name.to_owned()))
     }
+}
+
+/// Seconds since 1970, as Kubernetes' times have them.
+fn unix_time() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Whether the engine's metrics say that it leads and has seen everything.
@@ -346,18 +416,41 @@ impl Sandbox {
 
     /// The base URL of a process's `/metrics`, `/healthz` and `/readyz`.
     pub fn url(&self, child: &str) -> Option<String> {
-        self.children().iter().find(|known| known.name == child).map(Child::url)
+        let nodes = self.control_plane.nodes();
+        let agent = || {
+            let (machine, what) = nodes::find(self, child)?;
+            (what == OnMachine::Agent).then(|| nodes?.get(machine).map(nodes::agent_url)).flatten()
+        };
+        self.children().iter().find(|known| known.name == child).map(Child::url).or_else(agent)
     }
 
-    /// The process id of a child that runs.
+    /// The nodes that run pods.
+    pub fn nodes(&self) -> Vec<NodeInfo> {
+        self.control_plane.nodes().into_iter().flat_map(Nodes::all).map(NodeInfo::from).collect()
+    }
+
+    /// One node that runs pods.
+    pub fn node(&self, name: &str) -> Option<NodeInfo> {
+        self.control_plane.nodes()?.get(name).map(NodeInfo::from)
+    }
+
+    /// The machine of a node, or of the network of this name behind the fabric: for running programs on it.
+    pub fn machine(&self, name: &str) -> Option<&Machine> {
+        self.control_plane.nodes()?.machine(name)
+    }
+
+    /// The process id of a child that runs; on a node, that of the program itself.
     pub fn pid(&self, child: &str) -> Option<u32> {
-        self.control_plane.supervisor().pid(child)
+        let pid = self.control_plane.supervisor().pid(child)?;
+        if nodes::find(self, child).is_some() { Machine::program_of(pid) } else { Some(pid) }
     }
 
     /// Where everything is: what `DIR/sandbox.json` says.
     pub fn info(&self) -> SandboxInfo {
-        let processes =
-            self.children().iter().map(|child| self.process(&child.name, Some(child.url()))).collect();
+        let own = self.children().iter().map(|child| child.name.clone()).collect::<Vec<_>>().into_iter();
+        let agents = self.nodes().into_iter().map(|node| OnMachine::Agent.child(&node.name));
+        let agents = agents.filter(|_| self.options.has_agents());
+        let processes = own.chain(agents).map(|name| self.process(&name, self.url(&name))).collect();
         SandboxInfo {
             dir: self.dir().to_owned(),
             kubeconfig: self.control_plane.kubeconfig().to_owned(),
@@ -367,6 +460,7 @@ impl Sandbox {
             fabric: self.dir().join(simulator::FABRIC),
             cluster_id: self.options.cluster_id.clone(),
             processes,
+            nodes: self.nodes(),
         }
     }
 

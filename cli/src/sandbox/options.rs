@@ -27,6 +27,15 @@ pub struct SandboxOptions {
     pub parts: Parts,
     /// The `eno` program that is run for the engine, the drivers and the simulator.
     pub eno: PathBuf,
+    /// How many of the topology's machines are nodes that run pods, the first ones; this needs root. The others are
+    /// not there then. 0: no node runs pods, but there is a Node object for each machine.
+    pub nodes: usize,
+    /// Whether the agents run on the nodes.
+    pub agents: bool,
+    /// What the agents may use as masters and parents of pods' interfaces, besides what they make themselves.
+    pub agent_interfaces: Vec<String>,
+    /// Further names of images, tags not counted, for which the nodes get the one that is made on the spot.
+    pub image_aliases: Vec<String>,
     /// Whether the engine runs. Without it, nothing acts on the objects.
     pub engine: bool,
     /// Whether the drivers run.
@@ -49,6 +58,10 @@ impl SandboxOptions {
             topology: Topology::leaf_spine(2, 2, 4),
             parts,
             eno: programs::eno()?,
+            nodes: 0,
+            agents: true,
+            agent_interfaces: Vec::new(),
+            image_aliases: Vec::new(),
             engine: true,
             drivers: true,
             engine_arguments: Vec::new(),
@@ -56,6 +69,11 @@ impl SandboxOptions {
             ready_timeout: Duration::from_mins(2),
             report: Arc::new(|_| ()),
         })
+    }
+
+    /// Whether agents tell the engine of nodes.
+    pub(super) fn has_agents(&self) -> bool {
+        self.nodes > 0 && self.agents
     }
 
     pub(super) fn runs(&self, role: Role) -> bool {

@@ -8,7 +8,7 @@ use eno_simulator::SwitchInfo;
 use tokio::fs;
 
 use super::wait::Deadline;
-use super::{Sandbox, SandboxError};
+use super::{Sandbox, SandboxError, nodes, wait};
 
 /// The process's name.
 pub(super) const NAME: &str = "simulator";
@@ -63,10 +63,32 @@ pub(super) async fn start(sandbox: &Sandbox, deadline: Deadline) -> Result<Vec<S
         .await
 }
 
+/// Waits until what is plugged into the switches can talk as they are configured.
+pub(super) async fn data_plane_ready(
+    sandbox: &Sandbox,
+    switches: &[SwitchInfo],
+    deadline: Deadline,
+) -> Result<(), SandboxError> {
+    // All switches are behind one control API.
+    let base = switches.iter().find_map(|switch| switch.control_url.split_once("/switches/"));
+    let Some((base, _)) = base else { return Ok(()) };
+    let ready = |answer: &str| {
+        serde_json::from_str::<serde_json::Value>(answer).is_ok_and(|status| status["ready"] == true)
+    };
+    let url = format!("{base}/dataplane?ready=true");
+    wait::http(&sandbox.http, "a fabric that forwards", &url, deadline, ready).await
+}
+
 /// Starts the process; it keeps its ports, keys and configurations in its directory.
 pub(super) async fn spawn(sandbox: &Sandbox) -> Result<(), SandboxError> {
     let dir = sandbox.dir();
     let mut command = Command::new(&sandbox.options.eno);
     command.arg("simulator").arg("--topology").arg(dir.join(TOPOLOGY)).arg("--dir").arg(dir.join(FOLDER));
+    if let Some(nodes) = sandbox.control_plane.nodes() {
+        command.arg("--data-plane");
+        for wire in nodes::wires(&sandbox.options.topology, nodes) {
+            command.arg("--wire").arg(wire);
+        }
+    }
     Ok(sandbox.control_plane.supervisor().spawn(NAME, command).await?)
 }

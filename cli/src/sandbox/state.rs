@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::SandboxError;
+use super::{NodeInfo, SandboxError};
 
 /// Where everything is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +25,11 @@ pub struct SandboxInfo {
     pub fabric: PathBuf,
     /// The identifier in the names of VLANs.
     pub cluster_id: String,
-    /// The engine and the drivers.
+    /// The engine, the drivers and the agents.
     pub processes: Vec<ProcessInfo>,
+    /// The nodes that run pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeInfo>,
 }
 
 /// A process of the operator.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use eno_nbi_crds::{FabricDevice, Phase};
 use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::DynamicObject;
 use kube::runtime::wait::{Condition, conditions};
@@ -60,6 +61,43 @@ pub(super) async fn crds_established(client: &Client, crds: &[DynamicObject]) ->
         let Some(crd) = events.try_next().await.map_err(watched)? else { break };
         if established.matches_object(Some(&crd)) {
             missing.retain(|name| *name != crd.name_any());
+        }
+    }
+    Ok(())
+}
+
+/// Until the kubelets of these nodes, which were started after `since` (seconds since 1970), say that they are ready.
+pub(super) async fn nodes_ready(
+    client: &Client,
+    nodes: &[String],
+    since: i64,
+    deadline: Deadline,
+) -> Result<(), SandboxError> {
+    let mut waiting: BTreeMap<String, String> =
+        nodes.iter().map(|node| (node.clone(), "not heard of".to_owned())).collect();
+    let watched = |source| SandboxError::Watch { what: "Nodes", source: Box::new(source) };
+    let api: Api<Node> = Api::all(client.clone());
+    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    while !waiting.is_empty() {
+        let event = match tokio::time::timeout_at(deadline.at, events.try_next()).await {
+            Ok(event) => event.map_err(watched)?,
+            Err(_) => return Err(deadline.late("ready nodes", says(&waiting))),
+        };
+        let Some(node) = event else { break };
+        let name = node.name_any();
+        let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let Some(ready) = conditions.into_iter().find(|condition| condition.type_ == "Ready") else {
+            continue;
+        };
+        // What the status says may be from an earlier life.
+        let fresh = ready.last_heartbeat_time.is_some_and(|time| time.0.as_second() >= since);
+        // A node gets rid of its taints a moment after it is ready.
+        let tainted = taints.iter().any(|taint| taint.key.starts_with("node.kubernetes.io/"));
+        if fresh && ready.status == "True" && !tainted {
+            waiting.remove(&name);
+        } else if let Some(said) = waiting.get_mut(&name) {
+            *said = format!("not ready: {}", ready.message.unwrap_or_default());
         }
     }
     Ok(())

@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         description: "Realises L2ServiceAttachments as NetworkAttachmentDefinitions",
         version: env!("CARGO_PKG_VERSION"),
         ownership: Ownership::WholeDriver,
+        threads: None,
     };
     driver_main(about, async |_: Args, _| kube::Client::try_default().await.map(NadDriver::new))
 }

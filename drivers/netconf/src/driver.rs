@@ -226,7 +226,7 @@ impl Driver for NetconfDriver {
     async fn reconcile(&self, work: Work) -> Reconciled {
         match &work.command.desired {
             Desired::Fabric(desired) => self.fabric(&work, desired).await,
-            other @ Desired::Nad(_) => Reconciled::failed(Failure {
+            other => Reconciled::failed(Failure {
                 reason: format!("the netconf driver configures switches, not {:?} targets", other.kind()),
                 retryable: false,
                 unreachable: false,

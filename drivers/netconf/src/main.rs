@@ -14,6 +14,7 @@ const ABOUT: DriverAbout = DriverAbout {
     description: "Configures switches over NETCONF",
     version: env!("CARGO_PKG_VERSION"),
     ownership: Ownership::PerTarget,
+    threads: None,
 };
 
 #[derive(Debug, clap::Args)]

@@ -12,11 +12,17 @@ pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool 
     match (cni, interface) {
         (Ovs, Kernel) => true,
         (Bridge, Kernel) => matches!(vlan_type, Access | SelectiveTrunk),
-        (Macvlan | Ipvlan, Kernel) | (Sriov, _) => matches!(vlan_type, Access | Trunk),
-        (Vlan, Kernel) | (Userspace, Dpdk) => vlan_type == Access,
+        (Macvlan, Kernel) | (Sriov, _) => matches!(vlan_type, Access | Trunk),
+        // ipvlan shares the master's MAC address and tells pods apart by their IP addresses: nothing for tagged frames.
+        (Ipvlan | Vlan, Kernel) | (Userspace, Dpdk) => vlan_type == Access,
         (HostDevice, Kernel) => vlan_type == Trunk,
         _ => false,
     }
+}
+
+/// True when the plugin always calls an IPAM plugin: it can do nothing for a service without Subnets.
+pub fn needs_subnet(cni: CniName) -> bool {
+    matches!(cni, CniName::Ipvlan | CniName::Vlan)
 }
 
 const CNIS: [CniName; 8] = [
@@ -87,7 +93,12 @@ mod tests {
         ConnectionPointSpec {
             cnis: vec![
                 offer(Plugin::Macvlan { master: "eth1".into() }),
-                offer(Plugin::Ovs { bridge_name: "br".into(), socket_file: None }),
+                offer(Plugin::Ovs {
+                    bridge_name: "br".into(),
+                    socket_file: None,
+                    datapath: None,
+                    patch: None,
+                }),
             ],
             node_pool: None,
             interfaces: vec![],
@@ -127,5 +138,31 @@ mod tests {
             let error = result.unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn ipvlan_is_no_trunk() {
+        let trunk = |asked| attachment(VlanType::Trunk, asked, InterfaceType::Kernel);
+        let mut point = point();
+        point.cnis.insert(
+            0,
+            SupportedCni {
+                interfaces: vec![InterfaceType::Kernel],
+                plugin: Plugin::Ipvlan { master: "eth1".into() },
+            },
+        );
+        let chosen = choose(&trunk(None), &point).map(|offer| offer.plugin.name());
+        assert_eq!(chosen, Ok(CniName::Macvlan));
+        assert_eq!(
+            choose(&trunk(Some(CniName::Ipvlan)), &point).unwrap_err().to_string(),
+            "spec.Implementation: ipvlan can't do VlanType trunk with PodInterfaceType kernel; \
+             macvlan, ovs of ConnectionPoint cp can"
+        );
+        point.cnis.truncate(1);
+        assert_eq!(
+            choose(&trunk(None), &point).unwrap_err().to_string(),
+            "spec.VlanType: VlanType trunk with PodInterfaceType kernel: nothing that ConnectionPoint cp offers can; \
+             ovs, macvlan, host-device, sriov could"
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_schemas::{Desired, Phase, Report};
 
 use crate::spec::{Invalid, Spec};
-use crate::{Key, Kind, Labels, Name, Status, Target};
+use crate::{Key, Labels, Name, Pod, PodView, Status, Target};
 
 /// Something that happened in the world.
 #[derive(Debug)]
@@ -14,35 +14,35 @@ pub enum Event {
     Object(Box<Object>),
     /// An object is gone.
     ObjectGone(Key),
-    /// A node is there, with its labels.
-    Node(Name, Labels),
+    /// A node is there.
+    Node {
+        /// Its name.
+        name: Name,
+        /// Its labels, without those that the engine puts there itself.
+        labels: Labels,
+        /// Its condition `Ready` holds: who is not ready is not waited for.
+        ready: bool,
+    },
     /// A node is gone.
     NodeGone(Name),
     /// A namespace is there, with its labels.
     Namespace(Name, Labels),
     /// A namespace is gone.
     NamespaceGone(Name),
-    /// An unfinished pod, by uid, uses these NetworkAttachmentDefinitions of its own namespace.
-    Pod {
-        /// `metadata.uid`.
-        uid: Name,
-        /// Its namespace.
-        namespace: Name,
-        /// Its name.
-        name: Name,
-        /// The names of the NADs; empty: none.
-        uses: Vec<Name>,
-    },
+    /// An unfinished pod is there, new or changed.
+    Pod(Box<Pod>),
     /// A pod is finished or gone.
     PodGone(Name),
     /// A driver reported on a target.
     Report(Target, Box<Report>),
     /// A command for this target was found on NATS at the start.
     Commanded(Target, Box<Desired>),
-    /// The drivers that are alive.
+    /// The drivers that are alive; one that works on one target only, as `<driver>/<target>`.
     Drivers(BTreeSet<Name>),
     /// The time that [`Effect::Await`] asked for is over.
     Waited(Key),
+    /// The status of the object is written with all leases up to [`Status::leased`]: now they may be acted on.
+    Recorded(Key, u64),
 }
 
 /// A custom resource, as far as the core needs it.
@@ -108,6 +108,33 @@ pub enum Effect {
         /// What it says.
         spec: Option<crate::spec::BridgeDomainSpec>,
     },
+    /// Write, or (`None`) delete, the PodNetwork of a pod, which is called as the pod and owned by it.
+    PodNetwork {
+        /// The pod's namespace.
+        namespace: Name,
+        /// The pod's name.
+        name: Name,
+        /// The pod's uid.
+        uid: Name,
+        /// What it says.
+        view: Option<Box<PodView>>,
+    },
+    /// Say on the Node object what is there: nothing else of ours stays on it.
+    Mark {
+        /// The node.
+        node: Name,
+        /// The ConnectionPoints whose path is there: each a label.
+        points: BTreeSet<Name>,
+        /// The Open vSwitch bridges that are there: each an extended resource.
+        bridges: BTreeSet<Name>,
+    },
+    /// Make the sample Deployment of a PodConfig; it goes with its owner.
+    SampleDeployment {
+        /// The PodConfig.
+        owner: Key,
+        /// The Deployment's name.
+        name: Name,
+    },
 }
 
 /// What the core needs to know of its configuration.
@@ -117,14 +144,6 @@ pub struct Config {
     pub cluster: String,
     /// Make an L2BridgeDomain per L2Service in use.
     pub bridge_domains: bool,
-}
-
-impl Target {
-    /// The object that the target belongs to.
-    pub fn owner(&self) -> Key {
-        match self {
-            Self::Fabric(name) => Key::cluster(Kind::FabricDevice, name),
-            Self::Nad(namespace, name) => Key::namespaced(Kind::L2ServiceAttachment, namespace, name),
-        }
-    }
+    /// The nodes have agents: they are commanded and waited for.
+    pub nodes: bool,
 }

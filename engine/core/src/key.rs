@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A name, shared by all that refer to it.
 pub type Name = Arc<str>;
 
-/// The kinds of `eno.k8s.io`, in the order in which they are evaluated: a kind comes after those that it names.
+/// The kinds of custom resources, in the order in which they are evaluated: a kind comes after those that it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A route into a pod.
@@ -29,11 +29,17 @@ pub enum Kind {
     L2BridgeDomain,
     /// A service at a connection point.
     L2ServiceAttachment,
+    /// A bridge of pods (`podnetwork.opdev.io`).
+    Bridge,
+    /// Interfaces of the pods with a label (`podnetwork.opdev.io`).
+    PodNetworkConfig,
+    /// Interfaces of the pods with a label (`podconfig.opdev.io`).
+    PodConfig,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Route,
         Self::Subnet,
         Self::NodePool,
@@ -43,6 +49,9 @@ impl Kind {
         Self::L2Service,
         Self::L2BridgeDomain,
         Self::L2ServiceAttachment,
+        Self::Bridge,
+        Self::PodNetworkConfig,
+        Self::PodConfig,
     ];
 
     /// As the manifest spells it.
@@ -57,6 +66,9 @@ impl Kind {
             Self::L2Service => "L2Service",
             Self::L2BridgeDomain => "L2BridgeDomain",
             Self::L2ServiceAttachment => "L2ServiceAttachment",
+            Self::Bridge => "Bridge",
+            Self::PodNetworkConfig => "PodNetworkConfig",
+            Self::PodConfig => "PodConfig",
         }
     }
 }
@@ -67,7 +79,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One object of `eno.k8s.io`.
+/// One custom resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Its kind.
@@ -111,13 +123,15 @@ pub enum Target {
     Fabric(Name),
     /// A NetworkAttachmentDefinition, by namespace and name.
     Nad(Name, Name),
+    /// A node, by name.
+    Node(Name),
 }
 
 impl fmt::Display for Target {
     /// The target's name in messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fabric(name) => f.write_str(name),
+            Self::Fabric(name) | Self::Node(name) => f.write_str(name),
             Self::Nad(namespace, name) => write!(f, "{namespace}/{name}"),
         }
     }

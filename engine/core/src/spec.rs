@@ -3,10 +3,14 @@
 //! They are built at the edge, from custom resources that may be wrong ([`Invalid`]), and are also what
 //! `status.realized` holds.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use eno_schemas::{Device, Dns, InterfaceType, Ipam, Pool, PortMode, VlanId, VlanSet};
+use eno_schemas::{
+    Device, Dns, InterfaceType, Ipam, LinkKind, OvsDatapath, PodRoute, PodRule, Pool, PortMode, VlanId,
+    VlanSet,
+};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +55,10 @@ pub enum Spec {
     Service(ServiceSpec),
     /// A PhysicalNetwork's.
     PhysicalNetwork(PhysicalNetworkSpec),
+    /// A Bridge's.
+    Bridge(BridgeSpec),
+    /// A PodNetworkConfig's or a PodConfig's.
+    PodLinks(PodLinksSpec),
 }
 
 impl Spec {
@@ -67,6 +75,8 @@ impl Spec {
             Kind::L2Service => Self::Service(read(value)?),
             Kind::L2BridgeDomain => Self::BridgeDomain(read(value)?),
             Kind::L2ServiceAttachment => Self::Attachment(read(value)?),
+            Kind::Bridge => Self::Bridge(read(value)?),
+            Kind::PodNetworkConfig | Kind::PodConfig => Self::PodLinks(read(value)?),
         })
     }
 
@@ -75,7 +85,11 @@ impl Spec {
         let keys =
             |kind, names: &[Name]| names.iter().map(|name| Key::cluster(kind, name)).collect::<Vec<_>>();
         match self {
-            Self::Route(_) | Self::NodePool(_) | Self::PhysicalNetwork(_) => Vec::new(),
+            Self::Route(_)
+            | Self::NodePool(_)
+            | Self::PhysicalNetwork(_)
+            | Self::Bridge(_)
+            | Self::PodLinks(_) => Vec::new(),
             Self::Subnet(spec) => keys(Kind::Route, &spec.routes),
             Self::ConnectionPoint(spec) => keys(Kind::NodePool, spec.node_pool.as_slice()),
             Self::BridgeDomain(spec) => keys(Kind::ConnectionPoint, &spec.connection_points),
@@ -221,6 +235,12 @@ pub enum Plugin {
         /// The OVSDB socket.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         socket_file: Option<String>,
+        /// `Datapath`: `system` or `netdev`, where it is not as the nodes are configured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        datapath: Option<OvsDatapath>,
+        /// `Patch`: another Open vSwitch bridge of the nodes that it is joined to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        patch: Option<String>,
     },
     /// `BridgeName`.
     Bridge {
@@ -423,6 +443,87 @@ pub enum LeadsTo {
     },
 }
 
+/// A bridge that only pods of its own node are on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BridgeSpec {
+    /// What it is called on the nodes: at most 15 bytes.
+    pub name: String,
+    /// Its networks, at most one of each family: it has the first address of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cidrs: Vec<IpNet>,
+    /// Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+}
+
+/// Interfaces of the pods that carry the object's name in a label.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodLinksSpec {
+    /// Each name once; what one is made on, or a member of, comes before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<PodLinkSpec>,
+    /// A change of the pods' primary interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<PrimarySpec>,
+    /// The sample Deployment to make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Name>,
+}
+
+/// An interface of each pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodLinkSpec {
+    /// In the pod it is `<name><PID>`, on the host `h<name><PID>`: at most 13 bytes, and the agent refuses what gets
+    /// longer than 15 with the PID that there is.
+    pub name: Name,
+    /// What it is. A parent that is an interface of this spec is `Parent::Link(<its name>)`, a veth's bridge a
+    /// `Master::Bridge` without VLANs.
+    pub kind: LinkKind,
+    /// The name of the bridge or VRF of this spec that it is a member of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_of: Option<Name>,
+    /// The networks that addresses are handed out of, at most one of each family: their first address is the
+    /// bridge's, where there is one, the next ones are the pods'.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cidrs: Vec<IpNet>,
+    /// The addresses that are handed out, instead of `cidrs`: of each family one to a pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpNet>,
+    /// Bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Six bytes in hexadecimal with colons, lower case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// `ifalias`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// Routes out of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<PodRoute>,
+    /// Rules that choose the table of a route.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<PodRule>,
+    /// As in [`eno_schemas::PodLink::sysctls`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
+    /// Administratively up.
+    pub up: bool,
+}
+
+/// A change of the pods' primary interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrimarySpec {
+    /// `eth0`.
+    pub name: String,
+    /// Bytes.
+    pub mtu: u32,
+}
+
 macro_rules! read_as {
     ($($name:ident: $variant:ident => $type:ty),* $(,)?) => {
         impl Spec {
@@ -449,4 +550,6 @@ read_as! {
     node_pool: NodePool => NodePoolSpec,
     service: Service => ServiceSpec,
     physical_network: PhysicalNetwork => PhysicalNetworkSpec,
+    bridge: Bridge => BridgeSpec,
+    pod_links: PodLinks => PodLinksSpec,
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eno_schemas::{DeviceInfo, Phase, VlanId};
 
-use crate::Name;
 use crate::spec::Spec;
+use crate::{Name, PodEntry};
 
 /// The status of an object, as the runtime writes it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +28,12 @@ pub struct Status {
     pub connection_points: Vec<Name>,
     /// What a device said of itself.
     pub device: Option<DeviceInfo>,
+    /// The pods that it gives something to, by name.
+    pub pods: Vec<PodEntry>,
+    /// The bridges that it made, of a Bridge: the nodes where it is.
+    pub nodes: Vec<Name>,
+    /// Counts the changes of leases in `pods`, for [`crate::Event::Recorded`]. Not written down.
+    pub leased: u64,
 }
 
 /// One condition of a status, as `metav1.Condition`.

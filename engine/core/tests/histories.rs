@@ -6,7 +6,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use eno_core::spec::Spec;
-use eno_core::{Event, Key, Kind, Labels, Target};
+use eno_core::{Key, Kind, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
@@ -76,17 +76,10 @@ impl History {
         self.world.apply(created(object, self.clock));
     }
 
-    fn nodes(&mut self) {
-        for (name, inside) in &self.nodes {
-            let labels = if *inside { Labels::from([("pool".into(), "a".into())]) } else { Labels::new() };
-            self.world.engine.handle(Event::Node(format!("node{name}").into(), labels));
-        }
-    }
-
     fn pod(&mut self, attachment: u8, there: bool) {
-        let uid = arc(&format!("pod{attachment}"));
-        let uses = if there { vec![arc(&format!("a{attachment}"))] } else { Vec::new() };
-        self.world.engine.handle(Event::Pod { uid, namespace: "ns".into(), name: "pod".into(), uses });
+        let nad = format!("a{attachment}");
+        let uses: &[&str] = if there { &[&nad] } else { &[] };
+        self.world.pod(user(&format!("pod{attachment}"), uses));
     }
 
     fn take(&mut self, step: &Step) {
@@ -112,7 +105,7 @@ impl History {
             }
             Step::Node { name, inside } => {
                 self.nodes.insert(*name, *inside);
-                self.nodes();
+                self.world.node(&format!("node{name}"), *inside, true);
             }
             Step::Silence(n) => {
                 self.world.silent.insert(Target::Fabric(DEVICES[usize::from(*n)].into()));
@@ -126,16 +119,8 @@ impl History {
             Step::Restart => {
                 // What is on its way is lost with the process that waited for it; the drivers still have it.
                 self.world.settle();
-                self.restart();
+                self.world.restart();
             }
-        }
-    }
-
-    fn restart(&mut self) {
-        self.world.restart();
-        self.nodes();
-        for (attachment, there) in self.pods.clone() {
-            self.pod(attachment, there);
         }
     }
 
@@ -246,7 +231,7 @@ proptest! {
         let mut history = History::run(&steps);
         history.check_ready();
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
-        history.restart();
+        history.world.restart();
         history.world.settle();
         assert_eq!(history.world.published, published);
         for (key, status) in &statuses {

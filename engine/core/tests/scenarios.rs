@@ -2,8 +2,8 @@
 
 mod world;
 
-use eno_core::spec::{Invalid, Spec, SubnetSpec};
-use eno_core::{Event, Key, Kind, Labels, Target};
+use eno_core::spec::{Invalid, Plugin, Spec, SubnetSpec, SupportedCni};
+use eno_core::{Key, Kind, Target};
 use eno_schemas::{Ipam, Item, NadVlans, Phase, Rejection, VlanId};
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use world::*;
@@ -59,18 +59,13 @@ fn deletion_waits_for_the_switch_and_the_pod() {
     w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
-    w.engine.handle(Event::Pod {
-        uid: "p".into(),
-        namespace: "ns".into(),
-        name: "pod".into(),
-        uses: vec!["a".into()],
-    });
+    w.pod(user("pod", &["a"]));
     w.delete(&a);
     w.settle();
     assert_eq!(w.message(&a), "in use by pod pod");
     assert!(w.nad("ns", "a").is_some());
     w.silent.insert(Target::Fabric("leaf1".into()));
-    w.engine.handle(Event::PodGone("p".into()));
+    w.pod_gone("uid-pod");
     w.settle();
     assert_eq!(w.phase(&a), Phase::Terminating);
     assert!(w.message(&a).contains("FabricDevice leaf1"), "{}", w.message(&a));
@@ -223,6 +218,39 @@ fn what_is_missing_is_named_and_comes_right_by_itself() {
 }
 
 #[test]
+fn plugins_that_must_give_an_address_need_a_subnet() {
+    let mut w = World::leaf_spine();
+    let mut offering = point("cpx", Some("pool"));
+    let Ok(Spec::ConnectionPoint(spec)) = &mut offering.spec else { unreachable!() };
+    let kernel = vec![eno_schemas::InterfaceType::Kernel];
+    spec.cnis = vec![SupportedCni { interfaces: kernel, plugin: Plugin::Ipvlan { master: "eth1".into() } }];
+    w.apply(offering);
+    let s = w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cpx"));
+    w.settle();
+    assert_eq!(
+        w.message(&a),
+        "spec.L2Services[0]: L2Service s has no Subnets; the CNI plugin ipvlan needs one: \
+         add a Subnet to it or set Implementation to another plugin"
+    );
+    let subnet = SubnetSpec {
+        ipam: Ipam::HostLocal,
+        network: "10.0.0.0/24".parse().unwrap(),
+        allocation_pool: vec![],
+        hot_plug_pool: vec![],
+        routes: vec![],
+        dns: eno_schemas::Dns::default(),
+    };
+    w.apply(object(Kind::Subnet, "sn", Spec::Subnet(subnet)));
+    let mut with_subnet = service("s", 100, &["dc"]);
+    let Ok(Spec::Service(spec)) = &mut with_subnet.spec else { unreachable!() };
+    spec.subnets = vec!["sn".into()];
+    w.apply(with_subnet);
+    w.settle();
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
+}
+
+#[test]
 fn what_is_applied_together_arrives_in_any_order() {
     let mut w = World::leaf_spine();
     w.patient = true;
@@ -259,18 +287,18 @@ fn nodes_come_and_go() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.engine.handle(Event::Node("node3".into(), Labels::new()));
-    w.engine.handle(Event::NodeGone("node4".into()));
+    w.node("node3", false, true);
+    w.node_gone("node4");
     w.settle();
     assert_eq!(w.carriers(100), ["leaf1:e1", "leaf1:e2"]);
-    w.engine.handle(Event::Node("node3".into(), Labels::from([("pool".into(), "a".into())])));
+    w.node("node3", true, true);
     w.settle();
     assert!(
         w.carriers(100).contains(&"leaf2:e1".to_owned())
             && w.carriers(100).contains(&"spine2:leaf1".to_owned())
     );
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready], "a joining node does not move it back");
-    w.engine.handle(Event::Node("node5".into(), Labels::from([("pool".into(), "a".into())])));
+    w.node("node5", true, true);
     w.settle();
     assert_eq!(w.phase(&a), Phase::Error);
     assert!(w.message(&a).contains("node node5 of NodePool pool has no switch port"), "{}", w.message(&a));
@@ -352,7 +380,7 @@ fn a_device_is_drained_before_it_goes() {
 
 #[test]
 fn a_bridge_domain_by_hand_and_one_made() {
-    let mut w = World::new(true);
+    let mut w = World::new(true, false);
     w.fabric();
     let spec = eno_core::spec::BridgeDomainSpec {
         vlan: VlanId::new(50).unwrap(),

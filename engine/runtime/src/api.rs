@@ -26,6 +26,9 @@ fn make(kind: Kind) -> ApiResource {
         Kind::L2Service => ApiResource::erase::<crds::L2Service>(&()),
         Kind::L2BridgeDomain => ApiResource::erase::<crds::L2BridgeDomain>(&()),
         Kind::L2ServiceAttachment => ApiResource::erase::<crds::L2ServiceAttachment>(&()),
+        Kind::Bridge => ApiResource::erase::<crds::Bridge>(&()),
+        Kind::PodNetworkConfig => ApiResource::erase::<crds::PodNetworkConfig>(&()),
+        Kind::PodConfig => ApiResource::erase::<crds::PodConfig>(&()),
     }
 }
 
@@ -40,9 +43,19 @@ pub fn kind(name: &str) -> Option<Kind> {
     Kind::ALL.into_iter().find(|kind| kind.as_str() == name)
 }
 
-/// `apiVersion` of all kinds.
-pub fn api_version() -> String {
-    format!("{}/{}", crds::GROUP, crds::VERSION)
+/// `apiVersion` of a kind.
+pub fn api_version(kind: Kind) -> String {
+    resource(kind).api_version
+}
+
+/// Our finalizer on objects of a kind.
+pub fn finalizer(kind: Kind) -> &'static str {
+    match kind {
+        Kind::PodConfig => crds::PODCONFIG_FINALIZER,
+        Kind::PodNetworkConfig => crds::PODNETWORKCONFIG_FINALIZER,
+        Kind::Bridge => crds::BRIDGE_FINALIZER,
+        _ => crds::FINALIZER,
+    }
 }
 
 /// The start of a server-side apply body. With its uid in it, the patch can't make an object that is gone, nor touch
@@ -52,7 +65,7 @@ pub fn apply_body(key: &Key, uid: &str) -> Value {
     if let (Some(namespace), Some(fields)) = (key.namespace(), metadata.as_object_mut()) {
         fields.insert("namespace".into(), namespace.into());
     }
-    json!({ "apiVersion": api_version(), "kind": key.kind.as_str(), "metadata": metadata })
+    json!({ "apiVersion": api_version(key.kind), "kind": key.kind.as_str(), "metadata": metadata })
 }
 
 /// What came of a write.
@@ -124,7 +137,7 @@ pub async fn patch<P: Serialize + std::fmt::Debug>(
 }
 
 /// The server's words when the uid in a patch is not the object's, or there is none.
-fn of_another(status: &kube::core::Status) -> bool {
+pub fn of_another(status: &kube::core::Status) -> bool {
     status.code == 409
         && (status.message.contains("uid mismatch") || status.message.contains("UID in precondition"))
 }

@@ -21,6 +21,14 @@ pub struct EngineArgs {
     /// Make an L2BridgeDomain per L2Service in use, for fabric plugins that watch them.
     #[arg(long, env = "ENO_BRIDGE_DOMAINS")]
     pub bridge_domains: bool,
+    /// Configure nodes: their bridges and host networks, and the networks of running pods. Without it, what nodes need
+    /// is expected to be there.
+    #[arg(long, env = "ENO_NODES", value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
+          default_value_t = true, default_missing_value = "true")]
+    pub nodes: bool,
+    /// The image of PodConfigs' sample Deployments: it needs /bin/sh and sleep; absent: none are made.
+    #[arg(long, env = "ENO_SAMPLE_IMAGE", value_name = "IMAGE")]
+    pub sample_image: Option<String>,
     /// NATS.
     #[command(flatten)]
     pub nats: NatsArgs,

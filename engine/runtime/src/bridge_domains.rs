@@ -11,56 +11,29 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditi
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::api;
 use crate::ingest::MANAGED_BY;
+use crate::latest::{self, Pace};
 use crate::metrics::Metrics;
 
 /// What is wanted of a service's bridge domain; `None`: that it is not there.
 pub type Wanted = (Name, Option<BridgeDomainSpec>);
 
-const PAUSE: Duration = Duration::from_secs(2);
-
-/// Brings them to what is wanted until `stop`; only the latest of each service counts.
+/// Brings them to what is wanted until `stop`.
 pub async fn run(
     client: Client,
-    mut wanted: mpsc::UnboundedReceiver<Wanted>,
+    wanted: mpsc::UnboundedReceiver<Wanted>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     let domains: Api<DynamicObject> = Api::all_with(client, &api::resource(Kind::L2BridgeDomain));
-    let mut todo: BTreeMap<Name, Option<BridgeDomainSpec>> = BTreeMap::new();
-    loop {
-        while let Ok((name, spec)) = wanted.try_recv() {
-            todo.insert(name, spec);
-        }
-        let Some((name, spec)) = todo.pop_first() else {
-            let next = tokio::select! {
-                next = wanted.recv() => next,
-                () = stop.cancelled() => None,
-            };
-            let Some((name, spec)) = next else { return };
-            todo.insert(name, spec);
-            continue;
-        };
-        let result = tokio::select! {
-            result = bring(&domains, &name, spec.as_ref()) => result,
-            () = stop.cancelled() => return,
-        };
-        match result {
-            Ok(()) => metrics.write("bridge-domain", "done"),
-            Err(error) => {
-                metrics.write("bridge-domain", "retry");
-                warn!(service = &*name, %error, "the L2BridgeDomain was not written, trying again");
-                todo.entry(name).or_insert(spec);
-                tokio::select! {
-                    () = tokio::time::sleep(PAUSE) => {}
-                    () = stop.cancelled() => return,
-                }
-            }
-        }
-    }
+    let pace = Pace { what: "bridge-domain", at_once: 1, gather: Duration::ZERO };
+    latest::run(pace, wanted, &metrics, stop, |service, spec| {
+        let domains = domains.clone();
+        async move { bring(&domains, &service, spec.as_ref()).await }
+    })
+    .await;
 }
 
 async fn bring(
@@ -92,7 +65,7 @@ async fn bring(
     };
     let key = Key::cluster(Kind::L2BridgeDomain, name);
     let body = json!({
-        "apiVersion": api::api_version(),
+        "apiVersion": api::api_version(key.kind),
         "kind": key.kind.as_str(),
         "metadata": { "name": &**name, "labels": { label: value } },
         "spec": spec,

@@ -23,12 +23,21 @@ const STALE: Duration = Duration::from_secs(25);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The target of this name: a NAD's has a slash in it, which no FabricDevice's can have.
-pub fn target(name: &str) -> Target {
+/// The driver whose targets are nodes.
+const NODE: &str = "node";
+
+/// The target of this name: a NAD's has a slash in it, which no other's can have; nodes are the targets of one driver.
+pub fn target(driver: &str, name: &str) -> Target {
     match name.split_once('/') {
         Some((namespace, name)) => Target::Nad(namespace.into(), name.into()),
+        None if driver == NODE => Target::Node(name.into()),
         None => Target::Fabric(name.into()),
     }
+}
+
+/// What [`Event::Drivers`] calls the instance of a driver that works on this target only.
+pub fn instance_of(driver: &str, target: &str) -> Name {
+    format!("{driver}/{target}").into()
 }
 
 /// Follows the reports, the last of each target first.
@@ -84,7 +93,8 @@ async fn follow_reports(
         let message = message?;
         match decode::<Report>(&message.payload) {
             Ok(report) => {
-                let (target, driver) = (target(&report.target), Name::from(report.driver.as_str()));
+                let (target, driver) =
+                    (target(&report.driver, &report.target), Name::from(report.driver.as_str()));
                 if !post(mailbox, Input::Report(target, driver, Box::new(report))).await {
                     return Ok(());
                 }
@@ -135,7 +145,7 @@ pub async fn commands(
                     generation: Some(command.generation.clone()),
                     sequence: info.stream_sequence,
                 };
-                found.push((target(&command.target), held, Some(command)));
+                found.push((target(&command.driver, &command.target), held, Some(command)));
             }
             Err(_) if message.payload.is_empty() => {}
             Err(error) => {
@@ -155,7 +165,9 @@ pub async fn commands(
 /// The driver and the target of a command's subject.
 fn parts(subject: &str) -> Option<(String, Target)> {
     let (driver, name) = subject.strip_prefix("eno.v1.command.")?.split_once('.')?;
-    Some((untoken(driver)?, target(&untoken(name)?)))
+    let driver = untoken(driver)?;
+    let target = target(&driver, &untoken(name)?);
+    Some((driver, target))
 }
 
 /// The name that [`subject::token`] wrote.
@@ -185,10 +197,13 @@ pub async fn presence(connection: Connection, mailbox: Mailbox, metrics: Arc<Met
     }
 }
 
+/// A driver process, and the target that it works on where that is only one.
+type Process = (Name, Option<Name>);
+
 /// Which driver processes are alive, and which drivers were told of last.
 #[derive(Debug, Default)]
 struct Alive {
-    instances: HashMap<String, (Name, Instant)>,
+    instances: HashMap<String, (Process, Instant)>,
     told: Option<BTreeSet<Name>>,
 }
 
@@ -196,7 +211,11 @@ impl Alive {
     /// The drivers, if they are others than last time.
     fn news(&mut self, now: Instant) -> Option<BTreeSet<Name>> {
         self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < STALE);
-        let drivers: BTreeSet<Name> = self.instances.values().map(|(driver, _)| driver.clone()).collect();
+        let mut drivers = BTreeSet::new();
+        for ((driver, target), _) in self.instances.values() {
+            drivers.insert(driver.clone());
+            drivers.extend(target.as_ref().map(|target| instance_of(driver, target)));
+        }
         (self.told.as_ref() != Some(&drivers)).then(|| {
             self.told = Some(drivers.clone());
             drivers
@@ -235,7 +254,8 @@ async fn follow_presence(
                 match entry.operation {
                     Operation::Put => match decode::<DriverHello>(&entry.value) {
                         Ok(hello) => {
-                            alive.instances.insert(entry.key, (hello.driver.into(), Instant::now()));
+                            let process = (hello.driver.into(), hello.target.map(Name::from));
+                            alive.instances.insert(entry.key, (process, Instant::now()));
                         }
                         Err(error) => {
                             metrics.malformed("driver");
@@ -257,13 +277,15 @@ mod tests {
 
     #[test]
     fn targets_are_told_by_their_subjects() {
-        for (driver, name) in [("netconf", "leaf1.dc1"), ("nad", "ns/a-b.c")] {
+        for (driver, name) in [("netconf", "leaf1.dc1"), ("nad", "ns/a-b.c"), ("node", "leaf1.dc1")] {
             let subject = subject::command(driver, name);
-            assert_eq!(parts(&subject), Some((driver.to_owned(), target(name))));
+            assert_eq!(parts(&subject), Some((driver.to_owned(), target(driver, name))));
         }
         assert_eq!(parts("eno.v1.command.netconf"), None);
         assert_eq!(parts("eno.v1.command.netconf.a=4"), None);
-        assert_eq!(target("ns/name"), Target::Nad("ns".into(), "name".into()));
+        assert_eq!(target("nad", "ns/name"), Target::Nad("ns".into(), "name".into()));
+        assert_eq!(target("node", "a"), Target::Node("a".into()));
+        assert_eq!(target("netconf", "a"), Target::Fabric("a".into()));
     }
 
     #[test]
@@ -271,8 +293,10 @@ mod tests {
         let start = Instant::now();
         let mut alive = Alive::default();
         assert_eq!(alive.news(start), Some(BTreeSet::new()));
-        alive.instances.insert("netconf.1".into(), ("netconf".into(), start));
-        assert_eq!(alive.news(start), Some(BTreeSet::from(["netconf".into()])));
+        alive.instances.insert("netconf.1".into(), (("netconf".into(), None), start));
+        alive.instances.insert("node.1".into(), (("node".into(), Some("worker1".into())), start));
+        let all = ["netconf", "node", "node/worker1"].map(Name::from);
+        assert_eq!(alive.news(start), Some(BTreeSet::from(all)));
         assert_eq!(alive.news(start), None);
         assert_eq!(alive.news(start + STALE), Some(BTreeSet::new()));
     }

@@ -62,23 +62,55 @@ impl Events {
             (_, Some(Phase::Deleted)) => (EventType::Normal, "Deleted"),
             _ => return,
         };
-        let object = ObjectReference {
-            api_version: Some(api::api_version()),
-            kind: Some(key.kind.as_str().into()),
-            name: Some(key.name.to_string()),
-            namespace: key.namespace().map(ToOwned::to_owned),
-            uid: Some(uid.into()),
-            ..ObjectReference::default()
-        };
-        let mut note = status.message.clone();
+        self.tell(of_object(key, uid), type_, reason, "Reconcile", &status.message);
+    }
+
+    /// Tells of something about an object.
+    pub fn tell(&self, object: ObjectReference, type_: EventType, reason: &str, action: &str, note: &str) {
+        let mut note = note.to_owned();
         if note.len() > NOTE {
             note.truncate(note.floor_char_boundary(NOTE));
             note.push('…');
         }
         let note = (!note.is_empty()).then_some(note);
-        let event = Event { type_, reason: reason.into(), note, action: "Reconcile".into(), secondary: None };
+        let event = Event { type_, reason: reason.into(), note, action: action.into(), secondary: None };
         if self.queue.try_send((object, event)).is_err() {
             self.metrics.write("event", "dropped");
         }
+    }
+}
+
+/// A custom resource, as an Event refers to it.
+pub fn of_object(key: &Key, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(api::api_version(key.kind)),
+        kind: Some(key.kind.as_str().into()),
+        name: Some(key.name.to_string()),
+        namespace: key.namespace().map(ToOwned::to_owned),
+        uid: Some(uid.into()),
+        ..ObjectReference::default()
+    }
+}
+
+/// A pod, as an Event refers to it.
+pub fn of_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        name: Some(name.into()),
+        namespace: Some(namespace.into()),
+        uid: Some(uid.into()),
+        ..ObjectReference::default()
+    }
+}
+
+/// A node, as an Event refers to it: with its name as its uid, as the kubelet does.
+pub fn of_node(name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Node".into()),
+        name: Some(name.into()),
+        uid: Some(name.into()),
+        ..ObjectReference::default()
     }
 }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use eno_core::{Name, Target};
 use eno_schemas::Generation;
 
+use crate::drivers::instance_of;
+
 /// A switch that was told nothing for so long is told at once.
 const REST: Duration = Duration::from_millis(500);
 /// Else its changes have to pause for so long: a few of them for a moment,
@@ -162,11 +164,19 @@ impl Gate {
         let held = slot.held.as_ref();
         match &slot.state {
             State::Publishing { .. } => Wait::Publish,
-            State::Outstanding(_, since) if held.is_some_and(|held| self.alive.contains(&held.driver)) => {
+            State::Outstanding(_, since) if held.is_some_and(|held| self.is_alive(&held.driver, target)) => {
                 let patience = *since + PATIENCE;
                 if patience > now { Wait::Until(patience) } else { paced.map_or(Wait::Now, Wait::Until) }
             }
             _ => paced.map_or(Wait::Now, Wait::Until),
+        }
+    }
+
+    /// A node is the target of one process only.
+    fn is_alive(&self, driver: &Name, target: &Target) -> bool {
+        match target {
+            Target::Node(node) => self.alive.contains(&instance_of(driver, node)),
+            Target::Fabric(_) | Target::Nad(..) => self.alive.contains(driver),
         }
     }
 
@@ -321,6 +331,27 @@ mod tests {
         alive(&mut gate);
         assert_eq!(turn(&mut gate, &nad(), "c", now), None);
         assert!(turn(&mut gate, &nad(), "c", now + PATIENCE).is_some());
+    }
+
+    #[test]
+    fn another_node_s_agent_is_not_waited_for() {
+        let now = Instant::now();
+        let node = Target::Node("worker1".into());
+        let mut gate = Gate::new(1);
+        let go = |gate: &mut Gate, hash: &str| {
+            gate.changed(node.clone(), now);
+            if !gate.due(now).0.contains(&node) {
+                return false;
+            }
+            let turn = gate.take(&node, &"node".into(), hash.into(), now).unwrap();
+            gate.published(&node, &turn.generation, 1, now);
+            true
+        };
+        gate.alive(BTreeSet::from(["node", "node/worker2"].map(Name::from)));
+        // At once, as often as there is news.
+        assert!(go(&mut gate, "a") && go(&mut gate, "b"));
+        gate.alive(BTreeSet::from(["node", "node/worker1"].map(Name::from)));
+        assert!(!go(&mut gate, "c"));
     }
 
     #[test]

@@ -138,6 +138,9 @@ impl Metrics {
             Effect::Publish(_) => "publish",
             Effect::Forget(_) => "forget",
             Effect::BridgeDomain { .. } => "bridge-domain",
+            Effect::PodNetwork { .. } => "pod-network",
+            Effect::Mark { .. } => "mark",
+            Effect::SampleDeployment { .. } => "sample-deployment",
         };
         self.effects.get_or_create(&What { what }).inc();
     }

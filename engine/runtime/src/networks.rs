@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_core::Name;
+use eno_nbi_crds::ATTACH_LABEL_PREFIX;
 use serde::Deserialize;
 
 /// The annotation of Multus.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// A label `attach.eno.k8s.io/<attachment>` counts as a use, whatever its value.
-const ATTACH: &str = "attach.eno.k8s.io/";
 
-/// The names of the NADs of its own namespace that a pod uses, ascending, each once. What can't be read names none:
+/// The names of the NADs of its own namespace that a pod uses, ascending, each once: by the annotation, and by labels
+/// `attach.eno.k8s.io/<attachment>`, whatever their value. What can't be read names none:
 /// Multus would refuse such a pod.
 pub fn used(
     namespace: &str,
@@ -22,7 +22,7 @@ pub fn used(
         names.extend(annotation(namespace, text));
     }
     for label in labels.into_iter().flat_map(BTreeMap::keys) {
-        if let Some(name) = label.strip_prefix(ATTACH).filter(|name| !name.is_empty()) {
+        if let Some(name) = label.strip_prefix(ATTACH_LABEL_PREFIX).filter(|name| !name.is_empty()) {
             names.insert(name.to_owned());
         }
     }

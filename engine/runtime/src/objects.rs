@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use eno_core::{Key, Name, Status};
+use eno_core::{Key, Kind, Name, Status};
 use kube::api::{DynamicObject, TypeMeta};
 use serde_json::Value;
 
@@ -16,17 +16,19 @@ pub struct Stored {
     pub uid: Name,
     /// `metadata.finalizers`.
     pub finalizers: Box<[Name]>,
+    /// Names the content of the status that the API server holds, as [`status::content`] does.
+    pub told: Option<u64>,
+    kind: Kind,
     json: Box<[u8]>,
 }
 
 impl Stored {
     /// Keeps what is needed of an object.
     pub fn new(key: &Key, mut object: DynamicObject) -> Self {
-        object.types = Some(TypeMeta { api_version: api::api_version(), kind: key.kind.as_str().into() });
+        object.types =
+            Some(TypeMeta { api_version: api::api_version(key.kind), kind: key.kind.as_str().into() });
         object.metadata.managed_fields = None;
-        if let Some(fields) = object.data.as_object_mut() {
-            fields.remove("status");
-        }
+        let status = object.data.as_object_mut().and_then(|fields| fields.remove("status"));
         Self {
             uid: object.metadata.uid.as_deref().unwrap_or_default().into(),
             finalizers: object
@@ -36,6 +38,8 @@ impl Stored {
                 .flatten()
                 .map(|one| Name::from(one.as_str()))
                 .collect(),
+            kind: key.kind,
+            told: status.map(status::content_of),
             // An object that came as JSON goes as JSON.
             json: serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice(),
         }
@@ -45,7 +49,7 @@ impl Stored {
     pub fn with_status(&self, now: &Status) -> Value {
         let mut object = serde_json::from_slice(&self.json).unwrap_or(Value::Null);
         if let Some(fields) = object.as_object_mut() {
-            fields.insert("status".into(), status::to_json(now));
+            fields.insert("status".into(), status::to_json(self.kind, now));
         }
         object
     }

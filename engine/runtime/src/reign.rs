@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use eno_core::{Config, Effect, Engine, Event, Key, Name, Status, Target};
 use eno_sbi::nats::{Connection, ensure_streams};
-use eno_schemas::{Outcome, Phase};
+use eno_schemas::{Desired, Outcome, Phase};
 use jiff::Timestamp;
 use kube::Client;
+use kube::runtime::events::EventType;
 use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -21,11 +22,14 @@ use crate::drivers;
 use crate::events::Events;
 use crate::gate::Gate;
 use crate::mailbox::{Input, Source};
+use crate::marks;
 use crate::metrics::Metrics;
 use crate::objects::{Objects, Stored};
 use crate::outbox::{self, Last};
+use crate::pod_networks;
 use crate::publish;
-use crate::status;
+use crate::repairs;
+use crate::samples;
 use crate::streams;
 use crate::watch;
 use crate::writer::{self, Change, Job};
@@ -48,6 +52,8 @@ pub struct Realm {
     pub connection: Connection,
     /// For the core.
     pub config: Config,
+    /// Of sample Deployments.
+    pub sample_image: Option<Arc<str>>,
     /// Counts and measures.
     pub metrics: Arc<Metrics>,
     /// This process, in Kubernetes Events.
@@ -106,24 +112,36 @@ async fn rule(
     }
     info!(term, outbox = last.len(), commands = commands.len(), "leading");
     let (mailbox, mut inputs) = mpsc::channel(MAILBOX);
-    watch::start(tasks, client, &mailbox, metrics).await;
+    let (marks, marked) = mpsc::unbounded_channel();
+    watch::start(tasks, client, &mailbox, marks.clone(), metrics).await;
     let (losses, lost) = watch_channel::channel(0);
     tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone()));
     tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
     tasks.spawn(callbacks::run(connection.clone(), metrics.clone(), lost, over.clone()));
     let (jobs, queue) = mpsc::unbounded_channel();
+    let events = Events::start(client.clone(), &realm.identity, metrics.clone(), over.clone());
     let tools = Arc::new(writer::Tools {
         client: client.clone(),
         jetstream: connection.jetstream.clone(),
+        mailbox: mailbox.clone(),
         permits: Arc::new(Semaphore::new(WRITES)),
-        events: Events::start(client.clone(), &realm.identity, metrics.clone(), over.clone()),
+        events: events.clone(),
         metrics: metrics.clone(),
     });
     let sequences = last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
     tasks.spawn(writer::run(tools, queue, sequences, over.clone()));
     let (bridge_domains, wanted) = mpsc::unbounded_channel();
     tasks.spawn(bridge_domains::run(client.clone(), wanted, metrics.clone(), over.clone()));
+    let (pod_networks, views) = mpsc::unbounded_channel();
+    let (samples, deployments) = mpsc::unbounded_channel();
+    if realm.config.nodes {
+        tasks.spawn(marks::run(client.clone(), marked, metrics.clone(), over.clone()));
+        tasks.spawn(pod_networks::run(client.clone(), views, metrics.clone(), over.clone()));
+        let image = realm.sample_image.clone();
+        let events = events.clone();
+        tasks.spawn(samples::run(client.clone(), image, deployments, events, metrics.clone(), over.clone()));
+    }
 
     let mut throne = Throne {
         realm: realm.clone(),
@@ -140,9 +158,15 @@ async fn rule(
         mailbox,
         jobs,
         bridge_domains,
+        pod_networks,
+        marks,
+        samples,
+        events,
+        begun: false,
         publishing: JoinSet::new(),
         over: over.clone(),
         began: Instant::now(),
+        since: Timestamp::now(),
     };
     for (target, held, command) in commands {
         throne.found(target, held, command.map(|command| command.desired));
@@ -213,9 +237,16 @@ struct Throne {
     mailbox: mpsc::Sender<Input>,
     jobs: mpsc::UnboundedSender<Job>,
     bridge_domains: mpsc::UnboundedSender<bridge_domains::Wanted>,
+    pod_networks: mpsc::UnboundedSender<pod_networks::Word>,
+    marks: mpsc::UnboundedSender<marks::Word>,
+    samples: mpsc::UnboundedSender<samples::Wanted>,
+    events: Events,
+    /// What follows from all that there was at the start is handed out.
+    begun: bool,
     publishing: JoinSet<Result<(), publish::Superseded>>,
     over: CancellationToken,
     began: Instant,
+    since: Timestamp,
 }
 
 impl Throne {
@@ -238,7 +269,7 @@ impl Throne {
         match input {
             Input::Object(mut object, stored) => {
                 if self.objects.get(&object.key).is_none() {
-                    self.first_seen(&mut object, &stored.uid);
+                    self.first_seen(&mut object, &stored.uid, stored.told);
                 }
                 self.gone.retain(|key| *key != object.key);
                 self.objects.put(object.key.clone(), stored);
@@ -267,6 +298,9 @@ impl Throne {
                 if !matches!(report.outcome, Outcome::Progress { .. }) {
                     self.gate.reported(&target, &report.generation);
                 }
+                if let Target::Node(node) = &target {
+                    self.tell_repairs(node, &report);
+                }
                 self.engine.handle(Event::Report(target, report));
             }
             Input::Synced(source) => {
@@ -287,10 +321,24 @@ impl Throne {
         }
     }
 
+    /// Tells of what an agent has put right on its node. A report of former times was told by who led then.
+    fn tell_repairs(&mut self, node: &Name, report: &eno_schemas::Report) {
+        if !repairs::any(report) || report.at.parse::<Timestamp>().is_ok_and(|at| at < self.since) {
+            return;
+        }
+        let desired = match self.engine.desired(&Target::Node(node.clone())) {
+            Some((_, Desired::Node(desired))) => Some(desired),
+            _ => None,
+        };
+        for (object, note) in repairs::told(node, desired.as_ref(), &self.objects, report) {
+            self.events.tell(object, EventType::Normal, "Repaired", "Repair", note);
+        }
+    }
+
     /// An object is seen for the first time: its last outbox entry counts, when that is ahead of its status.
-    fn first_seen(&mut self, object: &mut eno_core::Object, uid: &Name) {
-        if let Some(now) = &object.status {
-            self.job(&object.key, Change::Known(status::content(now)));
+    fn first_seen(&mut self, object: &mut eno_core::Object, uid: &Name, known: Option<u64>) {
+        if let Some(known) = known {
+            self.job(&object.key, Change::Known(known));
         }
         let Some(last) = self.last.remove(&object.key) else { return };
         let counter = object.status.as_ref().map_or(0, |status| status.transitions);
@@ -324,6 +372,10 @@ impl Throne {
             publish |= matches!(effect, Effect::Publish(_));
             self.hand_out(effect, &at);
         }
+        if !std::mem::replace(&mut self.begun, true) {
+            // Where nodes are left alone, nobody listens.
+            let _ = self.pod_networks.send(pod_networks::Word::Begin);
+        }
         for key in std::mem::take(&mut self.gone) {
             self.job(&key, Change::Gone);
             self.objects.remove(&key);
@@ -350,6 +402,18 @@ impl Throne {
                 // It ends with this time of leading, and then nothing is handed out any more.
                 let _ = self.bridge_domains.send((service, spec));
             }
+            Effect::PodNetwork { namespace, name, uid, view } => {
+                let _ = self.pod_networks.send(pod_networks::Word::Wanted(namespace, name, uid, view));
+            }
+            Effect::Mark { node, points, bridges } => {
+                let wanted = marks::Wanted::new(&points, &bridges);
+                let _ = self.marks.send(marks::Word::Wanted(node, wanted));
+            }
+            Effect::SampleDeployment { owner, name } => {
+                if let Some(stored) = self.stored(&owner) {
+                    let _ = self.samples.send((owner, (stored.uid.clone(), name)));
+                }
+            }
             Effect::Await(key) => self.waits.push_back((Instant::now() + ARRIVAL, key)),
             Effect::AddFinalizer(key) => {
                 if let Some(stored) = self.stored(&key) {
@@ -358,7 +422,7 @@ impl Throne {
             }
             Effect::RemoveFinalizer(key) => {
                 if let Some(stored) = self.stored(&key) {
-                    self.job(&key, writer::removal(&stored));
+                    self.job(&key, writer::removal(key.kind, &stored));
                 }
             }
             Effect::Transition { key, previous, status } => {

@@ -57,8 +57,9 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     info!(cluster, "VLANs of this cluster are named eno-{cluster}-<ID> on switches");
     let identity: Arc<str> = identity().into();
     let candidate = Candidate::new(client.clone(), &args.namespace, NAME, &identity, Times::default());
-    let config = Config { cluster, bridge_domains: args.bridge_domains };
-    let realm = Realm { client, connection, config, metrics, identity, synced };
+    let config = Config { cluster, bridge_domains: args.bridge_domains, nodes: args.nodes };
+    let sample_image = args.sample_image.as_deref().map(Arc::from);
+    let realm = Realm { client, connection, config, sample_image, metrics, identity, synced };
     let mut above = 0;
     while !shutdown.is_cancelled() {
         standing_by.store(true, Ordering::Relaxed);

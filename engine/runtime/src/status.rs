@@ -2,15 +2,21 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use eno_core::Status;
+use eno_core::spec::Spec;
+use eno_core::{Kind, LinkEntry, PodEntry, Status};
+use eno_nbi_crds as crds;
 use eno_schemas::Phase;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+/// What a pod's message has at most.
+const MESSAGE: usize = 4000;
+
 /// The `status` of an object. Absent fields are not in it, so that it is also the body of a server-side apply.
-pub fn to_json(status: &Status) -> Value {
+pub fn to_json(kind: Kind, status: &Status) -> Value {
     let mut fields = Map::new();
     if let Some(phase) = status.phase {
-        fields.insert("phase".into(), phase.to_string().into());
+        fields.insert("phase".into(), phase_word(kind, phase));
     }
     if !status.message.is_empty() {
         fields.insert("message".into(), status.message.as_str().into());
@@ -32,8 +38,8 @@ pub fn to_json(status: &Status) -> Value {
     if let Some(id) = status.granted_id {
         fields.insert("grantedID".into(), id.get().into());
     }
-    if let Some(realized) = status.realized.as_deref().and_then(|spec| serde_json::to_value(spec).ok()) {
-        fields.insert("realized".into(), realized);
+    if let Some(realized) = status.realized.as_deref() {
+        put(&mut fields, "realized", realized);
     }
     if !status.connection_points.is_empty() {
         let names = status.connection_points.iter().map(|name| Value::from(&**name));
@@ -44,19 +50,113 @@ pub fn to_json(status: &Status) -> Value {
     {
         fields.extend(device);
     }
+    if !status.pods.is_empty() {
+        let pods: Vec<_> = status.pods.iter().map(|pod| configuration(kind, pod)).collect();
+        let field = if kind == Kind::PodNetworkConfig { "PodNetworkConfigs" } else { "podConfigurations" };
+        put(&mut fields, field, &pods);
+        let leases: Vec<_> = status.pods.iter().flat_map(leases).collect();
+        if !leases.is_empty() {
+            put(&mut fields, "addresses", &leases);
+        }
+    }
+    if !status.nodes.is_empty() {
+        put(&mut fields, "bridgeConfigs", &bridges(status));
+    }
     Value::Object(fields)
+}
+
+fn put(fields: &mut Map<String, Value>, name: &str, value: &impl Serialize) {
+    // What is put here has text for its keys.
+    if let Ok(value) = serde_json::to_value(value) {
+        fields.insert(name.into(), value);
+    }
+}
+
+/// The kinds for running pods have words of their own.
+fn phase_word(kind: Kind, phase: Phase) -> Value {
+    match (kind, phase) {
+        (Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig, Phase::Pending) => "configuring".into(),
+        (Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig, Phase::Ready) => "configured".into(),
+        _ => phase.to_string().into(),
+    }
+}
+
+fn configuration(kind: Kind, pod: &PodEntry) -> crds::PodConfiguration {
+    let problem = pod.problem.as_ref().map(|problem| {
+        let end = problem.floor_char_boundary(MESSAGE);
+        if end < problem.len() { format!("{}…", &problem[..end]) } else { problem.clone() }
+    });
+    crds::PodConfiguration {
+        pod_name: pod.name.to_string(),
+        config_list: pod.links.iter().map(|entry| link(kind, entry)).collect(),
+        message: problem,
+    }
+}
+
+/// An interface in the words of the users of these kinds.
+fn link(kind: Kind, entry: &LinkEntry) -> String {
+    let LinkEntry { link, name, host_name, bridge, mtu, addresses, .. } = entry;
+    // An interface that was made has the PID in its name; this one was there.
+    if kind == Kind::PodNetworkConfig && **link == *name {
+        return format!("MTU: {mtu}");
+    }
+    let mut words = vec![format!("podVethName:{name}")];
+    if !addresses.is_empty() {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        words.push(format!("podIPAddr:{}", addresses.join(",")));
+    }
+    words.extend(host_name.as_ref().map(|host_name| format!("peerVethName:{host_name}")));
+    words.extend(bridge.as_ref().map(|bridge| format!("bridge:{bridge}")));
+    format!("{{{}}}", words.join(" "))
+}
+
+fn leases(pod: &PodEntry) -> impl Iterator<Item = crds::Lease> {
+    pod.leases.iter().map(|(link, addresses)| crds::Lease {
+        pod: pod.name.to_string(),
+        uid: pod.uid.to_string(),
+        link: link.to_string(),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+    })
+}
+
+/// Where a bridge is; [`bridge_node`] finds the node in it.
+fn bridges(status: &Status) -> Vec<String> {
+    let bridge = match status.realized.as_deref() {
+        Some(Spec::Bridge(spec)) => {
+            let cidrs: Vec<String> = spec.cidrs.iter().map(ToString::to_string).collect();
+            let cidrs = if cidrs.is_empty() { String::new() } else { format!(" cidr:{}", cidrs.join(",")) };
+            format!(" bridge:{}{cidrs}", spec.name)
+        }
+        _ => String::new(),
+    };
+    status.nodes.iter().map(|node| format!("{{node:{node}{bridge}}}")).collect()
+}
+
+/// The node of an entry of `bridgeConfigs`.
+pub fn bridge_node(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("{node:")?;
+    rest.split([' ', '}']).next().filter(|node| !node.is_empty())
 }
 
 /// Names the content of a status: two are worth one write when this is equal. The number of transitions and the times
 /// of conditions are no content, since they change when an object goes away from a phase and comes back to it.
-pub fn content(status: &Status) -> u64 {
-    let mut plain = status.clone();
-    plain.transitions = 0;
-    for condition in &mut plain.conditions {
-        condition.since = "".into();
+pub fn content(kind: Kind, status: &Status) -> u64 {
+    content_of(to_json(kind, status))
+}
+
+/// As [`content`], of a status as the API server holds it.
+pub fn content_of(mut status: Value) -> u64 {
+    if let Some(fields) = status.as_object_mut() {
+        fields.remove("transitions");
+        for condition in fields.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(condition) = condition.as_object_mut() {
+                condition.remove("lastTransitionTime");
+            }
+        }
     }
     let mut hasher = DefaultHasher::new();
-    to_json(&plain).to_string().hash(&mut hasher);
+    // Its fields are in the order of their names.
+    status.to_string().hash(&mut hasher);
     hasher.finish()
 }
 
@@ -74,8 +174,8 @@ pub fn transition_id(uid: &str, counter: u64) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use eno_core::spec::{ServiceSpec, Spec};
-    use eno_core::{Condition, Kind};
+    use eno_core::spec::{BridgeSpec, PodLinksSpec, ServiceSpec};
+    use eno_core::{Condition, Name};
     use eno_schemas::{DeviceInfo, VlanId};
 
     use super::*;
@@ -102,26 +202,122 @@ mod tests {
             }))),
             connection_points: vec!["cp".into()],
             device: Some(DeviceInfo { dialect: Some("openconfig".into()), ..DeviceInfo::default() }),
+            ..Status::default()
         }
     }
 
     #[test]
     fn what_is_written_is_read_back() {
-        let json = to_json(&full());
+        let json = to_json(Kind::L2Service, &full());
         assert_eq!(crate::ingest::status(Kind::L2Service, &json), Some(full()));
         assert_eq!(json["grantedID"], 10);
         assert_eq!(json["dialect"], "openconfig");
-        let empty = to_json(&Status::default());
+        let empty = to_json(Kind::L2Service, &Status::default());
         assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));
     }
 
     #[test]
     fn content_is_more_than_a_count() {
+        let content = |status: &Status| content(Kind::L2Service, status);
         let mut later = full();
         later.transitions = 6;
         later.conditions[0].since = "2026-01-02T03:04:06Z".into();
         assert_eq!(content(&full()), content(&later));
         later.message = "other".into();
         assert_ne!(content(&full()), content(&later));
+    }
+
+    fn pods() -> Status {
+        let entry = |link: &str, addresses: &[&str]| LinkEntry {
+            link: link.into(),
+            name: format!("{link}2841804"),
+            host_name: Some(format!("h{link}2841804")),
+            bridge: Some("pcbr0".into()),
+            mac: Some("02:00:00:00:00:01".into()),
+            mtu: 1500,
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        };
+        let primary = LinkEntry { name: "eth0".into(), host_name: None, bridge: None, ..entry("eth0", &[]) };
+        let leases =
+            [(Name::from("pc0"), vec!["192.168.100.2/24".parse().unwrap(), "fd00::2/64".parse().unwrap()])];
+        let running = PodEntry {
+            name: "p".into(),
+            uid: "u".into(),
+            leases: leases.into(),
+            links: vec![entry("pc0", &["192.168.100.2/24", "fd00::2/64"]), primary],
+            problem: None,
+        };
+        let waiting = PodEntry {
+            name: "q".into(),
+            uid: "v".into(),
+            leases: [].into(),
+            links: vec![],
+            problem: Some("no container runs".into()),
+        };
+        Status {
+            phase: Some(Phase::Pending),
+            realized: Some(Arc::new(Spec::PodLinks(PodLinksSpec::default()))),
+            pods: vec![running, waiting],
+            leased: 4,
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn pods_are_told_as_their_users_know_it() {
+        let json = to_json(Kind::PodNetworkConfig, &pods());
+        assert_eq!(json["phase"], "configuring");
+        assert_eq!(
+            json["PodNetworkConfigs"],
+            json!([
+                { "podName": "p", "configList": [
+                    "{podVethName:pc02841804 podIPAddr:192.168.100.2/24,fd00::2/64 peerVethName:hpc02841804 bridge:pcbr0}",
+                    "MTU: 1500",
+                ] },
+                { "podName": "q", "configList": [], "message": "no container runs" },
+            ])
+        );
+        let lease =
+            json!({ "pod": "p", "uid": "u", "link": "pc0", "addresses": ["192.168.100.2/24", "fd00::2/64"] });
+        assert_eq!(json["addresses"], json!([lease]));
+        let other = to_json(Kind::PodConfig, &Status { phase: Some(Phase::Ready), ..pods() });
+        assert_eq!(other["phase"], "configured");
+        assert_eq!(
+            other["podConfigurations"][0]["configList"][0],
+            json["PodNetworkConfigs"][0]["configList"][0]
+        );
+        let attachment = to_json(Kind::L2ServiceAttachment, &pods());
+        assert_eq!((&attachment["phase"], &attachment["addresses"]), (&json!("pending"), &json["addresses"]));
+    }
+
+    #[test]
+    fn leases_are_read_back_and_what_is_there_is_not() {
+        for kind in [Kind::PodConfig, Kind::PodNetworkConfig, Kind::L2ServiceAttachment] {
+            let status = Status { realized: None, ..pods() };
+            let json = to_json(kind, &status);
+            let read = crate::ingest::status(kind, &json).unwrap();
+            assert_eq!((read.phase, read.leased, read.pods.len()), (Some(Phase::Pending), 0, 1));
+            let (then, now) = (&status.pods[0], &read.pods[0]);
+            assert_eq!((&then.name, &then.uid, &then.leases), (&now.name, &now.uid, &now.leases));
+            assert!(now.links.is_empty());
+            // It is not written again for that.
+            assert_eq!(content_of(json), content(kind, &status));
+        }
+    }
+
+    #[test]
+    fn a_bridge_and_its_nodes() {
+        let spec =
+            BridgeSpec { name: "pcbr0".into(), cidrs: vec!["192.168.100.0/24".parse().unwrap()], mtu: None };
+        let status = Status {
+            phase: Some(Phase::Ready),
+            nodes: vec!["worker1".into(), "worker2".into()],
+            realized: Some(Arc::new(Spec::Bridge(spec))),
+            ..Status::default()
+        };
+        let json = to_json(Kind::Bridge, &status);
+        assert_eq!(json["bridgeConfigs"][0], "{node:worker1 bridge:pcbr0 cidr:192.168.100.0/24}");
+        assert_eq!(crate::ingest::status(Kind::Bridge, &json), Some(status));
+        assert_eq!(bridge_node("{node:}"), None);
     }
 }

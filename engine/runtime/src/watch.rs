@@ -7,27 +7,35 @@ use std::sync::Arc;
 
 use eno_core::{Event, Kind, Name};
 use futures::{Stream, StreamExt as _};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, InitialListStrategy};
-use kube::{Client, ResourceExt as _};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use crate::mailbox::{Input, Mailbox, Source, post};
 use crate::metrics::Metrics;
 use crate::objects::Stored;
-use crate::{api, ingest, networks};
+use crate::seen::{self, SlimNode, SlimPod};
+use crate::{api, ingest, marks};
 
 /// Objects per answer where lists are not streamed.
 const PAGE: u32 = 500;
 /// The first minor version of Kubernetes that streams lists without being asked to allow it.
 const STREAMS_LISTS: u32 = 34;
 
-/// Begins all watches.
-pub async fn start(tasks: &mut JoinSet<()>, client: &Client, mailbox: &Mailbox, metrics: &Arc<Metrics>) {
+/// Begins all watches. What nodes are marked with is told to `marks`.
+pub async fn start(
+    tasks: &mut JoinSet<()>,
+    client: &Client,
+    mailbox: &Mailbox,
+    marks: mpsc::UnboundedSender<marks::Word>,
+    metrics: &Arc<Metrics>,
+) {
     let config = config(client).await;
     for kind in Kind::ALL {
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &api::resource(kind));
@@ -47,21 +55,19 @@ pub async fn start(tasks: &mut JoinSet<()>, client: &Client, mailbox: &Mailbox, 
             },
         ));
     }
-    let nodes = Api::<PartialObjectMeta<Node>>::all(client.clone());
+    let nodes: Api<SlimNode> = Api::all_with(client.clone(), &seen::nodes());
     let stream = watcher::watcher(nodes, config.clone()).default_backoff();
-    tasks.spawn(follow(
-        Source::Nodes,
-        stream,
-        mailbox.clone(),
-        metrics.clone(),
-        name::<Node>,
-        |name, node| {
-            Input::World(match node {
-                Some(node) => Event::Node(name, ingest::labels(&node.metadata)),
-                None => Event::NodeGone(name),
-            })
-        },
-    ));
+    let id = |node: &SlimNode| node.metadata.name.as_deref().map(Name::from);
+    tasks.spawn(follow(Source::Nodes, stream, mailbox.clone(), metrics.clone(), id, move |name, node| {
+        // Whoever marks nodes may not be there: then nothing needs to be told.
+        let Some(node) = node else {
+            let _ = marks.send(marks::Word::Gone(name.clone()));
+            return Input::World(Event::NodeGone(name));
+        };
+        let _ = marks.send(marks::Word::Seen(name.clone(), seen::found(&node)));
+        let (labels, ready) = seen::node(&node);
+        Input::World(Event::Node { name, labels, ready })
+    }));
     let namespaces = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
     let stream = watcher::watcher(namespaces, config.clone()).default_backoff();
     tasks.spawn(follow(
@@ -79,21 +85,12 @@ pub async fn start(tasks: &mut JoinSet<()>, client: &Client, mailbox: &Mailbox, 
     ));
     // A pod that finishes no longer matches, and the server says that it is gone.
     let unfinished = config.fields("status.phase!=Succeeded,status.phase!=Failed");
-    let pods = Api::<PartialObjectMeta<Pod>>::all(client.clone());
+    let pods: Api<SlimPod> = Api::all_with(client.clone(), &seen::pods());
     let stream = watcher::watcher(pods, unfinished).default_backoff();
-    let uid = |pod: &PartialObjectMeta<Pod>| pod.metadata.uid.as_deref().map(Name::from);
+    let uid = |pod: &SlimPod| pod.metadata.uid.as_deref().map(Name::from);
     tasks.spawn(follow(Source::Pods, stream, mailbox.clone(), metrics.clone(), uid, |uid, pod| {
         Input::World(match pod {
-            Some(pod) => {
-                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                let (annotations, labels) = (pod.metadata.annotations.as_ref(), pod.metadata.labels.as_ref());
-                Event::Pod {
-                    uid,
-                    namespace: namespace.into(),
-                    name: pod.name_any().into(),
-                    uses: networks::used(namespace, annotations, labels),
-                }
-            }
+            Some(pod) => Event::Pod(Box::new(seen::pod(uid, &pod))),
             None => Event::PodGone(uid),
         })
     }));

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use eno_core::Key;
+use eno_core::{Key, Kind};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -20,6 +20,7 @@ use queue::{Next, Queue};
 pub use work::Tools;
 use work::{Failure, carry_out};
 
+use crate::api;
 use crate::objects::Stored;
 
 /// With more objects than that at work, what can wait does.
@@ -116,7 +117,7 @@ pub async fn run(
 }
 
 /// Taking our finalizer off an object as last seen.
-pub fn removal(stored: &Stored) -> Change {
-    let index = stored.finalizers.iter().position(|one| &**one == eno_nbi_crds::FINALIZER);
+pub fn removal(kind: Kind, stored: &Stored) -> Change {
+    let index = stored.finalizers.iter().position(|one| &**one == api::finalizer(kind));
     Change::RemoveFinalizer(Removal { index })
 }

@@ -110,6 +110,8 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
         namespace: "eno-system".into(),
         cluster_id: None,
         bridge_domains: false,
+        nodes: false,
+        sample_image: None,
         nats: nats.args(),
         http: eno_sbi::daemon::HttpArgs { listen: "127.0.0.1:0".parse().unwrap() },
     };

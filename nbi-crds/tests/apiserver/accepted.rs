@@ -50,4 +50,20 @@ pub const ACCEPTED: &[(&str, &str)] = &[
         "FabricDevice",
         "{Address: '[2001:db8::1]:830', Driver: other, HostKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJMXq/W7J9mWGj3go/22VwcynD1DYjx5KTAJBhpQg0fH leaf 1', Drift: Report, Ports: [{Name: ethernet-1/1, Node: node1, Interface: eth1, Mode: trunk}, {Name: ethernet-1/2, PhysicalNW: p, Lag: lag1}, {Name: ethernet-1/3, Device: d, Port: xe-0/0/1}]}",
     ),
+    // As the operators for running pods ship their samples.
+    (
+        "PodConfig",
+        "{sampleDeployment: {create: false, name: cnf-example-a}, networkAttachments: [{name: pc0, linkType: veth, master: pcbr0, parent: pc0, cidr: 192.168.100.0/24}, {name: pc1, linkType: veth, master: pcbr1, parent: pc1, cidr: 192.168.99.0/24}]}",
+    ),
+    ("PodConfig", "{vlans: [{parentInterfaceName: eth0, vlanID: 100, bridgeName: br}]}"),
+    (
+        "PodConfig",
+        "{networkAttachments: [{name: a, cidrs: [10.0.0.0/16, 'fd00::/64'], mtu: 9000, hardwareAddr: '02:00:00:00:00:01', alias: any text, up: false, routes: [{to: 0.0.0.0/0, via: 10.0.0.1, table: 100, metric: 5, src: 10.0.0.2}], rules: [{from: 10.0.0.0/16, table: 100, priority: 10}], sysctls: {net.ipv4.conf.IFNAME.rp_filter: '2'}}, {name: b, linkType: vxlan, vni: 5, remote: 192.0.2.1, port: 4789}, {name: c, linkType: gre, remote: 192.0.2.1, key: 4294967295, ttl: 64}, {name: d, linkType: vrf, table: 4294967295}, {name: e, linkType: tap, owner: 1000, memberOf: d}]}",
+    ),
+    (
+        "PodNetworkConfig",
+        "{Name: podnetwork-sample-a, additionalNetworks: [{networkName: pno, networkDescription: Service to service encrypted communication., linkType: veth, master: pnobr0, cidr: 192.168.100.0/24}]}",
+    ),
+    ("PodNetworkConfig", "{name: podnetwork-sample-a, eth0: {mtu: 1500}}"),
+    ("Bridge", "{name: pnobr0, cidr: 192.168.100.0/24}"),
 ];

@@ -3,6 +3,7 @@
 mod accepted;
 mod access;
 mod refused;
+mod use_check;
 
 use std::{
     path::{Path, PathBuf},
@@ -44,6 +45,9 @@ async fn a_real_api_server_takes_and_refuses() {
     valid_specs_are_taken(&client).await;
     invalid_specs_are_refused(&client).await;
     roles_allow_what_they_should(&client).await;
+    use_check::a_label_needs_the_right_to_use(&client).await;
+    use_check::tenants_read_and_do_not_change(&client).await;
+    use_check::the_engine_changes_nothing_else_of_a_node(&client, &kubectl.kubeconfig).await;
     kubectl.apply("-k", "examples/demo").await;
     kubectl.apply("-f", "examples/fabric").await;
 
@@ -88,11 +92,16 @@ fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     }
 }
 
+fn api_version(kind: &str) -> String {
+    let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("a kind of ours");
+    format!("{}/{}", crd.spec.group, crd.spec.versions[0].name)
+}
+
 /// What the API server makes of an object, without keeping it.
 async fn try_create(client: &Client, kind: &str, spec: &str) -> Result<DynamicObject, kube::Error> {
     let spec: Value = serde_saphyr::from_str(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
     let object = json!({
-        "apiVersion": "eno.k8s.io/v1alpha1",
+        "apiVersion": api_version(kind),
         "kind": kind,
         "metadata": { "name": "tried" },
         "spec": spec,

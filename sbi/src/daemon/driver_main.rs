@@ -1,5 +1,6 @@
 //! The whole of a driver's `main`.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -22,6 +23,8 @@ pub struct DriverAbout {
     pub version: &'static str,
     /// How instances share the work.
     pub ownership: Ownership,
+    /// Threads of the runtime; `None`: one for each core. Each costs memory, and a driver of one target needs few.
+    pub threads: Option<NonZeroUsize>,
 }
 
 #[derive(clap::Parser)]
@@ -53,7 +56,11 @@ where
         eprintln!("{}: {error}", about.program);
         return ExitCode::FAILURE;
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = about.threads {
+        runtime.worker_threads(threads.get());
+    }
+    let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             error!(%error, "no runtime");

@@ -21,6 +21,8 @@ const CHECK: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
     pub driver: String,
+    /// The only target that it works on.
+    pub target: Option<String>,
     pub kinds: Vec<PayloadKind>,
 }
 
@@ -70,7 +72,7 @@ async fn read(
         .create_consumer(pull::Config {
             description: Some(format!("driver {}", filter.driver)),
             deliver_policy: DeliverPolicy::LastPerSubject,
-            filter_subject: format!("eno.v1.command.{}.*", subject::token(&filter.driver)),
+            filter_subject: filter.subject(),
             ack_policy: AckPolicy::None,
             memory_storage: true,
             num_replicas: 1,
@@ -140,6 +142,14 @@ async fn created(connection: &Connection) -> Result<[String; 2], async_nats::Err
 }
 
 impl Filter {
+    /// What the consumer is asked for.
+    fn subject(&self) -> String {
+        match &self.target {
+            Some(target) => subject::command(&self.driver, target),
+            None => format!("eno.v1.command.{}.*", subject::token(&self.driver)),
+        }
+    }
+
     fn parse(&self, message: &Message, position: u64) -> Event {
         let token = message.subject.rsplit('.').next().unwrap_or_default();
         let bad = |target: String, reason: String| {

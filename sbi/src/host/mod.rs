@@ -38,7 +38,8 @@ const WHOLE: &str = "_";
 /// How instances of one driver share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// Each target is worked on by one of them: for few targets that hold a session each.
+    /// Each target is worked on by one of them: for few targets that hold a session each, and for drivers that
+    /// work on one target alone ([`Driver::only_target`]).
     PerTarget,
     /// One of them works on all targets and the others stand by: for thousands of targets.
     WholeDriver,
@@ -137,6 +138,7 @@ pub async fn run<D: Driver>(
         version: options.version.clone(),
         kinds: identity.kinds.clone(),
         capabilities: identity.capabilities,
+        target: driver.only_target(),
     };
     eno_schemas::encode(&hello)?;
     info!(driver = %identity.name, instance = %options.instance, "driver starts");
@@ -151,7 +153,8 @@ pub async fn run<D: Driver>(
 
     let mut helpers = JoinSet::new();
     let (events_in, events) = mpsc::channel(256);
-    let filter = Filter { driver: identity.name.clone(), kinds: identity.kinds };
+    let filter =
+        Filter { driver: identity.name.clone(), target: driver.only_target(), kinds: identity.kinds };
     helpers.spawn(feed::run(connection.clone(), filter, events_in));
     let (asks, asks_out) = mpsc::unbounded_channel();
     let (answers_in, answers) = mpsc::unbounded_channel();

@@ -27,6 +27,7 @@ struct Script {
     answer: Mutex<Answerer>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
     change: mpsc::UnboundedSender<String>,
+    only: Option<String>,
 }
 
 #[derive(Clone)]
@@ -38,6 +39,11 @@ fn applied() -> Reconciled {
 
 impl Stub {
     fn new() -> Self {
+        Self::of(None)
+    }
+
+    /// One that works on that target alone.
+    fn of(only: Option<&str>) -> Self {
         let (change, changes) = mpsc::unbounded_channel();
         Self(Arc::new(Script {
             begun: watch::channel(Vec::new()).0,
@@ -46,6 +52,7 @@ impl Stub {
             answer: Mutex::new(Arc::new(|_| applied())),
             changes: Mutex::new(Some(changes)),
             change,
+            only: only.map(str::to_owned),
         }))
     }
 
@@ -77,6 +84,10 @@ impl Stub {
 impl Driver for Stub {
     fn identity(&self) -> Identity {
         Identity { name: DRIVER.into(), kinds: vec![PayloadKind::Fabric], capabilities: vec!["test".into()] }
+    }
+
+    fn only_target(&self) -> Option<String> {
+        self.0.only.clone()
     }
 
     async fn reconcile(&self, work: Work) -> Reconciled {
@@ -406,6 +417,35 @@ async fn a_driver_announces_itself_and_says_goodbye() {
     host.end().await;
     assert_eq!(store.get(&key).await.unwrap(), None);
     drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_of_one_target_each_leave_the_others_alone() {
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let (a, b) = (Stub::of(Some("a")), Stub::of(Some("b.c")));
+    let first = Running::start(&server, &a, "one", Ownership::PerTarget).await;
+    let second = Running::start(&server, &b, "two", Ownership::PerTarget).await;
+    for target in ["a", "b.c", "d"] {
+        engine.command(&command(target, 1, 1)).await;
+    }
+    assert_eq!(engine.report(DRIVER, "a", done(1)).await.instance, "one");
+    assert_eq!(engine.report(DRIVER, "b.c", done(1)).await.instance, "two");
+    // One more for the same target stands by.
+    let late = Stub::of(Some("a"));
+    let third = Running::start(&server, &late, "three", Ownership::PerTarget).await;
+    engine.command(&command("a", 1, 2)).await;
+    assert_eq!(engine.report(DRIVER, "a", done(2)).await.instance, "one");
+    first.end().await;
+    engine.command(&command("a", 1, 3)).await;
+    assert_eq!(engine.report(DRIVER, "a", done(3)).await.instance, "three");
+    let store = engine.connection.jetstream.get_key_value(subject::DRIVERS).await.unwrap();
+    let entry = store.get(subject::key(DRIVER, "two")).await.unwrap().unwrap();
+    assert_eq!(decode::<DriverHello>(&entry).unwrap().target.as_deref(), Some("b.c"));
+    second.end().await;
+    third.end().await;
+    assert_eq!(b.begun(), [("b.c".into(), 1)]);
+    assert!(late.begun().iter().all(|(target, _)| target == "a"), "{:?}", late.begun());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -292,6 +292,10 @@ fn view(running: &Container, hardware: &Hardware) -> View {
             .and_then(|e| e.container(position(ETHERNET_CONTENT, "config")))
             .and_then(|c| c.leaf(position(ETHERNET_CONFIG, "aggregate-id")));
         port.lag = aggregate.and_then(Value::text).map(str::to_owned);
+        port.disabled = interface
+            .container(position(INTERFACE, "config"))
+            .and_then(|c| c.leaf(position(INTERFACE_CONFIG, "enabled")))
+            .is_some_and(|enabled| enabled.is("false"));
         if let Some(config) = switched_vlan(interface) {
             fill_port(port, config, &active);
         }

@@ -14,6 +14,13 @@ pub struct View {
     pub ports: BTreeMap<String, PortView>,
 }
 
+impl View {
+    /// Whether the VLAN exists and is not suspended.
+    pub fn carries(&self, vlan: u16) -> bool {
+        self.vlans.get(&vlan).is_some_and(|vlan| vlan.status == "ACTIVE")
+    }
+}
+
 /// One VLAN.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VlanView {
@@ -41,6 +48,9 @@ pub struct PortView {
     pub open_trunk: bool,
     /// The link aggregation that it is a member of.
     pub lag: Option<String>,
+    /// Switched off by its configuration.
+    #[serde(default)]
+    pub disabled: bool,
 }
 
 /// How a port treats tags.

@@ -331,6 +331,7 @@ def test_console_edits(session, control):
     assert running["version"] > version
     assert running["ports"]["Ethernet2"] == {
         "mode": "trunk", "vlans": "50", "configured": "50-60", "native": 50, "access": None, "openTrunk": False, "lag": None,
+        "disabled": False,
     }
     assert names(s, "running") == ["by-hand"]
     c.request("POST", "/edit", vlans(vlan(51)), "application/xml")

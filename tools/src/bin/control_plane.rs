@@ -5,15 +5,19 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use eno_control_plane::parts::Parts;
-use eno_control_plane::{ControlPlane, ControlPlaneOptions};
+use eno_control_plane::{ControlPlane, ControlPlaneOptions, NodesOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Runs etcd, kube-apiserver, kube-controller-manager and nats-server, and prints `ready` when they are.
+/// Runs etcd, kube-apiserver, kube-controller-manager and nats-server, and prints `ready` when they are. Nodes are
+/// not waited for.
 #[derive(Parser)]
 struct Arguments {
     /// Holds the data, the keys, the logs and the kubeconfig; used again, it is the same cluster.
     #[arg(long)]
     dir: PathBuf,
+    /// Runs this many nodes as well, node1 and so on, which needs root.
+    #[arg(long, default_value_t = 0)]
+    nodes: usize,
 }
 
 #[tokio::main]
@@ -30,7 +34,13 @@ async fn main() -> ExitCode {
 async fn run() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let start = ControlPlane::start(ControlPlaneOptions::new(arguments.dir, Parts::from_env()?));
+    let mut options = ControlPlaneOptions::new(arguments.dir, Parts::from_env()?);
+    if arguments.nodes > 0 {
+        let holder = std::env::current_exe()?.with_file_name("eno-sandbox-node");
+        let names = (1..=arguments.nodes).map(|number| format!("node{number}")).collect();
+        options = options.with_nodes(NodesOptions::new(holder, names));
+    }
+    let start = ControlPlane::start(options);
     // A start that is given up kills what it has started.
     let control_plane = tokio::select! {
         started = start => started?,

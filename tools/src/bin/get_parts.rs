@@ -1,4 +1,4 @@
-//! Gets parts and prints their paths, one per line: all of them, or those named.
+//! Gets parts and prints their paths, one per line: those named, or all that the user can run.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use eno_control_plane::parts::{Part, Parts};
 /// Gets the programs of the control plane and of the tests, and prints their paths.
 #[derive(Parser)]
 struct Arguments {
-    /// Which; all when none is named.
+    /// Which; when none is named all, but those that only root can run only for root.
     parts: Vec<Part>,
 }
 
@@ -26,7 +26,8 @@ async fn main() -> ExitCode {
 async fn get() -> anyhow::Result<()> {
     let mut wanted = Arguments::parse().parts;
     if wanted.is_empty() {
-        wanted.extend(Part::ALL);
+        let root = eno_control_plane::node::is_root();
+        wanted.extend(Part::ALL.into_iter().filter(|part| root || !part.needs_root()));
     }
     let parts = Parts::from_env()?;
     for part in wanted {

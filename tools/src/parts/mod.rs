@@ -47,6 +47,10 @@ pub enum Part {
     Static,
     /// CNI plugin.
     Loopback,
+    /// Gives pods their nodes.
+    KubeScheduler,
+    /// Runs the pods of a node.
+    Kubelet,
 }
 
 /// How an installed program says its version, and which versions will do.
@@ -65,7 +69,7 @@ struct Recipe {
 
 impl Part {
     /// Every part there is.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -80,11 +84,23 @@ impl Part {
         Self::HostLocal,
         Self::Static,
         Self::Loopback,
+        Self::KubeScheduler,
+        Self::Kubelet,
     ];
 
     /// What [`crate::ControlPlane`] runs.
     pub const CONTROL_PLANE: [Self; 4] =
         [Self::Etcd, Self::KubeApiserver, Self::KubeControllerManager, Self::NatsServer];
+
+    /// Whether it runs as root only: who isn't has no use for it.
+    pub fn needs_root(self) -> bool {
+        matches!(self, Self::Kubelet | Self::KubeScheduler)
+    }
+
+    /// Whether it is a CNI plugin.
+    pub fn is_plugin(self) -> bool {
+        std::ptr::eq(self.recipe().module, &raw const module::CNI) && self != Self::Cnitool
+    }
 
     /// The program's file name.
     pub fn program(self) -> &'static str {
@@ -97,6 +113,12 @@ impl Part {
             module: &module::KUBERNETES,
             package,
             installed: Some(Installed { version_arguments, wanted }),
+        };
+        let node = |program, package| Recipe {
+            program,
+            module: &module::NODE,
+            package,
+            installed: Some(Installed { version_arguments: &["--version"], wanted: Wanted::Minor(1, 36) }),
         };
         let cni = |program, package| Recipe { program, module: &module::CNI, package, installed: None };
         match self {
@@ -136,6 +158,8 @@ impl Part {
                     wanted: Wanted::AtLeast(Version(2, 10, 0)),
                 }),
             },
+            Self::KubeScheduler => node("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+            Self::Kubelet => node("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
             Self::Cnitool => cni("cnitool", "github.com/containernetworking/cni/cnitool"),
             Self::Bridge => cni("bridge", "github.com/containernetworking/plugins/plugins/main/bridge"),
             Self::Macvlan => cni("macvlan", "github.com/containernetworking/plugins/plugins/main/macvlan"),
@@ -186,7 +210,7 @@ mod tests {
                 recipe.package
             );
         }
-        assert!("kube-scheduler".parse::<Part>().is_err());
+        assert!("kube-proxy".parse::<Part>().is_err());
     }
 
     #[test]

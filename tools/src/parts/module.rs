@@ -17,16 +17,28 @@ pub(super) struct Module {
     main: &'static str,
 }
 
+/// What a program of Kubernetes knows of itself.
+const KUBERNETES_VERSION: &[(&str, &str)] = &[
+    ("k8s.io/component-base/version.gitVersion", "VERSION"),
+    ("k8s.io/component-base/version.gitMajor", "MAJOR"),
+    ("k8s.io/component-base/version.gitMinor", "MINOR"),
+    ("k8s.io/component-base/version.gitTreeState", "clean"),
+];
+
 pub(super) static KUBERNETES: Module = Module {
     name: "kubernetes",
     go_mod: include_str!("../../go/kubernetes/go.mod"),
     go_sum: include_str!("../../go/kubernetes/go.sum"),
-    definitions: &[
-        ("k8s.io/component-base/version.gitVersion", "VERSION"),
-        ("k8s.io/component-base/version.gitMajor", "MAJOR"),
-        ("k8s.io/component-base/version.gitMinor", "MINOR"),
-        ("k8s.io/component-base/version.gitTreeState", "clean"),
-    ],
+    definitions: KUBERNETES_VERSION,
+    main: "k8s.io/kubernetes",
+};
+
+/// Apart from [`KUBERNETES`], so that who runs no nodes builds none of it.
+pub(super) static NODE: Module = Module {
+    name: "node",
+    go_mod: include_str!("../../go/node/go.mod"),
+    go_sum: include_str!("../../go/node/go.sum"),
+    definitions: KUBERNETES_VERSION,
     main: "k8s.io/kubernetes",
 };
 

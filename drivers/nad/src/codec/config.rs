@@ -35,7 +35,8 @@ pub(super) enum Plugin<'a> {
         #[serde(rename = "socket_file", skip_serializing_if = "Option::is_none")]
         socket_file: Option<&'a str>,
     },
-    /// `preserveDefaultVlan` is true when it is absent: the pod would be in VLAN 1 as well.
+    /// `preserveDefaultVlan` is true when it is absent: the pod would be in VLAN 1 as well. So it would be with
+    /// `vlanTrunk` and no `vlan`.
     Bridge {
         bridge: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,6 +84,11 @@ impl Plugin<'_> {
             Self::Sriov { .. } => "sriov",
             Self::Userspace { .. } => "userspace",
         }
+    }
+
+    /// It fails without `ipam`.
+    pub fn needs_ipam(&self) -> bool {
+        matches!(self, Self::Ipvlan { .. } | Self::Vlan { .. })
     }
 
     /// It reads `mtu`.

@@ -3,6 +3,14 @@
 //! The output is the reference implementation's, field for field, where that has one (ovs, host-device and
 //! whereabouts), with two additions: `name`, which plain CNI plugins insist on, and `dns` at the top level, because
 //! macvlan, ipvlan, vlan, host-device and older bridge plugins drop what they find inside `ipam`.
+//!
+//! Two traps of the plugins (read in and run with containernetworking/plugins 1.9.1):
+//! - **bridge with `vlanTrunk` and no `vlan`** puts the port into VLAN 1 untagged, whatever `preserveDefaultVlan` says:
+//!   what a pod sends untagged would enter VLAN 1. So `vlan` is written too, and is one of the trunk's own: the plugin
+//!   makes that VLAN the port's untagged one, then adds the trunk's, this one again and tagged, by which the kernel
+//!   takes back that it was untagged. The port ends with the trunk's VLANs alone, and what comes untagged is dropped.
+//! - **ipvlan and vlan** always call an IPAM plugin and fail without one. What has no addresses of the CNI's can't go
+//!   through them: a trunk (ipvlan), an L2Service without Subnets (both).
 
 mod config;
 mod ipam;
@@ -45,6 +53,9 @@ pub enum Impossible {
     /// The plugin has no `mtu`, and would ignore one.
     #[error("the CNI plugin {0} can't set an MTU")]
     Mtu(&'static str),
+    /// The plugin calls an IPAM plugin, configured or not.
+    #[error("the CNI plugin {0} needs an address to give: give the L2Service a Subnet, or take another plugin")]
+    NoSubnet(&'static str),
     /// Tagged interfaces have no address of their own.
     #[error("Subnets need VlanType access, not {0}")]
     Subnets(&'static str),
@@ -80,6 +91,9 @@ pub fn render(name: &str, attachment: &VlanAttachment) -> Result<Rendered, Impos
     let (plugin, resource_name) = plugin(&attachment.cni, &attachment.vlans)?;
     if attachment.mtu.is_some() && !plugin.has_mtu() {
         return Err(Impossible::Mtu(plugin.name()));
+    }
+    if attachment.subnets.is_empty() && plugin.needs_ipam() {
+        return Err(Impossible::NoSubnet(plugin.name()));
     }
     let dns = ipam::dns(&attachment.subnets);
     let config = Config {
@@ -124,17 +138,16 @@ fn plugin<'a>(cni: &'a Cni, vlans: &NadVlans) -> Result<(Plugin<'a>, Option<Stri
             None,
         ),
         (Cni::Bridge { bridge }, NadVlans::Selective(set)) => {
+            // Not the port's untagged VLAN in the end: see above.
+            let vlan = set.iter().next();
             let trunk = set.ranges().into_iter().map(Trunk::from).collect();
-            (
-                Plugin::Bridge { bridge, vlan: None, vlan_trunk: Some(trunk), preserve_default_vlan: false },
-                None,
-            )
+            (Plugin::Bridge { bridge, vlan, vlan_trunk: Some(trunk), preserve_default_vlan: false }, None)
         }
         (Cni::Bridge { .. }, NadVlans::Trunk) => return cannot("bridge"),
         (Cni::Macvlan { .. }, NadVlans::Selective(_)) => return cannot("macvlan"),
         (Cni::Macvlan { master }, _) => (Plugin::Macvlan { master, mode: "bridge" }, None),
-        (Cni::Ipvlan { .. }, NadVlans::Selective(_)) => return cannot("ipvlan"),
-        (Cni::Ipvlan { master }, _) => (Plugin::Ipvlan { master, mode: "l2" }, None),
+        (Cni::Ipvlan { master }, NadVlans::Access(_)) => (Plugin::Ipvlan { master, mode: "l2" }, None),
+        (Cni::Ipvlan { .. }, _) => return cannot("ipvlan"),
         (Cni::Vlan { master }, NadVlans::Access(vid)) => (Plugin::Vlan { master, vlan_id: *vid }, None),
         (Cni::Vlan { .. }, _) => return cannot("vlan"),
         (Cni::HostDevice { pool }, NadVlans::Trunk) => (Plugin::HostDevice, Some(pool.clone())),

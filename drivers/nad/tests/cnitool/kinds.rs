@@ -17,8 +17,8 @@ pub struct Kind {
     pub device: Option<&'static str>,
     /// The pod's global addresses, sorted.
     pub addresses: &'static [&'static str],
-    /// Looks at the pod's interface, as `ip -d -j` shows it, and at the host.
-    pub check: fn(&Value, &Namespace),
+    /// Looks at the pod's interface, as `ip -d -j` shows it, at the host and at the pod.
+    pub check: fn(&Value, &Namespace, &Namespace),
 }
 
 /// What a kernel may lack.
@@ -59,7 +59,7 @@ fn on_veth(probe: &Namespace, name: &str, of: &[&str]) -> Result<(), String> {
     probe.try_ip(&[&["link", "add", "link", &lower, "name", name], of].concat())
 }
 
-pub static KINDS: [Kind; 10] = [
+pub static KINDS: [Kind; 9] = [
     Kind {
         name: "macvlan-trunk",
         needs: Some(Needs::Macvlan),
@@ -67,7 +67,7 @@ pub static KINDS: [Kind; 10] = [
         attachment: || VlanAttachment { mtu: Some(1400), ..tagged(Cni::Macvlan { master: "up0".into() }) },
         device: None,
         addresses: &[],
-        check: |link, _| {
+        check: |link, _, _| {
             assert_eq!(link["linkinfo"]["info_kind"], "macvlan");
             assert_eq!(link["linkinfo"]["info_data"]["mode"], "bridge");
             assert_eq!(link["mtu"], 1400);
@@ -83,7 +83,7 @@ pub static KINDS: [Kind; 10] = [
         },
         device: None,
         addresses: &["10.10.13.10/24", "2001:db8::10/64"],
-        check: |link, _| assert_eq!(link["linkinfo"]["info_kind"], "macvlan"),
+        check: |link, _, _| assert_eq!(link["linkinfo"]["info_kind"], "macvlan"),
     },
     Kind {
         name: "macvlan-access-host-local",
@@ -96,7 +96,7 @@ pub static KINDS: [Kind; 10] = [
         },
         device: None,
         addresses: &["10.10.13.10/24", "2001:db8::10/64"],
-        check: |link, _| assert_eq!(link["linkinfo"]["info_kind"], "macvlan"),
+        check: |link, _, _| assert_eq!(link["linkinfo"]["info_kind"], "macvlan"),
     },
     Kind {
         name: "host-device-trunk",
@@ -105,7 +105,7 @@ pub static KINDS: [Kind; 10] = [
         attachment: || tagged(Cni::HostDevice { pool: "example.com/pool".into() }),
         device: Some("dev0"),
         addresses: &[],
-        check: |link, host| {
+        check: |link, host, _| {
             assert_eq!(link["linkinfo"]["info_kind"], "veth");
             assert!(!host.links().iter().any(|link| link == "dev0"), "the device left the host");
         },
@@ -120,7 +120,7 @@ pub static KINDS: [Kind; 10] = [
         },
         device: None,
         addresses: &["10.10.13.10/24", "2001:db8::10/64"],
-        check: |link, host| {
+        check: |link, host, _| {
             assert_eq!(link["mtu"], 1400);
             // VLAN 13 untagged, and nothing else: not VLAN 1 either.
             assert_eq!(
@@ -139,21 +139,18 @@ pub static KINDS: [Kind; 10] = [
         },
         device: None,
         addresses: &[],
-        check: |_, host| {
+        check: |link, host, pod| {
             let vlans = json!([{ "vlan": 10 }, { "vlan": 11 }, { "vlan": 12 }, { "vlan": 20 }]);
             assert_eq!(bridge_port_vlans(host), vlans);
-        },
-    },
-    Kind {
-        name: "ipvlan-trunk",
-        needs: Some(Needs::Ipvlan),
-        prepare: |host| uplink(host, "up0"),
-        attachment: || VlanAttachment { mtu: Some(1400), ..tagged(Cni::Ipvlan { master: "up0".into() }) },
-        device: None,
-        addresses: &[],
-        check: |link, _| {
-            assert_eq!(link["linkinfo"]["info_kind"], "ipvlan");
-            assert_eq!(link["linkinfo"]["info_data"]["mode"], "l2");
+            // What the pod sends untagged enters no VLAN, what it sends tagged its own.
+            pod.ip(&["addr", "add", "192.0.2.1/24", "dev", "net1"]);
+            pod.ping("192.0.2.2");
+            assert_eq!(learned(host, link), Vec::<u64>::new());
+            pod.ip(&["link", "add", "link", "net1", "name", "net1.20", "type", "vlan", "id", "20"]);
+            pod.ip(&["link", "set", "net1.20", "up"]);
+            pod.ip(&["addr", "add", "198.51.100.1/24", "dev", "net1.20"]);
+            pod.ping("198.51.100.2");
+            assert_eq!(learned(host, link), vec![20_u64]);
         },
     },
     Kind {
@@ -165,7 +162,7 @@ pub static KINDS: [Kind; 10] = [
         },
         device: None,
         addresses: &["10.10.13.10/24", "2001:db8::10/64"],
-        check: |link, _| assert_eq!(link["linkinfo"]["info_kind"], "ipvlan"),
+        check: |link, _, _| assert_eq!(link["linkinfo"]["info_kind"], "ipvlan"),
     },
     Kind {
         name: "vlan-access-static",
@@ -177,7 +174,7 @@ pub static KINDS: [Kind; 10] = [
         },
         device: None,
         addresses: &["10.10.13.10/24"],
-        check: |link, _| {
+        check: |link, _, _| {
             assert_eq!(link["linkinfo"]["info_data"]["id"], 13);
             assert_eq!(link["mtu"], 1400);
         },
@@ -189,7 +186,7 @@ pub static KINDS: [Kind; 10] = [
         attachment: || access(Cni::Vlan { master: "up0".into() }, vec![v4(Ipam::HostLocal)]),
         device: None,
         addresses: &["10.10.13.10/24"],
-        check: |link, _| assert_eq!(link["linkinfo"]["info_kind"], "vlan"),
+        check: |link, _, _| assert_eq!(link["linkinfo"]["info_kind"], "vlan"),
     },
 ];
 
@@ -209,6 +206,13 @@ fn bridge_port_vlans(host: &Namespace) -> Value {
         .flatten()
         .find(|port| port["ifname"].as_str().is_some_and(|n| n.starts_with("veth")));
     port.map_or(Value::Null, |port| port["vlans"].clone())
+}
+
+/// The VLANs in which the bridge has seen frames of the pod's interface.
+fn learned(host: &Namespace, link: &Value) -> Vec<u64> {
+    let all = host.bridge_json(&["fdb", "show", "br", "br0"]);
+    let entries = all.as_array().into_iter().flatten().filter(|entry| entry["mac"] == link["address"]);
+    entries.map(|entry| entry["vlan"].as_u64().unwrap_or_default()).collect()
 }
 
 fn tagged(cni: Cni) -> VlanAttachment {

@@ -116,7 +116,7 @@ fn through(tools: &Tools, kind: &Kind) {
 
     let result = tools.cni("add", folder.path(), &network, &host, &pod);
     let link = pod.json(&["-d", "addr", "show", "dev", "net1"]);
-    (kind.check)(&link[0], &host);
+    (kind.check)(&link[0], &host, &pod);
     check_addresses(kind, &pod, &link[0], &config);
     if !config["dns"].is_null() {
         assert_eq!(result["dns"], config["dns"], "{}: the plugin hands on the resolver settings", kind.name);

@@ -42,6 +42,12 @@ impl Namespace {
         }
     }
 
+    /// Sends something to an address from inside; nobody needs to answer.
+    pub fn ping(&self, address: &str) {
+        let arguments = ["netns", "exec", &self.0, "ping", "-c", "1", "-W", "1", address];
+        Command::new("ip").args(arguments).output().expect("ip");
+    }
+
     /// What `ip -j` shows inside.
     pub fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&run(Command::new("ip").args(["-n", &self.0, "-j"]).args(arguments)))

@@ -15,26 +15,52 @@ use super::{Engine, NAD_DRIVER};
 
 /// What is found out about an object that is valid.
 #[derive(Debug, Default)]
-struct Verdict {
+pub(super) struct Verdict {
     /// A target refused it, in these words.
-    refused: Option<String>,
+    pub refused: Option<String>,
     /// The first hop that is not yet.
-    waiting: Option<String>,
+    pub waiting: Option<String>,
+    /// The node that the first hop which is not yet is on.
+    pub waits_on: Option<Name>,
     /// A target of it does not answer.
-    unreachable: Option<String>,
+    pub unreachable: Option<String>,
     /// What it is made of: a ready object goes back to pending only when that changes.
-    inputs: u64,
+    pub inputs: u64,
     /// What the admin should know.
-    notes: Vec<(&'static str, bool, &'static str, String)>,
+    pub notes: Vec<(&'static str, bool, &'static str, String)>,
+    /// The parts of its path, each with what hinders it: refused or not, and the words.
+    pub hops: Vec<(&'static str, Option<(bool, String)>)>,
+    /// What to say of something that is gone, as far as one can tell.
+    pub parting: String,
 }
 
 impl Verdict {
-    fn refuse(&mut self, message: String) {
+    pub fn refuse(&mut self, message: String) {
         self.refused.get_or_insert(message);
     }
 
-    fn wait(&mut self, message: String) {
+    pub fn wait(&mut self, message: String) {
         self.waiting.get_or_insert(message);
+    }
+
+    /// Waits for a node, which has it judged again when it reports.
+    pub fn wait_for(&mut self, node: &Name, message: impl FnOnce() -> String) {
+        if self.waits_on.is_none() {
+            self.waits_on = Some(node.clone());
+        }
+        if self.waiting.is_none() {
+            self.waiting = Some(message());
+        }
+    }
+
+    /// Takes in what was found out about one part of the path.
+    fn hop(&mut self, kind: &'static str, part: Self) {
+        let hindered = part.refused.clone().map(|words| (true, words));
+        self.hops.push((kind, hindered.or_else(|| part.waiting.clone().map(|words| (false, words)))));
+        part.refused.into_iter().for_each(|message| self.refuse(message));
+        part.waiting.into_iter().for_each(|message| self.wait(message));
+        self.waits_on = self.waits_on.take().or(part.waits_on);
+        self.unreachable = self.unreachable.take().or(part.unreachable);
     }
 }
 
@@ -68,6 +94,9 @@ impl Engine {
             self.say(key, Phase::Terminating, String::new(), &Verdict::default(), now);
         }
         self.say(key, phase, message, &verdict, now);
+        if let Some(node) = verdict.waits_on.as_ref().and_then(|node| self.hosts.node_mut(node)) {
+            node.waiters.insert(key.clone());
+        }
         let Some(record) = self.records.get_mut(key) else { return };
         match phase {
             Phase::Ready => record.ready_inputs = Some(verdict.inputs),
@@ -86,7 +115,9 @@ impl Engine {
         if let Some(refused) = &verdict.refused {
             return (Phase::Error, refused.clone(), verdict);
         }
-        let was_ready = record.status.phase == Some(Phase::Ready);
+        // A configuration is as ready as its pods; anything else stays ready while what it is made of does.
+        let sticky = !matches!(key.kind, Kind::PodNetworkConfig | Kind::PodConfig);
+        let was_ready = record.status.phase == Some(Phase::Ready) && sticky;
         // After a start all that is known of a ready object is which generation of it that was.
         let same = record
             .ready_inputs
@@ -102,16 +133,24 @@ impl Engine {
         let mut verdict = Verdict::default();
         let mut inputs = DefaultHasher::new();
         match key.kind {
-            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork | Kind::ConnectionPoint => {}
+            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => {}
+            Kind::Bridge => self.look_at_bridge(key, &mut verdict, &mut inputs),
+            Kind::PodNetworkConfig | Kind::PodConfig => self.look_at_pods(key, &mut verdict, &mut inputs),
+            Kind::ConnectionPoint => self.look_at_point_hosts(key, &mut verdict, &mut inputs),
             Kind::FabricDevice => self.look_at_device(key, &mut verdict),
             Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
+                let mut fabric = Verdict::default();
                 for (network, vid, ports) in self.paths(key) {
                     vid.hash(&mut inputs);
                     if let Some(service) = self.effective(&network, Spec::service) {
                         service.physical_networks.hash(&mut inputs);
                     }
-                    self.look_at_ports(vid, &ports, &mut verdict);
+                    self.look_at_ports(vid, &ports, &mut fabric);
                 }
+                let mut nodes = Verdict::default();
+                self.look_at_hosts(key, &mut nodes, &mut inputs);
+                verdict.hop("FabricReady", fabric);
+                verdict.hop("NodesReady", nodes);
             }
         }
         if key.kind == Kind::L2ServiceAttachment {
@@ -123,7 +162,13 @@ impl Engine {
                     verdict.notes.push(("FabricManaged", false, "NoFabricDevice", message));
                 }
             }
-            self.look_at_nad(key, &mut verdict, &mut inputs);
+            let mut nad = Verdict::default();
+            self.look_at_nad(key, &mut nad, &mut inputs);
+            verdict.hop("NADReady", nad);
+            self.look_at_pods(key, &mut verdict, &mut inputs);
+            verdict.hops.retain(|(kind, _)| self.config.nodes || *kind != "NodesReady");
+        } else {
+            verdict.hops.clear();
         }
         verdict.inputs = inputs.finish();
         verdict
@@ -205,13 +250,14 @@ impl Engine {
 
     /// An object that is on its way out.
     fn deleting(&self, key: &Key) -> (Phase, String, Verdict) {
-        let verdict = Verdict::default();
+        let mut verdict = Verdict::default();
         if let Some(user) = self.user_of(key) {
             return (Phase::Terminating, format!("in use by {user}"), verdict);
         }
-        match self.remains(key) {
+        let remains = self.remains(key).or_else(|| self.remains_on_hosts(key, &mut verdict));
+        match remains.or_else(|| self.remains_in_pods(key, &mut verdict)) {
             Some(remains) => (Phase::Terminating, remains, verdict),
-            None => (Phase::Deleted, String::new(), verdict),
+            None => (Phase::Deleted, std::mem::take(&mut verdict.parting), verdict),
         }
     }
 
@@ -265,6 +311,8 @@ impl Engine {
         };
         let device = self.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
         let device = device.and_then(|device: &DeviceTarget| device.info.clone());
+        let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
+        let leased = self.podnet.givers.get(key).map_or(0, |giver| giver.leased);
         let Some(record) = self.records.get_mut(key) else { return };
         let last = &record.status;
         let conditions = conditions(last, phase, &message, verdict, now);
@@ -283,6 +331,9 @@ impl Engine {
             realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| record.deleting)),
             connection_points: points,
             device,
+            pods,
+            nodes,
+            leased,
         };
         if status == *last {
             return;
@@ -309,6 +360,14 @@ fn conditions(last: &Status, phase: Phase, message: &str, verdict: &Verdict, now
         Phase::Deleted => "Deleted",
     };
     let mut said = verdict.notes.clone();
+    for (kind, hindered) in &verdict.hops {
+        said.push(match hindered.as_ref().filter(|_| phase != Phase::Ready) {
+            None => (*kind, true, "Confirmed", String::new()),
+            Some((refused, words)) => {
+                (*kind, false, if *refused { "Refused" } else { "Waiting" }, words.clone())
+            }
+        });
+    }
     said.push(("Ready", phase == Phase::Ready, reason, message.to_owned()));
     if let Some(unreachable) = verdict.unreachable.as_ref().filter(|_| phase == Phase::Ready) {
         said.push(("Degraded", true, "Unreachable", unreachable.clone()));

@@ -5,8 +5,14 @@
 //! IDs that are `contested` are arbitrated; networks are planned anew onto switch ports (`replan`); at last the
 //! status of what changed, or of what targets reported on, is `judge`d.
 
+mod bridges;
+mod hosts;
+mod hotplug;
 mod judge;
+mod leases;
 mod plan;
+mod pods;
+mod podstate;
 mod record;
 mod validate;
 
@@ -16,8 +22,10 @@ use std::sync::Arc;
 use eno_schemas::{Desired, NadDesired, Report, VlanId};
 
 use crate::fabric::DeviceTarget;
+use crate::hosts::Hosts;
 use crate::ids::Ids;
 use crate::nad::{self, NadTarget};
+use crate::podnet::PodNet;
 use crate::spec::{BridgeDomainSpec, Spec};
 use crate::topology::Topology;
 use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Target};
@@ -46,6 +54,14 @@ pub struct Engine {
     ids: Ids,
     devices: BTreeMap<Name, DeviceTarget>,
     nads: HashMap<Key, NadTarget>,
+    hosts: Hosts,
+    remark: BTreeSet<Name>,
+    podnet: PodNet,
+    bridge_users: HashMap<String, BTreeSet<Key>>,
+    seeds: BTreeSet<Key>,
+    podwork_first: BTreeSet<(Key, Name)>,
+    podwork: BTreeSet<(Key, Name)>,
+    views: BTreeSet<Name>,
     leaving: BTreeSet<Key>,
     version: u64,
     seeded: bool,
@@ -81,6 +97,14 @@ impl Engine {
             ids: Ids::default(),
             devices: BTreeMap::new(),
             nads: HashMap::new(),
+            hosts: Hosts::default(),
+            remark: BTreeSet::new(),
+            podnet: PodNet::default(),
+            bridge_users: HashMap::new(),
+            seeds: BTreeSet::new(),
+            podwork_first: BTreeSet::new(),
+            podwork: BTreeSet::new(),
+            views: BTreeSet::new(),
             leaving: BTreeSet::new(),
             version: 0,
             seeded: false,
@@ -102,13 +126,15 @@ impl Engine {
         match event {
             Event::Object(object) => self.upsert(*object),
             Event::ObjectGone(key) => self.remove(&key),
-            Event::Node(name, labels) => {
+            Event::Node { name, labels, ready } => {
+                self.node_is(&name, ready);
                 if self.nodes.get(&name) != Some(&labels) {
                     self.nodes.insert(name, labels);
                     self.dirty_kind(Kind::ConnectionPoint);
                 }
             }
             Event::NodeGone(name) => {
+                self.node_gone(&name);
                 if self.nodes.remove(&name).is_some() {
                     self.dirty_kind(Kind::ConnectionPoint);
                 }
@@ -124,11 +150,9 @@ impl Engine {
             Event::NamespaceGone(name) => {
                 self.namespaces.remove(&name);
             }
-            Event::Pod { uid, namespace, name, uses } => {
-                let uses = uses.iter().map(|nad| Key::namespaced(Kind::L2ServiceAttachment, &namespace, nad));
-                self.use_by_pod(&uid, &name, uses.collect());
-            }
-            Event::PodGone(uid) => self.use_by_pod(&uid, &Name::from(""), Vec::new()),
+            Event::Pod(pod) => self.pod_is(*pod),
+            Event::Recorded(key, count) => self.recorded(&key, count),
+            Event::PodGone(uid) => self.pod_gone(&uid),
             Event::Report(target, report) if self.started => self.report(&target, *report),
             Event::Report(target, report) => self.reports.push((target, *report)),
             Event::Commanded(target, desired) => self.commanded.push((target, *desired)),
@@ -154,6 +178,8 @@ impl Engine {
         while let Some(key) = self.judge.pop_first() {
             self.judge(&key, &now);
         }
+        self.tell_views();
+        self.tell_nodes();
         self.effects.extend(std::mem::take(&mut self.publish).into_iter().map(Effect::Publish));
         std::mem::take(&mut self.effects)
     }
@@ -167,6 +193,12 @@ impl Engine {
             && self.judge.is_empty()
             && self.publish.is_empty()
             && self.effects.is_empty()
+            && self.remark.is_empty()
+            && self.seeds.is_empty()
+            && self.podwork_first.is_empty()
+            && self.podwork.is_empty()
+            && self.views.is_empty()
+            && !self.hosts.is_touched()
             && !self.graph_dirty)
     }
 
@@ -186,6 +218,13 @@ impl Engine {
                 let nad = self.nads.get(&key)?;
                 let attachment = if nad.wanted { Some(self.render(&key)?) } else { None };
                 Some((NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
+            }
+            Target::Node(name) => {
+                let (desired, settled) = self.hosts.desired(name, &self.config.cluster)?;
+                if settled {
+                    self.node_settled(name);
+                }
+                Some((hosts::NODE_DRIVER.into(), desired))
             }
         }
     }
@@ -218,6 +257,12 @@ impl Engine {
                 self.validate_first();
             } else if let Some(key) = self.replan.pop_first() {
                 self.replan(&key);
+            } else if let Some(key) = self.seeds.pop_first() {
+                self.seed_pods(&key);
+            } else if let Some((key, uid)) =
+                self.podwork_first.pop_first().or_else(|| self.podwork.pop_first())
+            {
+                self.plan_pod(&key, &uid);
             } else {
                 return;
             }
@@ -238,11 +283,12 @@ impl Engine {
                 (Target::Fabric(name), _) if !self.devices.contains_key(name) => {
                     self.effects.push(Effect::Forget(target));
                 }
-                (Target::Nad(..), Desired::Nad(NadDesired { owner, .. }))
-                    if !self.nads.contains_key(&target.owner()) =>
-                {
-                    let key = target.owner();
-                    if !self.records.contains_key(&key) {
+                (Target::Node(name), _) if self.hosts.node(name).is_none() => {
+                    self.effects.push(Effect::Forget(target));
+                }
+                (Target::Nad(namespace, name), Desired::Nad(NadDesired { owner, .. })) => {
+                    let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                    if !self.nads.contains_key(&key) && !self.records.contains_key(&key) {
                         self.withdraw_nad(&key, &Name::from(owner.uid));
                     }
                 }
@@ -251,6 +297,9 @@ impl Engine {
         }
         for device in self.devices.values_mut() {
             device.desired(&self.config.cluster);
+        }
+        for name in self.nodes.keys() {
+            self.hosts.desired(name, &self.config.cluster);
         }
         for (target, report) in std::mem::take(&mut self.reports) {
             self.report(&target, report);
@@ -263,12 +312,12 @@ impl Engine {
             Target::Fabric(name) => {
                 let Some(device) = self.devices.get_mut(name) else { return };
                 let networks = device.report(report);
-                self.judge.insert(target.owner());
+                self.judge.insert(Key::cluster(Kind::FabricDevice, name));
                 self.judge_networks(networks);
                 self.judge.extend(self.leaving.iter().cloned());
             }
-            Target::Nad(..) => {
-                let key = target.owner();
+            Target::Nad(namespace, name) => {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 let Some(nad) = self.nads.get_mut(&key) else { return };
                 nad.report(report);
                 if self.records.contains_key(&key) {
@@ -278,6 +327,7 @@ impl Engine {
                     self.effects.push(Effect::Forget(target.clone()));
                 }
             }
+            Target::Node(name) => self.node_reported(name, report),
         }
     }
 
@@ -308,6 +358,14 @@ impl Engine {
             self.remove(&object.key);
         }
         let (key, record) = Record::new(object);
+        if pods::gives(key.kind) && self.config.nodes {
+            self.renew_giver(&key);
+            if record.status.pods.is_empty() {
+                self.replan_pods(&key);
+            } else {
+                self.seeds.insert(key.clone());
+            }
+        }
         if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
             && let Spec::BridgeDomain(spec) = &**spec
         {
@@ -334,7 +392,13 @@ impl Engine {
         let linked = std::mem::take(&mut record.linked);
         self.records.insert(key.clone(), record);
         self.recount(key);
+        self.plan_hosts(key);
+        self.rebridge(key);
         let record = self.records.remove(key);
+        if pods::gives(key.kind) {
+            self.forget_giver(key);
+            self.seeds.remove(key);
+        }
         for reference in linked {
             self.unlink(&reference, key);
         }
@@ -359,7 +423,13 @@ impl Engine {
                     self.withdraw_nad(key, &record.uid);
                 }
             }
-            Kind::NodePool | Kind::PhysicalNetwork | Kind::Route | Kind::Subnet => {}
+            Kind::NodePool
+            | Kind::PhysicalNetwork
+            | Kind::Route
+            | Kind::Subnet
+            | Kind::Bridge
+            | Kind::PodNetworkConfig
+            | Kind::PodConfig => {}
             Kind::ConnectionPoint => {
                 self.points.remove(&key.name);
             }
@@ -406,6 +476,9 @@ impl Engine {
         if changed.contains(NAD_DRIVER) {
             self.judge.extend(self.nads.keys().filter(|key| self.records.contains_key(key)).cloned());
         }
+        for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
+            self.judge_waiters(&Name::from(name));
+        }
         let mut networks = BTreeSet::new();
         for (name, device) in self.devices.iter().filter(|(_, device)| changed.contains(&device.driver)) {
             self.judge.insert(Key::cluster(Kind::FabricDevice, name));
@@ -445,6 +518,7 @@ impl Engine {
 
     /// Brings the index of referrers up to date with what an object names.
     fn relink(&mut self, key: &Key) {
+        self.rebridge(key);
         let Some(record) = self.records.get_mut(key) else { return };
         let now = record.references();
         if now == record.linked {

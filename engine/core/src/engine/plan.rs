@@ -79,7 +79,6 @@ impl Engine {
             if !selected {
                 continue;
             }
-            point.nodes += 1;
             let ports = self.topology.node_ports(node, &nics);
             if ports.is_empty() {
                 point.missing.push(node.clone());

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use eno_schemas::VlanId;
 
+use crate::hosts::Demand;
 use crate::ids::{Place, Seniority};
 use crate::spec::{Invalid, Spec};
 use crate::topology::Ports;
 use crate::{Key, Name, Object, Status};
+
+use super::hosts::Left;
 
 /// One custom resource.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
@@ -41,6 +44,14 @@ pub struct Record {
     pub linked: BTreeSet<Key>,
     /// The devices that it gave something back on.
     pub left: BTreeSet<Name>,
+    /// What it wants of the hosts of nodes, as they were told.
+    pub hosted: Vec<Demand>,
+    /// The bridges of pods that it names, as the index of those has them.
+    pub bridges: BTreeSet<String>,
+    /// The sample Deployment that was asked for.
+    pub sampled: Option<Name>,
+    /// What it gave up on nodes.
+    pub left_hosts: Vec<Left>,
     /// As last emitted.
     pub status: Status,
     /// What the object was made of when it was last found ready.
@@ -70,6 +81,10 @@ impl Record {
             version: 0,
             linked: BTreeSet::new(),
             left: BTreeSet::new(),
+            hosted: Vec::new(),
+            bridges: BTreeSet::new(),
+            sampled: None,
+            left_hosts: Vec::new(),
             status,
             ready_inputs: None,
             finalizer_asked: false,
@@ -128,6 +143,4 @@ pub struct Point {
     pub places: BTreeSet<Place>,
     /// Nodes without a switch port in a pool whose other nodes have one.
     pub missing: Vec<Name>,
-    /// How many nodes it has.
-    pub nodes: usize,
 }

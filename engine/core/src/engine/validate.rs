@@ -51,11 +51,9 @@ impl Engine {
             && (&record.problem, record.incomplete) == (&problem, incomplete)
             && record.version > 0;
         let news = !same || dependencies.is_some_and(|version| version > record.version);
-        let left = if record.effective.is_some() && effective.is_none() {
-            self.footprint(key)
-        } else {
-            BTreeSet::new()
-        };
+        let given_up = record.effective.is_some() && effective.is_none();
+        let left = if given_up { self.footprint(key) } else { BTreeSet::new() };
+        let left_hosts = if given_up { self.host_footprint(key) } else { None };
         if !left.is_empty() {
             self.leaving.insert(key.clone());
         }
@@ -69,13 +67,20 @@ impl Engine {
         }
         self.relink(key);
         self.recount(key);
+        self.plan_hosts(key);
+        self.leave_hosts(key, left_hosts);
         self.judge.insert(key.clone());
+        if super::pods::gives(key.kind) {
+            self.replan_pods(key);
+        }
         if key.kind == Kind::L2ServiceAttachment {
             self.plan_nad(key);
             return;
         }
         if news {
             self.dirty_referrers(key);
+            self.dirty_sharers(key);
+            self.make_sample(key);
             match key.kind {
                 Kind::FabricDevice => self.graph_dirty = true,
                 Kind::L2Service | Kind::L2BridgeDomain => {
@@ -90,8 +95,13 @@ impl Engine {
     fn check(&self, key: &Key, spec: &Arc<Spec>) -> Result<(), Invalid> {
         match &**spec {
             Spec::Route(_) | Spec::NodePool(_) | Spec::PhysicalNetwork(_) => Ok(()),
+            Spec::Bridge(spec) => self.check_bridge(key, spec),
+            Spec::PodLinks(spec) => self.check_links(key, spec),
             Spec::Subnet(spec) => self.check_subnet(spec),
-            Spec::ConnectionPoint(spec) => self.check_point(key, spec),
+            Spec::ConnectionPoint(spec) => {
+                self.check_hosts(key, spec)?;
+                self.check_point(key, spec)
+            }
             Spec::Device(_) => self.check_named("Ports[].PhysicalNW", spec, Kind::PhysicalNetwork),
             Spec::Service(service) => {
                 self.check_named("Subnets", spec, Kind::Subnet)?;
@@ -231,7 +241,7 @@ impl Engine {
                 "an access attachment names exactly one; use trunk or selectivetrunk for more",
             ));
         }
-        compat::choose(spec, point)?;
+        let chosen = compat::choose(spec, point)?;
         let places = self.points.get(&spec.connection_point).map(|point| &point.places);
         let mut seen: BTreeSet<&Name> = BTreeSet::new();
         for (i, name) in spec.services.iter().enumerate() {
@@ -246,6 +256,15 @@ impl Engine {
             };
             self.check_new_user(&field, key, &service_key)?;
             self.check_namespace(&field, key, service)?;
+            let plugin = chosen.plugin.name();
+            if service.subnets.is_empty() && compat::needs_subnet(plugin) {
+                let problem = format!(
+                    "L2Service {name} has no Subnets; the CNI plugin {} needs one: add a Subnet to it or set Implementation to another plugin",
+                    plugin.as_str()
+                );
+                return Err(Invalid::new(field, problem));
+            }
+            self.check_subinterface(&spec.connection_point, &chosen.plugin, spec.vlan_type, service.vid)?;
             for place in places.into_iter().flatten() {
                 self.check_id(&field, &service_key, service.vid, place)?;
             }
@@ -287,6 +306,9 @@ impl Engine {
             let pods = self.users.get(key)?;
             return Some(and_more(&format!("pod {}", pods.values().next()?), pods.len()));
         }
+        if key.kind == Kind::Bridge {
+            return self.user_of_bridge(key);
+        }
         let links = key.kind == Kind::FabricDevice;
         let counts = |user: &&Key| !links && self.records.get(*user).is_some_and(|record| !record.generated);
         let mut users = self.referrers.get(key)?.iter().filter(counts).peekable();
@@ -297,6 +319,6 @@ impl Engine {
     }
 }
 
-fn and_more(first: &str, count: usize) -> String {
+pub(super) fn and_more(first: &str, count: usize) -> String {
     if count > 1 { format!("{first} and {} more", count - 1) } else { first.into() }
 }

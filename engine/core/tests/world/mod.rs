@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_core::spec::*;
-use eno_core::{Config, Effect, Engine, Event, Key, Kind, Labels, Name, Object, Selector, Status, Target};
+use eno_core::{
+    Config, Effect, Engine, Event, Key, Kind, Labels, Name, Object, Pod, PodView, Selector, Status, Target,
+};
 use eno_schemas::*;
 
 /// An engine, its drivers and what they hold.
@@ -31,19 +33,33 @@ pub struct World {
     pub rejections: BTreeMap<Target, Vec<Rejection>>,
     /// What is not there is waited for without end.
     pub patient: bool,
+    /// The nodes have agents.
+    pub agents: bool,
+    /// The nodes, with their labels and whether they are ready.
+    pub nodes: BTreeMap<Name, (Labels, bool)>,
+    /// What the Node objects were told to say.
+    pub marks: BTreeMap<Name, (BTreeSet<Name>, BTreeSet<Name>)>,
+    pub pods: BTreeMap<Name, Pod>,
+    /// The PodNetworks, by pod.
+    pub views: BTreeMap<Name, PodView>,
+    pub samples: Vec<Name>,
+    /// Statuses are not written, until they are.
+    pub unrecorded: Option<Vec<(Key, u64)>>,
     sequence: u64,
 }
 
 impl Default for World {
     fn default() -> Self {
-        Self::new(false)
+        Self::new(false, false)
     }
 }
 
+const NODES: [&str; 4] = ["node1", "node2", "node3", "node4"];
+
 impl World {
-    pub fn new(bridge_domains: bool) -> Self {
-        let mut engine = Engine::new(Config { cluster: "lab".into(), bridge_domains });
-        engine.handle(Event::Drivers(["netconf", "nad"].map(Name::from).into()));
+    pub fn new(bridge_domains: bool, agents: bool) -> Self {
+        let mut engine = Engine::new(Config { cluster: "lab".into(), bridge_domains, nodes: agents });
+        engine.handle(Event::Drivers(Self::drivers()));
         Self {
             engine,
             objects: BTreeMap::new(),
@@ -57,8 +73,49 @@ impl World {
             pending: BTreeMap::new(),
             rejections: BTreeMap::new(),
             patient: false,
+            agents,
+            nodes: BTreeMap::new(),
+            marks: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            views: BTreeMap::new(),
+            samples: Vec::new(),
+            unrecorded: None,
             sequence: 0,
         }
+    }
+
+    fn drivers() -> BTreeSet<Name> {
+        let agents = NODES.map(|node| Name::from(format!("node/{node}")));
+        ["netconf", "nad"].map(Name::from).into_iter().chain(agents).collect()
+    }
+
+    /// As [`Self::leaf_spine`], with an agent on each node.
+    pub fn with_agents() -> Self {
+        let mut world = Self::new(false, true);
+        world.fabric();
+        world
+    }
+
+    pub fn node(&mut self, name: &str, pool: bool, ready: bool) {
+        let labels = if pool { Labels::from([("pool".into(), "a".into())]) } else { Labels::new() };
+        self.nodes.insert(name.into(), (labels.clone(), ready));
+        self.engine.handle(Event::Node { name: name.into(), labels, ready });
+    }
+
+    pub fn node_gone(&mut self, name: &str) {
+        self.nodes.remove(name);
+        self.marks.remove(name);
+        self.engine.handle(Event::NodeGone(name.into()));
+    }
+
+    pub fn pod(&mut self, pod: Pod) {
+        self.pods.insert(pod.uid.clone(), pod.clone());
+        self.engine.handle(Event::Pod(Box::new(pod)));
+    }
+
+    pub fn pod_gone(&mut self, uid: &str) {
+        self.pods.remove(uid);
+        self.engine.handle(Event::PodGone(uid.into()));
     }
 
     /// Two leaves with two nodes each, two spines, a gateway behind leaf2, a pool of all nodes, an ovs and a
@@ -73,7 +130,7 @@ impl World {
         for (leaf, nodes) in [("leaf1", ["node1", "node2"]), ("leaf2", ["node3", "node4"])] {
             let mut ports: Vec<(&str, LeadsTo)> = Vec::new();
             for (port, name) in ["e1", "e2"].iter().zip(nodes) {
-                self.engine.handle(Event::Node(name.into(), Labels::from([("pool".into(), "a".into())])));
+                self.node(name, true, true);
                 ports.push((port, LeadsTo::Node { node: name.into(), interface: "eth1".into() }));
             }
             for (port, spine) in [("u1", "spine1"), ("u2", "spine2")] {
@@ -159,11 +216,11 @@ impl World {
                 let phases = self.phases.entry(key.clone()).or_default();
                 assert_eq!(previous, phases.last().copied(), "{key}");
                 phases.push(status.phase.unwrap());
-                self.statuses.insert(key, *status);
+                self.record(key, *status);
             }
             Effect::Status { key, status } => {
                 assert_ne!(self.statuses.get(&key), Some(&*status), "{key}: a status that says nothing new");
-                self.statuses.insert(key, *status);
+                self.record(key, *status);
             }
             Effect::Publish(target) => {
                 let Some((_, desired)) = self.engine.desired(&target) else { return };
@@ -186,6 +243,29 @@ impl World {
             Effect::BridgeDomain { service, spec } => {
                 self.bridge_domains.insert(service, spec);
             }
+            Effect::Mark { node, points, bridges } => {
+                let said = (points, bridges);
+                assert_ne!(self.marks.get(&node), Some(&said), "{node}: a mark that says nothing new");
+                self.marks.insert(node, said);
+            }
+            Effect::PodNetwork { uid, view, .. } => match view {
+                Some(view) => {
+                    assert_ne!(self.views.get(&uid), Some(&*view), "{uid}: a view that says nothing new");
+                    self.views.insert(uid, *view);
+                }
+                None => assert!(self.views.remove(&uid).is_some(), "{uid}: had no view"),
+            },
+            Effect::SampleDeployment { name, .. } => self.samples.push(name),
+        }
+    }
+
+    /// The status is written, and that is told.
+    fn record(&mut self, key: Key, status: Status) {
+        let leased = status.leased;
+        self.statuses.insert(key.clone(), status);
+        match &mut self.unrecorded {
+            Some(later) => later.push((key, leased)),
+            None => self.engine.handle(Event::Recorded(key, leased)),
         }
     }
 
@@ -217,6 +297,7 @@ impl World {
                 }
             }
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
+            Desired::Node(node) => apply_node(node, &rejected),
         };
         self.report(target, desired.hash(), Outcome::Applied, Some(applied), rejected);
         self.targets.insert(target.clone(), desired);
@@ -280,7 +361,7 @@ impl World {
     pub fn nad(&self, namespace: &str, name: &str) -> Option<VlanAttachment> {
         match self.targets.get(&Target::Nad(namespace.into(), name.into()))? {
             Desired::Nad(nad) => nad.attachment.clone(),
-            Desired::Fabric(_) => None,
+            Desired::Fabric(_) | Desired::Node(_) => None,
         }
     }
 
@@ -290,11 +371,17 @@ impl World {
         for (key, object) in &mut objects {
             object.status = self.statuses.get(key).cloned();
         }
-        let mut engine = Engine::new(Config { cluster: "lab".into(), bridge_domains: false });
-        engine.handle(Event::Drivers(["netconf", "nad"].map(Name::from).into()));
-        for node in ["node1", "node2", "node3", "node4"] {
-            engine.handle(Event::Node(node.into(), Labels::from([("pool".into(), "a".into())])));
+        let mut engine =
+            Engine::new(Config { cluster: "lab".into(), bridge_domains: false, nodes: self.agents });
+        engine.handle(Event::Drivers(Self::drivers()));
+        for (name, (labels, ready)) in self.nodes.clone() {
+            engine.handle(Event::Node { name, labels, ready });
         }
+        for pod in self.pods.values() {
+            engine.handle(Event::Pod(Box::new(pod.clone())));
+        }
+        self.marks.clear();
+        self.views.clear();
         // In an order of no use to anyone.
         for object in objects.values().rev() {
             engine.handle(Event::Object(Box::new(object.clone())));
@@ -311,6 +398,45 @@ impl World {
     }
 }
 
+fn apply_node(node: &NodeDesired, rejected: &[Rejection]) -> Applied {
+    let networks = node.networks.iter().filter_map(|(name, network)| {
+        if rejected.iter().any(|r| r.item == Item::TARGET || r.item == Item::port(name.as_str())) {
+            return None;
+        }
+        let (vlans, mtu) = match network {
+            HostNetwork::Ovs { vlans, uplink, .. } => (vlans, uplink.as_ref().and_then(|uplink| uplink.mtu)),
+            HostNetwork::Bridge { vlans, mtu, .. } | HostNetwork::Master { vlans, mtu, .. } => (vlans, *mtu),
+            HostNetwork::PodBridge { mtu, .. } => (&VlanSet::EMPTY, *mtu),
+        };
+        let vlans = vlans.iter().filter(|vid| !rejected.iter().any(|r| r.item.covers(*vid, name))).collect();
+        Some((name.clone(), AppliedNetwork { vlans, mtu }))
+    });
+    let pods = node.pods.iter().map(|(uid, pod)| {
+        let refused = |id: &str| rejected.iter().any(|r| r.item.covers_link(uid, id));
+        let links = pod.links.iter().filter(|link| !refused(&link.id)).map(|link| {
+            let (name, host_name) = match &link.name {
+                LinkName::Fixed(name) => (name.clone(), None),
+                LinkName::WithPid(name) => (format!("{name}77"), Some(format!("h{name}77"))),
+            };
+            let found = AppliedLink {
+                revision: link.revision.clone(),
+                name,
+                host_name,
+                mac: link.mac.clone(),
+                mtu: link.mtu.unwrap_or(1500),
+                addresses: link.addresses.clone(),
+            };
+            (link.id.clone(), found)
+        });
+        let primary = pod.primary.iter().filter(|primary| !refused(&primary.id)).map(|primary| {
+            let (revision, name) = (primary.revision.clone(), primary.name.clone());
+            (primary.id.clone(), AppliedLink { revision, name, mtu: primary.mtu, ..AppliedLink::default() })
+        });
+        (uid.clone(), links.chain(primary).collect())
+    });
+    Applied::Node { networks: networks.collect(), pods: pods.collect() }
+}
+
 fn check_fabric(fabric: &FabricDesired) {
     let known: VlanSet = fabric.vlans.iter().map(|vlan| vlan.vid).collect();
     for port in &fabric.ports {
@@ -322,7 +448,9 @@ fn check_fabric(fabric: &FabricDesired) {
 }
 
 pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
-    let namespace = if kind == Kind::L2ServiceAttachment { "ns" } else { "" };
+    let inside =
+        matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig);
+    let namespace = if inside { "ns" } else { "" };
     Object {
         key: Key { kind, namespace: namespace.into(), name: name.into() },
         uid: "".into(),
@@ -365,13 +493,42 @@ pub fn point(name: &str, pool: Option<&str>) -> Object {
     let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin };
     let spec = ConnectionPointSpec {
         cnis: vec![
-            offer(Plugin::Ovs { bridge_name: format!("br-{name}"), socket_file: None }),
+            offer(Plugin::Ovs {
+                bridge_name: format!("br-{name}"),
+                socket_file: None,
+                datapath: None,
+                patch: None,
+            }),
             offer(Plugin::Macvlan { master: "eth1".into() }),
         ],
         node_pool: pool.map(Name::from),
         interfaces: vec!["eth1".into()],
     };
     object(Kind::ConnectionPoint, name, Spec::ConnectionPoint(spec))
+}
+
+/// A pod of the namespace `ns` that runs, with labels.
+pub fn pod(name: &str, node: &str, labels: &[(&str, &str)]) -> Pod {
+    Pod {
+        uid: format!("uid-{name}").into(),
+        namespace: "ns".into(),
+        name: name.into(),
+        uses: Vec::new(),
+        labels: labels.iter().map(|(label, value)| (Name::from(*label), Name::from(*value))).collect(),
+        node: Some(node.into()),
+        host_network: false,
+        container: Some(format!("containerd://{name}").into()),
+    }
+}
+
+/// A pod that uses NADs.
+pub fn user(name: &str, uses: &[&str]) -> Pod {
+    Pod {
+        uses: uses.iter().map(|nad| Name::from(*nad)).collect(),
+        node: None,
+        container: None,
+        ..pod(name, "", &[])
+    }
 }
 
 pub fn service(name: &str, vid: u16, networks: &[&str]) -> Object {
@@ -410,4 +567,37 @@ pub fn created(mut object: Object, at: i64) -> Object {
 
 pub fn arc(name: &str) -> Name {
     Arc::from(name)
+}
+
+/// A veth on a bridge of pods.
+pub fn veth(name: &str, bridge: &str, cidr: &str) -> PodLinkSpec {
+    let master = Master::Bridge { bridge: bridge.into(), vlans: None };
+    PodLinkSpec { cidrs: vec![cidr.parse().unwrap()], ..link(name, LinkKind::Veth { master: Some(master) }) }
+}
+
+pub fn link(name: &str, kind: LinkKind) -> PodLinkSpec {
+    PodLinkSpec {
+        name: name.into(),
+        kind,
+        member_of: None,
+        cidrs: Vec::new(),
+        addresses: Vec::new(),
+        mtu: None,
+        mac: None,
+        alias: None,
+        routes: Vec::new(),
+        rules: Vec::new(),
+        sysctls: BTreeMap::new(),
+        up: true,
+    }
+}
+
+pub fn config(name: &str, links: Vec<PodLinkSpec>) -> Object {
+    let spec = PodLinksSpec { links, ..PodLinksSpec::default() };
+    object(Kind::PodConfig, name, Spec::PodLinks(spec))
+}
+
+pub fn bridge(object_name: &str, name: &str, cidrs: &[&str]) -> Object {
+    let cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
+    object(Kind::Bridge, object_name, Spec::Bridge(BridgeSpec { name: name.into(), cidrs, mtu: None }))
 }

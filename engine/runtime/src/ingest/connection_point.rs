@@ -2,6 +2,7 @@
 
 use eno_core::spec::{CniName, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
 use eno_nbi_crds as crds;
+use eno_schemas::OvsDatapath;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -13,6 +14,8 @@ use super::{interface_name, plain};
 struct Opts {
     bridge_name: Option<String>,
     socket_file: Option<String>,
+    datapath: Option<String>,
+    patch: Option<String>,
     pool_name: Option<String>,
     master: Option<String>,
     engine: Option<String>,
@@ -77,7 +80,17 @@ fn plugin(field: &str, name: CniName, opts: Opts) -> Result<Plugin, Invalid> {
                 socket_file(&format!("{field}.SocketFile"), path)?;
             }
             let bridge_name = interface(opts.bridge_name, "BridgeName", "br-data")?;
-            Plugin::Ovs { bridge_name, socket_file: opts.socket_file }
+            let datapath =
+                opts.datapath.map(|name| datapath(&format!("{field}.Datapath"), &name)).transpose()?;
+            if let Some(patch) = &opts.patch {
+                interface_name(&format!("{field}.Patch"), patch)?;
+                if *patch == bridge_name {
+                    let problem =
+                        format!("{patch} is the bridge itself; name the bridge that it is joined to");
+                    return Err(Invalid::new(format!("{field}.Patch"), problem));
+                }
+            }
+            Plugin::Ovs { bridge_name, socket_file: opts.socket_file, datapath, patch: opts.patch }
         }
         CniName::Bridge => {
             Plugin::Bridge { bridge_name: interface(opts.bridge_name, "BridgeName", "br-data")? }
@@ -102,6 +115,14 @@ fn one_of(field: &str, value: Option<String>, known: &[&str]) -> Result<String, 
         return Ok(value);
     }
     Err(Invalid::new(field, format!("{value:?} is unknown; use {}", known.join(" or "))))
+}
+
+fn datapath(field: &str, name: &str) -> Result<OvsDatapath, Invalid> {
+    match name {
+        "system" => Ok(OvsDatapath::System),
+        "netdev" => Ok(OvsDatapath::Netdev),
+        _ => Err(Invalid::new(field, format!("{name:?} is unknown; use system or netdev"))),
+    }
 }
 
 /// A device plugin's resource: a name, with its domain before a slash where it has one.

@@ -3,9 +3,12 @@
 
 mod connection_point;
 mod device;
+mod link;
 mod plain;
+mod pod_links;
 mod status;
 mod subnet;
+mod sysctl;
 
 use eno_core::spec::{Invalid, Spec};
 use eno_core::{Key, Kind, Labels, Name, Object, Operator, Requirement, Selector};
@@ -15,6 +18,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{DynamicObject, ObjectMeta};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::api;
 
 pub use status::status;
 
@@ -48,7 +53,10 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
         generation: meta.generation.unwrap_or_default(),
         created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         deleting: meta.deletion_timestamp.is_some(),
-        finalized: meta.finalizers.as_ref().is_some_and(|all| all.iter().any(|one| one == crds::FINALIZER)),
+        finalized: meta
+            .finalizers
+            .as_ref()
+            .is_some_and(|all| all.iter().any(|one| one == api::finalizer(kind))),
         forget: has(&meta.annotations, (crds::FORGET_ANNOTATION, "true")),
         generated: kind == Kind::L2BridgeDomain && has(&meta.labels, MANAGED_BY),
         spec: parsed,
@@ -72,6 +80,9 @@ pub fn spec(kind: Kind, value: &Value) -> Result<Spec, Invalid> {
         Kind::L2Service => Spec::Service(plain::service(&read(value)?)?),
         Kind::L2BridgeDomain => Spec::BridgeDomain(plain::bridge_domain(&read(value)?)?),
         Kind::L2ServiceAttachment => Spec::Attachment(plain::attachment(&read(value)?)?),
+        Kind::Bridge => Spec::Bridge(pod_links::bridge(read(value)?)?),
+        Kind::PodNetworkConfig => Spec::PodLinks(pod_links::pod_network_config(read(value)?)?),
+        Kind::PodConfig => Spec::PodLinks(pod_links::pod_config(read(value)?)?),
     })
 }
 

@@ -1,24 +1,66 @@
 //! A status as the engine wrote it, read back when an object is first seen.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eno_core::spec::Spec;
-use eno_core::{Condition, Kind, Name, Status};
+use eno_core::{Condition, Kind, Name, PodEntry, Status};
 use eno_nbi_crds as crds;
 use eno_schemas::{DeviceInfo, Phase, VlanId};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// The core's status of an object of `kind`. What can't be read counts as never said.
+use crate::status::bridge_node;
+
+/// The core's status of an object of `kind`. What can't be read counts as never said. Of its pods only the addresses
+/// that are theirs are read: what is there, drivers report.
 pub fn status(kind: Kind, value: &Value) -> Option<Status> {
-    let source = crds::Status::deserialize(value).ok()?;
+    match kind {
+        Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig => {
+            crds::ConfigStatus::deserialize(value).ok().map(|source| of_configuration(kind, source))
+        }
+        _ => crds::Status::deserialize(value).ok().map(|source| of_network(kind, source)),
+    }
+}
+
+fn of_network(kind: Kind, source: crds::Status) -> Status {
     let device = DeviceInfo {
         dialect: source.dialect,
         capabilities: source.capabilities,
         host_key_fingerprint: source.host_key_fingerprint,
     };
-    let conditions = source.conditions.into_iter().filter_map(|condition| {
+    Status {
+        phase: source.phase.map(phase),
+        message: source.message.unwrap_or_default(),
+        observed_generation: source.observed_generation.unwrap_or_default(),
+        conditions: conditions(source.conditions),
+        transitions: count(source.transitions),
+        granted_id: source.granted_id.and_then(|id| VlanId::new(id).ok()),
+        realized: realized(kind, source.realized),
+        connection_points: source.connection_points.into_iter().map(Name::from).collect(),
+        device: (device != DeviceInfo::default()).then_some(device),
+        pods: pods(&source.addresses),
+        ..Status::default()
+    }
+}
+
+fn of_configuration(kind: Kind, source: crds::ConfigStatus) -> Status {
+    let bridges = source.bridge_configs.iter();
+    Status {
+        phase: source.phase.and_then(config_phase),
+        message: source.message.unwrap_or_default(),
+        observed_generation: source.observed_generation.unwrap_or_default(),
+        conditions: conditions(source.conditions),
+        transitions: count(source.transitions),
+        realized: realized(kind, source.realized),
+        pods: pods(&source.addresses),
+        nodes: bridges.filter_map(|text| bridge_node(text)).map(Name::from).collect(),
+        ..Status::default()
+    }
+}
+
+fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>) -> Vec<Condition> {
+    let conditions = source.into_iter().filter_map(|condition| {
         Some(Condition {
             kind: intern(&condition.type_)?,
             holds: condition.status == "True",
@@ -27,17 +69,36 @@ pub fn status(kind: Kind, value: &Value) -> Option<Status> {
             since: Name::from(condition.last_transition_time.0.to_string()),
         })
     });
-    Some(Status {
-        phase: source.phase.map(phase),
-        message: source.message.unwrap_or_default(),
-        observed_generation: source.observed_generation.unwrap_or_default(),
-        conditions: conditions.collect(),
-        transitions: source.transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or_default(),
-        granted_id: source.granted_id.and_then(|id| VlanId::new(id).ok()),
-        realized: source.realized.and_then(|value| Spec::from_json(kind, value).ok()).map(Arc::new),
-        connection_points: source.connection_points.into_iter().map(Name::from).collect(),
-        device: (device != DeviceInfo::default()).then_some(device),
-    })
+    conditions.collect()
+}
+
+fn count(source: Option<i64>) -> u64 {
+    source.and_then(|count| u64::try_from(count).ok()).unwrap_or_default()
+}
+
+fn realized(kind: Kind, source: Option<Value>) -> Option<Arc<Spec>> {
+    source.and_then(|value| Spec::from_json(kind, value).ok()).map(Arc::new)
+}
+
+/// The pods that have addresses; those of a pod are written next to each other.
+fn pods(leases: &[crds::Lease]) -> Vec<PodEntry> {
+    let mut pods: Vec<PodEntry> = Vec::new();
+    for lease in leases {
+        let addresses = lease.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        if pods.last().is_none_or(|pod| *pod.uid != *lease.uid) {
+            pods.push(PodEntry {
+                name: lease.pod.as_str().into(),
+                uid: lease.uid.as_str().into(),
+                leases: BTreeMap::new(),
+                links: Vec::new(),
+                problem: None,
+            });
+        }
+        if let Some(pod) = pods.last_mut() {
+            pod.leases.insert(lease.link.as_str().into(), addresses);
+        }
+    }
+    pods
 }
 
 fn phase(source: crds::Phase) -> Phase {
@@ -48,6 +109,17 @@ fn phase(source: crds::Phase) -> Phase {
         crds::Phase::Terminating => Phase::Terminating,
         crds::Phase::Deleted => Phase::Deleted,
     }
+}
+
+fn config_phase(source: crds::ConfigPhase) -> Option<Phase> {
+    Some(match source {
+        crds::ConfigPhase::Unset => return None,
+        crds::ConfigPhase::Configuring => Phase::Pending,
+        crds::ConfigPhase::Configured => Phase::Ready,
+        crds::ConfigPhase::Error => Phase::Error,
+        crds::ConfigPhase::Terminating => Phase::Terminating,
+        crds::ConfigPhase::Deleted => Phase::Deleted,
+    })
 }
 
 /// Condition types and reasons are a small fixed set of words, which the core holds as such. Words of other makers are

@@ -3,6 +3,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
 
 use eno_core::spec::{LeadsTo, Plugin, Spec};
+use eno_schemas::OvsDatapath;
 use serde_json::{Value, json};
 
 use super::*;
@@ -43,7 +44,11 @@ fn the_options_of_each_cni() {
         assert_eq!(plugin(name, r#"{"BridgeName": "br-data"}"#).bridge(), Some("br-data"));
     }
     let with_socket = plugin("ovs", r#"{"BridgeName": "br-data", "SocketFile": "/run/ovs/db.sock"}"#);
-    assert_eq!(with_socket, Plugin::Ovs { bridge_name: br(), socket_file: Some("/run/ovs/db.sock".into()) });
+    let socket_file = Some("/run/ovs/db.sock".into());
+    assert_eq!(with_socket, Plugin::Ovs { bridge_name: br(), socket_file, datapath: None, patch: None });
+    let joined = plugin("ovs", r#"{"BridgeName": "br-data", "Datapath": "netdev", "Patch": "br-phy"}"#);
+    let (datapath, patch) = (Some(OvsDatapath::Netdev), Some("br-phy".into()));
+    assert_eq!(joined, Plugin::Ovs { bridge_name: br(), socket_file: None, datapath, patch });
     for name in ["macvlan", "ipvlan", "vlan"] {
         assert_eq!(plugin(name, r#"{"Master": "eth1", "Other": 1}"#).master(), Some("eth1"));
     }
@@ -72,6 +77,9 @@ fn options_that_are_refused() {
         ("vlan", r#"{"Master": ""}"#, "Opts.Master", "is not an interface name"),
         ("sriov", r#"{"PoolName": "a/b/c"}"#, "Opts.PoolName", "is not the name of a resource"),
         ("ovs", r#"{"BridgeName": "b", "SocketFile": "db.sock"}"#, "Opts.SocketFile", "absolute path"),
+        ("ovs", r#"{"BridgeName": "b", "Datapath": "x"}"#, "Opts.Datapath", "use system or netdev"),
+        ("ovs", r#"{"BridgeName": "b", "Patch": "a b"}"#, "Opts.Patch", "is not an interface name"),
+        ("ovs", r#"{"BridgeName": "b", "Patch": "b"}"#, "Opts.Patch", "is the bridge itself"),
         ("userspace", r#"{"BridgeName": "b", "Engine": "x"}"#, "Opts.Engine", "use ovs-dpdk or vpp"),
         ("userspace", r#"{"BridgeName": "b", "IfType": "x"}"#, "Opts.IfType", "use vhostuser or memif"),
     ] {
@@ -267,6 +275,14 @@ fn objects() {
     assert_eq!((object.generation, object.created), (2, 60));
     assert_eq!(object.status.unwrap().transitions, 3);
     assert_eq!(object.spec.unwrap_err().field, "spec.Ports[2].Device");
+    for (kind, finalizer) in [
+        (Kind::PodConfig, "podconfig.finalizers.opdev.io"),
+        (Kind::PodNetworkConfig, "podnetworkconfig.finalizers.opdev.io"),
+        (Kind::Bridge, "bridge.finalizers.opdev.io"),
+    ] {
+        let of = |finalizer: &str| json!({ "metadata": { "name": "a", "namespace": "ns", "finalizers": [finalizer] } });
+        assert!(seen(kind, of(finalizer)).finalized && !seen(kind, of("eno.k8s.io/engine")).finalized);
+    }
     let domain = seen(
         Kind::L2BridgeDomain,
         json!({ "metadata": { "name": "d", "labels": { "app.kubernetes.io/managed-by": "eno" } },

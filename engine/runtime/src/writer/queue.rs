@@ -82,6 +82,10 @@ pub struct Todo {
     pub sequence: u64,
     /// The content of the status that was written last.
     pub written: Option<u64>,
+    /// [`Status::leased`] of what is written when this round is over, where that is more than was told before.
+    pub leased: Option<u64>,
+    /// The highest that was told.
+    pub recorded: u64,
 }
 
 impl Todo {
@@ -109,7 +113,10 @@ struct Hold {
 /// What is to be done about one object.
 #[derive(Debug)]
 pub struct Queue {
+    kind: Kind,
     todo: Todo,
+    /// [`Status::leased`] of the last status that was given to a round.
+    leasing: u64,
     /// The status waits for a later one.
     held: Option<Hold>,
     /// Its first status gathers what follows right behind.
@@ -126,7 +133,9 @@ impl Queue {
     pub fn new(key: &Key, sequence: u64) -> Self {
         let todo = Todo { sequence, ..Todo::default() };
         Self {
+            kind: key.kind,
             todo,
+            leasing: 0,
             held: None,
             gathers: key.kind == Kind::L2Service,
             later: None,
@@ -177,9 +186,14 @@ impl Queue {
         if self.todo.uid.as_ref() != Some(&uid) {
             if self.todo.uid.is_some() {
                 self.todo.written = None;
+                self.todo.recorded = 0;
+                self.leasing = 0;
             }
             self.todo.uid = Some(uid);
         }
+        // A pod waits for its addresses to be written down.
+        let (hold, patient) =
+            if status.leased > self.leasing { (Duration::ZERO, false) } else { (hold, patient) };
         // Waiting is counted from the first status that is not written yet; an urgent one ends it.
         let until = now + hold;
         self.held = Some(match self.held {
@@ -214,10 +228,17 @@ impl Queue {
             remove: self.todo.remove.take(),
             sequence: self.todo.sequence,
             written: self.todo.written,
+            leased: None,
+            recorded: self.todo.recorded,
         };
         if held.is_none() {
             self.held = None;
-            todo.status = self.todo.status.take().filter(|status| self.todo.written != Some(content(status)));
+            if let Some(status) = self.todo.status.take() {
+                todo.leased = Some(status.leased).filter(|leased| *leased > self.todo.recorded);
+                self.leasing = self.leasing.max(status.leased);
+                let written = self.todo.written == Some(content(self.kind, &status));
+                todo.status = Some(status).filter(|_| !written || todo.leased.is_some());
+            }
         }
         if !todo.is_empty() {
             self.running = true;
@@ -232,6 +253,7 @@ impl Queue {
         self.todo.sequence = left.sequence;
         if self.todo.uid == left.uid {
             self.todo.written = left.written;
+            self.todo.recorded = left.recorded;
         }
         match failed {
             None => {
@@ -242,6 +264,7 @@ impl Queue {
                 self.failures = self.failures.saturating_add(1);
                 let delay = (FIRST_DELAY * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(LAST_DELAY);
                 self.later = Some(now + delay);
+                self.leasing = self.todo.recorded;
                 if retryable && !(self.gone && left.entries.is_empty()) {
                     let mut entries = left.entries;
                     entries.append(&mut self.todo.entries);
@@ -311,7 +334,7 @@ mod tests {
     /// Pretends that a round went well.
     fn done(queue: &mut Queue, mut todo: Todo, now: Instant) {
         if let Some(status) = todo.status.take() {
-            todo.written = Some(content(&status));
+            todo.written = Some(content(Kind::L2Service, &status));
         }
         queue.finished(
             Todo { sequence: todo.sequence + 1, written: todo.written, uid: todo.uid, ..Todo::default() },
@@ -406,5 +429,62 @@ mod tests {
         assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + GATHER));
         queue.add(Change::Status(status(Phase::Ready, "attached"), "uid".into()), now + GATHER / 2);
         assert_eq!(work(&mut queue, now + GATHER).status.unwrap().message, "attached");
+    }
+
+    fn leased(count: u64, message: &str) -> Change {
+        let status = Status {
+            phase: Some(Phase::Pending),
+            leased: count,
+            message: message.into(),
+            ..Status::default()
+        };
+        Change::Status(Arc::new(status), "uid".into())
+    }
+
+    #[test]
+    fn leases_are_written_at_once_and_told_with_the_highest_number() {
+        let now = Instant::now();
+        let mut queue = Queue::new(&key(), 0);
+        queue.add(leased(0, ""), now);
+        assert!(matches!(queue.next(now, false), Next::Wait(_)));
+        queue.add(leased(1, "a"), now);
+        queue.add(leased(2, "b"), now);
+        let todo = work(&mut queue, now);
+        assert_eq!((todo.leased, todo.status.as_ref().unwrap().leased), (Some(2), 2));
+        // News meanwhile is no more urgent than other news.
+        queue.add(leased(2, "c"), now);
+        assert!(matches!(queue.next(now, false), Next::Nothing));
+        let written = todo.status.as_ref().map(|status| content(Kind::L2Service, status));
+        queue.finished(Todo { written, recorded: 2, uid: todo.uid, ..Todo::default() }, None, now);
+        assert!(matches!(queue.next(now, false), Next::Wait(at) if at == now + HOLD));
+        let todo = work(&mut queue, now + HOLD);
+        assert_eq!((todo.leased, todo.status.unwrap().message.as_str()), (None, "c"));
+    }
+
+    #[test]
+    fn leases_that_are_written_already_are_told_all_the_same() {
+        let now = Instant::now();
+        let mut queue = Queue::new(&key(), 0);
+        queue.add(leased(1, "a"), now);
+        let todo = work(&mut queue, now);
+        let written = todo.status.as_ref().map(|status| content(Kind::L2Service, status));
+        queue.finished(Todo { written, recorded: 1, uid: todo.uid, ..Todo::default() }, None, now);
+        // Given and taken back at once: the status is what it was.
+        queue.add(leased(3, "a"), now);
+        let todo = work(&mut queue, now);
+        assert_eq!((todo.leased, todo.written), (Some(3), written));
+        // What did not get through is urgent again.
+        queue.finished(todo, Some(true), now);
+        assert_eq!(work(&mut queue, now + FIRST_DELAY).leased, Some(3));
+        // Another object of this name begins anew.
+        let mut other = leased(1, "a");
+        let Change::Status(_, uid) = &mut other else { panic!() };
+        *uid = "another".into();
+        let mut queue = Queue::new(&key(), 0);
+        queue.add(leased(5, "a"), now);
+        work(&mut queue, now);
+        queue.add(other, now);
+        queue.finished(Todo { recorded: 5, uid: Some("uid".into()), ..Todo::default() }, None, now);
+        assert_eq!(work(&mut queue, now).leased, Some(1));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_nats::jetstream::Context;
-use eno_core::{Key, Status};
+use eno_core::{Event, Key, Status};
 use eno_schemas::{Phase, Transition};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch};
@@ -15,6 +15,7 @@ use tracing::error;
 use super::queue::{Entry, Todo};
 use crate::api::{self, WriteError, Written};
 use crate::events::Events;
+use crate::mailbox::{Input, Mailbox, post};
 use crate::metrics::Metrics;
 use crate::outbox::{self, OutboxError};
 use crate::status;
@@ -25,6 +26,8 @@ pub struct Tools {
     pub client: Client,
     /// The outbox.
     pub jetstream: Context,
+    /// Where it is told what is written down.
+    pub mailbox: Mailbox,
     /// Bounds the writes to the API server at any time.
     pub permits: Arc<Semaphore>,
     /// Kubernetes Events.
@@ -63,7 +66,7 @@ pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), 
     let uid = todo.uid.clone().unwrap_or_default();
     if todo.add {
         let mut body = api::apply_body(key, &uid);
-        body["metadata"]["finalizers"] = json!([eno_nbi_crds::FINALIZER]);
+        body["metadata"]["finalizers"] = json!([api::finalizer(key.kind)]);
         write(tools, "add the finalizer to", key, None, &Patch::Apply(body)).await?;
         todo.add = false;
     }
@@ -84,11 +87,23 @@ pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), 
         tools.metrics.outbox_lag.dec();
     }
     if let Some(now) = &todo.status {
-        let mut body = api::apply_body(key, &uid);
-        body["status"] = status::to_json(now);
-        write(tools, "write the status of", key, Some("status"), &Patch::Apply(body)).await?;
-        todo.written = Some(status::content(now));
+        let content = status::content(key.kind, now);
+        // One that says what is there already is only to be told of.
+        if todo.written != Some(content) {
+            let mut body = api::apply_body(key, &uid);
+            body["status"] = status::to_json(key.kind, now);
+            let patch = Patch::Apply(body);
+            if write(tools, "write the status of", key, Some("status"), &patch).await? == Written::Gone {
+                todo.leased = None;
+            }
+            todo.written = Some(content);
+        }
         todo.status = None;
+    }
+    if let Some(leased) = todo.leased.take() {
+        // When nobody reads any more, this ends as well.
+        post(&tools.mailbox, Input::World(Event::Recorded(key.clone(), leased))).await;
+        todo.recorded = leased;
     }
     if let Some(removal) = todo.remove {
         remove_finalizer(tools, key, removal.index).await?;
@@ -130,7 +145,7 @@ async fn remove_finalizer(tools: &Tools, key: &Key, mut index: Option<usize>) ->
         }
         let path = format!("/metadata/finalizers/{}", index.unwrap_or_default());
         let operations = json!([
-            { "op": "test", "path": path, "value": eno_nbi_crds::FINALIZER },
+            { "op": "test", "path": path, "value": api::finalizer(key.kind) },
             { "op": "remove", "path": path },
         ]);
         let patch =
@@ -163,7 +178,7 @@ async fn find_finalizer(tools: &Tools, key: &Key) -> Result<Option<usize>, Write
         source,
     })?;
     let all = |object: PartialObjectMeta<DynamicObject>| object.metadata.finalizers.unwrap_or_default();
-    Ok(found.map(all).and_then(|all| all.iter().position(|one| one == eno_nbi_crds::FINALIZER)))
+    Ok(found.map(all).and_then(|all| all.iter().position(|one| one == api::finalizer(key.kind))))
 }
 
 async fn write<P: serde::Serialize + std::fmt::Debug>(

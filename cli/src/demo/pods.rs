@@ -1,0 +1,227 @@
+//! Pods on real nodes: they get a network while they run, reach each other and the gateway over the fabric, and lose it
+//! again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::objects::{Follower, State, is_ours};
+use super::{Demo, LIMIT, MANAGER, screen};
+use crate::apply::{api_of, apply_all};
+use crate::manifests;
+use crate::sandbox::ExecOutput;
+
+/// Where the example's pods are, and how they are found.
+const NAMESPACE: &str = "shop";
+const SELECTOR: &str = "app=backend";
+/// The label by which a running pod asks for the network, and the interface that it gets.
+const LABEL: &str = "attach.eno.k8s.io/backend";
+const INTERFACE: &str = "net1";
+/// The gateway behind the fabric: its VLAN and address.
+const GATEWAY: &str = "dc-gw";
+const GATEWAY_VLAN: &str = "tag=300";
+const GATEWAY_ADDRESS: &str = "10.30.0.1";
+
+const POLL: Duration = Duration::from_millis(100);
+
+impl Demo<'_> {
+    /// Whether there are nodes to show this on.
+    pub fn has_nodes(&self) -> bool {
+        !self.sandbox.nodes().is_empty()
+    }
+
+    /// Runs the example's pods, gives them the network, takes it away again, and shows a ping each time.
+    pub async fn pods(&self) -> anyhow::Result<()> {
+        let (network, pods): (Vec<_>, Vec<_>) = manifests::demo_pods()?.into_iter().partition(is_ours);
+        self.set_up_gateway()?;
+
+        self.screen.title("Running examples/pods: a Deployment, with a pod on each of the nodes");
+        for object in &pods {
+            apply_all(&self.client, MANAGER, std::slice::from_ref(object)).await?;
+        }
+        let names = self.running_pods().await?;
+        let [first, second] = names.as_slice() else { bail!("there are {} pods, not 2", names.len()) };
+        self.screen.title("Before: the pods have no way to the gateway");
+        for pod in [first, second] {
+            self.unreachable(pod, GATEWAY_ADDRESS).await?;
+        }
+
+        self.screen.title("Applying the network; the running pods ask for it by a label");
+        self.label(&names, json!(INTERFACE)).await?;
+        let started = Instant::now();
+        let mut follower = Follower::new(&self.client, &network)?;
+        let applying = async {
+            for object in &network {
+                apply_all(&self.client, MANAGER, std::slice::from_ref(object)).await?;
+            }
+            Ok::<_, anyhow::Error>(())
+        };
+        let ready = |states: &BTreeMap<String, State>| states.values().all(|state| state.phase() == "ready");
+        let (applied, followed) = tokio::join!(applying, self.follow(&mut follower, started, "ready", ready));
+        applied?;
+        followed?;
+        let other = self.address(second).await?;
+        self.screen.title("With it: from pod to pod through both leaves, and to the gateway");
+        self.reachable(first, &other).await?;
+        self.reachable(second, GATEWAY_ADDRESS).await?;
+
+        self.screen.title("Taking the network away; the pods run on");
+        self.label(&names, Value::Null).await?;
+        let started = Instant::now();
+        let mut follower = Follower::new(&self.client, &network)?;
+        follower.sync().await?;
+        let gone = |states: &BTreeMap<String, State>| states.values().all(|state| *state == State::Gone);
+        let deleting = try_join_all(network.iter().map(|object| self.delete_object(object)));
+        let (deleted, followed) = tokio::join!(deleting, self.follow(&mut follower, started, "gone", gone));
+        deleted?;
+        followed?;
+        self.screen.title("After: as before");
+        self.unreachable(first, &other).await?;
+        self.unreachable(second, GATEWAY_ADDRESS).await?;
+        let still = self.running_pods().await?;
+        ensure!(still == names, "the pods are not those that there were: {still:?}, not {names:?}");
+        for object in pods.iter().rev() {
+            self.delete_object(object).await?;
+        }
+        Ok(())
+    }
+
+    /// What the administrator of the gateway does: the VLAN ends in an interface with the address.
+    fn set_up_gateway(&self) -> anyhow::Result<()> {
+        let machine = self.sandbox.machine(GATEWAY).context("the topology has no network dc-gw")?;
+        let port = [
+            "--may-exist",
+            "add-br",
+            "gw",
+            "--",
+            "set",
+            "bridge",
+            "gw",
+            "datapath_type=netdev",
+            "--",
+            "--may-exist",
+            "add-port",
+            "gw",
+            "eth1",
+            "--",
+            "--may-exist",
+            "add-port",
+            "gw",
+            "shop",
+            GATEWAY_VLAN,
+            "--",
+            "set",
+            "interface",
+            "shop",
+            "type=internal",
+        ];
+        let address = format!("{GATEWAY_ADDRESS}/24");
+        let commands: [(&str, &[&str]); 3] = [
+            ("ovs-vsctl", &port),
+            ("ip", &["address", "replace", &address, "dev", "shop"]),
+            ("ip", &["link", "set", "shop", "up"]),
+        ];
+        for (program, arguments) in commands {
+            let output = machine.command(program).args(arguments).output();
+            let output = output.with_context(|| format!("running {program} on {GATEWAY}"))?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{program} on {GATEWAY}: {said}");
+        }
+        Ok(())
+    }
+
+    /// The names of the example's pods, once both run.
+    async fn running_pods(&self) -> anyhow::Result<Vec<String>> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let waiting = async {
+            loop {
+                let pods = api.list(&ListParams::default().labels(SELECTOR)).await?.items;
+                let ready = |pod: &&Pod| {
+                    let statuses =
+                        pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+                    statuses.into_iter().any(|container| container.ready)
+                };
+                let mut names: Vec<_> = pods.iter().filter(ready).map(ResourceExt::name_any).collect();
+                if names.len() == 2 && pods.len() == 2 {
+                    names.sort();
+                    return Ok::<_, kube::Error>((names, pods));
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        let waited = tokio::time::timeout(LIMIT, waiting).await;
+        let (names, pods) = waited.context("the pods do not run")?.context("listing pods")?;
+        for pod in pods {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+            screen::line(&format!("pod {} runs on {node}", pod.name_any()));
+        }
+        Ok(names)
+    }
+
+    /// Sets the label of running pods; takes it off when the value is null.
+    async fn label(&self, pods: &[String], value: Value) -> anyhow::Result<()> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let patch = Patch::Merge(json!({"metadata": {"labels": {LABEL: value}}}));
+        let params = PatchParams::default();
+        try_join_all(pods.iter().map(|pod| api.patch(pod, &params, &patch)))
+            .await
+            .context("labelling the pods")?;
+        Ok(())
+    }
+
+    /// The address that a pod has on the network, without its prefix length.
+    async fn address(&self, pod: &str) -> anyhow::Result<String> {
+        let shown = self.in_pod(pod, &["ip", "-4", "-o", "addr", "show", INTERFACE]).await?;
+        let mut words = shown.stdout.split_whitespace().skip_while(|word| *word != "inet");
+        let address = words.nth(1).and_then(|word| word.split('/').next());
+        address.map(str::to_owned).with_context(|| format!("pod {pod} has no address on {INTERFACE}"))
+    }
+
+    async fn in_pod(&self, pod: &str, command: &[&str]) -> anyhow::Result<ExecOutput> {
+        Ok(self.sandbox.exec(NAMESPACE, pod, command).await?)
+    }
+
+    async fn ping(&self, pod: &str, address: &str) -> anyhow::Result<ExecOutput> {
+        self.in_pod(pod, &["ping", "-c", "1", "-W", "1", address]).await
+    }
+
+    /// Pings until there is an answer: what is new takes a moment to be learnt by all switches.
+    async fn reachable(&self, pod: &str, address: &str) -> anyhow::Result<()> {
+        let pinging = async {
+            loop {
+                let output = self.ping(pod, address).await?;
+                if output.success() {
+                    return Ok::<_, anyhow::Error>(output);
+                }
+            }
+        };
+        let output = tokio::time::timeout(LIMIT, pinging).await;
+        let output = output.with_context(|| format!("pod {pod} does not reach {address}"))??;
+        let answer = output.stdout.lines().find(|line| line.contains("bytes from")).unwrap_or_default();
+        screen::line(&format!("pod {pod}: ping {address}: {answer}"));
+        Ok(())
+    }
+
+    async fn unreachable(&self, pod: &str, address: &str) -> anyhow::Result<()> {
+        let output = self.ping(pod, address).await?;
+        ensure!(!output.success(), "pod {pod} reaches {address}, which it should not");
+        let mut said = output.stdout.lines().chain(output.stderr.lines());
+        let why = said.rfind(|line| line.contains("loss") || line.starts_with("ping:"));
+        screen::line(&format!("pod {pod}: ping {address}: {}", why.unwrap_or("no answer")));
+        Ok(())
+    }
+
+    async fn delete_object(&self, object: &DynamicObject) -> anyhow::Result<()> {
+        let name = object.name_any();
+        match api_of(&self.client, object)?.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            result => result.map(drop).with_context(|| format!("deleting {name}")),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The nodes of a sandbox that run pods: which of the topology they are, how they hang on its switches, and what of the
+//! operator runs on each.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use eno_control_plane::NodesOptions;
+use eno_control_plane::node::{CONTAINERD_SOCKET, Machine, Node, Nodes, OVSDB_SOCKET, Service};
+use eno_simulator::Topology;
+use serde::{Deserialize, Serialize};
+
+use super::wait::{self, Deadline};
+use super::{Sandbox, SandboxError, SandboxOptions};
+use crate::manifests::NAMESPACE;
+use crate::programs;
+
+pub use eno_control_plane::node::TEST_IMAGE;
+
+/// Where an agent serves `/metrics`, `/healthz` and `/readyz`, at its node's address.
+const AGENT_PORT: u16 = 9465;
+/// The socket of the resolver, inside a node.
+const RESOLVER_SOCKET: &str = "/run/eno/cri.sock";
+/// What the agent and the resolver may do, and nothing else: as the DaemonSet of `deploy/` has it.
+const AGENT_CAPABILITIES: &str = "-all,+net_admin,+sys_admin";
+const NO_CAPABILITIES: &str = "-all";
+
+/// A node that runs pods.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeInfo {
+    /// Its name.
+    pub name: String,
+    /// The first process of its namespaces.
+    pub pid: u32,
+    /// Its network namespace; valid while it runs.
+    pub netns: PathBuf,
+    /// Its address on the network of the nodes.
+    pub address: Ipv4Addr,
+    /// The addresses of its pods' primary interfaces.
+    pub pods: String,
+}
+
+impl From<&Node> for NodeInfo {
+    fn from(node: &Node) -> Self {
+        Self {
+            name: node.name().to_owned(),
+            pid: node.machine().pid(),
+            netns: node.machine().network_namespace(),
+            address: node.address(),
+            pods: node.pods().to_string(),
+        }
+    }
+}
+
+/// What runs on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnMachine {
+    Service(Service),
+    /// `eno-cri-resolver`.
+    Resolver,
+    /// `eno agent`.
+    Agent,
+}
+
+impl OnMachine {
+    const OPERATOR: [Self; 2] = [Self::Resolver, Self::Agent];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Service(service) => service.name(),
+            Self::Resolver => "resolver",
+            Self::Agent => "agent",
+        }
+    }
+
+    pub(super) fn child(self, machine: &str) -> String {
+        format!("{machine}-{}", self.name())
+    }
+}
+
+/// The machines of the topology that are nodes, and its networks as gateways.
+pub(super) fn options(options: &SandboxOptions) -> Result<Option<NodesOptions>, SandboxError> {
+    if options.nodes == 0 {
+        return Ok(None);
+    }
+    let nodes = &options.topology.nodes;
+    if nodes.len() < options.nodes {
+        return Err(SandboxError::TooManyNodes { wanted: options.nodes, there: nodes.len() });
+    }
+    let holder = options.eno.with_file_name("eno-sandbox-node");
+    if !holder.is_file() {
+        return Err(SandboxError::NoHolder { path: holder });
+    }
+    let names = nodes.iter().take(options.nodes).map(|node| node.name.clone()).collect();
+    let mut made = NodesOptions::new(holder, names);
+    for network in &options.topology.physical_networks {
+        if !made.gateways.contains(&network.name) {
+            made.gateways.push(network.name.clone());
+        }
+    }
+    made.aliases.extend(options.image_aliases.iter().cloned());
+    Ok(Some(made))
+}
+
+/// The cables between the switches and the machines, as the simulator's option `--wire` has them:
+/// `SWITCH/PORT=NAMESPACE:INTERFACE`.
+pub(super) fn wires(topology: &Topology, nodes: &Nodes) -> Vec<String> {
+    let wire = |switch: &str, port: &str, machine: &Machine, interface: &str| {
+        format!("{switch}/{port}={}:{interface}", machine.network_namespace().display())
+    };
+    let mut wires = Vec::new();
+    for node in &topology.nodes {
+        if let Some(machine) = nodes.machine(&node.name) {
+            let interfaces = node.interfaces.iter();
+            wires.extend(interfaces.map(|nic| wire(&nic.switch, &nic.port, machine, &nic.name)));
+        }
+    }
+    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    for network in &topology.physical_networks {
+        if let Some(machine) = nodes.machine(&network.name) {
+            let number = count.entry(&network.name).or_default();
+            *number += 1;
+            wires.push(wire(&network.switch, &network.port, machine, &format!("eth{number}")));
+        }
+    }
+    wires
+}
+
+/// Which machine and what on it a process's name means.
+pub(super) fn find<'a>(sandbox: &'a Sandbox, child: &str) -> Option<(&'a str, OnMachine)> {
+    let nodes = sandbox.control_plane.nodes()?;
+    let all = || Service::ALL.map(OnMachine::Service).into_iter().chain(OnMachine::OPERATOR);
+    let names = nodes.all().iter().map(Node::name).chain(nodes.gateways().iter().map(Machine::name));
+    names
+        .flat_map(|machine| all().map(move |what| (machine, what)))
+        .find(|(machine, what)| what.child(machine) == child)
+}
+
+/// Starts something on a machine, at first or again, and waits until it is of use.
+pub(super) async fn start(
+    sandbox: &Sandbox,
+    machine: &str,
+    what: OnMachine,
+    deadline: Deadline,
+) -> Result<(), SandboxError> {
+    let child = what.child(machine);
+    let supervisor = sandbox.control_plane.supervisor();
+    let unknown = || SandboxError::NoSuchChild(child.clone());
+    let nodes = sandbox.control_plane.nodes().ok_or_else(unknown)?;
+    let node = || nodes.get(machine).ok_or_else(unknown);
+    match what {
+        OnMachine::Service(service) => {
+            let started = nodes.start_service(supervisor, machine, service);
+            deadline.wait(&child, async { started.await.map_err(SandboxError::Node) }).await
+        }
+        OnMachine::Resolver => {
+            supervisor.spawn(&child, resolver(node()?)?).await?;
+            Ok(())
+        }
+        OnMachine::Agent => {
+            supervisor.spawn(&child, agent(sandbox, node()?)?).await?;
+            let url = format!("{}/readyz", agent_url(node()?));
+            wait::http(&sandbox.http, &format!("the readiness of {child}"), &url, deadline, |_| true).await
+        }
+    }
+}
+
+/// The resolver and the agent of every node.
+pub(super) async fn start_operator(sandbox: &Sandbox, deadline: Deadline) -> Result<(), SandboxError> {
+    let names = sandbox.control_plane.nodes().into_iter().flat_map(Nodes::all).map(Node::name);
+    let started = names.map(|name| async move {
+        for what in OnMachine::OPERATOR {
+            start(sandbox, name, what, deadline).await?;
+        }
+        Ok::<_, SandboxError>(())
+    });
+    futures::future::try_join_all(started).await?;
+    Ok(())
+}
+
+/// The names of the operator's processes on the nodes, the agents first.
+pub(super) fn operator_children(nodes: &Nodes) -> impl Iterator<Item = String> {
+    nodes
+        .all()
+        .iter()
+        .flat_map(|node| OnMachine::OPERATOR.into_iter().rev().map(|what| what.child(node.name())))
+}
+
+/// The base URL of the agent's `/metrics`, `/healthz` and `/readyz`.
+pub(super) fn agent_url(node: &Node) -> String {
+    format!("http://{}:{AGENT_PORT}", node.address())
+}
+
+/// A command on a node to which a program is added, which then has these capabilities and no others.
+fn confined(node: &Node, capabilities: &str) -> Command {
+    let mut command = node.machine().command("setpriv");
+    command.args(["--bounding-set", capabilities, "--inh-caps", capabilities, "--no-new-privs", "--"]);
+    command
+}
+
+fn resolver(node: &Node) -> Result<Command, SandboxError> {
+    let socket = node.machine().inside(RESOLVER_SOCKET);
+    if let Some(directory) = socket.parent() {
+        std::fs::create_dir_all(directory).map_err(SandboxError::file("making the directory", directory))?;
+    }
+    let mut command = confined(node, NO_CAPABILITIES);
+    command.arg(programs::beside("eno-cri-resolver")?);
+    command.env("ENO_CRI_SOCKET", RESOLVER_SOCKET).env("ENO_CRI_RUNTIME", CONTAINERD_SOCKET);
+    Ok(command)
+}
+
+fn agent(sandbox: &Sandbox, node: &Node) -> Result<Command, SandboxError> {
+    let nats = sandbox.control_plane.nats();
+    let mut command = confined(node, AGENT_CAPABILITIES);
+    command
+        .arg(programs::beside("eno-driver-node")?)
+        .env("ENO_NODE", node.name())
+        .env("ENO_INSTANCE", node.name())
+        .env("ENO_NATS_URL", &nats.url)
+        .env("ENO_NATS_CREDENTIALS", &nats.credentials)
+        .env("ENO_CLUSTER_ID", &sandbox.options.cluster_id)
+        .env("ENO_NAMESPACE", NAMESPACE)
+        .env("ENO_LISTEN", format!("{}:{AGENT_PORT}", node.address()))
+        .env("ENO_OVSDB", format!("unix:{OVSDB_SOCKET}"))
+        // No kernel module is asked for: the same on every machine.
+        .env("ENO_OVS_DATAPATH", "netdev")
+        .env("ENO_CRI_SOCKET", RESOLVER_SOCKET)
+        .env("ENO_ALLOW_INTERFACES", sandbox.options.agent_interfaces.join(","))
+        .env_remove("ENO_KUBECONFIG")
+        .env_remove("KUBECONFIG");
+    Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_named_after_their_machine() {
+        assert_eq!(OnMachine::Agent.child("node1"), "node1-agent");
+        assert_eq!(OnMachine::Service(Service::Kubelet).child("node1"), "node1-kubelet");
+    }
+}

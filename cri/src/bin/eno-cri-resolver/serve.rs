@@ -1,0 +1,197 @@
+//! The socket: who may ask, one question per line.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_cri::protocol::{Answer, MAX_QUESTION, Question, Reason, Refusal, Resolved};
+use nix::sys::stat::{Mode, umask};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+use crate::resolve::Resolver;
+
+/// Connections that are served at once; more wait their turn.
+const MOST_CONNECTIONS: usize = 256;
+
+/// A connection on which nothing is asked for so long is closed. An answer that nobody takes for so long, too.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Who may ask, by the credentials that the kernel tells of a socket's other end.
+#[derive(Clone, Debug)]
+pub struct Allowed {
+    /// Users.
+    pub uids: Vec<u32>,
+    /// Primary groups.
+    pub gids: Vec<u32>,
+}
+
+impl Allowed {
+    fn has(&self, uid: u32, gid: u32) -> bool {
+        self.uids.contains(&uid) || self.gids.contains(&gid)
+    }
+}
+
+/// Why it doesn't listen. A retry may help once the cause is gone.
+#[derive(Debug, thiserror::Error)]
+#[error("listening at {}: {source}", socket.display())]
+pub struct ListenError {
+    socket: PathBuf,
+    source: io::Error,
+}
+
+/// A socket that is removed when nobody listens any more.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            warn!(socket = %self.path.display(), %error, "the socket stays behind");
+        }
+    }
+}
+
+impl Socket {
+    /// Listens at `path`, in place of a socket that a dead process left there. User and `group` can connect, others
+    /// can't. Sets the process's umask.
+    pub fn bind(path: &Path, group: Option<u32>) -> Result<Self, ListenError> {
+        let failed = |source| ListenError { socket: path.to_owned(), source };
+        remove_dead(path).map_err(failed)?;
+        // The socket never has a wider mode, not for a moment.
+        umask(Mode::from_bits_truncate(0o117));
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        let socket = Self { listener, path: path.to_owned() };
+        if group.is_some() {
+            std::os::unix::fs::chown(path, None, group).map_err(failed)?;
+        }
+        Ok(socket)
+    }
+
+    /// Answers until `shutdown`; questions that are under way then are still answered.
+    pub async fn serve(self, resolver: Resolver, allowed: Allowed, shutdown: CancellationToken) {
+        let resolver = Arc::new(resolver);
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let connections = TaskTracker::new();
+        let accept = async || {
+            let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+            let (stream, _) = self.listener.accept().await?;
+            Ok::<_, io::Error>((place, stream))
+        };
+        while let Some(accepted) = shutdown.run_until_cancelled(accept()).await {
+            let (place, stream) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, most likely: others end meanwhile.
+                    warn!(%error, "no connection accepted");
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+            };
+            let (resolver, allowed, shutdown) = (resolver.clone(), allowed.clone(), shutdown.clone());
+            connections.spawn(async move {
+                if let Err(error) = converse(stream, &resolver, &allowed, &shutdown).await {
+                    debug!(%error, "a connection ended early");
+                }
+                drop(place);
+            });
+        }
+        connections.close();
+        connections.wait().await;
+    }
+}
+
+/// Removes a socket at which nobody listens. Anything else that is in the way stays there.
+fn remove_dead(path: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => {}
+        Ok(_) => return Err(io::Error::other("something is there that is no socket")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    }
+}
+
+async fn converse(
+    stream: UnixStream,
+    resolver: &Resolver,
+    allowed: &Allowed,
+    shutdown: &CancellationToken,
+) -> io::Result<()> {
+    let peer = stream.peer_cred()?;
+    let mut stream = BufReader::new(stream);
+    if !allowed.has(peer.uid(), peer.gid()) {
+        warn!(uid = peer.uid(), gid = peer.gid(), pid = peer.pid(), "denied");
+        let error = format!("user {} (group {}) may not ask", peer.uid(), peer.gid());
+        return say(&mut stream, Err(Refusal::new(Reason::Denied, error))).await;
+    }
+    let mut line = Vec::with_capacity(MAX_QUESTION);
+    loop {
+        line.clear();
+        let next = timeout(IDLE, read_line(&mut stream, &mut line));
+        match shutdown.run_until_cancelled(next).await {
+            // Told to stop, or nothing asked for long.
+            None | Some(Err(_)) => return Ok(()),
+            Some(Ok(read)) => match read? {
+                Line::End => return Ok(()),
+                Line::Whole => {}
+                Line::Broken => {
+                    let error = format!("a question is one line of at most {MAX_QUESTION} bytes");
+                    return say(&mut stream, Err(Refusal::new(Reason::BadRequest, error))).await;
+                }
+            },
+        }
+        match serde_json::from_slice::<Question>(&line) {
+            Ok(question) => {
+                let answer = resolver.resolve(&question).await;
+                match &answer {
+                    Ok(resolved) => {
+                        debug!(pod = %question.pod, namespace = %resolved.path.display(), "resolved");
+                    }
+                    Err(Refusal { reason, error }) => {
+                        debug!(pod = %question.pod, ?reason, error, "refused");
+                    }
+                }
+                say(&mut stream, answer).await?;
+            }
+            Err(error) => say(&mut stream, Err(Refusal::new(Reason::BadRequest, error))).await?,
+        }
+    }
+}
+
+enum Line {
+    Whole,
+    /// Too long, or the other side stopped in the middle.
+    Broken,
+    End,
+}
+
+async fn read_line(stream: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io::Result<Line> {
+    let most = u64::try_from(MAX_QUESTION).unwrap_or(u64::MAX);
+    stream.take(most).read_until(b'\n', line).await?;
+    Ok(match line.last() {
+        None => Line::End,
+        Some(b'\n') => Line::Whole,
+        Some(_) => Line::Broken,
+    })
+}
+
+async fn say(stream: &mut BufReader<UnixStream>, answer: Result<Resolved, Refusal>) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&Answer::from(answer))?;
+    line.push(b'\n');
+    timeout(IDLE, stream.write_all(&line)).await?
+}

@@ -1,0 +1,124 @@
+//! The resolver's socket: who may ask, what a question may be, how it begins and ends.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Command;
+
+use common::Resolver;
+use eno_cri::Reason;
+use nix::unistd::{getegid, geteuid};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const NO_RUNTIME: &str = "/nonexistent/runtime.sock";
+
+/// One that lets this process ask.
+fn resolver(folder: &TempDir) -> Resolver {
+    let mut command = Resolver::command();
+    command.args(["--allow-uid", &geteuid().to_string()]);
+    Resolver::start(command, &folder.path().join("cri.sock"), OsStr::new(NO_RUNTIME))
+}
+
+/// What it says to bytes, line by line, until it closes the connection.
+fn say(socket: &Path, bytes: &[u8]) -> Vec<Value> {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    BufReader::new(stream).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+}
+
+#[test]
+fn bad_lines_get_an_error_and_spoil_no_other() {
+    let folder = TempDir::new().unwrap();
+    let resolver = resolver(&folder);
+    let answers = say(
+        &resolver.socket,
+        b"\nnull\n{\"pod\":\"../../proc/1\"}\n{\"pod\":\"a\",\"exec\":\"sh\"}\n\xff\xfe\n{\"pod\":\"a\"}\n",
+    );
+    let reasons: Vec<_> = answers.iter().map(|answer| answer["reason"].as_str().unwrap()).collect();
+    let bad = "BadRequest";
+    assert_eq!(reasons, [bad, bad, bad, bad, bad, "Unavailable"]);
+    assert!(answers.iter().take(5).all(|answer| answer["retryable"] == false));
+    assert_eq!(answers[5]["retryable"], true);
+    let text = answers[5]["error"].as_str().unwrap();
+    assert!(text.contains(NO_RUNTIME) && text.contains("No such file"), "{text}");
+}
+
+#[test]
+fn a_line_without_end_is_refused_and_ends_the_connection() {
+    let folder = TempDir::new().unwrap();
+    let resolver = resolver(&folder);
+    for bytes in [vec![b' '; 512], br#"{"pod":"a"}"#.to_vec()] {
+        let answers = say(&resolver.socket, &bytes);
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        assert_eq!(answers[0]["reason"], "BadRequest");
+    }
+}
+
+#[test]
+fn the_socket_is_for_user_and_group() {
+    let folder = TempDir::new().unwrap();
+    let resolver = resolver(&folder);
+    assert_eq!(resolver.socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
+}
+
+#[tokio::test]
+async fn only_the_allowed_are_answered() {
+    let folder = TempDir::new().unwrap();
+    let other = geteuid().as_raw() + 1;
+    let mut command = Resolver::command();
+    command.args(["--allow-uid", &other.to_string()]);
+    let denies = Resolver::start(command, &folder.path().join("denies.sock"), OsStr::new(NO_RUNTIME));
+    let error = denies.client().resolve("a", None).await.unwrap_err();
+    assert_eq!((error.reason(), error.retryable()), (Some(Reason::Denied), false), "{error}");
+
+    let mut command = Resolver::command();
+    command.args(["--allow-uid", &other.to_string(), "--allow-gid", &getegid().to_string()]);
+    let by_group = Resolver::start(command, &folder.path().join("group.sock"), OsStr::new(NO_RUNTIME));
+    assert_eq!(by_group.socket.metadata().unwrap().gid(), getegid().as_raw());
+    let error = by_group.client().resolve("a", None).await.unwrap_err();
+    assert_eq!(error.reason(), Some(Reason::Unavailable), "{error}");
+}
+
+#[test]
+fn sigterm_ends_it_and_removes_the_socket() {
+    let folder = TempDir::new().unwrap();
+    let mut resolver = resolver(&folder);
+    // An asker that has nothing to say keeps it from nothing.
+    let mut idle = UnixStream::connect(&resolver.socket).unwrap();
+    assert!(resolver.terminate().success());
+    assert!(!resolver.socket.exists());
+    assert_eq!(idle.read(&mut [0]).unwrap_or(0), 0);
+}
+
+#[test]
+fn a_dead_socket_is_replaced_and_nothing_else() {
+    let folder = TempDir::new().unwrap();
+    drop(UnixListener::bind(folder.path().join("cri.sock")).unwrap());
+    let first = resolver(&folder);
+    let refused = |path: &Path, why: &str| {
+        let output = Resolver::command().arg("--socket").arg(path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{said}");
+    };
+    refused(&first.socket, "another process listens there");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    refused(&file, "no socket");
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+    refused(Path::new("/nonexistent/cri.sock"), "listening at /nonexistent/cri.sock: No such file");
+    assert_eq!(say(&first.socket, b"{}\n").len(), 1, "the first goes on");
+}
+
+#[test]
+fn a_wrong_log_filter_is_named() {
+    let output = Command::new(Resolver::command().get_program()).args(["--log", "a=b=c"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("log filter"), "{output:?}");
+}

@@ -1,0 +1,122 @@
+use super::super::mark;
+use super::*;
+use crate::netlink::{Address, Route, Snapshot};
+
+const OURS: User = User { group: 7, ovs: false };
+
+pub(in crate::host) fn link(index: u32, name: &str, kind: Kind) -> Link {
+    Link {
+        index,
+        name: name.into(),
+        kind,
+        up: true,
+        carrier: true,
+        mtu: 1500,
+        max_mtu: 9000,
+        address_generation: Some(0),
+        mac: None,
+        alias: None,
+        altnames: Vec::new(),
+        group: 0,
+        master: None,
+        parent: None,
+        parent_namespace: None,
+    }
+}
+
+fn state(links: Vec<Link>, addresses: &[(u32, &str)], routes: &[(u32, &str)]) -> State {
+    let addresses = addresses
+        .iter()
+        .map(|(index, net)| Address {
+            index: *index,
+            net: net.parse().unwrap(),
+            protocol: 0,
+            permanent: true,
+        })
+        .collect();
+    let routes = routes
+        .iter()
+        .map(|(index, prefix)| Route {
+            table: 254,
+            prefix: prefix.parse().unwrap(),
+            gateway: None,
+            index: Some(*index),
+            metric: 0,
+            source: None,
+            protocol: 4,
+        })
+        .collect();
+    State { snapshot: Snapshot { links, addresses, routes, rules: Vec::new() }, ..State::default() }
+}
+
+fn eth(addresses: &[(u32, &str)], routes: &[(u32, &str)]) -> Result<(), Refusal> {
+    let vlan = Link { parent: Some(1), ..link(2, "eth1.5", Kind::Vlan { vid: 5 }) };
+    nic(&state(vec![link(1, "eth1", Kind::Device), vlan], addresses, routes), "eth1", OURS).map(|_| ())
+}
+
+#[test]
+fn a_nic_of_the_node_is_refused() {
+    assert_eq!(eth(&[], &[]), Ok(()));
+    assert_eq!(eth(&[(1, "fe80::1/64")], &[(1, "fe80::/64"), (1, "ff00::/8")]), Ok(()));
+    assert!(matches!(eth(&[(1, "10.0.0.1/24")], &[]), Err(Refusal::Address { .. })));
+    assert!(matches!(eth(&[(1, "2001:db8::1/64")], &[]), Err(Refusal::Address { .. })));
+    assert!(matches!(eth(&[], &[(1, "0.0.0.0/0")]), Err(Refusal::Route { .. })));
+    assert!(matches!(eth(&[], &[(1, "::/0")]), Err(Refusal::Route { .. })));
+    // What a VLAN on it carries counts too, and what another NIC has does not.
+    assert!(matches!(eth(&[(2, "10.0.0.1/24")], &[]), Err(Refusal::Upper { .. })));
+    assert!(matches!(eth(&[], &[(2, "0.0.0.0/0")]), Err(Refusal::Upper { .. })));
+    assert_eq!(eth(&[(3, "10.0.0.1/24")], &[(3, "0.0.0.0/0")]), Ok(()));
+}
+
+#[test]
+fn membership_is_fine_in_what_is_ours() {
+    let member = |group, kind, ovs| {
+        let master = Link { group, ..link(9, "master", kind) };
+        let state = state(vec![Link { master: Some(9), ..link(1, "eth1", Kind::Device) }, master], &[], &[]);
+        nic(&state, "eth1", User { ovs, ..OURS }).map(|_| ())
+    };
+    let bridge = || Kind::Bridge { vlan_filtering: false, default_pvid: 1 };
+    let ovs = || Kind::Other("openvswitch".into());
+    assert_eq!(member(7, bridge(), false), Ok(()));
+    assert!(matches!(member(0, bridge(), false), Err(Refusal::Member { .. })));
+    assert!(matches!(member(0, bridge(), true), Err(Refusal::Member { .. })));
+    assert_eq!(member(0, ovs(), true), Ok(()));
+    assert!(matches!(member(0, ovs(), false), Err(Refusal::Member { .. })));
+}
+
+#[test]
+fn names() {
+    for good in ["a", "br-ext", "eth0.4094", "fifteen-letters"] {
+        assert_eq!(name(good), Ok(()));
+    }
+    for bad in ["", ".", "..", "a b", "a/b", "a:b", "ä", "sixteen-letters!", "a\n"] {
+        assert!(matches!(name(bad), Err(Refusal::Name { .. })), "{bad:?}");
+    }
+    let vlan = VlanId::new(4000).unwrap();
+    assert_eq!(subinterface("enp130s0f1", vlan).as_deref(), Ok("enp130s0f1.4000"));
+    let long = subinterface("enp130s0f1x", vlan).unwrap_err();
+    assert!(long.to_string().contains("enp130s0f1x.4000 would have a name of 16"), "{long}");
+    assert!(!long.retryable());
+}
+
+#[test]
+fn every_refusal_names_its_interface() {
+    let name = || "eth1".to_owned();
+    let net: IpNet = "10.0.0.1/24".parse().unwrap();
+    for refusal in [
+        Refusal::Name { name: name() },
+        Refusal::Missing { name: name() },
+        Refusal::Foreign { name: name(), kind: "veth".into() },
+        Refusal::Kind { name: name(), kind: "bridge".into() },
+        Refusal::Address { name: name(), address: net },
+        Refusal::Route { name: name(), prefix: net },
+        Refusal::Member { name: name(), master: "br0".into(), kind: "bridge".into() },
+        Refusal::Primary { name: name() },
+        Refusal::Ours { name: name() },
+        Refusal::Taken { name: name(), other: "br0".into() },
+        Refusal::Mtu { name: name(), asked: 9000, most: 1500 },
+    ] {
+        assert!(refusal.to_string().contains("eth1"), "{refusal}");
+    }
+    assert_ne!(mark::group("a"), 0x0065_6e6f, "that of pods");
+}

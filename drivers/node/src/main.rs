@@ -1,0 +1,79 @@
+//! `eno-driver-node`, which `eno agent` runs: the driver of the node that it runs on, as a daemon.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use eno_driver_node::driver::{NodeDriver, Switch};
+use eno_driver_node::host::Host;
+use eno_driver_node::netlink::Namespace;
+use eno_driver_node::ovs::{Datapath, Ovs};
+use eno_driver_node::pods::{Options, Pods};
+use eno_ovsdb::Endpoint;
+use eno_sbi::{DriverAbout, Ownership, driver_main};
+
+const ABOUT: DriverAbout = DriverAbout {
+    program: "eno-driver-node",
+    description: "Realises the networks of a node, and what its running pods are given",
+    version: env!("CARGO_PKG_VERSION"),
+    ownership: Ownership::PerTarget,
+    threads: NonZeroUsize::new(2),
+};
+
+#[derive(Debug, clap::Args)]
+struct Args {
+    /// The name of this node, as Kubernetes calls it
+    #[arg(long, env = "ENO_NODE", value_name = "NAME")]
+    node: String,
+    /// Where Open vSwitch's database listens: unix:PATH or tcp:HOST:PORT
+    #[arg(long, env = "ENO_OVSDB", value_name = "ADDRESS", default_value = "unix:/run/openvswitch/db.sock")]
+    ovsdb: String,
+    /// The datapath of Open vSwitch bridges that ask for none in particular
+    #[arg(long, env = "ENO_OVS_DATAPATH", value_name = "TYPE", default_value = "system")]
+    ovs_datapath: DatapathType,
+    /// The socket of eno-cri-resolver
+    #[arg(long, env = "ENO_CRI_SOCKET", value_name = "SOCKET", default_value = eno_cri::DEFAULT_SOCKET)]
+    cri_resolver: PathBuf,
+    /// An interface of this host that pods' interfaces may be made on, besides those that ENO made; may be repeated
+    #[arg(long, env = "ENO_ALLOW_INTERFACES", value_name = "NAME", value_delimiter = ',')]
+    allow_interface: Vec<String>,
+    /// Where /proc/sys/net is mounted writable
+    #[arg(long, env = "ENO_PROC_SYS", value_name = "DIR", default_value = "/proc/sys/net")]
+    proc_sys: PathBuf,
+    /// Where container runtimes keep the network namespaces of pods
+    #[arg(long, env = "ENO_NAMESPACES", value_name = "DIR", default_value = "/run/netns")]
+    namespaces: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum DatapathType {
+    /// In the kernel, by its module
+    System,
+    /// In user space
+    Netdev,
+}
+
+impl Args {
+    fn driver(self) -> anyhow::Result<NodeDriver<eno_cri::Client>> {
+        let host = Namespace::current()?;
+        let endpoint: Endpoint = self.ovsdb.parse()?;
+        let socket = self.ovsdb.strip_prefix("unix:").map(PathBuf::from);
+        let datapath = match self.ovs_datapath {
+            DatapathType::System => Datapath::System,
+            DatapathType::Netdev => Datapath::Netdev,
+        };
+        let options = Options {
+            host: host.clone(),
+            allowed_masters: self.allow_interface.into_iter().collect(),
+            proc_sys_net: self.proc_sys,
+            namespaces: self.namespaces,
+        };
+        let pods = Pods::new(eno_cri::Client::new(self.cri_resolver), options);
+        let switch = Switch::new(Ovs::new(endpoint, datapath), socket);
+        Ok(NodeDriver::new(self.node, Host::new(host), pods, switch))
+    }
+}
+
+fn main() -> ExitCode {
+    driver_main(ABOUT, async |args: Args, _| args.driver())
+}

@@ -1,0 +1,422 @@
+//! From messages to a [`Snapshot`].
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
+use rtnetlink::packet_core::Nla as _;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
+use rtnetlink::packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, BondMode, InfoBond, InfoBridge, InfoData, InfoGeneve, InfoGre, InfoIpTunnel,
+    InfoIpVlan, InfoKind, InfoMacVlan, InfoTun, InfoVlan, InfoVrf, InfoVxlan, IpVlanMode, LinkAttribute,
+    LinkExtentMask, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, MacVlanMode, Prop,
+};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
+use super::{Netlink, NetlinkError};
+
+/// `RT_TABLE_LOCAL`.
+const LOCAL: u32 = 255;
+
+impl Netlink {
+    /// All of it. It is read in several dumps, between which something may change.
+    pub fn snapshot(&mut self) -> Result<Snapshot, NetlinkError> {
+        Ok(Snapshot {
+            links: self.links()?,
+            addresses: self.addresses()?,
+            routes: self.routes()?,
+            rules: self.rules()?,
+        })
+    }
+
+    /// The interfaces.
+    pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
+        let found = self.dump("list interfaces", &RouteNetlinkMessage::GetLink(asked()))?;
+        let mut links: Vec<Link> = found.into_iter().filter_map(new_link).collect();
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// One interface, if it is there.
+    pub fn link(&mut self, index: u32) -> Result<Option<Link>, NetlinkError> {
+        let mut message = asked();
+        message.header.index = index;
+        self.one_link(message)
+    }
+
+    /// The interface called that, if it is there.
+    pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
+        let mut message = asked();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.one_link(message)
+    }
+
+    fn one_link(&mut self, message: LinkMessage) -> Result<Option<Link>, NetlinkError> {
+        match self.get("look at an interface", RouteNetlinkMessage::GetLink(message)) {
+            Ok(found) => Ok(found.and_then(new_link)),
+            Err(error) if error.errno() == Some(nix::errno::Errno::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The addresses of all interfaces.
+    pub fn addresses(&mut self) -> Result<Vec<Address>, NetlinkError> {
+        let found =
+            self.dump("list addresses", &RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+        Ok(found
+            .into_iter()
+            .filter_map(|message| match message {
+                RouteNetlinkMessage::NewAddress(message) => address(&message),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// The unicast routes of all tables but `local`.
+    pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
+        let found = self.dump("list routes", &RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
+        Ok(found
+            .into_iter()
+            .flat_map(|message| match message {
+                RouteNetlinkMessage::NewRoute(message) => routes(&message),
+                _ => Vec::new(),
+            })
+            .collect())
+    }
+
+    /// The rules that lead to a table.
+    pub fn rules(&mut self) -> Result<Vec<Rule>, NetlinkError> {
+        let found = self.dump("list rules", &RouteNetlinkMessage::GetRule(RuleMessage::default()))?;
+        Ok(found
+            .into_iter()
+            .filter_map(|message| match message {
+                RouteNetlinkMessage::NewRule(message) => rule(&message),
+                _ => None,
+            })
+            .collect())
+    }
+}
+
+/// Statistics are half of an interface's message and nobody looks at them.
+fn asked() -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    message
+}
+
+fn new_link(message: RouteNetlinkMessage) -> Option<Link> {
+    match message {
+        RouteNetlinkMessage::NewLink(message) => Some(link(message)),
+        _ => None,
+    }
+}
+
+fn link(message: LinkMessage) -> Link {
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        kind: if message.header.link_layer_type == LinkLayerType::Loopback {
+            Kind::Loopback
+        } else {
+            Kind::Device
+        },
+        up: message.header.flags.contains(LinkFlags::Up),
+        carrier: message.header.flags.contains(LinkFlags::LowerUp),
+        mtu: 0,
+        max_mtu: 0,
+        address_generation: None,
+        mac: None,
+        alias: None,
+        altnames: Vec::new(),
+        group: 0,
+        master: None,
+        parent: None,
+        parent_namespace: None,
+    };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::MaxMtu(mtu) => link.max_mtu = mtu,
+            LinkAttribute::AfSpecUnspec(families) => link.address_generation = address_generation(&families),
+            LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok(),
+            LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
+            LinkAttribute::Group(group) => link.group = group,
+            LinkAttribute::Controller(index) => link.master = Some(index).filter(|index| *index != 0),
+            LinkAttribute::Link(index) => link.parent = Some(index).filter(|index| *index != 0),
+            LinkAttribute::LinkNetNsId(id) => link.parent_namespace = Some(id),
+            LinkAttribute::PropList(properties) => {
+                link.altnames = properties
+                    .into_iter()
+                    .filter_map(|property| match property {
+                        Prop::AltIfName(name) => Some(name),
+                        _ => None,
+                    })
+                    .collect();
+            }
+            LinkAttribute::LinkInfo(infos) => {
+                if let Some(found) = kind(infos) {
+                    link.kind = found;
+                }
+            }
+            _ => {}
+        }
+    }
+    link
+}
+
+fn address_generation(families: &[AfSpecUnspec]) -> Option<u8> {
+    families.iter().find_map(|family| {
+        let AfSpecUnspec::Inet6(settings) = family else { return None };
+        find(settings, |setting| match setting {
+            AfSpecInet6::AddrGenMode(mode) => Some(u8::from(mode)),
+            _ => None,
+        })
+    })
+}
+
+/// `None`: it is of no kind.
+fn kind(infos: Vec<LinkInfo>) -> Option<Kind> {
+    let mut name = None;
+    let mut data = None;
+    for info in infos {
+        match info {
+            LinkInfo::Kind(kind) => name = Some(kind),
+            LinkInfo::Data(found) => data = Some(found),
+            _ => {}
+        }
+    }
+    Some(match (name?, data) {
+        (InfoKind::Veth, _) => Kind::Veth,
+        (InfoKind::Dummy, _) => Kind::Dummy,
+        (InfoKind::Bond, Some(InfoData::Bond(data))) => {
+            Kind::Bond { active_backup: data.contains(&InfoBond::Mode(BondMode::ActiveBackup)) }
+        }
+        (InfoKind::Bridge, Some(InfoData::Bridge(data))) => Kind::Bridge {
+            vlan_filtering: data.iter().any(|info| matches!(info, InfoBridge::VlanFiltering(true))),
+            default_pvid: find(&data, |info| match info {
+                InfoBridge::VlanDefaultPvid(vid) => Some(*vid),
+                _ => None,
+            })
+            .unwrap_or_default(),
+        },
+        (InfoKind::MacVlan, Some(InfoData::MacVlan(data))) => {
+            Kind::Macvlan { bridge: data.contains(&InfoMacVlan::Mode(MacVlanMode::Bridge)) }
+        }
+        (InfoKind::IpVlan, Some(InfoData::IpVlan(data))) => {
+            Kind::Ipvlan { l2: data.contains(&InfoIpVlan::Mode(IpVlanMode::L2)) }
+        }
+        (InfoKind::Vlan, Some(InfoData::Vlan(data))) => Kind::Vlan {
+            vid: find(&data, |info| match info {
+                InfoVlan::Id(vid) => Some(*vid),
+                _ => None,
+            })
+            .unwrap_or_default(),
+        },
+        (InfoKind::Vxlan, Some(InfoData::Vxlan(data))) => Kind::Vxlan(vxlan(&data)),
+        (InfoKind::Geneve, Some(InfoData::Geneve(data))) => Kind::Geneve(geneve(&data)),
+        (InfoKind::GreTun, Some(InfoData::GreTun(data))) => Kind::Gre(gre(&data)),
+        (InfoKind::GreTap, Some(InfoData::GreTap(data))) => Kind::Gretap(gre(&data)),
+        (InfoKind::IpIp, Some(InfoData::IpTunnel(data))) => Kind::Ipip(ipip(&data)),
+        (InfoKind::Tun, Some(InfoData::Tun(data))) => tun(&data),
+        (InfoKind::Vrf, Some(InfoData::Vrf(data))) => Kind::Vrf {
+            table: find(&data, |info| match info {
+                InfoVrf::TableId(table) => Some(*table),
+                _ => None,
+            })
+            .unwrap_or_default(),
+        },
+        (other, _) => Kind::Other(other.to_string()),
+    })
+}
+
+fn find<I, T>(data: &[I], pick: impl FnMut(&I) -> Option<T>) -> Option<T> {
+    data.iter().find_map(pick)
+}
+
+fn vxlan(data: &[InfoVxlan]) -> Overlay {
+    let mut found = Overlay::default();
+    for info in data {
+        match info {
+            InfoVxlan::Id(vni) => found.vni = *vni,
+            InfoVxlan::Group(ip) => found.remote = specified((*ip).into()),
+            InfoVxlan::Group6(ip) => found.remote = specified((*ip).into()),
+            InfoVxlan::Local(ip) => found.local = specified((*ip).into()),
+            InfoVxlan::Local6(ip) => found.local = specified((*ip).into()),
+            InfoVxlan::Port(port) => found.port = *port,
+            _ => {}
+        }
+    }
+    found
+}
+
+fn geneve(data: &[InfoGeneve]) -> Overlay {
+    let mut found = Overlay::default();
+    for info in data {
+        match info {
+            InfoGeneve::Id(vni) => found.vni = *vni,
+            InfoGeneve::Remote(ip) => found.remote = specified((*ip).into()),
+            InfoGeneve::Remote6(ip) => found.remote = specified((*ip).into()),
+            InfoGeneve::Port(port) => found.port = *port,
+            _ => {}
+        }
+    }
+    found
+}
+
+fn gre(data: &[InfoGre]) -> Tunnel {
+    let mut found = Tunnel::default();
+    let mut keyed = false;
+    for info in data {
+        match info {
+            InfoGre::Remote(ip) => found.remote = specified((*ip).into()),
+            InfoGre::Local(ip) => found.local = specified((*ip).into()),
+            InfoGre::Ttl(ttl) => found.ttl = *ttl,
+            InfoGre::OFlags(flags) => {
+                keyed = flags.contains(rtnetlink::packet_route::link::GreIOFlags::Key);
+            }
+            InfoGre::OKey(key) => found.key = Some(*key),
+            _ => {}
+        }
+    }
+    found.key = found.key.filter(|_| keyed);
+    found
+}
+
+fn ipip(data: &[InfoIpTunnel]) -> Tunnel {
+    let mut found = Tunnel::default();
+    for info in data {
+        match info {
+            InfoIpTunnel::Remote(ip) => found.remote = specified(*ip),
+            InfoIpTunnel::Local(ip) => found.local = specified(*ip),
+            InfoIpTunnel::Ttl(ttl) => found.ttl = *ttl,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// `IFLA_TUN_OWNER`, `IFLA_TUN_GROUP`, `IFLA_TUN_TYPE` (1: TUN, 2: TAP).
+fn tun(data: &[InfoTun]) -> Kind {
+    let value = |wanted: u16| {
+        data.iter().find_map(|info| {
+            let InfoTun::Other(nla) = info else { return None };
+            let mut bytes = vec![0; nla.value_len()];
+            nla.emit_value(&mut bytes);
+            (nla.kind() == wanted).then_some(bytes)
+        })
+    };
+    let word = |wanted| value(wanted).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+    Kind::Tun { tap: value(3).is_some_and(|kind| kind.first() == Some(&2)), owner: word(1), group: word(2) }
+}
+
+fn specified(ip: IpAddr) -> Option<IpAddr> {
+    Some(ip).filter(|ip| !ip.is_unspecified())
+}
+
+fn address(message: &AddressMessage) -> Option<Address> {
+    let mut remote = None;
+    let mut local = None;
+    let mut protocol = 0;
+    let mut permanent = message.header.flags.contains(AddressHeaderFlags::Permanent);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Address(ip) => remote = Some(*ip),
+            AddressAttribute::Local(ip) => local = Some(*ip),
+            AddressAttribute::Protocol(found) => protocol = (*found).into(),
+            AddressAttribute::Flags(flags) => permanent = flags.contains(AddressFlags::Permanent),
+            _ => {}
+        }
+    }
+    // On a point-to-point interface IFA_ADDRESS is the other end's.
+    let net = IpNet::new(local.or(remote)?, message.header.prefix_len).ok()?;
+    Some(Address { index: message.header.index, net, protocol, permanent })
+}
+
+/// One for each next hop.
+fn routes(message: &RouteMessage) -> Vec<Route> {
+    let Some(route) = route(message) else { return Vec::new() };
+    let hops = find(&message.attributes, |attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops.clone()),
+        _ => None,
+    });
+    match hops {
+        Some(hops) => {
+            hops.iter().map(|hop| Route { index: Some(hop.interface_index), ..route.clone() }).collect()
+        }
+        None => vec![route],
+    }
+}
+
+fn route(message: &RouteMessage) -> Option<Route> {
+    let v6 = match message.header.address_family {
+        AddressFamily::Inet => false,
+        AddressFamily::Inet6 => true,
+        _ => return None,
+    };
+    if message.header.kind != RouteType::Unicast {
+        return None;
+    }
+    let mut destination = None;
+    let mut route = Route {
+        table: message.header.table.into(),
+        prefix: IpNet::default(),
+        gateway: None,
+        index: None,
+        metric: 0,
+        source: None,
+        protocol: message.header.protocol.into(),
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Table(table) => route.table = *table,
+            RouteAttribute::Destination(found) => destination = ip(found),
+            RouteAttribute::Gateway(found) => route.gateway = ip(found),
+            RouteAttribute::PrefSource(found) => route.source = ip(found),
+            RouteAttribute::Oif(index) => route.index = Some(*index),
+            RouteAttribute::Priority(metric) => route.metric = *metric,
+            _ => {}
+        }
+    }
+    let destination = destination.unwrap_or_else(|| any(v6));
+    route.prefix = IpNet::new(destination, message.header.destination_prefix_length).ok()?;
+    (route.table != LOCAL).then_some(route)
+}
+
+fn rule(message: &RuleMessage) -> Option<Rule> {
+    let v6 = match message.header.family {
+        AddressFamily::Inet => false,
+        AddressFamily::Inet6 => true,
+        _ => return None,
+    };
+    if message.header.action != RuleAction::ToTable {
+        return None;
+    }
+    let mut rule =
+        Rule { v6, priority: 0, table: message.header.table.into(), from: None, to: None, protocol: 0 };
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Priority(priority) => rule.priority = *priority,
+            RuleAttribute::Table(table) => rule.table = *table,
+            RuleAttribute::Source(ip) => rule.from = IpNet::new(*ip, message.header.src_len).ok(),
+            RuleAttribute::Destination(ip) => rule.to = IpNet::new(*ip, message.header.dst_len).ok(),
+            RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
+            _ => {}
+        }
+    }
+    Some(rule)
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}
+
+pub(super) fn any(v6: bool) -> IpAddr {
+    if v6 { std::net::Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
+}

@@ -1,0 +1,148 @@
+//! Ports of others that are our uplink: VLANs are added to their list, and only these are taken out again.
+
+use std::collections::BTreeSet;
+
+use eno_ovsdb::{Condition, Mutation, Operation, Uuid, Value, row};
+
+use super::CLOSED;
+use super::plan::{Planner, set_id};
+use super::view::{Port, View};
+use super::wanted::WantedPort;
+
+/// `external_ids` of ports of others: the VLANs that our cluster added to their list.
+fn added_key(cluster: &str) -> String {
+    format!("eno-vlans-{cluster}")
+}
+
+impl Planner<'_> {
+    /// Uses a port of somebody else as the uplink: only its `trunks` get what is missing.
+    pub(super) fn adopt(&mut self, wanted: &WantedPort, uuid: Uuid, port: &Port) {
+        let place = self.places.get(&uuid).copied().unwrap_or_default();
+        let name = &port.name;
+        if let Err(reason) = adoptable(self.view, wanted, port, place) {
+            self.reject(&wanted.item, true, reason);
+            return;
+        }
+        let vlans = wanted.trunks();
+        if port.trunks.is_empty() {
+            let note =
+                format!("port {name} of bridge {place} is not ours and has no list: it carries all VLANs");
+            self.plan.notes.push(note);
+        }
+        self.carry(uuid, port, &vlans);
+    }
+
+    /// Brings what we added to the list of a port of others to these VLANs.
+    fn carry(&mut self, uuid: Uuid, port: &Port, vlans: &BTreeSet<i64>) {
+        let key = added_key(&self.desired.cluster);
+        let record = port.external_ids.get(&key);
+        let added = record.map(|text| parse_list(text)).unwrap_or_default();
+        // Without a list it carries all, and one VLAN in it would take the others away.
+        let (mut list, mut ours) = (port.trunks.clone(), BTreeSet::new());
+        if !list.is_empty() {
+            list.retain(|vlan| vlans.contains(vlan) || !added.contains(vlan));
+            ours =
+                vlans.iter().copied().filter(|vlan| added.contains(vlan) || !list.contains(vlan)).collect();
+            list.extend(&ours);
+            if list.is_empty() {
+                list.insert(CLOSED.into());
+                if !vlans.is_empty() || record.is_some() {
+                    ours.insert(CLOSED.into());
+                }
+            }
+        }
+        // Once nothing of ours is left there, not even the list's end, nothing says that we were there.
+        if vlans.is_empty() && ours.iter().all(|vlan| *vlan == i64::from(CLOSED)) {
+            ours.clear();
+        }
+        let text = (!ours.is_empty()).then(|| write_list(&ours));
+        if list == port.trunks && text.as_ref() == record {
+            return;
+        }
+        let seen = row([("trunks", Value::set(port.trunks.iter().copied()))]);
+        self.push(Operation::expect("Port", uuid, seen));
+        let mut mutations = vec![
+            Mutation::delete("trunks", Value::set(port.trunks.difference(&list).copied())),
+            Mutation::insert("trunks", Value::set(list.difference(&port.trunks).copied())),
+        ];
+        match text {
+            Some(text) => mutations.extend(set_id(&key, &text)),
+            None => mutations.push(Mutation::delete("external_ids", Value::set([key]))),
+        }
+        self.push(Operation::mutate("Port", [Condition::uuid(uuid)], mutations));
+    }
+
+    /// Gives back the ports of others that are no uplink any more.
+    pub(super) fn release(&mut self) {
+        let key = added_key(&self.desired.cluster);
+        for (uuid, port) in &self.view.ports {
+            if port.external_ids.contains_key(&key)
+                && !self.ours(&port.external_ids)
+                && !self.kept.contains(uuid)
+            {
+                self.carry(*uuid, port, &BTreeSet::new());
+            }
+        }
+    }
+}
+
+/// May a port of somebody else be the uplink?
+fn adoptable(view: &View, wanted: &WantedPort, port: &Port, place: &str) -> Result<(), String> {
+    let name = &port.name;
+    if place != wanted.bridge {
+        return Err(format!("{name} is a port that somebody else made on bridge {place}"));
+    }
+    let there: BTreeSet<&str> =
+        view.interfaces_of(port).map(|(_, interface)| interface.name.as_str()).collect();
+    let interfaces = wanted.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    if there != interfaces {
+        let there = there.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(format!("port {name}, which somebody else made, has other interfaces: {there}"));
+    }
+    let mode = port.vlan_mode.as_deref().unwrap_or(if port.tag.is_some() { "access" } else { "trunk" });
+    match (mode, port.tag) {
+        ("native-tagged" | "native-untagged", Some(native)) if wanted.trunks().contains(&native) => {
+            Err(format!("VLAN {native} is the native one of port {name}, which somebody else made"))
+        }
+        ("trunk" | "native-tagged" | "native-untagged", _) => Ok(()),
+        (mode, _) => Err(format!("port {name}, which somebody else made, is no trunk: its mode is {mode}")),
+    }
+}
+
+/// Writes `10-12,20`.
+fn write_list(vlans: &BTreeSet<i64>) -> String {
+    let mut ranges: Vec<(i64, i64)> = Vec::new();
+    for vlan in vlans {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *vlan => *last = *vlan,
+            _ => ranges.push((*vlan, *vlan)),
+        }
+    }
+    let write = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    ranges.into_iter().map(write).collect::<Vec<_>>().join(",")
+}
+
+/// Reads what [`write_list`] wrote; what somebody else wrote there is nothing of ours.
+fn parse_list(text: &str) -> BTreeSet<i64> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let valid = |vlan: &str| vlan.parse::<u16>().ok().filter(|vlan| *vlan <= CLOSED);
+        Some(i64::from(valid(first)?)..=i64::from(valid(last)?))
+    };
+    text.split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_written_as_ranges() {
+        for (vlans, text) in [(&[][..], ""), (&[5], "5"), (&[1, 2, 3, 7, 4094, 4095], "1-3,7,4094-4095")] {
+            let vlans = vlans.iter().copied().collect();
+            assert_eq!(write_list(&vlans), text);
+            assert_eq!(parse_list(text), vlans);
+        }
+        assert_eq!(parse_list("x,5-,9-8,70000,-1,3"), BTreeSet::from([3]));
+    }
+}

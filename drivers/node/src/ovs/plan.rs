@@ -1,0 +1,454 @@
+//! From what is wanted and what is there to the operations of one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_ovsdb::{Atom, Condition, Mutation, NamedUuid, Operation, Uuid, Value, row};
+
+use super::view::{Bridge, Interface, Port, View};
+use super::wanted::{WantedPort, interface_name_fault, wanted_ports};
+use super::{Datapath, Item, OvsDesired, PortVlans, Rejected};
+
+/// `external_ids` of bridges and ports: the cluster whose they are.
+pub(super) const CLUSTER: &str = "eno-cluster";
+/// `external_ids` of ports: what they are for.
+pub(super) const ID: &str = "eno-id";
+/// `external_ids` of interfaces: the MTU that they had before more was asked for.
+const MTU: &str = "eno-mtu";
+
+/// What has to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// In one transaction; none when everything is there.
+    pub(super) operations: Vec<Operation>,
+    /// What can't be done.
+    pub(super) rejected: Vec<Rejected>,
+    /// What somebody should know.
+    pub(super) notes: Vec<String>,
+}
+
+/// Works out what brings the database from what is there to what is wanted.
+///
+/// Ports are put on bridges and taken from them by mutations, so that what others put there meanwhile stays. What
+/// depends on values of others is guarded by a `wait` for these values: the transaction fails when they have
+/// changed, and is planned anew.
+pub(super) fn plan(desired: &OvsDesired, default: Datapath, view: &View) -> Plan {
+    let mut planner = Planner::new(desired, view);
+    planner.bridges(default);
+    for port in wanted_ports(desired) {
+        planner.port(&port);
+    }
+    planner.release();
+    planner.remove_ports();
+    planner.remove_bridges();
+    planner.finish()
+}
+
+/// Is it marked as ours?
+pub(super) fn is_ours(external_ids: &BTreeMap<String, String>, cluster: &str) -> bool {
+    external_ids.get(CLUSTER).is_some_and(|mark| mark == cluster)
+}
+
+pub(super) struct Planner<'a> {
+    pub(super) desired: &'a OvsDesired,
+    pub(super) view: &'a View,
+    /// Port name to row.
+    names: BTreeMap<&'a str, Uuid>,
+    /// Interface name to its row and its port's.
+    interfaces: BTreeMap<&'a str, (Uuid, Uuid)>,
+    /// Port to its bridge's name.
+    pub(super) places: BTreeMap<Uuid, &'a str>,
+    pub(super) plan: Plan,
+    /// Rows that are made: the next name's number.
+    next_name: usize,
+    /// Bridges that are made, with their columns but `ports`.
+    made: BTreeMap<&'a str, BTreeMap<String, Value>>,
+    attach: BTreeMap<String, Vec<Atom>>,
+    detach: BTreeMap<String, Vec<Atom>>,
+    /// Ports that are wanted, and those of others that a wanted one is about.
+    pub(super) kept: BTreeSet<Uuid>,
+    /// Interfaces that a wanted port took.
+    claimed: BTreeMap<String, String>,
+    /// Bridges that wait for the MTU of a port to be back.
+    busy: BTreeSet<&'a str>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(desired: &'a OvsDesired, view: &'a View) -> Self {
+        let mut interfaces = BTreeMap::new();
+        for (port, row) in &view.ports {
+            for (interface, row) in view.interfaces_of(row) {
+                interfaces.insert(row.name.as_str(), (interface, *port));
+            }
+        }
+        let places = view
+            .bridges
+            .iter()
+            .flat_map(|(name, bridge)| bridge.ports.iter().map(move |port| (*port, name.as_str())));
+        Self {
+            desired,
+            view,
+            names: view.ports.iter().map(|(uuid, port)| (port.name.as_str(), *uuid)).collect(),
+            interfaces,
+            places: places.collect(),
+            plan: Plan::default(),
+            next_name: 0,
+            made: BTreeMap::new(),
+            attach: BTreeMap::new(),
+            detach: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            claimed: BTreeMap::new(),
+            busy: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn ours(&self, external_ids: &BTreeMap<String, String>) -> bool {
+        is_ours(external_ids, &self.desired.cluster)
+    }
+
+    pub(super) fn push(&mut self, operation: Operation) {
+        self.plan.operations.push(operation);
+    }
+
+    pub(super) fn reject(&mut self, item: &Item, retryable: bool, reason: impl Into<String>) {
+        self.plan.rejected.push(Rejected { item: item.clone(), reason: reason.into(), retryable });
+    }
+
+    fn name(&mut self) -> NamedUuid {
+        self.next_name += 1;
+        NamedUuid::numbered("row", self.next_name)
+    }
+
+    fn bridges(&mut self, default: Datapath) {
+        for (name, wanted) in &self.desired.bridges {
+            let item = Item::Bridge(name.clone());
+            match self.view.bridges.get(name) {
+                Some(bridge) => {
+                    let same = |datapath: Datapath| match bridge.datapath.as_str() {
+                        "" => datapath == Datapath::System,
+                        there => there == datapath.as_str(),
+                    };
+                    if self.ours(&bridge.external_ids) {
+                        let datapath = wanted.datapath.unwrap_or(default);
+                        if !same(datapath) {
+                            let columns = row([("datapath_type", datapath.as_str().into())]);
+                            self.push(Operation::update("Bridge", [Condition::uuid(bridge.uuid)], columns));
+                        }
+                    } else if wanted.datapath.is_some_and(|datapath| !same(datapath)) {
+                        let there = &bridge.datapath;
+                        let note = format!("bridge {name} is not ours; its datapath type {there:?} is left");
+                        self.plan.notes.push(note);
+                    }
+                }
+                None => {
+                    if let Some(fault) = interface_name_fault(name) {
+                        self.reject(&item, false, fault);
+                    } else if self.names.contains_key(name.as_str())
+                        || self.interfaces.contains_key(name.as_str())
+                    {
+                        let reason = format!("{name} is the name of a port of Open vSwitch");
+                        self.reject(&item, true, reason);
+                    } else {
+                        let datapath = wanted.datapath.unwrap_or(default);
+                        self.make_bridge(name, datapath);
+                    }
+                }
+            }
+        }
+    }
+
+    fn make_bridge(&mut self, name: &'a str, datapath: Datapath) {
+        let (interface, port) = (self.name(), self.name());
+        let columns = row([("name", name.into()), ("type", "internal".into())]);
+        self.push(Operation::insert_named("Interface", columns, interface.clone()));
+        let columns = row([("name", name.into()), ("interfaces", Atom::from(interface).into())]);
+        self.push(Operation::insert_named("Port", columns, port.clone()));
+        self.attach.entry(name.to_owned()).or_default().push(port.into());
+        let columns = row([
+            ("name", name.into()),
+            ("datapath_type", datapath.as_str().into()),
+            ("external_ids", Value::map([(CLUSTER, self.desired.cluster.as_str())])),
+        ]);
+        self.made.insert(name, columns);
+    }
+
+    fn port(&mut self, wanted: &WantedPort) {
+        if let Some(fault) = &wanted.fault {
+            self.reject(&wanted.item, false, fault.clone());
+            return;
+        }
+        for interface in &wanted.interfaces {
+            if let Some(other) = self.claimed.insert(interface.name.clone(), wanted.name.clone()) {
+                let reason = format!("{} is wanted by port {other} as well", interface.name);
+                self.reject(&wanted.item, false, reason);
+                return;
+            }
+        }
+        if !self.view.bridges.contains_key(&wanted.bridge) && !self.made.contains_key(wanted.bridge.as_str())
+        {
+            let own = matches!(&wanted.item, Item::Bridge(name) if *name == wanted.bridge);
+            // A bridge that was rejected says why itself.
+            if !own {
+                self.reject(&wanted.item, true, format!("there is no bridge {}", wanted.bridge));
+            }
+            return;
+        }
+        let by_interface = || {
+            let (_, port) = self.interfaces.get(wanted.interfaces.first()?.name.as_str())?;
+            Some(*port)
+        };
+        let present = self.names.get(wanted.name.as_str()).copied();
+        match present.or_else(by_interface).and_then(|uuid| Some((uuid, self.view.ports.get(&uuid)?))) {
+            Some((uuid, port)) if !self.ours(&port.external_ids) => {
+                self.kept.insert(uuid);
+                if wanted.is_uplink() {
+                    self.adopt(wanted, uuid, port);
+                } else {
+                    let reason = format!("{} is a port that somebody else made", port.name);
+                    self.reject(&wanted.item, true, reason);
+                }
+            }
+            found => match found
+                .filter(|(_, port)| self.view.interfaces_of(port).any(|(_, interface)| interface.is_gone()))
+            {
+                // Made anew by the next plan.
+                Some((uuid, _)) => self.detach(uuid),
+                None => self.own(wanted, present),
+            },
+        }
+    }
+
+    /// Takes a port of ours from its bridge, which is its end.
+    fn detach(&mut self, uuid: Uuid) {
+        self.kept.insert(uuid);
+        if let Some(place) = self.places.get(&uuid) {
+            self.detach.entry((*place).to_owned()).or_default().push(uuid.into());
+        }
+    }
+
+    /// Makes a port of ours, or makes it what it should be.
+    fn own(&mut self, wanted: &WantedPort, present: Option<Uuid>) {
+        let mut interfaces = Vec::new();
+        for interface in &wanted.interfaces {
+            let Some((uuid, port)) = self.interfaces.get(interface.name.as_str()).copied() else {
+                interfaces.push((interface, None));
+                continue;
+            };
+            if self.view.ports.get(&port).is_some_and(|port| !self.ours(&port.external_ids)) {
+                let place = self.places.get(&port).copied().unwrap_or_default();
+                let reason =
+                    format!("{} is on a port of bridge {place} that somebody else made", interface.name);
+                self.reject(&wanted.item, true, reason);
+                self.kept.extend(present);
+                return;
+            }
+            interfaces.push((interface, Some(uuid)));
+        }
+        let mut atoms = Vec::new();
+        for (interface, uuid) in interfaces {
+            let there = uuid.and_then(|uuid| Some((uuid, self.view.interfaces.get(&uuid)?)));
+            if let Some((uuid, there)) = there {
+                let mut columns = BTreeMap::new();
+                if there.kind != interface.kind {
+                    columns.insert("type".to_owned(), interface.kind.into());
+                }
+                // Options of an interface of the host are not ours.
+                if !interface.options.is_empty() && there.options != interface.options {
+                    columns.insert("options".to_owned(), Value::map(interface.options.clone()));
+                }
+                if !columns.is_empty() {
+                    self.push(Operation::update("Interface", [Condition::uuid(uuid)], columns));
+                }
+                self.mtu(uuid, there, interface.mtu);
+                atoms.push(Atom::from(uuid));
+            } else {
+                let name = self.name();
+                let columns = row([
+                    ("name", interface.name.as_str().into()),
+                    ("type", interface.kind.into()),
+                    ("options", Value::map(interface.options.clone())),
+                ]);
+                self.push(Operation::insert_named("Interface", columns, name.clone()));
+                atoms.push(name.into());
+            }
+        }
+        let columns = columns(wanted, atoms);
+        let place = wanted.bridge.as_str();
+        match present.and_then(|uuid| Some((uuid, self.view.ports.get(&uuid)?))) {
+            None => {
+                let name = self.name();
+                let mut columns = columns;
+                columns.insert("name".into(), wanted.name.as_str().into());
+                let marks = [(CLUSTER, self.desired.cluster.as_str()), (ID, wanted.id.as_str())];
+                columns.insert("external_ids".into(), Value::map(marks));
+                self.push(Operation::insert_named("Port", columns, name.clone()));
+                self.attach.entry(place.to_owned()).or_default().push(name.into());
+            }
+            Some((uuid, port)) => {
+                self.kept.insert(uuid);
+                let changed: BTreeMap<String, Value> = columns
+                    .into_iter()
+                    .filter(|(column, value)| there(port, column).as_ref() != Some(value))
+                    .collect();
+                if !changed.is_empty() {
+                    self.push(Operation::update("Port", [Condition::uuid(uuid)], changed));
+                }
+                if port.external_ids.get(ID) != Some(&wanted.id) {
+                    let mutations = set_id(ID, &wanted.id);
+                    self.push(Operation::mutate("Port", [Condition::uuid(uuid)], mutations));
+                }
+                let present = self.places.get(&uuid).copied();
+                if present != Some(place) {
+                    self.attach.entry(place.to_owned()).or_default().push(uuid.into());
+                    if let Some(before) = present {
+                        self.detach.entry(before.to_owned()).or_default().push(uuid.into());
+                    }
+                }
+            }
+        }
+    }
+
+    fn remove_ports(&mut self) {
+        for (uuid, port) in &self.view.ports {
+            if !self.ours(&port.external_ids) || self.kept.contains(uuid) {
+                continue;
+            }
+            let Some(place) = self.places.get(uuid).copied() else { continue };
+            let mut restoring = false;
+            for (interface, row) in self.view.interfaces_of(port) {
+                // One that goes on in another port keeps it.
+                if !self.claimed.contains_key(&row.name) {
+                    restoring |= self.mtu(interface, row, None);
+                }
+            }
+            if restoring {
+                self.busy.insert(place);
+            } else {
+                self.detach.entry(place.to_owned()).or_default().push((*uuid).into());
+            }
+        }
+    }
+
+    fn remove_bridges(&mut self) {
+        let wanted: BTreeSet<&str> = self.desired.ports.values().map(|port| port.bridge.as_str()).collect();
+        for (name, bridge) in &self.view.bridges {
+            if !self.ours(&bridge.external_ids)
+                || self.desired.bridges.contains_key(name)
+                || wanted.contains(name.as_str())
+                || self.busy.contains(name.as_str())
+            {
+                continue;
+            }
+            let foreign = foreign_ports(self.view, name, bridge, &self.desired.cluster);
+            if !foreign.is_empty() {
+                let note = format!(
+                    "bridge {name} is not wanted any more and stays, since ports of others are on it: {}",
+                    foreign.join(", ")
+                );
+                self.plan.notes.push(note);
+                continue;
+            }
+            let Some(root) = &self.view.root else { continue };
+            self.detach.remove(name);
+            let seen = row([("ports", Value::set(bridge.ports.iter().copied()))]);
+            self.push(Operation::expect("Bridge", bridge.uuid, seen));
+            let mutation = Mutation::delete("bridges", bridge.uuid);
+            self.push(Operation::mutate("Open_vSwitch", [Condition::uuid(root.uuid)], [mutation]));
+        }
+    }
+
+    /// Asks for at least this MTU of an interface of ours, or gives back what it had. Tells whether that is asked
+    /// for by this plan.
+    fn mtu(&mut self, uuid: Uuid, interface: &Interface, wanted: Option<u32>) -> bool {
+        let before = interface.external_ids.get(MTU).and_then(|text| text.parse::<i64>().ok());
+        let wanted = wanted.map(i64::from);
+        let target = match (before, wanted, interface.mtu) {
+            (Some(before), wanted, Some(mtu)) => {
+                let target = before.max(wanted.unwrap_or(before));
+                (interface.mtu_request != Some(target) && (mtu != target || interface.mtu_request.is_some()))
+                    .then_some(target)
+            }
+            (None, Some(wanted), Some(mtu)) if mtu < wanted => Some(wanted),
+            _ => None,
+        };
+        let Some(target) = target else { return false };
+        let columns = row([("mtu_request", target.into())]);
+        self.push(Operation::update("Interface", [Condition::uuid(uuid)], columns));
+        if let (None, Some(mtu)) = (before, interface.mtu) {
+            let mutations = set_id(MTU, &mtu.to_string());
+            self.push(Operation::mutate("Interface", [Condition::uuid(uuid)], mutations));
+        }
+        true
+    }
+
+    fn finish(mut self) -> Plan {
+        for (bridge, ports) in std::mem::take(&mut self.detach) {
+            if let Some(bridge) = self.view.bridges.get(&bridge) {
+                let mutation = Mutation::delete("ports", Value::set(ports));
+                self.push(Operation::mutate("Bridge", [Condition::uuid(bridge.uuid)], [mutation]));
+            }
+        }
+        let mut attach = std::mem::take(&mut self.attach);
+        let mut bridges = Vec::new();
+        for (bridge, mut columns) in std::mem::take(&mut self.made) {
+            columns.insert("ports".into(), Value::set(attach.remove(bridge).unwrap_or_default()));
+            let name = self.name();
+            self.push(Operation::insert_named("Bridge", columns, name.clone()));
+            bridges.push(name);
+        }
+        if let (Some(root), false) = (&self.view.root, bridges.is_empty()) {
+            let mutation = Mutation::insert("bridges", Value::set(bridges));
+            self.push(Operation::mutate("Open_vSwitch", [Condition::uuid(root.uuid)], [mutation]));
+        }
+        for (bridge, ports) in attach {
+            if let Some(bridge) = self.view.bridges.get(&bridge) {
+                let mutation = Mutation::insert("ports", Value::set(ports));
+                self.push(Operation::mutate("Bridge", [Condition::uuid(bridge.uuid)], [mutation]));
+            }
+        }
+        self.plan
+    }
+}
+
+/// The ports on a bridge of ours that are not, by name.
+fn foreign_ports(view: &View, name: &str, bridge: &Bridge, cluster: &str) -> Vec<String> {
+    view.ports_of(bridge)
+        .filter(|(_, port)| port.name != name && !is_ours(&port.external_ids, cluster))
+        .map(|(_, port)| port.name.clone())
+        .collect()
+}
+
+/// The columns of a port of ours, but its name and marks.
+fn columns(wanted: &WantedPort, interfaces: Vec<Atom>) -> BTreeMap<String, Value> {
+    let (tag, trunks, mode) = match &wanted.vlans {
+        PortVlans::Access(vlan) => (Value::from(*vlan), Value::empty(), "access"),
+        PortVlans::Trunk(_) => (Value::empty(), Value::set(wanted.closed_trunks()), "trunk"),
+    };
+    let bond = (interfaces.len() > 1).then_some("active-backup");
+    row([
+        ("interfaces", Value::set(interfaces)),
+        ("tag", tag),
+        ("trunks", trunks),
+        ("vlan_mode", mode.into()),
+        ("bond_mode", bond.into()),
+    ])
+}
+
+/// What a port has in a column of [`columns`].
+fn there(port: &Port, column: &str) -> Option<Value> {
+    Some(match column {
+        "interfaces" => Value::set(port.interfaces.iter().copied()),
+        "tag" => port.tag.into(),
+        "trunks" => Value::set(port.trunks.iter().copied()),
+        "vlan_mode" => port.vlan_mode.as_deref().into(),
+        "bond_mode" => port.bond_mode.as_deref().into(),
+        _ => return None,
+    })
+}
+
+/// Sets one of `external_ids`: `insert` alone leaves what a key has.
+pub(super) fn set_id(key: &str, value: &str) -> [Mutation; 2] {
+    [
+        Mutation::delete("external_ids", Value::set([key])),
+        Mutation::insert("external_ids", Value::map([(key, value)])),
+    ]
+}

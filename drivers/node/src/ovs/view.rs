@@ -1,0 +1,191 @@
+//! The `Open_vSwitch` database (ovs-vswitchd.conf.db(5)), as far as this driver looks at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid, Value};
+
+/// Bridges, ports and interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    /// The only row of table `Open_vSwitch`; absent until `ovs-vsctl init`, which starting Open vSwitch does.
+    pub(super) root: Option<Root>,
+    /// By name.
+    pub(super) bridges: BTreeMap<String, Bridge>,
+    /// By row; all are on a bridge.
+    pub(super) ports: BTreeMap<Uuid, Port>,
+    /// By row; all are on a port.
+    pub(super) interfaces: BTreeMap<Uuid, Interface>,
+}
+
+/// `Open_vSwitch`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Root {
+    pub(super) uuid: Uuid,
+    /// Counted up by whoever changes the configuration.
+    pub(super) next_cfg: i64,
+    /// The `next_cfg` that ovs-vswitchd has done.
+    pub(super) cur_cfg: i64,
+}
+
+/// `Bridge`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bridge {
+    pub(super) uuid: Uuid,
+    pub(super) datapath: String,
+    pub(super) ports: BTreeSet<Uuid>,
+    pub(super) external_ids: BTreeMap<String, String>,
+}
+
+/// `Port`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Port {
+    pub(super) name: String,
+    pub(super) interfaces: BTreeSet<Uuid>,
+    pub(super) tag: Option<i64>,
+    pub(super) trunks: BTreeSet<i64>,
+    pub(super) vlan_mode: Option<String>,
+    pub(super) bond_mode: Option<String>,
+    pub(super) external_ids: BTreeMap<String, String>,
+}
+
+/// `Interface`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    /// `type`: empty for an interface of the host.
+    pub(super) kind: String,
+    pub(super) options: BTreeMap<String, String>,
+    pub(super) external_ids: BTreeMap<String, String>,
+    /// -1 when it could not be opened; absent until that was tried.
+    pub(super) ofport: Option<i64>,
+    /// Why it could not be opened.
+    pub(super) error: Option<String>,
+    /// Of the host's interface that it had opened; 0 when that is gone.
+    pub(super) ifindex: Option<i64>,
+    pub(super) mtu: Option<i64>,
+    pub(super) mtu_request: Option<i64>,
+}
+
+impl Interface {
+    /// The host has no such interface any more, and Open vSwitch holds on to what it had opened. It does so on the
+    /// userspace datapath, and takes no notice of a new one of that name: its port has to be made anew.
+    pub(super) fn is_gone(&self) -> bool {
+        self.kind.is_empty() && self.ifindex == Some(0) && self.ofport.is_some_and(|ofport| ofport >= 0)
+    }
+
+    /// Why nothing gets through it.
+    pub(super) fn fault(&self) -> Option<String> {
+        match (&self.error, self.ofport) {
+            (Some(error), _) => Some(error.clone()),
+            (None, Some(..0)) => Some("Open vSwitch could not open it".into()),
+            (None, Some(0..)) if self.is_gone() => Some("it is gone from the host".into()),
+            (None, Some(0..)) => None,
+            (None, None) => Some("Open vSwitch has not opened it yet".into()),
+        }
+    }
+}
+
+impl View {
+    /// What a mirror has to keep.
+    pub(super) fn request() -> MonitorRequest {
+        MonitorRequest::new()
+            .table("Open_vSwitch", ["next_cfg", "cur_cfg"])
+            .table("Bridge", ["name", "datapath_type", "ports", "external_ids"])
+            .table("Port", ["name", "interfaces", "tag", "trunks", "vlan_mode", "bond_mode", "external_ids"])
+            .table(
+                "Interface",
+                [
+                    "name",
+                    "type",
+                    "options",
+                    "external_ids",
+                    "ofport",
+                    "error",
+                    "ifindex",
+                    "mtu",
+                    "mtu_request",
+                ],
+            )
+    }
+
+    /// Reads a mirror.
+    pub(super) fn read(replica: &Replica) -> Self {
+        let root = replica.table("Open_vSwitch").next().map(|(uuid, row)| Root {
+            uuid,
+            next_cfg: integer(row, "next_cfg").unwrap_or_default(),
+            cur_cfg: integer(row, "cur_cfg").unwrap_or_default(),
+        });
+        let bridge = |(uuid, row): (Uuid, &Row)| {
+            let bridge = Bridge {
+                uuid,
+                datapath: text(row, "datapath_type"),
+                ports: uuids(row, "ports"),
+                external_ids: map(row, "external_ids"),
+            };
+            (text(row, "name"), bridge)
+        };
+        let port = |(uuid, row): (Uuid, &Row)| {
+            let port = Port {
+                name: text(row, "name"),
+                interfaces: uuids(row, "interfaces"),
+                tag: integer(row, "tag"),
+                trunks: row.get("trunks").map(|trunks| trunks.integers().collect()).unwrap_or_default(),
+                vlan_mode: optional(row, "vlan_mode"),
+                bond_mode: optional(row, "bond_mode"),
+                external_ids: map(row, "external_ids"),
+            };
+            (uuid, port)
+        };
+        let interface = |(uuid, row): (Uuid, &Row)| {
+            let interface = Interface {
+                name: text(row, "name"),
+                kind: text(row, "type"),
+                options: map(row, "options"),
+                external_ids: map(row, "external_ids"),
+                ofport: integer(row, "ofport"),
+                ifindex: integer(row, "ifindex"),
+                error: optional(row, "error"),
+                mtu: integer(row, "mtu"),
+                mtu_request: integer(row, "mtu_request"),
+            };
+            (uuid, interface)
+        };
+        Self {
+            root,
+            bridges: replica.table("Bridge").map(bridge).collect(),
+            ports: replica.table("Port").map(port).collect(),
+            interfaces: replica.table("Interface").map(interface).collect(),
+        }
+    }
+
+    /// The interfaces of a port.
+    pub(super) fn interfaces_of<'a>(&'a self, port: &'a Port) -> impl Iterator<Item = (Uuid, &'a Interface)> {
+        port.interfaces.iter().filter_map(|uuid| Some((*uuid, self.interfaces.get(uuid)?)))
+    }
+
+    /// The ports of a bridge.
+    pub(super) fn ports_of<'a>(&'a self, bridge: &'a Bridge) -> impl Iterator<Item = (Uuid, &'a Port)> {
+        bridge.ports.iter().filter_map(|uuid| Some((*uuid, self.ports.get(uuid)?)))
+    }
+}
+
+fn text(row: &Row, column: &str) -> String {
+    optional(row, column).unwrap_or_default()
+}
+
+fn optional(row: &Row, column: &str) -> Option<String> {
+    row.get(column).and_then(Value::as_str).map(str::to_owned)
+}
+
+fn integer(row: &Row, column: &str) -> Option<i64> {
+    row.get(column).and_then(Value::as_integer)
+}
+
+fn uuids(row: &Row, column: &str) -> BTreeSet<Uuid> {
+    row.get(column).map(|value| value.uuids().collect()).unwrap_or_default()
+}
+
+fn map(row: &Row, column: &str) -> BTreeMap<String, String> {
+    let Some(value) = row.get(column) else { return BTreeMap::new() };
+    value.pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}

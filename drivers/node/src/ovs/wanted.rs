@@ -1,0 +1,218 @@
+//! The ports that a desired state asks for, all in one shape.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{BridgeDesired, CLOSED, Item, OvsDesired, PortVlans};
+
+/// A port that has to be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WantedPort {
+    /// What it is rejected as.
+    pub(super) item: Item,
+    pub(super) name: String,
+    pub(super) bridge: String,
+    /// `external_ids:eno-id`.
+    pub(super) id: String,
+    pub(super) role: Role,
+    pub(super) interfaces: Vec<WantedInterface>,
+    pub(super) vlans: PortVlans,
+    /// Why it can't be there whatever is there.
+    pub(super) fault: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Uplink,
+    Patch,
+    Pod,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WantedInterface {
+    pub(super) name: String,
+    /// `type`: empty for an interface of the host.
+    pub(super) kind: &'static str,
+    pub(super) options: BTreeMap<String, String>,
+    pub(super) mtu: Option<u32>,
+}
+
+impl WantedPort {
+    pub(super) fn is_uplink(&self) -> bool {
+        self.role == Role::Uplink
+    }
+
+    /// The VLANs of a trunk; of an access port none.
+    pub(super) fn trunks(&self) -> BTreeSet<i64> {
+        match &self.vlans {
+            PortVlans::Access(_) => BTreeSet::new(),
+            PortVlans::Trunk(vlans) => vlans.iter().map(|vlan| i64::from(*vlan)).collect(),
+        }
+    }
+
+    /// `trunks`, which is never empty: that would mean all.
+    pub(super) fn closed_trunks(&self) -> BTreeSet<i64> {
+        let mut trunks = self.trunks();
+        if trunks.is_empty() {
+            trunks.insert(CLOSED.into());
+        }
+        trunks
+    }
+}
+
+/// Uplinks, patches, pods' ports.
+pub(super) fn wanted_ports(desired: &OvsDesired) -> Vec<WantedPort> {
+    let mut ports = Vec::new();
+    for (name, bridge) in &desired.bridges {
+        ports.extend(uplink(name, bridge));
+        ports.extend(patch(desired, name, bridge));
+    }
+    for (interface, port) in &desired.ports {
+        ports.push(checked(WantedPort {
+            item: Item::Port(interface.clone()),
+            name: interface.clone(),
+            bridge: port.bridge.clone(),
+            id: port.id.clone(),
+            role: Role::Pod,
+            interfaces: vec![host_interface(interface, port.mtu)],
+            vlans: port.vlans.clone(),
+            fault: None,
+        }));
+    }
+    ports
+}
+
+pub(super) fn uplink(name: &str, bridge: &BridgeDesired) -> Option<WantedPort> {
+    let uplink = bridge.uplink.as_ref()?;
+    let names: BTreeSet<&String> = uplink.interfaces.iter().collect();
+    Some(checked(WantedPort {
+        item: Item::Bridge(name.into()),
+        name: uplink.port.clone(),
+        bridge: name.into(),
+        id: format!("uplink/{name}"),
+        role: Role::Uplink,
+        interfaces: names.into_iter().map(|interface| host_interface(interface, uplink.mtu)).collect(),
+        vlans: PortVlans::Trunk(bridge.vlans.clone()),
+        fault: None,
+    }))
+}
+
+/// Both ends of the patch that a bridge asks for; the second of two that ask for each other has none left.
+pub(super) fn patch(desired: &OvsDesired, name: &str, bridge: &BridgeDesired) -> Vec<WantedPort> {
+    let Some(other) = &bridge.patch else { return vec![] };
+    let mut vlans = bridge.vlans.clone();
+    if let Some(back) = desired.bridges.get(other).filter(|back| back.patch.as_deref() == Some(name)) {
+        if other.as_str() < name {
+            return vec![];
+        }
+        vlans.extend(&back.vlans);
+    }
+    let end = |from: &str, to: &str| {
+        // No name of an interface of the host has a colon in it.
+        let options = BTreeMap::from([("peer".to_owned(), patch_port(to, from))]);
+        WantedPort {
+            item: Item::Bridge(name.into()),
+            name: patch_port(from, to),
+            bridge: from.into(),
+            id: format!("patch/{name}"),
+            role: Role::Patch,
+            interfaces: vec![WantedInterface {
+                name: patch_port(from, to),
+                kind: "patch",
+                options,
+                mtu: None,
+            }],
+            vlans: PortVlans::Trunk(vlans.clone()),
+            fault: (from == to).then(|| format!("a patch from {from} to itself")),
+        }
+    };
+    vec![checked(end(name, other)), checked(end(other, name))]
+}
+
+/// The end on one bridge of a patch to another.
+pub(super) fn patch_port(from: &str, to: &str) -> String {
+    format!("{from}:{to}")
+}
+
+fn host_interface(name: &str, mtu: Option<u32>) -> WantedInterface {
+    WantedInterface { name: name.into(), kind: "", options: BTreeMap::new(), mtu }
+}
+
+fn checked(mut port: WantedPort) -> WantedPort {
+    let vlans: Vec<u16> = match &port.vlans {
+        PortVlans::Access(vlan) => vec![*vlan],
+        PortVlans::Trunk(vlans) => vlans.iter().copied().collect(),
+    };
+    let names = [&port.bridge].into_iter().chain(match port.role {
+        Role::Patch => None,
+        Role::Uplink | Role::Pod => Some(&port.name),
+    });
+    let hosts = port.interfaces.iter().filter(|interface| interface.kind.is_empty());
+    let fault = vlans
+        .iter()
+        .find(|vlan| !(1..=4094).contains(*vlan))
+        .map(|vlan| format!("{vlan} is no VLAN: they are 1 to 4094"))
+        .or_else(|| {
+            names.chain(hosts.map(|interface| &interface.name)).find_map(|name| interface_name_fault(name))
+        })
+        .or_else(|| port.interfaces.is_empty().then(|| "an uplink without interfaces".to_owned()));
+    port.fault = port.fault.or(fault);
+    port
+}
+
+/// Why this can't be the name of an interface of the host (`dev_valid_name` of Linux), which bridges are as well.
+pub(super) fn interface_name_fault(name: &str) -> Option<String> {
+    let bad = |char: char| char == '/' || char == ':' || char.is_whitespace() || char.is_control();
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > 15 {
+        "it has more than 15 bytes"
+    } else if name == "." || name == ".." || name.contains(bad) {
+        "it has characters that no interface may have"
+    } else {
+        return None;
+    };
+    Some(format!("{name:?} can't be the name of an interface: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patched(to: &str, vlan: u16) -> BridgeDesired {
+        BridgeDesired { patch: Some(to.into()), vlans: BTreeSet::from([vlan]), ..BridgeDesired::default() }
+    }
+
+    #[test]
+    fn two_bridges_that_ask_for_each_other_have_one_patch() {
+        let bridges = [("a".to_owned(), patched("b", 1)), ("b".to_owned(), patched("a", 2))];
+        let desired = OvsDesired { bridges: bridges.into(), ..OvsDesired::default() };
+        let ports = wanted_ports(&desired);
+        let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        assert_eq!(names, ["a:b", "b:a"]);
+        assert!(ports.iter().all(|port| port.trunks() == BTreeSet::from([1, 2])));
+        assert_eq!(ports[0].interfaces[0].options["peer"], "b:a");
+    }
+
+    #[test]
+    fn names_are_those_that_the_kernel_takes() {
+        for good in ["eth0", "br-ex", "a.b", "exactly15bytes."] {
+            assert_eq!(interface_name_fault(good), None);
+        }
+        for bad in ["", ".", "..", "a b", "a/b", "a:b", "a\n", "sixteen-bytes-ab"] {
+            assert!(interface_name_fault(bad).is_some(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_trunk_is_closed() {
+        let bridge = BridgeDesired {
+            uplink: Some(super::super::UplinkDesired {
+                port: "eth0".into(),
+                interfaces: vec!["eth0".into()],
+                mtu: None,
+            }),
+            ..BridgeDesired::default()
+        };
+        assert_eq!(uplink("br", &bridge).unwrap().closed_trunks(), BTreeSet::from([i64::from(CLOSED)]));
+    }
+}

@@ -1,0 +1,176 @@
+//! What is refused before anything is touched.
+
+use std::collections::BTreeSet;
+
+use eno_schemas::{LinkKind, LinkName, PodLink};
+
+use super::sysctl;
+
+/// Why something is not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refusal {
+    /// In words.
+    pub reason: String,
+    /// It may pass later by itself.
+    pub retryable: bool,
+}
+
+impl Refusal {
+    /// What stays so until someone changes the object.
+    pub fn never(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), retryable: false }
+    }
+
+    /// What may pass.
+    pub fn for_now(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), retryable: true }
+    }
+}
+
+/// `IFNAMSIZ` without the NUL.
+const NAME: usize = 15;
+
+/// Leaves room for the rest of the alias in `IFALIASZ`.
+const ID: usize = 160;
+
+/// As the kernel demands it (`dev_valid_name`), and neither a template (`%`) nor a name with a meaning of its own.
+pub fn interface_name(name: &str) -> Result<(), Refusal> {
+    if name.len() > NAME {
+        return Err(Refusal::never(format!(
+            "the interface name {name} has {} bytes, {NAME} are possible",
+            name.len()
+        )));
+    }
+    let odd = |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || c.is_control();
+    let reserved = matches!(name, "" | "." | ".." | "lo" | "all" | "default");
+    if reserved || name.contains(odd) {
+        return Err(Refusal::never(format!("{name:?} can't be the name of an interface")));
+    }
+    Ok(())
+}
+
+/// The name of an interface in the pod when it is made now.
+pub fn pod_name(name: &LinkName, pid: Option<u32>) -> Result<String, Refusal> {
+    let name = match name {
+        LinkName::Fixed(name) => name.clone(),
+        LinkName::WithPid(base) => {
+            let pid = pid.ok_or_else(|| {
+                Refusal::for_now("the container runtime does not say which process is the pod's first")
+            })?;
+            format!("{base}{pid}")
+        }
+    };
+    interface_name(&name)?;
+    Ok(name)
+}
+
+/// What can be said of a link without looking at the node.
+pub fn link(link: &PodLink, pid: Option<u32>) -> Result<(), Refusal> {
+    if link.id.is_empty() || link.id.len() > ID {
+        return Err(Refusal::never(format!("the id of an interface has 1 to {ID} bytes")));
+    }
+    match &link.name {
+        LinkName::Fixed(name) => interface_name(name)?,
+        LinkName::WithPid(base) => {
+            // The host's end has one letter more.
+            let name = pod_name(&link.name, pid)?;
+            if matches!(link.kind, LinkKind::Veth { .. }) {
+                interface_name(&format!("h{name}"))?;
+            }
+            interface_name(base)?;
+        }
+    }
+    if let Some(mac) = &link.mac {
+        if matches!(
+            link.kind,
+            LinkKind::Ipvlan { .. } | LinkKind::Gre(_) | LinkKind::Ipip(_) | LinkKind::Tun(_)
+        ) {
+            return Err(Refusal::never("an interface of this kind has no MAC address of its own"));
+        }
+        parse_mac(mac)?;
+    }
+    if let LinkKind::Vrf { table } = link.kind
+        && matches!(table, 0 | 253..=255)
+    {
+        return Err(Refusal::never(format!("table {table} is the kernel's own")));
+    }
+    if link.routes.iter().any(|route| matches!(route.table, Some(0 | 255)))
+        || link.rules.iter().any(|r| r.table == 0)
+    {
+        return Err(Refusal::never("tables 0 and 255 are the kernel's own"));
+    }
+    if let Some(route) = link.routes.iter().find(|route| {
+        let v6 = route.prefix.addr().is_ipv6();
+        route.next_hop.is_some_and(|ip| ip.is_ipv6() != v6)
+            || route.source.is_some_and(|ip| ip.is_ipv6() != v6)
+    }) {
+        return Err(Refusal::never(format!("the route to {} mixes IPv4 and IPv6", route.prefix)));
+    }
+    link.sysctls.iter().try_for_each(|(key, value)| sysctl::check(key, value))
+}
+
+/// Ids and names that occur twice in one pod: the later one is refused.
+pub fn duplicate(links: &[PodLink], at: usize) -> Result<(), Refusal> {
+    let (earlier, [link, ..]) = links.split_at(at) else { return Ok(()) };
+    let mut ids: BTreeSet<&str> = earlier.iter().map(|other| other.id.as_str()).collect();
+    if !ids.insert(&link.id) {
+        return Err(Refusal::never(format!("the pod has two interfaces with the id {}", link.id)));
+    }
+    if earlier.iter().any(|other| other.name == link.name) {
+        let (LinkName::Fixed(name) | LinkName::WithPid(name)) = &link.name;
+        return Err(Refusal::never(format!("the pod has another interface that is to be called {name}")));
+    }
+    Ok(())
+}
+
+/// Six bytes, of one interface only.
+pub fn parse_mac(text: &str) -> Result<[u8; 6], Refusal> {
+    let bytes: Option<Vec<u8>> = text
+        .split(':')
+        .map(|part| {
+            let digits = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+            digits.then(|| u8::from_str_radix(part, 16).ok()).flatten()
+        })
+        .collect();
+    let mac: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
+    match mac {
+        Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(mac),
+        Some(_) => Err(Refusal::never(format!("{text} is not the MAC address of one interface"))),
+        None => Err(Refusal::never(format!("{text:?} is not a MAC address"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for good in ["net1", "a", "ifname123456789", "eth0.100", "Ω"] {
+            assert!(interface_name(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["", ".", "..", "lo", "all", "default", "a b", "a/b", "a:b", "a%d", "a\n", "sixteen-bytes-xx"]
+        {
+            assert!(interface_name(bad).is_err(), "{bad}");
+        }
+        assert_eq!(pod_name(&LinkName::WithPid("pn".into()), Some(4711)).unwrap(), "pn4711");
+        assert!(pod_name(&LinkName::WithPid("pn".into()), None).unwrap_err().retryable);
+    }
+
+    #[test]
+    fn mac_addresses() {
+        assert_eq!(parse_mac("02:00:5e:00:00:01").unwrap(), [2, 0, 0x5e, 0, 0, 1]);
+        for bad in [
+            "",
+            "02:00:5e:00:00",
+            "02:00:5e:00:00:0g",
+            "+2:00:5e:00:00:01",
+            "01:00:5e:00:00:01",
+            "00:00:00:00:00:00",
+        ] {
+            assert!(parse_mac(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The host's side: what its interfaces are, which of them pods may be given interfaces of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use eno_schemas::{HostNetwork, NodeDesired};
+
+use super::check::Refusal;
+use super::mark::{self, GROUP, LEAVING};
+use crate::netlink::{Kind, Link, Snapshot};
+
+/// `RT_TABLE_MAIN`.
+const MAIN: u32 = 254;
+
+/// What pods share of the host, as of the beginning of a reconcile.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    links: BTreeMap<u32, Link>,
+    names: BTreeMap<String, u32>,
+    /// Interfaces with an address of the node, or a default route.
+    busy: BTreeMap<u32, &'static str>,
+    bridges: BTreeSet<String>,
+    parents: BTreeSet<String>,
+}
+
+impl Host {
+    /// `allowed`: what may be a parent besides the networks that are ours.
+    pub fn new(found: Snapshot, desired: &NodeDesired, allowed: &BTreeSet<String>) -> Self {
+        let mut busy = BTreeMap::new();
+        for address in &found.addresses {
+            let local = match address.net.addr() {
+                IpAddr::V4(ip) => ip.is_link_local(),
+                IpAddr::V6(ip) => ip.is_unicast_link_local(),
+            };
+            if !local {
+                busy.insert(address.index, "carries an address of the node");
+            }
+        }
+        for route in found.routes.iter().filter(|route| route.prefix.prefix_len() == 0 && route.table == MAIN)
+        {
+            if let Some(index) = route.index {
+                busy.insert(index, "carries the node's default route");
+            }
+        }
+        let mut parents = allowed.clone();
+        let mut bridges = BTreeSet::new();
+        for (name, network) in &desired.networks {
+            match network {
+                HostNetwork::Master { vlans, .. } => {
+                    parents.insert(name.clone());
+                    parents.extend(vlans.iter().map(|vlan| format!("{name}.{}", vlan.get())));
+                }
+                HostNetwork::Ovs { .. } | HostNetwork::Bridge { .. } | HostNetwork::PodBridge { .. } => {
+                    bridges.insert(name.clone());
+                    parents.insert(name.clone());
+                }
+            }
+        }
+        let names = found.links.iter().map(|link| (link.name.clone(), link.index)).collect();
+        let links = found.links.into_iter().map(|link| (link.index, link)).collect();
+        Self { links, names, busy, bridges, parents }
+    }
+
+    /// It has been deleted.
+    pub fn forget(&mut self, index: u32) {
+        if let Some(link) = self.links.remove(&index) {
+            self.names.remove(&link.name);
+        }
+    }
+
+    /// The interface that macvlan, ipvlan and vlan interfaces of pods may be made on, if `name` is one.
+    pub fn parent(&self, name: &str) -> Result<u32, Refusal> {
+        if !self.parents.contains(name) {
+            return Err(Refusal::never(format!(
+                "the host's interface {name} is neither a network of ours nor on the agent's list of allowed ones"
+            )));
+        }
+        let link = self
+            .names
+            .get(name)
+            .and_then(|index| self.links.get(index))
+            .ok_or_else(|| Refusal::for_now(format!("the host has no interface {name}")))?;
+        if link.group == GROUP || link.group == LEAVING {
+            return Err(Refusal::never(format!("the host's interface {name} is the end of a pod's")));
+        }
+        match self.busy.get(&link.index) {
+            Some(why) => Err(Refusal::for_now(format!("the host's interface {name} {why}"))),
+            None => Ok(link.index),
+        }
+    }
+
+    /// Refuses a bridge that is no network of ours.
+    pub fn known_bridge(&self, name: &str) -> Result<(), Refusal> {
+        if self.bridges.contains(name) {
+            Ok(())
+        } else {
+            Err(Refusal::never(format!("the bridge {name} is no network of this node")))
+        }
+    }
+
+    /// The Linux bridge that ports are added to.
+    pub fn bridge(&self, name: &str, filtering: bool) -> Result<u32, Refusal> {
+        self.known_bridge(name)?;
+        let link = self.names.get(name).and_then(|index| self.links.get(index));
+        match link.map(|link| (link, &link.kind)) {
+            Some((link, Kind::Bridge { vlan_filtering, .. })) if *vlan_filtering || !filtering => {
+                Ok(link.index)
+            }
+            Some((_, Kind::Bridge { .. })) => {
+                Err(Refusal::for_now(format!("the bridge {name} does not filter VLANs")))
+            }
+            Some(_) => Err(Refusal::for_now(format!("the host's interface {name} is not a bridge"))),
+            None => Err(Refusal::for_now(format!("the host has no bridge {name}"))),
+        }
+    }
+
+    /// Host ends of ours that nothing wants any more, with the pod that each was for.
+    pub fn stale<'a>(&'a self, desired: &'a NodeDesired) -> impl Iterator<Item = &'a Link> {
+        self.links.values().filter(|link| match (link.group, &link.kind) {
+            (LEAVING, _) => true,
+            (GROUP, Kind::Veth) => {
+                link.alias.as_deref().and_then(|alias| mark::read_alias(&desired.cluster, alias)).is_some_and(
+                    |(uid, id)| {
+                        !desired.pods.get(uid).is_some_and(|pod| pod.links.iter().any(|link| link.id == id))
+                    },
+                )
+            }
+            _ => false,
+        })
+    }
+}
+
+/// The host as one pod's work sees it: what it changed itself is looked at anew.
+#[derive(Clone, Debug)]
+pub struct HostView<'a> {
+    host: &'a Host,
+    fresh: BTreeMap<u32, Option<Link>>,
+}
+
+impl<'a> HostView<'a> {
+    /// As at the beginning.
+    pub fn new(host: &'a Host) -> Self {
+        Self { host, fresh: BTreeMap::new() }
+    }
+
+    /// The rules about parents and bridges.
+    pub fn rules(&self) -> &'a Host {
+        self.host
+    }
+
+    /// What is now at `index`.
+    pub fn refresh(&mut self, index: u32, link: Option<Link>) {
+        self.fresh.insert(index, link);
+    }
+
+    /// The interface of that index.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        match self.fresh.get(&index) {
+            Some(fresh) => fresh.as_ref(),
+            None => self.host.links.get(&index),
+        }
+    }
+
+    /// The interface called that.
+    pub fn named(&self, name: &str) -> Option<&Link> {
+        let fresh = self.fresh.values().flatten().find(|link| link.name == name);
+        fresh.or_else(|| {
+            let index = self.host.names.get(name)?;
+            if self.fresh.contains_key(index) { None } else { self.host.links.get(index) }
+        })
+    }
+
+    /// Host ends of that pod, with the ids of their links.
+    pub fn ends<'b>(&'b self, cluster: &'b str, uid: &'b str) -> impl Iterator<Item = (&'b Link, &'b str)> {
+        let old = self.host.links.values().filter(|link| !self.fresh.contains_key(&link.index));
+        old.chain(self.fresh.values().flatten()).filter(|link| link.group == GROUP).filter_map(move |link| {
+            let (owner, id) = mark::read_alias(cluster, link.alias.as_deref()?)?;
+            (owner == uid).then_some((link, id))
+        })
+    }
+}

@@ -1,0 +1,419 @@
+//! What running pods are given: interfaces, addresses, routes, rules and settings in their network namespaces, and
+//! the host's ends of them.
+//!
+//! [`Pods::reconcile`] brings all pods of the node to the wanted state, several at a time; one that fails or dies
+//! holds up no other. For each, [`plan`](plan::plan) says what to do next from what is there, and
+//! [`session`] does it on a thread that is in the pod's namespace, until there is nothing left to do. Nothing is
+//! remembered between two runs that the kernel could not tell ([`mark`]): stopped between any two steps and started
+//! again, it ends in the same state.
+
+pub mod check;
+mod host;
+mod kind;
+pub mod mark;
+mod plan;
+mod resolve;
+mod session;
+pub mod sysctl;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
+use futures::{Stream, StreamExt as _};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+pub use check::Refusal;
+pub use resolve::{Resolve, Sandbox, Unresolved};
+
+use self::host::{Host, HostView};
+use self::mark::LEAVING;
+use self::plan::Wanted;
+use self::session::{Outcome, Sockets, Trouble, converge};
+use self::watch::{News, Watched};
+use crate::netlink::{Namespace, NamespaceId, Netlink, NetlinkError, Request, Snapshot, Watch};
+
+/// Pods that are asked for, or worked on, at the same time. The kernel changes one interface at a time.
+const AT_ONCE: u32 = 16;
+
+/// How it is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the host's ends of pairs are: the agent's own namespace.
+    pub host: Namespace,
+    /// Interfaces of the host that pods' may be made on, besides the networks that are ours.
+    pub allowed_masters: BTreeSet<String>,
+    /// `/proc/sys/net`, writable.
+    pub proc_sys_net: PathBuf,
+    /// `/run/netns`: looked through once, for pods that stopped being wanted while nobody looked.
+    pub namespaces: PathBuf,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodsApplied {
+    /// What is as wanted, by the pod's uid and the interface's id.
+    pub pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
+    /// What is not.
+    pub rejected: Vec<Rejection>,
+    /// `Drift`: what another hand had changed and is as wanted again.
+    pub notes: Vec<Note>,
+    /// Host ends that are to be ports of an Open vSwitch bridge, by their names.
+    pub ovs_ports: BTreeMap<String, OvsPort>,
+}
+
+/// What a host end is to be a port of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OvsPort {
+    /// The bridge.
+    pub bridge: String,
+    /// Which VLANs.
+    pub vlans: PortVlans,
+    /// Whose it is.
+    pub pod: String,
+    /// The id of its interface.
+    pub link: String,
+}
+
+/// The pods of this node.
+#[derive(Debug)]
+pub struct Pods<R> {
+    shared: Arc<Shared<R>>,
+}
+
+impl<R> Clone for Pods<R> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<R> {
+    resolver: R,
+    options: Options,
+    known: Mutex<Known>,
+    news: News,
+    /// Held by threads, which go on to their end when the future that waits for them is dropped.
+    slots: Arc<Semaphore>,
+}
+
+/// What spares work, and no more: all of it can be found again.
+#[derive(Debug, Default)]
+struct Known {
+    /// Pods that were given something, by uid.
+    pods: BTreeMap<String, KnownPod>,
+    /// Namespaces were looked through for pods of earlier lives.
+    searched: bool,
+    /// The host is watched.
+    host: Option<Watched>,
+}
+
+#[derive(Clone, Debug)]
+struct KnownPod {
+    sandbox: Sandbox,
+    /// `NodePod::container` when it was looked up.
+    container: String,
+    /// What was there at the end of the last run, if all of it was as wanted.
+    settled: Option<NodePod>,
+    watched: Option<Watched>,
+}
+
+/// One pod's work.
+struct Job {
+    uid: String,
+    wanted: NodePod,
+    known: Option<KnownPod>,
+}
+
+/// How it ended.
+struct Done {
+    uid: String,
+    wanted: NodePod,
+    known: Option<KnownPod>,
+    result: Result<Outcome, Refusal>,
+}
+
+impl<R: Resolve> Pods<R> {
+    /// Nothing is touched before the first [`Self::reconcile`].
+    pub fn new(resolver: R, options: Options) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                resolver,
+                options,
+                known: Mutex::default(),
+                news: News::default(),
+                slots: Arc::new(Semaphore::new(AT_ONCE as usize)),
+            }),
+        }
+    }
+
+    /// Yields whenever something has changed by another hand in the namespace of a pod that was given something, or
+    /// at the host's ends. Changes that come together are told once.
+    pub fn changed(&self) -> impl Stream<Item = ()> + Send + use<R> {
+        self.shared.news.stream()
+    }
+
+    /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
+    /// have been made before. It may be dropped and called again at any time.
+    pub async fn reconcile(&self, desired: &NodeDesired) -> PodsApplied {
+        let mut told = PodsApplied::default();
+        let mut known = self.shared.known.lock().await;
+        // Nothing that an earlier run began is still under way.
+        drop(self.slots(AT_ONCE).await);
+        let host = match self.look_at_host(desired, &mut known).await {
+            Ok(host) => Arc::new(host),
+            Err(trouble) => {
+                told.rejected.push(rejection(Item::TARGET, trouble.into()));
+                return told;
+            }
+        };
+        if !known.searched {
+            match self.search(desired, &mut known).await {
+                Ok(()) => known.searched = true,
+                Err(refusal) => told.rejected.push(rejection(Item::TARGET, refusal)),
+            }
+        }
+        let departed = known.pods.keys().filter(|uid| !desired.pods.contains_key(*uid));
+        let jobs: Vec<Job> = departed
+            .map(|uid| (uid, nothing()))
+            .chain(desired.pods.iter().map(|(uid, pod)| (uid, pod.clone())))
+            .map(|(uid, wanted)| Job { uid: uid.clone(), wanted, known: known.pods.get(uid).cloned() })
+            .collect();
+        let mut work = futures::stream::iter(jobs)
+            .map(|job| self.work(job, Arc::clone(&host), desired.cluster.clone()))
+            .buffer_unordered(AT_ONCE as usize);
+        while let Some(done) = work.next().await {
+            let wanted = desired.pods.contains_key(&done.uid);
+            done.tell(wanted, &mut told, &mut known);
+        }
+        told.rejected.sort_by(|a, b| a.item.cmp(&b.item));
+        told
+    }
+
+    /// Looks at the host's side, and deletes the ends of pairs that nothing wants: all of them at once.
+    async fn look_at_host(&self, desired: &NodeDesired, known: &mut Known) -> Result<Host, Trouble> {
+        let start = known.host.is_none();
+        let desired = desired.clone();
+        let allowed = self.shared.options.allowed_masters.clone();
+        let slot = self.slots(1).await;
+        let look = move || -> Result<_, Trouble> {
+            let _slot = slot;
+            let watch = start.then(|| Watch::links_of_group(mark::GROUP).ok()).flatten();
+            let mut netlink = Netlink::open()?;
+            let found = Snapshot {
+                links: netlink.links()?,
+                addresses: netlink.addresses()?,
+                routes: netlink.routes()?,
+                rules: Vec::new(),
+            };
+            let mut host = Host::new(found, &desired, &allowed);
+            let stale: Vec<(u32, String)> =
+                host.stale(&desired).map(|link| (link.index, link.name.clone())).collect();
+            if !stale.is_empty() {
+                sweep(&mut netlink, &stale)?;
+                for (index, _) in stale {
+                    host.forget(index);
+                }
+            }
+            Ok((host, watch))
+        };
+        let (host, watch) = self.shared.options.host.run(look).await??;
+        if let Some(watch) = watch {
+            known.host = Watched::start(watch, &self.shared.news, None).ok();
+        }
+        Ok(host)
+    }
+
+    /// Finds pods of earlier lives that are not wanted any more: marks of ours in namespaces of this node.
+    async fn search(&self, desired: &NodeDesired, known: &mut Known) -> Result<(), Refusal> {
+        let wanted: BTreeSet<String> = desired.pods.keys().cloned().collect();
+        let (cluster, folder) = (desired.cluster.clone(), self.shared.options.namespaces.clone());
+        let look = move || marked(&folder, &cluster, &wanted);
+        let found = self.shared.options.host.run(look).await.map_err(Trouble::from)?;
+        for (uid, id) in found {
+            // Namespaces of other nodes may be in the same folder: only what our own resolver knows is ours.
+            match self.shared.resolver.resolve(&uid, None).await {
+                Ok(sandbox) if sandbox.id == id => {
+                    let pod = KnownPod { sandbox, container: String::new(), settled: None, watched: None };
+                    known.pods.insert(uid, pod);
+                }
+                Ok(_) => {}
+                Err(error) if error.gone || !error.retryable => {}
+                Err(error) => return Err(Refusal::for_now(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// `None` can't be: nobody closes them.
+    async fn slots(&self, many: u32) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.shared.slots).acquire_many_owned(many).await.ok()
+    }
+
+    async fn work(&self, mut job: Job, host: Arc<Host>, cluster: String) -> Done {
+        let result = self.attempt(&mut job, host, cluster).await;
+        Done { uid: job.uid, wanted: job.wanted, known: job.known, result }
+    }
+
+    async fn attempt(&self, job: &mut Job, host: Arc<Host>, cluster: String) -> Result<Outcome, Refusal> {
+        let Some(namespace) = self.namespace(job).await? else { return Ok(Outcome::default()) };
+        let Some(known) = &mut job.known else { return Ok(Outcome::default()) };
+        let watched = known.watched.clone().filter(Watched::listens);
+        let quiet = match &watched {
+            Some(watched) => watched.hush().await,
+            None => None,
+        };
+        let start = quiet.is_none();
+        let proc_sys_net = self.shared.options.proc_sys_net.clone();
+        let (uid, pid, pod) = (job.uid.clone(), known.sandbox.pid, job.wanted.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let slot = self.slots(1).await;
+        let run = move || -> Result<_, Trouble> {
+            let _slot = slot;
+            let view = HostView::new(&host);
+            let mut sockets = Sockets::open(namespace, view, proc_sys_net, runtime, quiet)?;
+            let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
+            let outcome = converge(&mut sockets, &wanted)?;
+            // Opened last: what was done here is no news. What changed in between is found by the next run.
+            let watch = start.then(|| Watch::open().ok()).flatten();
+            Ok((outcome, watch))
+        };
+        let (outcome, watch) =
+            self.shared.options.host.run(run).await.map_err(Trouble::from)?.map_err(Refusal::from)?;
+        known.watched = match watch {
+            Some(watch) => Watched::start(watch, &self.shared.news, Some(known.sandbox.clone())).ok(),
+            None => watched,
+        };
+        Ok(outcome)
+    }
+
+    /// The pod's namespace, open, and surely the pod's. `None`: there is nothing of a pod that is not wanted.
+    async fn namespace(&self, job: &mut Job) -> Result<Option<Namespace>, Refusal> {
+        let departed = job.wanted.container.is_empty() && job.wanted == nothing();
+        if let Some(known) = &job.known
+            && (departed || known.container == job.wanted.container)
+        {
+            match Namespace::open_exactly(&known.sandbox.path, known.sandbox.id) {
+                Ok(namespace) => return Ok(Some(namespace)),
+                // It has ended, and all that was in it.
+                Err(_) if departed => return Ok(None),
+                Err(_) => {}
+            }
+        }
+        let container = Some(job.wanted.container.as_str()).filter(|container| !container.is_empty());
+        let sandbox = self
+            .shared
+            .resolver
+            .resolve(&job.uid, container)
+            .await
+            .map_err(|error| Refusal { retryable: error.retryable, reason: error.to_string() })?;
+        let namespace = Namespace::open_exactly(&sandbox.path, sandbox.id)
+            .map_err(|error| Refusal { retryable: error.retryable(), reason: error.to_string() })?;
+        if self.is_the_nodes(namespace.id()) {
+            return Err(Refusal::never("the pod uses the network of the node itself"));
+        }
+        let same = job.known.as_ref().filter(|known| known.sandbox.id == sandbox.id);
+        job.known = Some(KnownPod {
+            settled: same.and_then(|known| known.settled.clone()),
+            watched: same.and_then(|known| known.watched.clone()),
+            container: job.wanted.container.clone(),
+            sandbox,
+        });
+        Ok(Some(namespace))
+    }
+
+    fn is_the_nodes(&self, id: NamespaceId) -> bool {
+        id == self.shared.options.host.id()
+            || Namespace::open("/proc/1/ns/net".as_ref()).is_ok_and(|node| node.id() == id)
+    }
+}
+
+impl Done {
+    fn tell(self, wanted: bool, told: &mut PodsApplied, known: &mut Known) {
+        let Self { uid, wanted: pod, known: found, result } = self;
+        let mut found = found;
+        match result {
+            Ok(outcome) => {
+                let complete = outcome.refused.is_empty() && outcome.pod.is_none();
+                if let Some(found) = &mut found {
+                    if outcome.steps > 0 && found.settled.as_ref() == Some(&pod) {
+                        let message = format!(
+                            "{}/{}: what another hand had changed is as wanted again",
+                            pod.namespace, pod.name
+                        );
+                        told.notes.push(Note { kind: "Drift".to_owned(), item: Item::pod(&uid), message });
+                    }
+                    found.settled = (complete && wanted).then_some(pod);
+                }
+                told.rejected.extend(
+                    outcome.refused.into_iter().map(|(id, refusal)| rejection(Item::link(&uid, id), refusal)),
+                );
+                if let Some(refusal) = outcome.pod {
+                    told.rejected.push(rejection(Item::pod(&uid), refusal));
+                }
+                for (name, (link, bridge, vlans)) in outcome.ovs {
+                    told.ovs_ports.insert(name, OvsPort { bridge, vlans, pod: uid.clone(), link });
+                }
+                if wanted {
+                    told.pods.insert(uid.clone(), outcome.applied);
+                } else if complete {
+                    found = None;
+                }
+            }
+            Err(refusal) => told.rejected.push(rejection(Item::pod(&uid), refusal)),
+        }
+        match found {
+            Some(found) => drop(known.pods.insert(uid, found)),
+            None => drop(known.pods.remove(&uid)),
+        }
+    }
+}
+
+/// What a pod that is not wanted is given.
+fn nothing() -> NodePod {
+    NodePod {
+        namespace: String::new(),
+        name: String::new(),
+        container: String::new(),
+        links: Vec::new(),
+        primary: None,
+    }
+}
+
+fn rejection(item: Item, refusal: Refusal) -> Rejection {
+    Rejection { item, reason: refusal.reason, retryable: refusal.retryable }
+}
+
+/// Deletes interfaces, many in the time of few: they are moved to a group of their own and deleted with it.
+fn sweep(netlink: &mut Netlink, links: &[(u32, String)]) -> Result<(), NetlinkError> {
+    let group = |(index, name): &(u32, String)| {
+        let attributes = vec![rtnetlink::packet_route::link::LinkAttribute::Group(LEAVING)];
+        Request::set(name, *index, "group", attributes).tolerating(nix::errno::Errno::ENODEV)
+    };
+    netlink.batch(links.iter().map(group).collect()).into_iter().collect::<Result<Vec<()>, _>>()?;
+    netlink.execute(Request::delete_group(LEAVING))
+}
+
+/// Pods that namespaces in `folder` carry marks of, but those that are wanted.
+fn marked(folder: &std::path::Path, cluster: &str, wanted: &BTreeSet<String>) -> Vec<(String, NamespaceId)> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let look = || -> Result<_, Trouble> {
+            let namespace = Namespace::open(&entry.path())?;
+            namespace.enter()?;
+            Ok((namespace.id(), Netlink::open()?.links()?))
+        };
+        // What is no namespace, or ends just now, is nobody's.
+        let Ok((id, links)) = look() else { continue };
+        let uids: BTreeSet<String> =
+            links.iter().filter_map(|link| mark::read(cluster, link)).map(|(uid, _)| uid).collect();
+        found.extend(uids.into_iter().filter(|uid| !wanted.contains(uid)).map(|uid| (uid, id)));
+    }
+    found
+}

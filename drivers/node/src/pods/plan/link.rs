@@ -1,0 +1,396 @@
+//! One link: made, made anew, or changed in place.
+
+use eno_schemas::{AppliedLink, LinkKind, LinkName, Master, PodLink, PortVlans};
+use nix::errno::Errno;
+use rtnetlink::packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags,
+    LinkInfo, LinkMessage,
+};
+
+use super::{Op, Planner, paired};
+use crate::netlink::{Kind, Link, PortVlan, Request};
+use crate::pods::check::{self, Refusal};
+use crate::pods::kind::{self, Base};
+use crate::pods::mark::{self, GROUP};
+
+impl<'a> Planner<'a> {
+    pub(super) fn consider(&mut self, at: usize, link: &'a PodLink) {
+        let found = self.ours.get(link.id.as_str()).copied();
+        let outcome = check::duplicate(&self.wanted.pod.links, at)
+            .and_then(|()| check::link(link, if found.is_some() { Some(0) } else { self.wanted.pid }))
+            .and_then(|()| match found {
+                Some(found) if self.stays(link, found)? => self.change(link, found),
+                Some(found) => {
+                    self.doom(Some(&link.id), found);
+                    Ok(())
+                }
+                None => self.make(link),
+            });
+        if let Err(refusal) = outcome {
+            self.plan.refused.insert(link.id.clone(), refusal);
+            self.plan.steps.retain(|step| step.link.as_deref() != Some(&link.id));
+        }
+    }
+
+    /// It is of the wanted kind, and made on what it is to be made on.
+    fn stays(&mut self, link: &'a PodLink, found: &Link) -> Result<bool, Refusal> {
+        if !kind::fits(&link.kind, &found.kind) {
+            return Ok(false);
+        }
+        if let LinkKind::Veth { .. } = link.kind {
+            return Ok(self.host_end(found).is_some());
+        }
+        Ok(match kind::base(&link.kind) {
+            Base::Nothing => true,
+            Base::Host(name) => {
+                found.parent_namespace.is_some() && found.parent == Some(self.seen.host.rules().parent(name)?)
+            }
+            Base::Pod(name) => {
+                let parent = self.seen.pod.named(name).map(|parent| parent.index);
+                found.parent_namespace.is_none() && found.parent == parent
+            }
+            Base::Link(id) => {
+                let parent = self.ours.get(id).map(|parent| parent.index);
+                found.parent_namespace.is_none() && found.parent == parent
+            }
+        })
+    }
+
+    fn host_end(&self, found: &Link) -> Option<&'a Link> {
+        self.seen.host.link(found.parent?).filter(|end| paired(found, end))
+    }
+
+    fn make(&mut self, link: &'a PodLink) -> Result<(), Refusal> {
+        let name = check::pod_name(&link.name, self.wanted.pid)?;
+        if !self.free(link, &name)? {
+            return Ok(());
+        }
+        let mac = link.mac.as_deref().map(check::parse_mac).transpose()?;
+        let mut message = kind::message(&name, link.mtu, mac);
+        if let LinkKind::Veth { master } = &link.kind {
+            return self.make_pair(link, &name, message, master.as_ref());
+        }
+        let (LinkKind::Tun(device) | LinkKind::Tap(device)) = &link.kind else {
+            let info = kind::info(&link.kind).unwrap_or_default();
+            message.attributes.push(LinkAttribute::LinkInfo(info));
+            let request = |message| Request::add_link(&name, message);
+            match kind::base(&link.kind) {
+                Base::Nothing => self.create(link, Op::Pod(request(message))),
+                Base::Host(parent) => {
+                    // Made on the host's interface and born in the pod, under its final name, in one message.
+                    let parent = self.seen.host.rules().parent(parent)?;
+                    message.attributes.push(LinkAttribute::Link(parent));
+                    message.attributes.push(LinkAttribute::NetNsFd(self.seen.namespace));
+                    self.create(link, Op::Host(request(message)));
+                }
+                Base::Pod(parent) => {
+                    let parent =
+                        self.seen.pod.named(parent).filter(|found| !self.doomed.contains(&found.index));
+                    let parent = parent.ok_or_else(|| {
+                        Refusal::for_now(format!("the pod has no interface {}", described(&link.kind)))
+                    })?;
+                    message.attributes.push(LinkAttribute::Link(parent.index));
+                    self.create(link, Op::Pod(request(message)));
+                }
+                Base::Link(id) => {
+                    let Some(parent) = self.another(link, id)? else { return Ok(()) };
+                    message.attributes.push(LinkAttribute::Link(parent));
+                    self.create(link, Op::Pod(request(message)));
+                }
+            }
+            return Ok(());
+        };
+        let tap = matches!(link.kind, LinkKind::Tap(_));
+        let name = mark::stable_name(self.wanted.uid, &link.id);
+        self.create(link, Op::Tun { name, tap, owner: device.owner, group: device.group });
+        Ok(())
+    }
+
+    /// Both ends in one message, from the host's side: the kernel makes only the first end a port of something.
+    fn make_pair(
+        &mut self,
+        link: &'a PodLink,
+        name: &str,
+        mut peer: LinkMessage,
+        master: Option<&Master>,
+    ) -> Result<(), Refusal> {
+        let host_name = match &link.name {
+            LinkName::Fixed(_) => mark::stable_name(self.wanted.uid, &link.id),
+            LinkName::WithPid(_) => format!("h{name}"),
+        };
+        check::interface_name(&host_name)?;
+        if let Some(taken) = self.seen.host.named(&host_name) {
+            let alias = taken.alias.as_deref().and_then(|alias| mark::read_alias(self.wanted.cluster, alias));
+            if alias == Some((self.wanted.uid, link.id.as_str())) {
+                // The end of an earlier pair, which goes with this plan.
+                self.waiting.insert(link.id.clone());
+                return Ok(());
+            }
+            return Err(Refusal::for_now(format!("the host has an interface {host_name} already")));
+        }
+        peer.attributes.push(LinkAttribute::NetNsFd(self.seen.namespace));
+        let mut message = kind::message(&host_name, link.mtu, None);
+        let mut open = true;
+        match master {
+            None => {}
+            Some(Master::Ovs { bridge, .. }) => self.seen.host.rules().known_bridge(bridge)?,
+            Some(Master::Bridge { bridge, vlans }) => {
+                // A port that is to carry some VLANs is up only when it carries those and no others.
+                open = vlans.is_none();
+                let bridge = self.seen.host.rules().bridge(bridge, vlans.is_some())?;
+                message.attributes.push(LinkAttribute::Controller(bridge));
+            }
+        }
+        message.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]));
+        self.create(link, Op::Host(Request::add_link(&host_name, message)));
+        let alias = mark::alias(self.wanted.cluster, self.wanted.uid, &link.id);
+        self.on_host(link, by_name(&host_name, "alias", vec![LinkAttribute::IfAlias(alias)]));
+        self.on_host(link, quiet(&host_name));
+        if open {
+            let mut up = LinkMessage::default();
+            up.header.flags = LinkFlags::Up;
+            up.header.change_mask = LinkFlags::Up;
+            up.attributes.push(LinkAttribute::IfName(host_name.clone()));
+            self.on_host(link, Request::set_link(format!("set {host_name} up"), up));
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, link: &'a PodLink, found: &'a Link) -> Result<(), Refusal> {
+        if !self.called(link, found)? {
+            return Ok(());
+        }
+        // Settings are read of marked interfaces, and come before it is up and has addresses.
+        let key = mark::altname(self.wanted.cluster, self.wanted.uid, &link.id);
+        if !found.altnames.contains(&key) && !super::wanted_sysctls(link, &found.name).is_empty() {
+            self.waiting.insert(link.id.clone());
+            return Ok(());
+        }
+        if let Some(mac) = link.mac.as_deref().map(check::parse_mac).transpose()?
+            && found.mac != Some(mac)
+        {
+            let mac = LinkAttribute::Address(mac.to_vec());
+            self.in_pod(link, Request::set(&found.name, found.index, "MAC address", vec![mac]));
+        }
+        if let Some(mtu) = link.mtu.filter(|mtu| *mtu != found.mtu) {
+            self.in_pod(link, Request::set(&found.name, found.index, "MTU", vec![LinkAttribute::Mtu(mtu)]));
+        }
+        if link.alias.as_deref().unwrap_or_default() != found.alias.as_deref().unwrap_or_default() {
+            let alias = LinkAttribute::IfAlias(link.alias.clone().unwrap_or_default());
+            self.in_pod(link, Request::set(&found.name, found.index, "alias", vec![alias]));
+        }
+        self.membership(link, found)?;
+        self.sysctls(link, found)?;
+        if link.up != found.up {
+            self.in_pod(link, Request::set_up(&found.name, found.index, link.up));
+        }
+        self.addresses(link, found)?;
+        self.routes(link, found);
+        self.rules(link);
+        let mut applied = AppliedLink {
+            revision: link.revision.clone(),
+            name: found.name.clone(),
+            host_name: None,
+            mac: found.mac.map(written),
+            mtu: found.mtu,
+            addresses: link.addresses.clone(),
+        };
+        if let LinkKind::Veth { master } = &link.kind
+            && let Some(end) = self.host_end(found)
+        {
+            applied.host_name = Some(end.name.clone());
+            self.far_end(link, end, master.as_ref())?;
+        }
+        self.plan.applied.insert(link.id.clone(), applied);
+        Ok(())
+    }
+
+    /// False while it is being renamed.
+    fn called(&mut self, link: &'a PodLink, found: &Link) -> Result<bool, Refusal> {
+        let name = match &link.name {
+            LinkName::Fixed(name) => name.clone(),
+            LinkName::WithPid(base) => {
+                let pid = found.name.strip_prefix(base.as_str()).unwrap_or_default();
+                if !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()) {
+                    return Ok(true);
+                }
+                check::pod_name(&link.name, self.wanted.pid)?
+            }
+        };
+        if name == found.name {
+            return Ok(true);
+        }
+        if self.free(link, &name)? {
+            if found.up {
+                self.in_pod(link, Request::set_up(&found.name, found.index, false));
+            }
+            self.in_pod(
+                link,
+                Request::set(&found.name, found.index, "name", vec![LinkAttribute::IfName(name)]),
+            );
+        }
+        Ok(false)
+    }
+
+    /// The name can be had: `false` when what has it is on its way out.
+    fn free(&mut self, link: &PodLink, name: &str) -> Result<bool, Refusal> {
+        let Some(taken) = self
+            .seen
+            .pod
+            .links
+            .iter()
+            .find(|found| found.name == name || found.altnames.iter().any(|altname| altname == name))
+        else {
+            return Ok(true);
+        };
+        let passing = self.doomed.contains(&taken.index)
+            || self.ours.iter().any(|(id, ours)| ours.index == taken.index && !self.failed.contains_key(*id));
+        if passing {
+            self.waiting.insert(link.id.clone());
+            return Ok(false);
+        }
+        Err(Refusal::for_now(format!("the pod has an interface {name} already, which is not ours")))
+    }
+
+    /// The index of another link of the pod; `None` while it is being made.
+    fn another(&mut self, link: &PodLink, id: &str) -> Result<Option<u32>, Refusal> {
+        let wanted = self.wanted.pod.links.iter().any(|other| other.id == id);
+        if !wanted {
+            return Err(Refusal::never(format!("the pod has no interface {id} of ours")));
+        }
+        match self.ours.get(id).filter(|found| !self.doomed.contains(&found.index)) {
+            Some(found) => Ok(Some(found.index)),
+            None if self.failed.contains_key(id) || self.plan.refused.contains_key(id) => {
+                Err(Refusal::for_now(format!("the interface {id} of the pod is not there")))
+            }
+            None => {
+                self.waiting.insert(link.id.clone());
+                Ok(None)
+            }
+        }
+    }
+
+    fn membership(&mut self, link: &'a PodLink, found: &Link) -> Result<(), Refusal> {
+        match &link.member_of {
+            Some(id) => {
+                if let Some(master) = self.another(link, id)?
+                    && found.master != Some(master)
+                {
+                    self.in_pod(link, Request::set_master(&found.name, found.index, master));
+                }
+            }
+            // What the pod's own processes made it a port of is their business.
+            None if self.ours.values().any(|ours| found.master == Some(ours.index)) => {
+                self.in_pod(link, Request::set_master(&found.name, found.index, 0));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The host's end of a pair.
+    fn far_end(
+        &mut self,
+        link: &'a PodLink,
+        end: &'a Link,
+        master: Option<&'a Master>,
+    ) -> Result<(), Refusal> {
+        let alias = mark::alias(self.wanted.cluster, self.wanted.uid, &link.id);
+        if end.alias.as_ref() != Some(&alias) {
+            self.on_host(
+                link,
+                Request::set(&end.name, end.index, "alias", vec![LinkAttribute::IfAlias(alias)]),
+            );
+        }
+        if end.group != GROUP {
+            self.on_host(link, super::set_group(end, GROUP));
+        }
+        if let Some(mtu) = link.mtu.filter(|mtu| *mtu != end.mtu) {
+            self.on_host(link, Request::set(&end.name, end.index, "MTU", vec![LinkAttribute::Mtu(mtu)]));
+        }
+        let rules = self.seen.host.rules();
+        let port_of_linux_bridge = end
+            .master
+            .and_then(|index| self.seen.host.link(index))
+            .is_some_and(|master| matches!(master.kind, Kind::Bridge { .. }));
+        match master {
+            Some(Master::Bridge { bridge, vlans }) => {
+                let index = rules.bridge(bridge, vlans.is_some())?;
+                if end.master != Some(index) {
+                    if end.up && vlans.is_some() {
+                        self.on_host(link, Request::set_up(&end.name, end.index, false));
+                    }
+                    self.on_host(link, Request::set_master(&end.name, end.index, index));
+                    return Ok(());
+                }
+                if let Some(vlans) = vlans {
+                    self.port_vlans(link, end, vlans);
+                }
+            }
+            Some(Master::Ovs { bridge, vlans }) => {
+                rules.known_bridge(bridge)?;
+                if port_of_linux_bridge {
+                    self.on_host(link, Request::set_master(&end.name, end.index, 0));
+                }
+                let port = (link.id.clone(), bridge.clone(), vlans.clone());
+                self.plan.ovs.insert(end.name.clone(), port);
+            }
+            None if port_of_linux_bridge => {
+                self.on_host(link, Request::set_master(&end.name, end.index, 0));
+            }
+            None => {}
+        }
+        if !end.up {
+            self.on_host(link, Request::set_up(&end.name, end.index, true));
+        }
+        Ok(())
+    }
+
+    fn port_vlans(&mut self, link: &'a PodLink, end: &Link, vlans: &PortVlans) {
+        let wanted: Vec<PortVlan> = match vlans {
+            PortVlans::Access(vid) => vec![PortVlan { vid: vid.get(), pvid: true, untagged: true }],
+            PortVlans::Trunk(vids) => {
+                vids.iter().map(|vid| PortVlan { vid: vid.get(), pvid: false, untagged: false }).collect()
+            }
+        };
+        let seen = self.seen.vlans.get(&end.index).map(Vec::as_slice).unwrap_or_default();
+        let extra: Vec<PortVlan> =
+            seen.iter().filter(|have| wanted.iter().all(|want| want.vid != have.vid)).copied().collect();
+        let missing: Vec<PortVlan> = wanted.into_iter().filter(|want| !seen.contains(want)).collect();
+        if !extra.is_empty() {
+            self.on_host(link, Request::delete_port_vlans(&end.name, end.index, &extra));
+        }
+        if !missing.is_empty() {
+            self.on_host(link, Request::add_port_vlans(&end.name, end.index, &missing));
+        }
+    }
+}
+
+fn by_name(name: &str, what: &str, attributes: Vec<LinkAttribute>) -> Request {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    message.attributes.extend(attributes);
+    Request::set_link(format!("set the {what} of {name}"), message)
+}
+
+/// No link-local address on the host's end: nothing of the host is to be reached there. Where the host has no IPv6
+/// there is nothing to do.
+fn quiet(name: &str) -> Request {
+    let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
+    by_name(name, "IPv6 address generation", vec![LinkAttribute::AfSpecUnspec(vec![none])])
+        .tolerating(Errno::EAFNOSUPPORT)
+}
+
+fn written(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn described(kind: &LinkKind) -> &str {
+    match kind::base(kind) {
+        Base::Link(name) | Base::Pod(name) | Base::Host(name) => name,
+        Base::Nothing => "",
+    }
+}

@@ -1,0 +1,320 @@
+//! The kernel's side of one pod: looks, and does the steps of plans. Runs on a thread of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use eno_schemas::{AppliedLink, LinkKind, Master, PortVlans};
+
+use super::check::Refusal;
+use super::host::HostView;
+use super::mark::{self, GROUP, Mark};
+use super::plan::{self, Op, Seen, Step, Wanted, wanted_sysctls};
+use super::watch::Quiet;
+use crate::netlink::{Kind, Namespace, NamespaceError, Netlink, NetlinkError, Snapshot};
+
+/// What went wrong while working on a pod.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// The kernel refused.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// The namespace can't be entered.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// A setting can't be read or written.
+    #[error("can't {operation} {}: {source}", path.display())]
+    File {
+        /// `read` or `write`.
+        operation: &'static str,
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A TUN or TAP device can't be made.
+    #[error("can't make the TUN device {name}: {message}")]
+    Tun {
+        /// What it was to be called at first.
+        name: String,
+        /// Why.
+        message: String,
+    },
+}
+
+impl Trouble {
+    /// It may pass by itself.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Netlink(error) => error.retryable(),
+            Self::Namespace(error) => error.retryable(),
+            Self::File { source, .. } => {
+                !matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput)
+            }
+            Self::Tun { .. } => true,
+        }
+    }
+}
+
+impl From<Trouble> for Refusal {
+    fn from(trouble: Trouble) -> Self {
+        Self { reason: trouble.to_string(), retryable: trouble.retryable() }
+    }
+}
+
+/// What looks and acts; tests put something in between.
+pub trait Kernel<'a> {
+    /// What is there.
+    fn look(&mut self, wanted: &Wanted<'_>) -> Result<Seen<'a>, Trouble>;
+
+    /// Does the steps in their order; one that fails stops none of the others.
+    fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>>;
+}
+
+/// What came of a pod.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// By id.
+    pub applied: BTreeMap<String, AppliedLink>,
+    /// By id.
+    pub refused: BTreeMap<String, Refusal>,
+    /// What can't be done of no link in particular.
+    pub pod: Option<Refusal>,
+    /// Host ends that are to be ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
+    pub ovs: BTreeMap<String, (String, String, PortVlans)>,
+    /// How many steps were done.
+    pub steps: usize,
+}
+
+/// Plans and acts until there is nothing left to do, or what is left does not work.
+pub fn converge<'a>(kernel: &mut impl Kernel<'a>, wanted: &Wanted<'_>) -> Result<Outcome, Trouble> {
+    let mut outcome = Outcome::default();
+    let mut created: BTreeSet<String> = BTreeSet::new();
+    // Making, marking, renaming, filling and what follows from that; and one interface made on the other.
+    let passes = 8 + 2 * wanted.pod.links.len();
+    for _ in 0..passes {
+        let seen = kernel.look(wanted)?;
+        let mut plan = plan::plan(wanted, &seen, &outcome.refused);
+        outcome.refused.append(&mut plan.refused);
+        if outcome.pod.is_some() {
+            // What can't be undone is not tried over and over.
+            plan.steps.retain(|step| step.link.is_some());
+        }
+        if plan.steps.is_empty() {
+            // What was begun here and can't be finished does not stay.
+            let undone = undo(kernel, wanted, &seen, &created, &outcome.refused)?;
+            outcome.steps += undone;
+            outcome.applied = plan.applied;
+            outcome.ovs =
+                plan.ovs.into_iter().filter(|(_, (id, ..))| outcome.applied.contains_key(id)).collect();
+            return Ok(outcome);
+        }
+        outcome.steps += plan.steps.len();
+        for (step, result) in plan.steps.iter().zip(kernel.act(&plan.steps)) {
+            if step.creates && result.is_ok() {
+                created.extend(step.link.clone());
+            }
+            match (result, &step.link) {
+                (Ok(()), _) => {}
+                (Err(trouble), Some(id)) => {
+                    outcome.refused.entry(id.clone()).or_insert_with(|| trouble.into());
+                }
+                (Err(trouble), None) => {
+                    outcome.pod.get_or_insert_with(|| trouble.into());
+                }
+            }
+        }
+    }
+    let seen = kernel.look(wanted)?;
+    let plan = plan::plan(wanted, &seen, &outcome.refused);
+    for step in &plan.steps {
+        let refusal = Refusal::for_now("it does not stay as it is set");
+        match &step.link {
+            Some(id) => drop(outcome.refused.entry(id.clone()).or_insert(refusal)),
+            None => drop(outcome.pod.get_or_insert(refusal)),
+        }
+    }
+    undo(kernel, wanted, &seen, &created, &outcome.refused)?;
+    outcome.applied = plan.applied;
+    outcome.ovs = plan.ovs;
+    Ok(outcome)
+}
+
+/// Deletes what was made in this run and refused later.
+fn undo<'a>(
+    kernel: &mut impl Kernel<'a>,
+    wanted: &Wanted<'_>,
+    seen: &Seen<'_>,
+    created: &BTreeSet<String>,
+    refused: &BTreeMap<String, Refusal>,
+) -> Result<usize, Trouble> {
+    let half: BTreeSet<&str> =
+        created.iter().filter(|id| refused.contains_key(*id)).map(String::as_str).collect();
+    if half.is_empty() {
+        return Ok(0);
+    }
+    let mut rest = wanted.pod.clone();
+    rest.links.retain(|link| !half.contains(link.id.as_str()));
+    let plan = plan::plan(&Wanted { pod: &rest, ..*wanted }, seen, refused);
+    let steps: Vec<Step> = plan.steps.into_iter().filter(|step| step.link.is_none()).collect();
+    kernel.act(&steps).into_iter().collect::<Result<Vec<()>, Trouble>>()?;
+    Ok(steps.len())
+}
+
+/// The real one: two sockets, one in each namespace, and a thread that is in the pod's.
+pub struct Sockets<'a> {
+    host: Netlink,
+    pod: Netlink,
+    namespace: Namespace,
+    view: HostView<'a>,
+    proc_sys_net: PathBuf,
+    address_marks: bool,
+    runtime: tokio::runtime::Handle,
+    quiet: Option<Quiet>,
+}
+
+impl<'a> Sockets<'a> {
+    /// Moves the calling thread, which is in the host's namespace, to the pod's.
+    pub fn open(
+        namespace: Namespace,
+        view: HostView<'a>,
+        proc_sys_net: PathBuf,
+        runtime: tokio::runtime::Handle,
+        quiet: Option<Quiet>,
+    ) -> Result<Self, Trouble> {
+        let host = Netlink::open()?;
+        namespace.enter()?;
+        let pod = Netlink::open()?;
+        Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks: address_marks(), runtime, quiet })
+    }
+
+    fn flush(&mut self, batch: &mut Vec<&Op>, results: &mut Vec<Result<(), Trouble>>) {
+        let on_host = matches!(batch.first(), Some(Op::Host(_)));
+        let requests = batch
+            .drain(..)
+            .filter_map(|op| match op {
+                Op::Host(request) | Op::Pod(request) => Some(request.clone()),
+                Op::Tun { .. } | Op::Sysctl { .. } => None,
+            })
+            .collect();
+        let socket = if on_host { &mut self.host } else { &mut self.pod };
+        results.extend(socket.batch(requests).into_iter().map(|result| result.map_err(Trouble::from)));
+    }
+
+    /// Opened without IFF_TUN_EXCL: no other interface has this name.
+    fn make_tun(&self, name: &str, tap: bool, owner: Option<u32>, group: Option<u32>) -> Result<(), Trouble> {
+        let failed = |message: String| Trouble::Tun { name: name.to_owned(), message };
+        let id = |id: u32| i32::try_from(id).map_err(|_| failed(format!("{id} is no user or group")));
+        let _runtime = self.runtime.enter();
+        let mut builder = tokio_tun::TunBuilder::new().name(name).persist();
+        if tap {
+            builder = builder.tap();
+        }
+        if let Some(owner) = owner {
+            builder = builder.owner(id(owner)?);
+        }
+        if let Some(group) = group {
+            builder = builder.group(id(group)?);
+        }
+        builder.build().map(drop).map_err(|error| failed(error.to_string()))
+    }
+
+    fn write(&self, path: &std::path::Path, value: &str) -> Result<(), Trouble> {
+        let path = self.proc_sys_net.join(path);
+        fs::write(&path, value).map_err(|source| Trouble::File { operation: "write", path, source })
+    }
+}
+
+impl<'a> Kernel<'a> for Sockets<'a> {
+    fn look(&mut self, wanted: &Wanted<'_>) -> Result<Seen<'a>, Trouble> {
+        // What has been done so far is no news; what comes after this look is.
+        if let Some(quiet) = &self.quiet {
+            quiet.drain();
+        }
+        let links = self.pod.links()?;
+        let known = links.iter().any(|link| {
+            link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
+        });
+        // Routes go with their interfaces: where there is none of ours there are none.
+        let routes = if known { self.pod.routes()? } else { Vec::new() };
+        let pod = Snapshot { links, addresses: self.pod.addresses()?, routes, rules: self.pod.rules()? };
+        let ends: Vec<u32> = pod
+            .links
+            .iter()
+            .filter(|link| link.kind == Kind::Veth && link.group == GROUP)
+            .filter_map(|link| link.parent)
+            .chain(self.view.ends(wanted.cluster, wanted.uid).map(|(end, _)| end.index))
+            .collect();
+        for index in ends {
+            let end = self.host.link(index)?;
+            self.view.refresh(index, end);
+        }
+        let filtering = wanted.pod.links.iter().any(|link| {
+            matches!(&link.kind, LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) })
+        });
+        let mut vlans = BTreeMap::new();
+        if filtering {
+            let ports: Vec<u32> = self
+                .view
+                .ends(wanted.cluster, wanted.uid)
+                .filter(|(end, _)| end.master.is_some())
+                .map(|(end, _)| end.index)
+                .collect();
+            for port in ports {
+                vlans.insert(port, self.host.port_vlans(port)?);
+            }
+        }
+        let mut sysctls = BTreeMap::new();
+        for link in &wanted.pod.links {
+            let key = mark::altname(wanted.cluster, wanted.uid, &link.id);
+            let Some(found) = pod.links.iter().find(|found| found.altnames.contains(&key)) else { continue };
+            for (path, _) in wanted_sysctls(link, &found.name) {
+                let whole = self.proc_sys_net.join(&path);
+                match fs::read_to_string(&whole) {
+                    Ok(value) => drop(sysctls.insert(path, value)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(source) => return Err(Trouble::File { operation: "read", path: whole, source }),
+                }
+            }
+        }
+        Ok(Seen {
+            pod,
+            host: self.view.clone(),
+            vlans,
+            sysctls,
+            address_marks: self.address_marks,
+            namespace: self.namespace.fd(),
+        })
+    }
+
+    fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>> {
+        let mut results = Vec::with_capacity(steps.len());
+        let mut batch: Vec<&Op> = Vec::new();
+        for step in steps {
+            let joins = batch.first().is_none_or(|first| {
+                matches!((first, &step.op), (Op::Host(_), Op::Host(_)) | (Op::Pod(_), Op::Pod(_)))
+            });
+            if !joins {
+                self.flush(&mut batch, &mut results);
+            }
+            match &step.op {
+                Op::Host(_) | Op::Pod(_) => batch.push(&step.op),
+                Op::Tun { name, tap, owner, group } => {
+                    results.push(self.make_tun(name, *tap, *owner, *group));
+                }
+                Op::Sysctl { path, value } => results.push(self.write(path, value)),
+            }
+        }
+        self.flush(&mut batch, &mut results);
+        results
+    }
+}
+
+/// `IFA_PROTO` came with Linux 5.18.
+fn address_marks() -> bool {
+    let Ok(name) = nix::sys::utsname::uname() else { return false };
+    let release = name.release().to_string_lossy().into_owned();
+    let mut parts = release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
+    (parts.next(), parts.next()) >= (Some(5), Some(18))
+}

@@ -1,0 +1,214 @@
+//! Stopped after every single step, and begun again by a process that remembers nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::{
+    HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PodRoute, PodRule, PrimaryLink,
+    TunDevice,
+};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+
+use super::host::{Host, HostView};
+use super::plan::{Seen, Step, Wanted};
+use super::session::{Kernel, Outcome, Sockets, Trouble, converge};
+use crate::netlink::{Namespace, Netlink, Request, Snapshot};
+
+const CLUSTER: &str = "t1";
+
+/// Does so many steps and no more, as a process does that is killed then.
+struct Mortal<K> {
+    inner: K,
+    left: usize,
+}
+
+impl<'a, K: Kernel<'a>> Kernel<'a> for Mortal<K> {
+    fn look(&mut self, wanted: &Wanted<'_>) -> Result<Seen<'a>, Trouble> {
+        if self.left == 0 { Err(killed()) } else { self.inner.look(wanted) }
+    }
+
+    fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>> {
+        let done = steps.len().min(self.left);
+        self.left -= done;
+        let mut results = self.inner.act(&steps[..done]);
+        results.resize_with(steps.len(), || Err(killed()));
+        results
+    }
+}
+
+fn killed() -> Trouble {
+    Trouble::Tun { name: String::new(), message: "killed".to_owned() }
+}
+
+struct Rig {
+    host: Namespace,
+    pod: Namespace,
+    desired: NodeDesired,
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let (host, pod) = (Namespace::create().unwrap(), Namespace::create().unwrap());
+        bridge(&host, "br0").await;
+        bridge(&pod, "eth0").await;
+        let network = HostNetwork::PodBridge { addresses: Vec::new(), mtu: None };
+        let desired = NodeDesired {
+            cluster: CLUSTER.to_owned(),
+            networks: BTreeMap::from([("br0".to_owned(), network)]),
+            pods: BTreeMap::new(),
+        };
+        Self { host, pod, desired }
+    }
+
+    /// One life of the agent: it ends after `steps`.
+    async fn live(&self, wanted: &NodePod, steps: usize) -> Result<Outcome, Trouble> {
+        let (pod, desired, wanted) = (self.pod.clone(), self.desired.clone(), wanted.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let life = move || {
+            let found = Netlink::open()?.snapshot()?;
+            let host = Host::new(found, &desired, &BTreeSet::new());
+            let inner = Sockets::open(pod, HostView::new(&host), "/proc/sys/net".into(), runtime, None)?;
+            let wanted = Wanted { cluster: CLUSTER, uid: "0-1", pid: Some(42), pod: &wanted };
+            converge(&mut Mortal { inner, left: steps }, &wanted)
+        };
+        self.host.run(life).await.unwrap()
+    }
+
+    /// All that does not depend on the order of things.
+    async fn shape(&self) -> BTreeSet<String> {
+        let look = || Netlink::open().unwrap().snapshot().unwrap();
+        let (host, pod): (Snapshot, Snapshot) =
+            (self.host.run(look).await.unwrap(), self.pod.run(look).await.unwrap());
+        let mut shape = BTreeSet::new();
+        for (place, all) in [("host", &host), ("pod", &pod)] {
+            let name =
+                |index: Option<u32>| index.and_then(|index| all.link(index)).map(|link| link.name.clone());
+            for link in &all.links {
+                let master = name(link.master);
+                let (names, kind) = (&link.altnames, &link.kind);
+                shape.insert(format!(
+                    "{place} {} {kind:?} {master:?} {} {} {names:?} {:?} {}",
+                    link.name, link.mtu, link.up, link.alias, link.group
+                ));
+            }
+            for address in all.addresses.iter().filter(|address| !address.net.to_string().starts_with("fe80"))
+            {
+                shape.insert(format!("{place} {:?} {}", name(Some(address.index)), address.net));
+            }
+            for route in all.routes.iter().filter(|route| route.protocol == crate::netlink::PROTOCOL) {
+                shape.insert(format!("{place} {:?} {} {:?}", name(route.index), route.prefix, route.gateway));
+            }
+            shape.extend(
+                all.rules
+                    .iter()
+                    .filter(|rule| rule.protocol == crate::netlink::PROTOCOL)
+                    .map(|rule| format!("{place} {rule:?}")),
+            );
+        }
+        shape
+    }
+}
+
+async fn bridge(namespace: &Namespace, name: &'static str) {
+    let make = move || {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+        let mut netlink = Netlink::open().unwrap();
+        netlink.execute(Request::add_link(name, message)).unwrap();
+        let index = netlink.link_named(name).unwrap().unwrap().index;
+        netlink.execute(Request::set_up(name, index, true)).unwrap();
+    };
+    namespace.run(make).await.unwrap();
+}
+
+fn link(id: &str, kind: LinkKind) -> PodLink {
+    PodLink {
+        id: id.to_owned(),
+        revision: "1".to_owned(),
+        name: LinkName::WithPid(id.to_owned()),
+        kind,
+        member_of: None,
+        mtu: Some(1400),
+        mac: None,
+        alias: Some("user's".to_owned()),
+        addresses: Vec::new(),
+        routes: Vec::new(),
+        rules: Vec::new(),
+        sysctls: BTreeMap::new(),
+        up: true,
+    }
+}
+
+/// One of nearly everything.
+fn rich() -> NodePod {
+    let mut pair = link(
+        "net",
+        LinkKind::Veth { master: Some(Master::Bridge { bridge: "br0".to_owned(), vlans: None }) },
+    );
+    pair.addresses = vec!["10.9.0.2/24".parse().unwrap(), "fd00:9::2/64".parse().unwrap()];
+    pair.routes = vec![PodRoute {
+        prefix: "0.0.0.0/0".parse().unwrap(),
+        next_hop: Some("10.9.0.1".parse().unwrap()),
+        table: Some(100),
+        metric: None,
+        source: None,
+    }];
+    pair.rules =
+        vec![PodRule { table: 100, priority: 9, from: Some("10.9.0.2/32".parse().unwrap()), to: None }];
+    pair.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
+    let mut member = link(
+        "vx",
+        LinkKind::Vxlan { vni: 5, remote: Some("10.9.0.9".parse().unwrap()), local: None, port: None },
+    );
+    member.member_of = Some("br".to_owned());
+    let tap = link("tap", LinkKind::Tap(TunDevice::default()));
+    NodePod {
+        namespace: "default".to_owned(),
+        name: "a".to_owned(),
+        container: "containerd://1".to_owned(),
+        links: vec![link("br", LinkKind::Bridge {}), pair, member, tap],
+        primary: Some(PrimaryLink {
+            id: "p".to_owned(),
+            revision: "1".to_owned(),
+            name: "eth0".to_owned(),
+            mtu: 1300,
+        }),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn killed_anywhere_it_ends_in_the_same_state() {
+    let (all, nothing) = (rich(), super::nothing());
+    let rig = Rig::new().await;
+    let empty = rig.shape().await;
+    let outcome = rig.live(&all, usize::MAX).await.unwrap();
+    assert_eq!((outcome.refused.len(), outcome.pod), (0, None));
+    assert_eq!(outcome.applied.len(), 5);
+    let full = rig.shape().await;
+    let steps = outcome.steps;
+    assert!(steps > 25, "{steps}");
+    assert_eq!(rig.live(&all, 1).await.unwrap().steps, 0, "what is done is done");
+    let undoing = rig.live(&nothing, usize::MAX).await.unwrap().steps;
+    assert_eq!(rig.shape().await, empty);
+    for killed_after in 1..=steps {
+        for then in [&all, &nothing] {
+            let rig = Rig::new().await;
+            assert!(rig.live(&all, killed_after).await.is_err());
+            let outcome = rig.live(then, usize::MAX).await.unwrap();
+            assert_eq!((outcome.refused.len(), outcome.pod), (0, None), "killed after {killed_after}");
+            let expected = if then.links.is_empty() { &empty } else { &full };
+            assert_eq!(rig.shape().await, *expected, "killed after {killed_after}");
+        }
+    }
+    for killed_after in 1..=undoing {
+        for then in [&all, &nothing] {
+            let rig = Rig::new().await;
+            rig.live(&all, usize::MAX).await.unwrap();
+            assert!(rig.live(&nothing, killed_after).await.is_err());
+            rig.live(then, usize::MAX).await.unwrap();
+            let expected = if then.links.is_empty() { &empty } else { &full };
+            assert_eq!(rig.shape().await, *expected, "killed while undoing after {killed_after}");
+        }
+    }
+}

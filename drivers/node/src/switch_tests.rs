@@ -1,0 +1,96 @@
+use super::*;
+use crate::host::guard::Refusal;
+use crate::ovs::{AppliedBridge, Rejected};
+
+fn node() -> NodeDesired {
+    let uplink = Uplink { interfaces: vec!["eth1".into(), "eth2".into()], mtu: Some(9000) };
+    let ovs =
+        |uplink| HostNetwork::Ovs { datapath: None, uplink, patch: None, vlans: "10-12".parse().unwrap() };
+    let networks = [("br0".to_owned(), ovs(Some(uplink))), ("br1".to_owned(), ovs(None))];
+    NodeDesired { cluster: "lab1".into(), networks: networks.into(), ..NodeDesired::default() }
+}
+
+fn ports() -> BTreeMap<String, OvsPort> {
+    let port = OvsPort {
+        bridge: "br0".into(),
+        vlans: eno_schemas::PortVlans::Access(VlanId::new(10).unwrap()),
+        pod: "uid".into(),
+        link: "net0".into(),
+    };
+    BTreeMap::from([("h1".to_owned(), port)])
+}
+
+fn told(host: &HostApplied) -> Told {
+    let links = BTreeMap::from([("net0".to_owned(), eno_schemas::AppliedLink::default())]);
+    let pods = PodsApplied {
+        pods: BTreeMap::from([("uid".to_owned(), links)]),
+        ovs_ports: ports(),
+        ..PodsApplied::default()
+    };
+    Told { networks: host.networks.clone(), pods, ..Told::default() }
+}
+
+fn host() -> HostApplied {
+    let networks = ["br0", "br1"].map(|name| (name.to_owned(), AppliedNetwork::default()));
+    HostApplied { networks: networks.into(), ..HostApplied::default() }
+}
+
+#[test]
+fn a_bond_and_a_port_are_asked_for() {
+    let wanted = wanted(&node(), &host(), &ports());
+    let uplink = wanted.bridges["br0"].uplink.as_ref().unwrap();
+    assert_eq!((uplink.port.as_str(), uplink.interfaces.len()), (Uplink::bond_name("br0").as_str(), 2));
+    assert_eq!(wanted.bridges["br0"].vlans, BTreeSet::from([10, 11, 12]));
+    assert_eq!(wanted.ports["h1"].vlans, PortVlans::Access(10));
+    assert_eq!(wanted.ports["h1"].id, "uid/net0");
+    assert!(is_wanted(&wanted) && !is_wanted(&OvsDesired::default()));
+}
+
+#[test]
+fn an_uplink_that_may_not_be_used_is_not_asked_for() {
+    let mut host = host();
+    host.refused.insert(Spot::Network("br0".into()), Refusal::Missing { name: "eth1".into() });
+    let wanted = wanted(&node(), &host, &BTreeMap::new());
+    assert_eq!(wanted.bridges["br0"].uplink, None);
+}
+
+#[test]
+fn only_what_is_there_is_told() {
+    let wanted = wanted(&node(), &host(), &ports());
+    let bridge =
+        |vlans: &[u16]| AppliedBridge { vlans: vlans.iter().copied().collect(), ..AppliedBridge::default() };
+    let port = AppliedPort { bridge: "br0".into(), vlans: PortVlans::Access(10), mtu: None };
+    let mut found = OvsApplied {
+        bridges: [("br0".to_owned(), bridge(&[10, 12])), ("br1".to_owned(), bridge(&[]))].into(),
+        ports: [("h1".to_owned(), port)].into(),
+        ..OvsApplied::default()
+    };
+    let mut good = told(&host());
+    good.add(&wanted, found.clone());
+    assert_eq!(good.networks["br0"].vlans.to_string(), "10,12");
+    assert!(good.rejected.is_empty() && good.pods.pods["uid"].contains_key("net0"));
+
+    found.ports.clear();
+    found.rejected.push(Rejected {
+        item: OvsItem::Bridge("br1".into()),
+        reason: "words".into(),
+        retryable: false,
+    });
+    let mut bad = told(&host());
+    bad.add(&wanted, found);
+    assert_eq!(bad.networks.keys().collect::<Vec<_>>(), ["br0"]);
+    assert!(bad.pods.pods["uid"].is_empty());
+    let items: Vec<_> = bad.rejected.iter().map(|rejected| rejected.item.clone()).collect();
+    assert_eq!(items, [Item::port("br1"), Item::link("uid", "net0")]);
+}
+
+#[test]
+fn without_open_vswitch_everything_else_is_told() {
+    let wanted = wanted(&node(), &host(), &ports());
+    let mut told = told(&host());
+    told.networks.insert("pods".into(), AppliedNetwork::default());
+    told.add_failure(&wanted, "no answer", true);
+    assert_eq!(told.networks.keys().collect::<Vec<_>>(), ["pods"]);
+    assert_eq!(told.rejected.len(), 3);
+    assert!(told.rejected.iter().all(|rejected| rejected.retryable && rejected.reason.contains("no answer")));
+}

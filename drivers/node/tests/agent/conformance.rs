@@ -1,0 +1,127 @@
+//! The conformance suite, with bridges of pods as items. A kernel is always reachable and refuses nothing that it
+//! would take later, so the checks of that don't apply.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use eno_driver_node::driver::{NodeDriver, Switch};
+use eno_driver_node::host::{Host, mark};
+use eno_driver_node::ovs::{Datapath, Ovs};
+use eno_driver_node::pods::{Options, Pods, Resolve, Sandbox, Unresolved};
+use eno_sbi::conformance::{Rig, checks};
+use eno_schemas::{Desired, HostNetwork, Item, NodeDesired};
+
+use crate::common::Net;
+
+/// Knows no pod.
+pub struct Nobody;
+
+impl Resolve for Nobody {
+    async fn resolve(&self, _uid: &str, _container: Option<&str>) -> Result<Sandbox, Unresolved> {
+        Err(Unresolved { message: "no pods here".into(), retryable: false, gone: true })
+    }
+}
+
+struct Node {
+    net: Net,
+    folder: tempfile::TempDir,
+    hosts: Mutex<Vec<Host>>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let net = Net::new();
+        net.ip("link add foreign type bridge");
+        net.ip("link set foreign up");
+        net.ip("address add 198.51.100.1/24 dev foreign");
+        Self { net, folder: tempfile::tempdir().unwrap(), hosts: Mutex::default() }
+    }
+}
+
+fn name(item: usize) -> String {
+    format!("item{item}")
+}
+
+impl Rig for Node {
+    type Driver = NodeDriver<Nobody>;
+    const ITEMS: usize = 3;
+
+    fn driver(&self) -> NodeDriver<Nobody> {
+        let host = Host::new(self.net.0.clone());
+        self.hosts.lock().unwrap().push(host.clone());
+        let options = Options {
+            host: self.net.0.clone(),
+            allowed_masters: BTreeSet::new(),
+            proc_sys_net: "/proc/sys/net".into(),
+            namespaces: self.folder.path().to_owned(),
+        };
+        let socket = self.folder.path().join("no-ovsdb");
+        let ovs = Ovs::new(format!("unix:{}", socket.display()).parse().unwrap(), Datapath::Netdev);
+        NodeDriver::new("node1", host, Pods::new(Nobody, options), Switch::new(ovs, Some(socket)))
+    }
+
+    fn target(&self) -> String {
+        "node1".into()
+    }
+
+    fn desired(&self, items: &BTreeSet<usize>) -> Desired {
+        let network = |item: usize| HostNetwork::PodBridge {
+            addresses: vec![format!("10.66.{item}.1/24").parse().unwrap()],
+            mtu: Some(1400),
+        };
+        Desired::Node(NodeDesired {
+            cluster: "test".into(),
+            networks: items.iter().map(|item| (name(*item), network(*item))).collect(),
+            ..NodeDesired::default()
+        })
+    }
+
+    async fn items(&self) -> BTreeSet<usize> {
+        let (up, rules) = (self.net.ip("-o link show up"), self.net.ip("rule show"));
+        let there = |item: &usize| {
+            up.contains(&format!(": {}:", name(*item))) && rules.contains(&format!("10.66.{item}.0/24"))
+        };
+        (0..Self::ITEMS).filter(there).collect()
+    }
+
+    async fn foreign(&self) -> String {
+        let all = self.net.ip("-o link show") + &self.net.ip("-o address show") + &self.net.untouched();
+        all.lines().filter(|line| !line.contains("item")).collect::<Vec<_>>().join("\n")
+    }
+
+    async fn writes(&self) -> u64 {
+        self.hosts.lock().unwrap().iter().map(Host::writes).sum()
+    }
+
+    async fn set_reachable(&self, _reachable: bool) {}
+
+    async fn set_refused(&self, _item: Option<usize>) {}
+
+    async fn edit(&self, item: usize, present: bool) {
+        let name = name(item);
+        if present {
+            self.net.ip(&format!("link add {name} group {} type bridge", mark::group("test")));
+        } else {
+            self.net.ip(&format!("link del {name}"));
+        }
+    }
+
+    fn names(&self, item: usize, found: &Item) -> bool {
+        found.port.as_ref() == Some(&name(item))
+    }
+}
+
+macro_rules! checked {
+    ($($check:ident)+) => { $(
+        #[tokio::test(flavor = "multi_thread")]
+        #[ignore = "needs root: network namespaces"]
+        async fn $check() {
+            checks::$check(&Node::new()).await;
+        }
+    )+ };
+}
+
+checked! {
+    reaches_the_state writes_nothing_when_nothing_differs removes_what_is_not_wanted undoes_edits_by_hand
+    writes_nothing_for_an_older_generation survives_being_killed_at_any_point
+}

@@ -1,0 +1,96 @@
+//! The program, in a namespace that is its node, with `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` and no other capability.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use eno_sbi::conformance::{Engine, NatsServer};
+use eno_schemas::{
+    Applied, Command, Desired, DriverHello, Generation, HostNetwork, Outcome, decode, subject,
+};
+use futures::StreamExt as _;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::common::{Net, desired};
+
+/// KiB that the program may have in memory.
+const MEMORY: u64 = 25 * 1024;
+
+#[test]
+#[ignore = "needs root: network namespaces"]
+fn two_capabilities_suffice() {
+    let node = Net::new();
+    let namespace = node.0.clone();
+    // Sockets and children of this thread are in the namespace.
+    let inside = std::thread::spawn(move || {
+        namespace.enter().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(life(node));
+    });
+    inside.join().unwrap();
+}
+
+async fn life(node: Net) {
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let before = node.everything();
+    let folder = tempfile::tempdir().unwrap();
+    let mut agent = tokio::process::Command::new("setpriv")
+        .args(["--bounding-set=-all,+net_admin,+sys_admin", "--inh-caps=-all", "--no-new-privs", "--"])
+        .arg(env!("CARGO_BIN_EXE_eno-driver-node"))
+        .args(["--node", "node1", "--instance", "node1", "--nats-url", &server.args().nats_url])
+        .arg("--ovsdb")
+        .arg(format!("unix:{}", folder.path().join("no-ovsdb").display()))
+        .arg("--namespaces")
+        .arg(folder.path())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let pid = agent.id().unwrap();
+
+    let drivers = engine.connection.jetstream.get_key_value(subject::DRIVERS).await.unwrap();
+    let mut hello = drivers.watch_with_history(subject::key("node", "node1")).await.unwrap();
+    let entry = tokio::time::timeout(Duration::from_secs(20), hello.next()).await.unwrap().unwrap().unwrap();
+    assert_eq!(decode::<DriverHello>(&entry.value).unwrap().target.as_deref(), Some("node1"));
+
+    let command = |sequence, desired| {
+        let desired = Desired::Node(desired);
+        let generation = Generation { term: 1, sequence, hash: desired.hash() };
+        Command { driver: "node".into(), target: "node1".into(), generation, desired, transaction: None }
+    };
+    let pods = HostNetwork::PodBridge { addresses: vec!["10.66.0.1/24".parse().unwrap()], mtu: None };
+    engine.command(&command(1, desired([("pods", pods)]))).await;
+    let done = |sequence| {
+        move |report: &eno_schemas::Report| {
+            report.generation.sequence == sequence && report.outcome == Outcome::Applied
+        }
+    };
+    let report = engine.report("node", "node1", done(1)).await;
+    assert!(report.rejected.is_empty(), "{:?}", report.rejected);
+    let Some(Applied::Node { networks, .. }) = &report.applied else { panic!("{report:?}") };
+    assert!(networks.contains_key("pods"));
+
+    node.ip("link del pods");
+    let repaired = engine.report("node", "node1", |report| !report.notes.is_empty()).await;
+    assert_eq!(repaired.notes[0].kind, "Repaired", "{:?}", repaired.notes);
+    assert!(node.ip_works("link show pods"));
+
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let number = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    // CAP_NET_ADMIN is 12 and CAP_SYS_ADMIN 21.
+    assert_eq!(u64::from_str_radix(&number("CapEff"), 16).unwrap(), 1 << 12 | 1 << 21);
+    let memory: u64 = number("VmHWM").parse().unwrap();
+    println!("the agent had at most {memory} KiB in memory");
+    assert!(memory < MEMORY, "{memory} KiB in memory");
+
+    engine.command(&command(2, desired([]))).await;
+    engine.report("node", "node1", done(2)).await;
+    assert_eq!(node.everything(), before, "something is left over");
+    kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGTERM).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(20), agent.wait()).await.unwrap().unwrap();
+    assert!(ended.success(), "{ended}");
+}

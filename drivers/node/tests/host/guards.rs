@@ -1,0 +1,82 @@
+//! What the node itself needs is left alone, whatever is asked for.
+
+use eno_driver_node::host::plan::Spot;
+use eno_schemas::{HostNetwork, Uplink};
+
+use crate::common::{Net, desired};
+
+fn ovs(nic: &str) -> HostNetwork {
+    let uplink = Uplink { interfaces: vec![nic.to_owned()], mtu: Some(2000) };
+    HostNetwork::Ovs { datapath: None, uplink: Some(uplink), patch: None, vlans: "1".parse().unwrap() }
+}
+
+#[test]
+#[ignore = "needs root: network namespaces"]
+fn nothing_is_changed_of_what_is_refused() {
+    let (node, rest) = (Net::new(), Net::new());
+    for name in ["eth0", "eth1", "eth2", "eth3", "cali1"] {
+        node.nic(name, &rest, &format!("p-{name}"));
+        node.ip(&format!("link set {name} up"));
+    }
+    node.ip("address add 192.0.2.1/24 dev eth0");
+    node.ip("route add default via 192.0.2.254 dev eth0");
+    node.ip("route add 203.0.113.0/24 dev eth1");
+    node.ip("link add br9 type bridge");
+    node.ip("link set eth2 master br9");
+    let before = node.everything();
+    let words = [
+        ("eth0", "the default route"),
+        ("eth1", "the route to 203.0.113.0/24"),
+        ("eth2", "a member of br9"),
+        ("cali1", "the cluster's own network"),
+        ("br9", "is a bridge"),
+        ("eth9", "has no interface eth9"),
+        ("an-overly-long-name", "15"),
+        ("lo", "loopback"),
+    ];
+    for (nic, words) in words {
+        let (applied, writes) = node.reconcile(&desired([("ovs0", ovs(nic))]));
+        assert_eq!(writes, 0, "{nic} was touched");
+        let reason = applied.refused[&Spot::Network("ovs0".into())].to_string();
+        assert!(reason.contains(words) && reason.contains(nic), "{reason}");
+        assert!(applied.networks.is_empty());
+    }
+    // Names of others are not taken, and no address of theirs.
+    let pods =
+        |address: &str| HostNetwork::PodBridge { addresses: vec![address.parse().unwrap()], mtu: None };
+    for (name, address, words) in [
+        ("br9", "10.9.0.1/24", "did not make"),
+        ("pods", "192.0.2.1/32", "that of eth0"),
+        ("pods", "192.0.2.77/25", "which the node reaches on eth0"),
+        ("a/b", "10.9.0.1/24", "the name of an interface"),
+    ] {
+        let (applied, writes) = node.reconcile(&desired([(name, pods(address))]));
+        assert_eq!(writes, 0, "{name}");
+        let reason = applied.refused[&Spot::Network(name.into())].to_string();
+        assert!(reason.contains(words), "{reason}");
+    }
+    // What can be done is done all the same, and one NIC is for one network.
+    let wanted = desired([("ovs0", ovs("eth0")), ("ovs1", ovs("eth3")), ("ovs2", ovs("eth3"))]);
+    let (applied, writes) = node.reconcile(&wanted);
+    assert!(writes > 0);
+    assert_eq!(applied.networks.keys().collect::<Vec<_>>(), ["ovs1"]);
+    assert!(applied.refused[&Spot::Network("ovs2".into())].to_string().contains("by the network ovs1"));
+    node.reconcile(&desired([]));
+    assert_eq!(node.everything(), before);
+}
+
+#[test]
+#[ignore = "needs root: network namespaces"]
+fn what_became_impossible_keeps_what_it_has() {
+    let (node, rest) = (Net::new(), Net::new());
+    node.nic("eth1", &rest, "p-eth1");
+    let wanted = desired([("ovs0", ovs("eth1"))]);
+    node.reconcile(&wanted);
+    node.ip("address add 192.0.2.1/24 dev eth1");
+    let before = node.everything();
+    let (applied, writes) = node.reconcile(&wanted);
+    assert_eq!(writes, 0);
+    assert!(applied.refused[&Spot::Network("ovs0".into())].retryable());
+    assert_eq!(node.everything(), before);
+    assert!(node.ip("link show eth1").contains("mtu 2000"));
+}

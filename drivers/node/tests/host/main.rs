@@ -1,0 +1,7 @@
+//! Networks of the host, each test in network namespaces of its own.
+
+mod common;
+mod guards;
+mod pod_bridge;
+mod uplinks;
+mod watch;

@@ -1,0 +1,5 @@
+//! Open vSwitch: the driver against a real database, and against a real switch with real packets.
+
+mod database;
+mod packets;
+mod rig;

@@ -1,0 +1,370 @@
+//! A private Open vSwitch: a real ovsdb-server, and a switch that is played or real.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use eno_driver_node::ovs::{BridgeDesired, Datapath, Ovs, OvsDesired, PortDesired, PortVlans, UplinkDesired};
+use eno_ovsdb::{
+    Client, Condition, Endpoint, MonitorRequest, Mutation, Operation, Options, Row, Transaction, Value, row,
+};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+pub const DB: &str = "Open_vSwitch";
+
+/// ovsdb-server with an initialised database.
+pub struct Database {
+    dir: TempDir,
+    server: Option<Child>,
+}
+
+impl Database {
+    pub fn start() -> Self {
+        let dir = TempDir::with_prefix("eno-ovs-").unwrap();
+        let database = Self { dir, server: None };
+        let created = program("ovsdb-tool")
+            .arg("create")
+            .arg(database.path("db"))
+            .arg("/usr/share/openvswitch/vswitch.ovsschema")
+            .status()
+            .expect("ovsdb-tool is needed (Debian: openvswitch-switch)");
+        assert!(created.success());
+        let mut database = database;
+        database.resume();
+        database.vsctl(&["init"]);
+        database
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::Unix(self.path("db.sock"))
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(
+            self.endpoint(),
+            Options { max_backoff: Duration::from_millis(100), ..Options::default() },
+        )
+    }
+
+    pub fn ovs(&self) -> Ovs {
+        Ovs::new(self.endpoint(), Datapath::Netdev)
+    }
+
+    pub fn kill(&mut self) {
+        end(self.server.take());
+    }
+
+    pub fn resume(&mut self) {
+        let remote = format!("--remote=punix:{}", self.path("db.sock").display());
+        let control = format!("--unixctl={}", self.path("db.ctl").display());
+        let server = self
+            .daemon("ovsdb-server")
+            .arg(self.path("db"))
+            .args([remote, control])
+            .spawn()
+            .expect("ovsdb-server is needed (Debian: openvswitch-switch)");
+        self.server = Some(server);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while UnixStream::connect(self.path("db.sock")).is_err() {
+            assert!(Instant::now() < deadline, "ovsdb-server does not listen");
+            std::thread::yield_now();
+        }
+    }
+
+    /// A daemon of this instance.
+    pub fn daemon(&self, name: &str) -> Command {
+        let mut command = program(name);
+        command.args(["--no-chdir", "-vconsole:off"]);
+        command.env("OVS_RUNDIR", self.dir.path()).env("OVS_LOGDIR", self.dir.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// What an administrator does by hand, without waiting for a switch.
+    pub fn vsctl(&self, args: &[&str]) -> String {
+        let remote = format!("--db=unix:{}", self.path("db.sock").display());
+        said(program("ovs-vsctl").args(["--timeout=30", &remote, "--no-wait"]).args(args))
+    }
+
+    /// All bridges and ports and interfaces, for comparing.
+    pub async fn all(&self) -> Vec<Row> {
+        let tables = [
+            ("Bridge", &["name", "datapath_type", "external_ids", "other_config", "ports"][..]),
+            ("Port", &["name", "tag", "trunks", "vlan_mode", "bond_mode", "external_ids", "interfaces"]),
+            ("Interface", &["name", "type", "options", "external_ids", "mtu_request"]),
+        ];
+        let selects = tables.map(|(table, columns)| Operation::select(table, [], columns.iter().copied()));
+        let transaction: Transaction = selects.into_iter().collect();
+        let outcome = self.client().transact(DB, &transaction).await.unwrap();
+        let mut rows: Vec<Row> = (0..3).flat_map(|index| outcome.rows(index).to_vec()).collect();
+        rows.sort();
+        rows
+    }
+
+    pub async fn next_cfg(&self) -> i64 {
+        let transaction = Transaction::new().with(Operation::select(DB, [], ["next_cfg"]));
+        let outcome = self.client().transact(DB, &transaction).await.unwrap();
+        outcome.rows(0)[0]["next_cfg"].as_integer().unwrap()
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Does in the database what ovs-vswitchd does there.
+pub struct PlayedSwitch {
+    task: JoinHandle<()>,
+    host: Arc<Mutex<Host>>,
+}
+
+/// The interfaces of the host.
+#[derive(Default)]
+struct Host {
+    /// That it doesn't have.
+    missing: BTreeSet<String>,
+    mtus: BTreeMap<String, i64>,
+}
+
+impl PlayedSwitch {
+    pub fn start(database: &Database) -> Self {
+        let client = database.client();
+        let host = Arc::new(Mutex::new(Host::default()));
+        let task = tokio::spawn({
+            let host = Arc::clone(&host);
+            async move { play(&client, &host).await }
+        });
+        Self { task, host }
+    }
+
+    /// Interfaces that the host doesn't have.
+    pub fn without(self, interface: &str) -> Self {
+        self.host.lock().unwrap().missing.insert(interface.into());
+        self
+    }
+
+    /// What an interface carries, as it was set last.
+    pub fn mtu(&self, interface: &str) -> Option<i64> {
+        self.host.lock().unwrap().mtus.get(interface).copied()
+    }
+}
+
+impl Drop for PlayedSwitch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn play(client: &Client, host: &Mutex<Host>) {
+    let request = MonitorRequest::new()
+        .table(DB, ["next_cfg", "cur_cfg"])
+        .table("Interface", ["name", "ofport", "mtu", "mtu_request"]);
+    let mirror = client.mirror(DB, request);
+    loop {
+        let transaction = mirror
+            .wait_for(|replica| {
+                let mut transaction = Transaction::new();
+                for (uuid, interface) in replica.table("Interface") {
+                    let name = interface["name"].as_str()?;
+                    let mut host = host.lock().unwrap();
+                    let gone = host.missing.contains(name);
+                    let there = host.mtus.entry(name.into()).or_insert(1500);
+                    let mtu = interface["mtu_request"].as_integer().unwrap_or(*there);
+                    *there = mtu;
+                    let wanted = if gone {
+                        row([("ofport", (-1).into()), ("error", "No such device".into())])
+                    } else {
+                        row([("ofport", 1.into()), ("mtu", mtu.into())])
+                    };
+                    if wanted
+                        .iter()
+                        .any(|(column, value)| interface.get(column).is_some_and(|there| there != value))
+                    {
+                        transaction.push(Operation::update("Interface", [Condition::uuid(uuid)], wanted));
+                    }
+                }
+                let (uuid, root) = replica.table(DB).next()?;
+                if root["next_cfg"] != root["cur_cfg"] {
+                    let columns = row([("cur_cfg", root["next_cfg"].clone())]);
+                    transaction.push(Operation::update(DB, [Condition::uuid(uuid)], columns));
+                }
+                (!transaction.is_empty()).then_some(transaction)
+            })
+            .await;
+        match transaction {
+            // A database that restarts is asked again.
+            Ok(transaction) => drop(client.transact(DB, &transaction).await),
+            Err(_) => return,
+        }
+    }
+}
+
+/// A port of somebody else, and what it is on.
+pub fn add_foreign(bridge: &str, name: &str) -> Transaction {
+    let (interface, port) = (eno_ovsdb::NamedUuid::numbered("i", 0), eno_ovsdb::NamedUuid::numbered("p", 0));
+    let interfaces = Value::set([&interface]);
+    Transaction::new()
+        .with(Operation::insert_named("Interface", row([("name", name.into())]), interface))
+        .with(Operation::insert_named(
+            "Port",
+            row([("name", name.into()), ("interfaces", interfaces)]),
+            port.clone(),
+        ))
+        .with(Operation::mutate(
+            "Bridge",
+            [Condition::equal("name", bridge)],
+            [Mutation::insert("ports", Value::set([port]))],
+        ))
+}
+
+pub fn desired() -> OvsDesired {
+    OvsDesired { cluster: "c1".into(), ..OvsDesired::default() }
+}
+
+pub fn bridge(interfaces: &[&str], vlans: &[u16]) -> BridgeDesired {
+    let uplink = match interfaces {
+        [] => None,
+        [one] => Some(UplinkDesired { port: (*one).into(), interfaces: vec![(*one).into()], mtu: None }),
+        several => Some(UplinkDesired {
+            port: "enobond0".into(),
+            interfaces: several.iter().map(|name| (*name).into()).collect(),
+            mtu: None,
+        }),
+    };
+    BridgeDesired { uplink, vlans: vlans.iter().copied().collect(), ..BridgeDesired::default() }
+}
+
+pub fn access(bridge: &str, vlan: u16) -> PortDesired {
+    PortDesired { bridge: bridge.into(), id: "pod/a".into(), vlans: PortVlans::Access(vlan), mtu: None }
+}
+
+/// What must happen, within the time that a busy machine needs.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, future).await.unwrap_or_else(|late| panic!("{what} did not happen: {late}"))
+}
+
+/// ovs-vswitchd in a network namespace that plays the node's, and further namespaces that play pods.
+pub struct Node {
+    pub database: Database,
+    name: String,
+    namespaces: Vec<String>,
+    switch: Option<Child>,
+}
+
+impl Node {
+    pub fn start() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("enoovs{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let mut node =
+            Self { database: Database::start(), name: name.clone(), namespaces: vec![], switch: None };
+        node.add_namespace(name);
+        node.resume();
+        node
+    }
+
+    fn add_namespace(&mut self, name: String) {
+        said(Command::new("ip").args(["netns", "add", &name]));
+        said(Command::new("ip").args(["-n", &name, "link", "set", "lo", "up"]));
+        self.namespaces.push(name);
+    }
+
+    /// `ip` in the node's namespace.
+    pub fn ip(&self, args: &[&str]) {
+        said(Command::new("ip").args(["-n", &self.name]).args(args));
+    }
+
+    /// A pod with the address `10.0.0.<last>/24`, and its interface `<name>` on the node.
+    pub fn pod(&mut self, name: &str, last: u8) {
+        self.add_namespace(format!("{}-{name}", self.name));
+        self.plug(name, last);
+    }
+
+    /// Gives a pod its interface.
+    pub fn plug(&self, name: &str, last: u8) {
+        let namespace = format!("{}-{name}", self.name);
+        self.ip(&["link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", &namespace]);
+        self.ip(&["link", "set", "dev", name, "up"]);
+        let in_pod = |args: &[&str]| said(Command::new("ip").args(["-n", &namespace]).args(args));
+        in_pod(&["address", "add", &format!("10.0.0.{last}/24"), "dev", "eth0"]);
+        in_pod(&["link", "set", "eth0", "up"]);
+    }
+
+    /// A cable between two interfaces of the node.
+    pub fn cable(&self, one: &str, other: &str) {
+        self.ip(&["link", "add", "name", one, "type", "veth", "peer", "name", other]);
+        self.ip(&["link", "set", one, "up"]);
+        self.ip(&["link", "set", other, "up"]);
+    }
+
+    /// Does a ping get through? The switch has done all that was asked of it before.
+    pub fn reaches(&self, pod: &str, last: u8) -> bool {
+        let control = self.database.path("switch.ctl").display().to_string();
+        said(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
+        let namespace = format!("{}-{pod}", self.name);
+        let mut ping = Command::new("ip");
+        ping.args(["netns", "exec", &namespace, "ping", "-c", "3", "-i", "0.2", "-W", "1"]);
+        ping.arg(format!("10.0.0.{last}")).output().unwrap().status.success()
+    }
+
+    pub fn kill(&mut self) {
+        end(self.switch.take());
+    }
+
+    pub fn resume(&mut self) {
+        let control = format!("--unixctl={}", self.database.path("switch.ctl").display());
+        let remote = format!("unix:{}", self.database.path("db.sock").display());
+        let daemon = self.database.daemon("ovs-vswitchd");
+        let mut command = Command::new("ip");
+        // `ip` becomes the daemon.
+        command.args(["netns", "exec", &self.name]).arg(daemon.get_program()).args(daemon.get_args());
+        command.args([remote, control]);
+        for (key, value) in daemon.get_envs() {
+            command.env(key, value.unwrap_or_default());
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.switch = Some(command.spawn().unwrap());
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+        for namespace in &self.namespaces {
+            // While a test fails, no second panic.
+            let _ = Command::new("ip").args(["netns", "del", namespace]).output();
+        }
+    }
+}
+
+fn end(child: Option<Child>) {
+    if let Some(mut child) = child {
+        // It may have ended by itself.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+fn program(name: &str) -> Command {
+    let mut command = Command::new(name);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+fn said(command: &mut Command) -> String {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8_lossy(&stdout).trim().to_owned()
+}

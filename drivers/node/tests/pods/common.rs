@@ -1,0 +1,276 @@
+//! A node of namespaces: nothing of the machine's own is touched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use eno_driver_node::netlink::{Link, Namespace, Netlink, NetlinkError, Request, Snapshot};
+use eno_driver_node::pods::mark::GROUP;
+use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
+use eno_schemas::{
+    AppliedLink, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, VlanSet,
+};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+
+pub const CLUSTER: &str = "t1";
+pub const BRIDGE: &str = "br-data";
+
+/// Why a test can't run here, unless this is the virtual machine, where nothing may be lacking.
+pub async fn lacks(kinds: &[&str]) -> Option<String> {
+    if std::env::var_os("ENO_VM_LANE").is_some() {
+        return None;
+    }
+    let namespace = Namespace::create().unwrap();
+    for kind in kinds {
+        let kind = (*kind).to_owned();
+        let name = kind.clone();
+        let tried = namespace
+            .run(move || Netlink::open()?.execute(Request::add_link("probe", bare("probe", &kind))))
+            .await;
+        if let Err(error) = tried.unwrap()
+            && error.errno() == Some(nix::errno::Errno::EOPNOTSUPP)
+        {
+            return Some(format!("not run here, the VM lane runs it: this kernel has no {name} interfaces"));
+        }
+    }
+    None
+}
+
+pub fn bare(name: &str, kind: &str) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Other(kind.to_owned()))]));
+    message
+}
+
+/// Pods by uid; those that are missing don't run.
+#[derive(Clone, Default)]
+pub struct Runtime(Arc<Mutex<BTreeMap<String, Running>>>);
+
+type Running = (Namespace, Option<u32>);
+
+impl Resolve for Runtime {
+    async fn resolve(&self, uid: &str, _container: Option<&str>) -> Result<Sandbox, Unresolved> {
+        let pods = self.0.lock().unwrap();
+        let Some((namespace, pid)) = pods.get(uid) else {
+            return Err(Unresolved {
+                message: format!("pod {uid}: no sandbox"),
+                retryable: true,
+                gone: true,
+            });
+        };
+        Ok(Sandbox { path: namespace.path(), id: namespace.id(), pid: *pid })
+    }
+}
+
+pub struct Node {
+    pub host: Namespace,
+    pub runtime: Runtime,
+    pub pods: Pods<Runtime>,
+    pub desired: NodeDesired,
+    pub allowed: BTreeSet<String>,
+    pub folder: tempfile::TempDir,
+}
+
+impl Node {
+    /// With a bridge of ours.
+    pub async fn new() -> Self {
+        let host = Namespace::create().unwrap();
+        let runtime = Runtime::default();
+        let desired = NodeDesired {
+            cluster: CLUSTER.to_owned(),
+            networks: BTreeMap::from([(
+                BRIDGE.to_owned(),
+                HostNetwork::PodBridge { addresses: Vec::new(), mtu: None },
+            )]),
+            pods: BTreeMap::new(),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let allowed = BTreeSet::new();
+        let pods = pods(&host, &runtime, &allowed, &folder);
+        let node = Self { host, runtime, pods, desired, allowed, folder };
+        node.on_host(|netlink| {
+            netlink.execute(Request::add_link(BRIDGE, bare(BRIDGE, "bridge")))?;
+            let index = netlink.link_named(BRIDGE)?.unwrap().index;
+            netlink.execute(Request::set_up(BRIDGE, index, true))
+        })
+        .await;
+        node
+    }
+
+    /// Another process of the agent: it remembers nothing.
+    pub fn restart(&mut self) {
+        self.pods = pods(&self.host, &self.runtime, &self.allowed, &self.folder);
+    }
+
+    pub fn allow(&mut self, name: &str) {
+        self.allowed.insert(name.to_owned());
+        self.restart();
+    }
+
+    /// A pod that runs, with its loopback up.
+    pub async fn run_pod(&mut self, uid: &str, pid: u32) -> Namespace {
+        let namespace = Namespace::create().unwrap();
+        inside(&namespace, |netlink| netlink.execute(Request::set_up("lo", 1, true))).await;
+        self.runtime.0.lock().unwrap().insert(uid.to_owned(), (namespace.clone(), Some(pid)));
+        namespace
+    }
+
+    /// The pod ends: nobody holds its namespace any more but who was given it.
+    pub fn end_pod(&mut self, uid: &str) {
+        self.runtime.0.lock().unwrap().remove(uid);
+    }
+
+    pub fn place(&self, uid: &str, namespace: Namespace, pid: Option<u32>) {
+        self.runtime.0.lock().unwrap().insert(uid.to_owned(), (namespace, pid));
+    }
+
+    pub fn want(&mut self, uid: &str, links: Vec<PodLink>) -> &mut NodePod {
+        let pod = NodePod {
+            namespace: "default".to_owned(),
+            name: uid.to_owned(),
+            container: format!("containerd://{uid}"),
+            links,
+            primary: None,
+        };
+        self.desired.pods.insert(uid.to_owned(), pod);
+        self.desired.pods.get_mut(uid).unwrap()
+    }
+
+    pub async fn reconcile(&self) -> PodsApplied {
+        self.pods.reconcile(&self.desired).await
+    }
+
+    /// All of it is there.
+    pub async fn settle(&self) -> PodsApplied {
+        let done = self.reconcile().await;
+        assert_eq!(done.rejected, Vec::new());
+        for (uid, pod) in &self.desired.pods {
+            let wanted: BTreeSet<&String> = pod
+                .links
+                .iter()
+                .map(|link| &link.id)
+                .chain(pod.primary.iter().map(|link| &link.id))
+                .collect();
+            assert_eq!(done.pods[uid].keys().collect::<BTreeSet<_>>(), wanted);
+        }
+        done
+    }
+
+    pub async fn on_host<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError> + Send + 'static,
+    ) -> T {
+        inside(&self.host, work).await
+    }
+
+    /// The host's ends of pairs.
+    pub async fn host_ends(&self) -> Vec<String> {
+        let links = self.on_host(Netlink::links).await;
+        links.into_iter().filter(|link| link.group == GROUP).map(|link| link.name).collect()
+    }
+}
+
+fn pods(
+    host: &Namespace,
+    runtime: &Runtime,
+    allowed: &BTreeSet<String>,
+    folder: &tempfile::TempDir,
+) -> Pods<Runtime> {
+    let options = Options {
+        host: host.clone(),
+        allowed_masters: allowed.clone(),
+        proc_sys_net: "/proc/sys/net".into(),
+        namespaces: folder.path().to_owned(),
+    };
+    Pods::new(runtime.clone(), options)
+}
+
+pub async fn inside<T: Send + 'static>(
+    namespace: &Namespace,
+    work: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError> + Send + 'static,
+) -> T {
+    namespace.run(move || work(&mut Netlink::open().unwrap())).await.unwrap().unwrap()
+}
+
+pub async fn snapshot(namespace: &Namespace) -> Snapshot {
+    inside(namespace, Netlink::snapshot).await
+}
+
+/// All of it but what the kernel changes by itself in its own time.
+pub async fn still(namespace: &Namespace) -> Snapshot {
+    let mut all = snapshot(namespace).await;
+    all.links.iter_mut().for_each(|link| link.carrier = false);
+    all.addresses.retain(|address| !address.net.to_string().starts_with("fe80"));
+    all.routes.retain(|route| !route.prefix.addr().is_ipv6());
+    all
+}
+
+pub async fn named(namespace: &Namespace, name: &str) -> Link {
+    snapshot(namespace).await.named(name).unwrap_or_else(|| panic!("no {name}")).clone()
+}
+
+pub fn link(id: &str, kind: LinkKind) -> PodLink {
+    PodLink {
+        id: id.to_owned(),
+        revision: "r1".to_owned(),
+        name: LinkName::Fixed(id.to_owned()),
+        kind,
+        member_of: None,
+        mtu: None,
+        mac: None,
+        alias: None,
+        addresses: Vec::new(),
+        routes: Vec::new(),
+        rules: Vec::new(),
+        sysctls: BTreeMap::new(),
+        up: true,
+    }
+}
+
+/// A pair whose other end is a port of the bridge.
+pub fn bridged(id: &str, address: &str) -> PodLink {
+    let master = Master::Bridge { bridge: BRIDGE.to_owned(), vlans: None };
+    PodLink { addresses: vec![address.parse().unwrap()], ..link(id, LinkKind::Veth { master: Some(master) }) }
+}
+
+/// Interfaces of ours in a pod.
+pub fn ours(all: &Snapshot) -> Vec<&str> {
+    all.links.iter().filter(|link| link.group == GROUP).map(|link| &link.name[..]).collect()
+}
+
+pub fn addresses(snapshot: &Snapshot, name: &str) -> BTreeSet<String> {
+    let index = snapshot.named(name).unwrap().index;
+    let mine = snapshot.addresses.iter().filter(|address| address.index == index);
+    mine.map(|address| address.net.to_string()).filter(|net| !net.starts_with("fe80")).collect()
+}
+
+/// What of it does not depend on the order of things.
+pub fn applied<'a>(done: &'a PodsApplied, uid: &str, id: &str) -> &'a AppliedLink {
+    &done.pods[uid][id]
+}
+
+/// Sends a datagram from one namespace to an address in another; true when it came.
+pub async fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+    let target = format!("{address}:4711");
+    let listen = target.clone();
+    let socket = to.run(move || UdpSocket::bind(listen).unwrap()).await.unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let any = if address.contains('[') { "[::]:0" } else { "0.0.0.0:0" };
+    let sender = from.run(move || UdpSocket::bind(any).unwrap()).await.unwrap();
+    // A port may need a moment to forward.
+    for _ in 0..20 {
+        if sender.send_to(b"eno", &target).is_err() {
+            tokio::task::yield_now().await;
+        }
+        if socket.recv(&mut [0; 8]).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+pub fn trunk(text: &str) -> VlanSet {
+    text.parse().unwrap()
+}

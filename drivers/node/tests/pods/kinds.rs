@@ -1,0 +1,378 @@
+//! Every kind of interface, in a real namespace.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use eno_driver_node::netlink::{Kind, Link, Namespace, Overlay, Request};
+use eno_schemas::{
+    LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, TunDevice, Tunnel, VlanId,
+};
+use rtnetlink::packet_route::link::{InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo};
+
+use crate::common::*;
+
+/// The link is made, is what it is to be, is found again by another process which changes nothing, takes a new MTU
+/// and alias without being made anew, and goes.
+async fn lives(node: &mut Node, pod: &Namespace, uid: &str, wanted: Vec<PodLink>, id: &str) -> Link {
+    node.want(uid, wanted);
+    let first = node.settle().await;
+    let name = applied(&first, uid, id).name.clone();
+    let link = named(pod, &name).await;
+
+    let before = (still(pod).await, still(&node.host).await);
+    node.restart();
+    assert_eq!(node.settle().await.pods, first.pods);
+    assert_eq!((still(pod).await, still(&node.host).await), before, "another process changed something");
+
+    let kept = (link.index, link.mac, link.name.clone());
+    let changed =
+        node.desired.pods.get_mut(uid).unwrap().links.iter_mut().find(|link| link.id == id).unwrap();
+    changed.alias = Some("blue".to_owned());
+    changed.mtu = Some(1300);
+    node.settle().await;
+    let after = named(pod, &name).await;
+    assert_eq!((after.index, after.mac, after.name.clone()), kept);
+    assert_eq!((after.mtu, after.alias.as_deref()), (1300, Some("blue")));
+
+    node.desired.pods.get_mut(uid).unwrap().links.retain(|link| link.id != id);
+    node.settle().await;
+    assert!(snapshot(pod).await.named(&name).is_none());
+    link
+}
+
+async fn parent(node: &mut Node) -> u32 {
+    node.allow("parent0");
+    node.on_host(|netlink| {
+        netlink.execute(Request::add_link("parent0", bare("parent0", "veth")))?;
+        let link = netlink.link_named("parent0")?.unwrap();
+        netlink.execute(Request::set_up("parent0", link.index, true))?;
+        Ok(link.index)
+    })
+    .await
+}
+
+fn skip(lack: Option<String>) -> bool {
+    lack.inspect(|lack| eprintln!("{lack}")).is_some()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn veth() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.mac = Some("02:00:00:00:00:17".to_owned());
+    let link = lives(&mut node, &pod, "a", vec![wanted], "net1").await;
+    assert_eq!(link.mac, Some([2, 0, 0, 0, 0, 0x17]));
+    assert!(node.host_ends().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn macvlan() {
+    let mut node = Node::new().await;
+    let index = parent(&mut node).await;
+    let pod = node.run_pod("a", 7).await;
+    let wanted = PodLink {
+        addresses: vec!["10.8.0.2/28".parse().unwrap()],
+        ..link("mv0", LinkKind::Macvlan { master: "parent0".to_owned() })
+    };
+    let found = lives(&mut node, &pod, "a", vec![wanted], "mv0").await;
+    assert_eq!(found.kind, Kind::Macvlan { bridge: true });
+    assert_eq!(found.parent, Some(index));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn ipvlan() {
+    if skip(lacks(&["ipvlan"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    parent(&mut node).await;
+    let pod = node.run_pod("a", 7).await;
+    let wanted = link("iv0", LinkKind::Ipvlan { master: "parent0".to_owned() });
+    let found = lives(&mut node, &pod, "a", vec![wanted], "iv0").await;
+    assert_eq!(found.kind, Kind::Ipvlan { l2: true });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn vlan_of_the_host_of_the_pod_and_of_another_link() {
+    if skip(lacks(&["vlan"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    parent(&mut node).await;
+    let pod = node.run_pod("a", 7).await;
+    // A VLAN can't be up where what it is made on is down.
+    inside(&pod, |netlink| {
+        netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))?;
+        let index = netlink.link_named("eth0")?.unwrap().index;
+        netlink.execute(Request::set_up("eth0", index, true))
+    })
+    .await;
+    let vlan = |id: &str, parent, vid| link(id, LinkKind::Vlan { parent, vlan: VlanId::new(vid).unwrap() });
+    let wanted = vec![
+        vlan("v-host", Parent::Host("parent0".to_owned()), 10),
+        vlan("v-pod", Parent::Pod("eth0".to_owned()), 11),
+        bridged("net1", "10.9.0.2/24"),
+        vlan("v-link", Parent::Link("net1".to_owned()), 12),
+    ];
+    for (id, vid) in [("v-link", 12), ("v-pod", 11), ("v-host", 10)] {
+        let mut links = wanted.clone();
+        links.retain(|link| link.id == id || link.id == "net1");
+        let found = lives(&mut node, &pod, "a", links, id).await;
+        assert_eq!(found.kind, Kind::Vlan { vid });
+    }
+    // What is made on something that is made anew is made anew with it.
+    node.want("a", wanted);
+    node.settle().await;
+    node.desired.pods.get_mut("a").unwrap().links[2].kind = LinkKind::Tap(TunDevice::default());
+    node.settle().await;
+    let all = snapshot(&pod).await;
+    assert_eq!(all.named("v-link").unwrap().parent, Some(all.named("net1").unwrap().index));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn bridge_with_a_member() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let bridge =
+        PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("br0", LinkKind::Bridge {}) };
+    let member = PodLink {
+        member_of: Some("br0".to_owned()),
+        addresses: Vec::new(),
+        ..bridged("port0", "10.9.0.9/24")
+    };
+    node.want("a", vec![bridge.clone(), member.clone()]);
+    node.settle().await;
+    let all = snapshot(&pod).await;
+    assert_eq!(all.named("port0").unwrap().master, Some(all.named("br0").unwrap().index));
+    node.desired.pods.get_mut("a").unwrap().links[1].member_of = None;
+    node.settle().await;
+    assert_eq!(named(&pod, "port0").await.master, None);
+    // Without its bridge the member can't be what it is to be, and says so.
+    node.want("a", vec![member]);
+    let refused = node.reconcile().await.rejected;
+    assert!(refused[0].reason.contains("no interface br0"), "{refused:?}");
+    assert!(snapshot(&pod).await.named("br0").is_none());
+    lives(&mut node, &pod, "a", vec![bridge], "br0").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn dummy() {
+    if skip(lacks(&["dummy"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let found = lives(&mut node, &pod, "a", vec![link("d0", LinkKind::Dummy {})], "d0").await;
+    assert_eq!(found.kind, Kind::Dummy);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn vrf_with_a_member_and_routes() {
+    if skip(lacks(&["vrf"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let vrf = link("red", LinkKind::Vrf { table: 1001 });
+    let mut member = bridged("net1", "10.9.0.2/24");
+    member.member_of = Some("red".to_owned());
+    member.routes = vec![PodRoute {
+        prefix: "0.0.0.0/0".parse().unwrap(),
+        next_hop: Some("10.9.0.1".parse().unwrap()),
+        table: Some(1001),
+        metric: None,
+        source: None,
+    }];
+    node.want("a", vec![vrf.clone(), member]);
+    node.settle().await;
+    let all = snapshot(&pod).await;
+    assert_eq!(all.named("red").unwrap().kind, Kind::Vrf { table: 1001 });
+    assert_eq!(all.named("net1").unwrap().master, Some(all.named("red").unwrap().index));
+    assert!(all.routes.iter().any(|route| route.table == 1001 && route.gateway.is_some()));
+    lives(&mut node, &pod, "a", vec![vrf], "red").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn vxlan() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let remote: IpAddr = "10.9.0.7".parse().unwrap();
+    let kind = LinkKind::Vxlan { vni: 4096, remote: Some(remote), local: None, port: None };
+    let found = lives(&mut node, &pod, "a", vec![link("vx0", kind)], "vx0").await;
+    assert_eq!(found.kind, Kind::Vxlan(Overlay { vni: 4096, remote: Some(remote), local: None, port: 4789 }));
+    // Another one of that name is made anew.
+    let v6 = |vni| LinkKind::Vxlan {
+        vni,
+        remote: Some("fd00::7".parse().unwrap()),
+        local: None,
+        port: Some(8472),
+    };
+    node.want("a", vec![link("vx0", v6(1))]);
+    node.settle().await;
+    let first = named(&pod, "vx0").await;
+    node.desired.pods.get_mut("a").unwrap().links[0].kind = v6(2);
+    node.settle().await;
+    let second = named(&pod, "vx0").await;
+    assert_ne!(first.index, second.index);
+    assert!(matches!(second.kind, Kind::Vxlan(Overlay { vni: 2, port: 8472, .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn geneve() {
+    if skip(lacks(&["geneve"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let remote: IpAddr = "10.9.0.7".parse().unwrap();
+    let wanted = link("gnv0", LinkKind::Geneve { vni: 12, remote, port: None });
+    let found = lives(&mut node, &pod, "a", vec![wanted], "gnv0").await;
+    assert_eq!(found.kind, Kind::Geneve(Overlay { vni: 12, remote: Some(remote), local: None, port: 6081 }));
+}
+
+fn tunnel(key: Option<u32>) -> Tunnel {
+    Tunnel { remote: Ipv4Addr::new(10, 9, 0, 7), local: Some(Ipv4Addr::new(10, 9, 0, 2)), key, ttl: Some(64) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn gre() {
+    if skip(lacks(&["gre"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let mut wanted = link("tun-gre", LinkKind::Gre(tunnel(Some(77))));
+    wanted.addresses = vec!["192.0.2.1/31".parse().unwrap()];
+    let found = lives(&mut node, &pod, "a", vec![wanted], "tun-gre").await;
+    assert!(matches!(found.kind, Kind::Gre(tunnel) if tunnel.key == Some(77) && tunnel.ttl == 64));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn gretap() {
+    if skip(lacks(&["gretap"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let wanted = link("tap-gre", LinkKind::Gretap(tunnel(None)));
+    let found = lives(&mut node, &pod, "a", vec![wanted], "tap-gre").await;
+    assert!(matches!(found.kind, Kind::Gretap(tunnel) if tunnel.key.is_none()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn ipip() {
+    if skip(lacks(&["ipip"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let found = lives(&mut node, &pod, "a", vec![link("ii0", LinkKind::Ipip(tunnel(None)))], "ii0").await;
+    assert!(matches!(found.kind, Kind::Ipip(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn tun_and_tap() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 7).await;
+    let device = TunDevice { owner: Some(1000), group: Some(2000) };
+    let mut tap = link("tap0", LinkKind::Tap(device.clone()));
+    tap.mac = Some("02:00:00:00:00:18".to_owned());
+    let found = lives(&mut node, &pod, "a", vec![tap], "tap0").await;
+    assert_eq!(found.kind, Kind::Tun { tap: true, owner: Some(1000), group: Some(2000) });
+    assert_eq!(found.mac, Some([2, 0, 0, 0, 0, 0x18]));
+    let mut tun = link("t", LinkKind::Tun(TunDevice::default()));
+    tun.name = LinkName::WithPid("tun".to_owned());
+    tun.addresses = vec!["192.0.2.2/32".parse().unwrap()];
+    let found = lives(&mut node, &pod, "a", vec![tun], "t").await;
+    assert_eq!(found.name, "tun7");
+    assert_eq!(found.kind, Kind::Tun { tap: false, owner: None, group: None });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn ports_of_a_bridge_that_filters_vlans() {
+    if skip(lacks(&["vlan"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    node.on_host(|netlink| {
+        let mut message = bare("br-vlan", "none");
+        message.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
+        message.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Bridge),
+            LinkInfo::Data(InfoData::Bridge(vec![
+                InfoBridge::VlanFiltering(true),
+                InfoBridge::VlanDefaultPvid(1),
+            ])),
+        ]));
+        netlink.execute(Request::add_link("br-vlan", message))?;
+        let index = netlink.link_named("br-vlan")?.unwrap().index;
+        netlink.execute(Request::set_up("br-vlan", index, true))
+    })
+    .await;
+    let network = node.desired.networks[BRIDGE].clone();
+    node.desired.networks.insert("br-vlan".to_owned(), network);
+    let port = |id: &str, address: &str, vlans| {
+        let master = Master::Bridge { bridge: "br-vlan".to_owned(), vlans: Some(vlans) };
+        PodLink {
+            addresses: vec![address.parse().unwrap()],
+            ..link(id, LinkKind::Veth { master: Some(master) })
+        }
+    };
+    let access = |vid| PortVlans::Access(VlanId::new(vid).unwrap());
+    let (a, b) = (node.run_pod("a", 1).await, node.run_pod("b", 2).await);
+    node.want("a", vec![port("net1", "10.7.0.1/24", access(10))]);
+    node.want(
+        "b",
+        vec![
+            port("net1", "10.7.0.2/24", access(10)),
+            port("net2", "10.6.0.2/24", PortVlans::Trunk(trunk("10-4000"))),
+        ],
+    );
+    let done = node.settle().await;
+    assert!(reaches(&a, &b, "10.7.0.2").await);
+    let vlans = |name: String| {
+        node.on_host(move |netlink| {
+            let index = netlink.link_named(&name)?.unwrap().index;
+            netlink.port_vlans(index)
+        })
+    };
+    let end = applied(&done, "a", "net1").host_name.clone().unwrap();
+    let found = vlans(end.clone()).await;
+    assert_eq!(
+        found.iter().map(|vlan| (vlan.vid, vlan.pvid, vlan.untagged)).collect::<Vec<_>>(),
+        [(10, true, true)]
+    );
+    let found = vlans(applied(&done, "b", "net2").host_name.clone().unwrap()).await;
+    assert_eq!(found.len(), 3991);
+    assert!(found.iter().all(|vlan| !vlan.pvid && !vlan.untagged));
+    // In place, and the last VLAN gone means none.
+    let before = named(&a, "net1").await;
+    node.want("a", vec![port("net1", "10.7.0.1/24", access(20))]);
+    node.settle().await;
+    assert_eq!(named(&a, "net1").await.index, before.index);
+    assert!(!reaches(&a, &b, "10.7.0.2").await);
+    node.want("a", vec![port("net1", "10.7.0.1/24", PortVlans::Trunk(trunk("")))]);
+    node.settle().await;
+    let name = end;
+    let left = node
+        .on_host(move |netlink| {
+            let index = netlink.link_named(&name)?.unwrap().index;
+            netlink.port_vlans(index)
+        })
+        .await;
+    assert_eq!(left, []);
+}

@@ -1,0 +1,386 @@
+//! The life of pods and of what they are given.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use eno_driver_node::netlink::{Namespace, Request};
+use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
+use eno_schemas::{LinkKind, LinkName, PodRoute, PodRule, PrimaryLink, TunDevice};
+use futures::StreamExt as _;
+use rtnetlink::packet_route::link::LinkAttribute;
+
+use crate::common::*;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn two_pods_on_a_bridge_reach_each_other() {
+    let mut node = Node::new().await;
+    let a = node.run_pod("a", 101).await;
+    let b = node.run_pod("b", 102).await;
+    node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
+    node.want("b", vec![bridged("net1", "10.9.0.3/24")]);
+    let done = node.settle().await;
+    assert!(done.notes.is_empty());
+    assert!(reaches(&a, &b, "10.9.0.3").await);
+    let link = named(&a, "net1").await;
+    assert!(link.up);
+    let told = applied(&done, "a", "net1");
+    assert_eq!((told.mtu, &told.name[..]), (1500, "net1"));
+    assert_eq!(node.host_ends().await.len(), 2);
+    // Nothing to do the second time, nor for another process.
+    let before = (still(&a).await, still(&node.host).await);
+    node.restart();
+    assert_eq!(node.settle().await.pods, done.pods);
+    assert_eq!(before, (still(&a).await, still(&node.host).await));
+    node.desired.pods.clear();
+    assert_eq!(node.reconcile().await, PodsApplied::default());
+    assert!(node.host_ends().await.is_empty());
+    assert!(ours(&snapshot(&a).await).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn what_changes_is_changed_in_place() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 101).await;
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.routes = vec![route("10.50.0.0/16", Some("10.9.0.1"), None)];
+    wanted.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
+    node.want("a", vec![wanted]);
+    node.settle().await;
+    let before = named(&pod, "net1").await;
+    let link = &mut node.desired.pods.get_mut("a").unwrap().links[0];
+    link.addresses =
+        vec!["10.9.0.4/25".parse().unwrap(), "10.9.0.5/32".parse().unwrap(), "fd00:9::2/64".parse().unwrap()];
+    link.routes = vec![
+        route("10.50.0.0/16", Some("10.9.0.9"), None),
+        route("0.0.0.0/0", Some("192.0.2.1"), Some(100)),
+        PodRoute { source: Some("10.9.0.5".parse().unwrap()), ..route("10.51.0.0/16", None, Some(100)) },
+        route("fd00:50::/32", Some("fd00:9::1"), None),
+        PodRoute { metric: Some(50), ..route("::/0", Some("fd00:9::1"), None) },
+    ];
+    link.rules = vec![
+        PodRule { table: 100, priority: 1000, from: Some("10.9.0.5/32".parse().unwrap()), to: None },
+        PodRule { table: 100, priority: 1001, from: None, to: None },
+    ];
+    link.mtu = Some(9000);
+    link.alias = Some("data".to_owned());
+    link.mac = Some("02:00:00:00:00:99".to_owned());
+    link.sysctls = [
+        ("ipv4/conf/rp_filter".to_owned(), "1".to_owned()),
+        ("ipv4/neigh/gc_stale_time".to_owned(), "77".to_owned()),
+    ]
+    .into();
+    let done = node.settle().await;
+    let all = snapshot(&pod).await;
+    let after = all.named("net1").unwrap();
+    assert_eq!((after.index, &after.name), (before.index, &before.name));
+    assert_eq!(after.mac, Some([2, 0, 0, 0, 0, 0x99]));
+    assert_eq!(after.mtu, 9000);
+    assert_eq!(
+        addresses(&all, "net1"),
+        ["10.9.0.4/25", "10.9.0.5/32", "fd00:9::2/64"].map(str::to_owned).into()
+    );
+    let ours: Vec<_> = all.routes.iter().filter(|route| route.protocol == 101).collect();
+    assert_eq!(ours.len(), 5, "{ours:?}");
+    let mut rules: Vec<_> =
+        all.rules.iter().filter(|rule| rule.protocol == 101).map(|rule| (rule.v6, rule.priority)).collect();
+    rules.sort_unstable();
+    assert_eq!(rules, [(false, 1000), (false, 1001), (true, 1001)]);
+    let host = applied(&done, "a", "net1").host_name.clone().unwrap();
+    assert_eq!(node.on_host(move |netlink| netlink.link_named(&host)).await.unwrap().mtu, 9000);
+    assert_eq!(sysctl(&pod, "ipv4/conf/net1/rp_filter").await, "1");
+    assert_eq!(sysctl(&pod, "ipv4/neigh/net1/gc_stale_time").await, "77");
+    // Down and up again, with its routes.
+    node.desired.pods.get_mut("a").unwrap().links[0].up = false;
+    node.settle().await;
+    assert!(!named(&pod, "net1").await.up);
+    node.desired.pods.get_mut("a").unwrap().links[0].up = true;
+    node.settle().await;
+    assert_eq!(snapshot(&pod).await.routes.iter().filter(|route| route.protocol == 101).count(), 5);
+    // All of it goes, and what others made stays.
+    let index = after.index;
+    inside(&pod, move |netlink| {
+        netlink
+            .execute(Request::add_link("mine", bare("mine", "bridge")))
+            .and_then(|()| netlink.links())
+            .map(|_| index)
+    })
+    .await;
+    node.desired.pods.clear();
+    assert_eq!(node.reconcile().await.rejected, []);
+    let all = snapshot(&pod).await;
+    assert!(all.named("mine").is_some() && all.named("net1").is_none());
+    assert!(all.rules.iter().all(|rule| rule.protocol != 101));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn a_new_name_is_given_to_the_same_interface() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 101).await;
+    node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
+    node.settle().await;
+    let before = named(&pod, "net1").await;
+    node.desired.pods.get_mut("a").unwrap().links[0].name = LinkName::Fixed("data".to_owned());
+    node.settle().await;
+    let after = named(&pod, "data").await;
+    assert_eq!((after.index, after.mac, after.up), (before.index, before.mac, true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn names_with_a_pid_stay_for_the_life_of_the_sandbox() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 4711).await;
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.name = LinkName::WithPid("pn".to_owned());
+    node.want("a", vec![wanted]);
+    let done = node.settle().await;
+    let told = applied(&done, "a", "net1");
+    assert_eq!((&told.name[..], told.host_name.as_deref()), ("pn4711", Some("hpn4711")));
+    // Its first container was started again.
+    node.place("a", pod.clone(), Some(4800));
+    node.desired.pods.get_mut("a").unwrap().container = "containerd://other".to_owned();
+    for restarted in [false, true] {
+        if restarted {
+            node.restart();
+        }
+        assert_eq!(applied(&node.settle().await, "a", "net1").name, "pn4711");
+    }
+    assert_eq!(node.host_ends().await, ["hpn4711"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn the_primary_interface_gets_its_mtu_back() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 101).await;
+    inside(&pod, |netlink| netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))).await;
+    let primary = |mtu| {
+        Some(PrimaryLink { id: "p".to_owned(), revision: "1".to_owned(), name: "eth0".to_owned(), mtu })
+    };
+    node.want("a", Vec::new()).primary = primary(1400);
+    let done = node.settle().await;
+    assert_eq!(applied(&done, "a", "p").mtu, 1400);
+    node.restart();
+    node.want("a", Vec::new()).primary = primary(1300);
+    node.settle().await;
+    assert_eq!(named(&pod, "eth0").await.mtu, 1300);
+    node.restart();
+    node.want("a", Vec::new());
+    node.settle().await;
+    let eth0 = named(&pod, "eth0").await;
+    assert_eq!((eth0.mtu, eth0.altnames), (1500, Vec::<String>::new()));
+    // One that is impossible leaves it as it was.
+    node.want("a", Vec::new()).primary = primary(100_000);
+    assert!(node.reconcile().await.rejected[0].reason.contains("MTU"));
+    assert_eq!(named(&pod, "eth0").await.mtu, 1500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn what_a_hand_changes_is_repaired_within_a_second() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 101).await;
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.mtu = Some(1400);
+    node.want("a", vec![wanted]);
+    let first = node.settle().await;
+    let mut changed = std::pin::pin!(node.pods.changed());
+    // Late news of the kernel about what was just made.
+    while tokio::time::timeout(Duration::from_millis(300), changed.next()).await.is_ok() {
+        node.settle().await;
+    }
+    let host = applied(&first, "a", "net1").host_name.clone().unwrap();
+    let index = named(&pod, "net1").await.index;
+    let index_of_end = node
+        .on_host({
+            let host = host.clone();
+            move |n| n.link_named(&host)
+        })
+        .await
+        .unwrap()
+        .index;
+    for hand in 0..4 {
+        let at = Instant::now();
+        match hand {
+            0 => {
+                inside(&pod, move |n| {
+                    n.execute(Request::set("net1", index, "MTU", vec![LinkAttribute::Mtu(1300)]))
+                })
+                .await
+            }
+            1 => {
+                inside(&pod, move |n| {
+                    let all = n.addresses()?;
+                    n.execute(Request::delete_address(
+                        "net1",
+                        all.iter().find(|a| a.net.to_string() == "10.9.0.2/24").unwrap(),
+                    ))
+                })
+                .await
+            }
+            2 => node.on_host(move |n| n.execute(Request::set_master("end", index_of_end, 0))).await,
+            _ => inside(&pod, move |n| n.execute(Request::delete_link("net1", index))).await,
+        }
+        tokio::time::timeout(Duration::from_secs(5), changed.next())
+            .await
+            .unwrap_or_else(|_| panic!("nothing heard of {hand}"));
+        let done = node.settle().await;
+        let took = at.elapsed();
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert_eq!(done.notes.len(), 1, "hand {hand}: {done:?}");
+        let all = snapshot(&pod).await;
+        assert_eq!(all.named("net1").unwrap().mtu, 1400);
+        assert_eq!(addresses(&all, "net1"), ["10.9.0.2/24".to_owned()].into());
+        while tokio::time::timeout(Duration::from_millis(300), changed.next()).await.is_ok() {
+            assert!(node.settle().await.notes.is_empty());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn pods_that_stopped_being_wanted_while_nobody_looked_are_cleaned() {
+    let mut node = Node::new().await;
+    let (a, b) = (node.run_pod("a", 1).await, node.run_pod("b", 2).await);
+    inside(&a, |netlink| netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))).await;
+    let primary =
+        PrimaryLink { id: "p".to_owned(), revision: "1".to_owned(), name: "eth0".to_owned(), mtu: 1400 };
+    node.want("a", vec![link("tap0", LinkKind::Tap(TunDevice::default()))]).primary = Some(primary);
+    node.want("b", vec![link("tap0", LinkKind::Tap(TunDevice::default()))]);
+    node.settle().await;
+    for (name, pod) in [("cni-a", &a), ("cni-b", &b)] {
+        std::os::unix::fs::symlink(pod.path(), node.folder.path().join(name)).unwrap();
+    }
+    std::fs::write(node.folder.path().join("no-namespace"), "").unwrap();
+    node.restart();
+    // b is a pod of another node, whose agent looks after it.
+    node.end_pod("b");
+    node.desired.pods.clear();
+    assert_eq!(node.reconcile().await.rejected, []);
+    let left = snapshot(&a).await;
+    assert!(left.named("tap0").is_none());
+    assert_eq!((left.named("eth0").unwrap().mtu, left.named("eth0").unwrap().altnames.len()), (1500, 0));
+    assert!(snapshot(&b).await.named("tap0").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn a_pod_that_ends_holds_up_no_other_and_leaves_nothing() {
+    let mut node = Node::new().await;
+    for uid in ["a", "b", "c"] {
+        drop(node.run_pod(uid, 1).await);
+        let last = uid.as_bytes()[0];
+        node.want(uid, vec![bridged("net1", &format!("10.9.0.{last}/24"))]);
+    }
+    node.settle().await;
+    assert_eq!(node.host_ends().await.len(), 3);
+    // One ends, and its path is used for another's namespace.
+    node.end_pod("a");
+    node.end_pod("b");
+    let done = node.reconcile().await;
+    assert_eq!(
+        done.rejected.iter().map(|r| (r.item.pod.as_deref(), r.retryable)).collect::<Vec<_>>(),
+        [(Some("a"), true), (Some("b"), true)]
+    );
+    assert_eq!(done.pods.keys().collect::<Vec<_>>(), ["c"]);
+    node.desired.pods.remove("a");
+    node.desired.pods.remove("b");
+    assert_eq!(node.reconcile().await.rejected, []);
+    let gone = tokio::time::timeout(Duration::from_secs(20), async {
+        while node.host_ends().await.len() != 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    gone.await.expect("the namespaces of pods that ended are kept alive");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn a_namespace_that_takes_the_place_of_another_gets_nothing_of_it() {
+    let mut node = Node::new().await;
+    let old = node.run_pod("a", 1).await;
+    let path = node.folder.path().join("cni-a");
+    let other = Namespace::create().unwrap();
+    std::os::unix::fs::symlink(old.path(), &path).unwrap();
+    node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
+    let stale = Stale { sandbox: Sandbox { path: path.clone(), id: old.id(), pid: Some(1) } };
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(other.path(), &path).unwrap();
+    let options = Options {
+        host: node.host.clone(),
+        allowed_masters: BTreeSet::new(),
+        proc_sys_net: "/proc/sys/net".into(),
+        namespaces: "/nonexistent".into(),
+    };
+    let done = Pods::new(stale, options).reconcile(&node.desired).await;
+    assert!(done.rejected[0].reason.contains("another network namespace"), "{done:?}");
+    assert!(done.rejected[0].retryable);
+    assert!(ours(&snapshot(&other).await).is_empty());
+    assert!(node.host_ends().await.is_empty());
+}
+
+/// A runtime whose word is out of date.
+struct Stale {
+    sandbox: Sandbox,
+}
+
+impl Resolve for Stale {
+    async fn resolve(&self, _: &str, _: Option<&str>) -> Result<Sandbox, Unresolved> {
+        Ok(self.sandbox.clone())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn a_new_sandbox_gets_what_the_old_one_had() {
+    let mut node = Node::new().await;
+    let old = node.run_pod("a", 1).await;
+    node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
+    node.settle().await;
+    let new = node.run_pod("a", 2).await;
+    node.desired.pods.get_mut("a").unwrap().container = "containerd://new".to_owned();
+    node.settle().await;
+    assert!(snapshot(&new).await.named("net1").is_some());
+    assert!(snapshot(&old).await.named("net1").is_none());
+    assert_eq!(node.host_ends().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn two_hundred_pods_at_once() {
+    let mut node = Node::new().await;
+    let mut pods = Vec::new();
+    for at in 0..200 {
+        let uid = format!("pod-{at}");
+        pods.push(node.run_pod(&uid, 1000 + at).await);
+        node.want(&uid, vec![bridged("net1", &format!("10.9.{}.{}/16", at / 100, at % 100 + 1))]);
+    }
+    node.settle().await;
+    assert!(reaches(&pods[0], &pods[199], "10.9.1.100").await);
+    assert_eq!(node.host_ends().await.len(), 200);
+    // A future that is dropped anywhere in the middle spoils nothing.
+    node.desired.pods.clear();
+    for millis in [1, 3, 9] {
+        drop(tokio::time::timeout(Duration::from_millis(millis), node.reconcile()).await);
+    }
+    assert_eq!(node.reconcile().await.rejected, []);
+    assert!(node.host_ends().await.is_empty());
+}
+
+fn route(prefix: &str, via: Option<&str>, table: Option<u32>) -> PodRoute {
+    PodRoute {
+        prefix: prefix.parse().unwrap(),
+        next_hop: via.map(|ip| ip.parse().unwrap()),
+        table,
+        metric: None,
+        source: None,
+    }
+}
+
+async fn sysctl(pod: &Namespace, path: &'static str) -> String {
+    let read = move || std::fs::read_to_string(format!("/proc/sys/net/{path}")).unwrap().trim().to_owned();
+    pod.run(read).await.unwrap()
+}

@@ -1,0 +1,127 @@
+//! What is refused, and leaves nothing behind.
+
+use eno_driver_node::netlink::{Namespace, Request};
+use eno_schemas::{Item, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, Rejection, VlanId};
+
+use crate::common::*;
+
+/// The one rejection, of that link; nothing new is in the pod or on the host, and another pod is not held up.
+async fn refused(node: &mut Node, pod: &Namespace, link: PodLink) -> Rejection {
+    let before = snapshot(pod).await.links;
+    let id = link.id.clone();
+    drop(node.run_pod("other", 9).await);
+    node.want("other", vec![bridged("net9", "10.9.0.99/24")]);
+    node.want("a", vec![link]);
+    let mut done = node.reconcile().await;
+    assert_eq!(done.pods["other"].len(), 1);
+    assert_eq!(done.pods["a"].len(), 0);
+    assert_eq!(done.rejected.len(), 1, "{:?}", done.rejected);
+    let rejection = done.rejected.remove(0);
+    assert_eq!(rejection.item, Item::link("a", id));
+    assert_eq!(snapshot(pod).await.links, before);
+    assert_eq!(node.host_ends().await.len(), 1);
+    rejection
+}
+
+async fn setup() -> (Node, Namespace) {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 123_456).await;
+    inside(&pod, |netlink| {
+        netlink.execute(Request::add_link("eth0", bare("eth0", "bridge")))?;
+        let index = netlink.link_named("eth0")?.unwrap().index;
+        netlink.execute(Request::add_address("eth0", index, "10.244.0.9/24".parse().unwrap()))
+    })
+    .await;
+    (node, pod)
+}
+
+macro_rules! refuses {
+    ($($test:ident: $link:expr => $retryable:literal, $words:literal;)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        #[ignore = "needs root: makes network namespaces"]
+        async fn $test() {
+            let (mut node, pod) = setup().await;
+            let rejection = refused(&mut node, &pod, $link).await;
+            assert!(rejection.reason.contains($words), "{}", rejection.reason);
+            assert_eq!(rejection.retryable, $retryable, "{}", rejection.reason);
+        }
+    )*};
+}
+
+fn with(change: impl FnOnce(&mut PodLink)) -> PodLink {
+    let mut link = bridged("net1", "10.9.0.2/24");
+    change(&mut link);
+    link
+}
+
+fn on(bridge: &str) -> LinkKind {
+    LinkKind::Veth { master: Some(Master::Bridge { bridge: bridge.to_owned(), vlans: None }) }
+}
+
+refuses! {
+    a_name_that_is_taken: with(|link| link.name = LinkName::Fixed("eth0".into())) => true, "already, which is not ours";
+    a_name_that_is_too_long: with(|link| link.name = LinkName::Fixed("sixteen-letters-".into())) => false, "15 are possible";
+    a_name_that_is_too_long_on_the_host: with(|link| link.name = LinkName::WithPid("ninelette".into())) => false, "15 are possible";
+    a_name_with_a_meaning: with(|link| link.name = LinkName::Fixed("all".into())) => false, "can't be the name";
+    a_bridge_that_is_not_ours: with(|link| link.kind = on("docker0")) => false, "no network of this node";
+    a_parent_that_is_not_allowed: link("net1", LinkKind::Macvlan { master: "eth9".into() }) => false, "list of allowed";
+    a_sysctl_that_is_unsafe: with(|link| { link.sysctls.insert("ipv4/conf/route_localnet".into(), "1".into()); }) => false, "not on the list";
+    an_address_that_is_taken: with(|link| link.addresses.push("10.244.0.9/32".parse().unwrap())) => true, "on eth0";
+    an_impossible_mtu: with(|link| link.mtu = Some(70_000)) => false, "make interface";
+    a_mac_address_of_many: with(|link| link.mac = Some("01:00:5e:00:00:01".into())) => false, "MAC address of one";
+    a_parent_that_is_missing: link("net1", LinkKind::Vlan { parent: Parent::Pod("eth7".into()), vlan: VlanId::new(5).unwrap() }) => true, "no interface eth7";
+    a_link_that_is_missing: link("net1", LinkKind::Vlan { parent: Parent::Link("x".into()), vlan: VlanId::new(5).unwrap() }) => false, "no interface x";
+    a_route_with_a_foreign_source: with(|link| link.routes = vec![PodRoute { prefix: "10.50.0.0/16".parse().unwrap(), next_hop: None, table: None, metric: None, source: Some("192.0.2.77".parse().unwrap()) }]) => false, "add route 10.50.0.0/16";
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn a_bridge_that_is_not_there_yet() {
+    let (mut node, pod) = setup().await;
+    let network = node.desired.networks[BRIDGE].clone();
+    node.desired.networks.insert("br-late".to_owned(), network);
+    let rejection = refused(&mut node, &pod, with(|link| link.kind = on("br-late"))).await;
+    assert!(rejection.retryable && rejection.reason.contains("no bridge br-late"), "{rejection:?}");
+    node.on_host(|netlink| netlink.execute(Request::add_link("br-late", bare("br-late", "bridge")))).await;
+    node.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn parents_that_the_node_itself_uses() {
+    let (mut node, pod) = setup().await;
+    node.allow("parent0");
+    node.on_host(|netlink| {
+        netlink.execute(Request::add_link("parent0", bare("parent0", "veth")))?;
+        let index = netlink.link_named("parent0")?.unwrap().index;
+        netlink.execute(Request::add_address("parent0", index, "192.0.2.1/24".parse().unwrap()))
+    })
+    .await;
+    node.want("a", vec![link("net1", LinkKind::Macvlan { master: "parent0".to_owned() })]);
+    let rejected = node.reconcile().await.rejected;
+    assert!(rejected[0].reason.contains("carries an address of the node"), "{rejected:?}");
+    assert!(snapshot(&pod).await.named("net1").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn pods_that_use_the_network_of_the_node() {
+    let (mut node, _) = setup().await;
+    node.place("h", node.host.clone(), Some(1));
+    node.want("h", vec![bridged("net1", "10.9.0.2/24")]);
+    let done = node.reconcile().await;
+    assert_eq!(done.rejected[0].item, Item::pod("h"));
+    assert!(!done.rejected[0].retryable && done.rejected[0].reason.contains("the node itself"));
+    assert!(node.host_ends().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn pods_that_do_not_run_yet() {
+    let (mut node, _) = setup().await;
+    node.want("later", vec![bridged("net1", "10.9.0.2/24")]);
+    let done = node.reconcile().await;
+    assert_eq!((done.rejected[0].item.clone(), done.rejected[0].retryable), (Item::pod("later"), true));
+    drop(node.run_pod("later", 5).await);
+    node.settle().await;
+}

@@ -1,0 +1,6 @@
+//! Pods in network namespaces of their own, and a host that is one too.
+
+mod common;
+mod kinds;
+mod life;
+mod limits;

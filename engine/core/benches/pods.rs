@@ -1,0 +1,68 @@
+//! What one pod more costs on a node with 200 pods that all have an interface of the same configuration: from the
+//! event to the effects, to the address being written down, and to the node's desired state.
+//!
+//! `cargo bench -p eno-core --bench pods`
+
+#[path = "../tests/world/mod.rs"]
+mod world;
+
+use divan::Bencher;
+use eno_core::{Event, Key, Kind, Target};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+fn main() {
+    divan::main();
+}
+
+fn full(pods: usize) -> World {
+    let mut world = World::with_agents();
+    world.apply(config("c", vec![veth("pc0", "pcbr0", "10.0.0.0/16")]));
+    for i in 0..pods {
+        world.pod(pod(&format!("p{i}"), "node1", &[("podconfig", "c")]));
+    }
+    world.settle();
+    world
+}
+
+/// A pod comes and goes.
+#[divan::bench(args = [0, 200, 1_000])]
+fn one_pod_more(bencher: Bencher, pods: usize) {
+    let mut world = full(pods);
+    let extra = pod("extra", "node1", &[("podconfig", "c")]);
+    let key = Key::namespaced(Kind::PodConfig, &arc("ns"), &arc("c"));
+    bencher.bench_local(|| {
+        world.engine.handle(Event::Pod(Box::new(extra.clone())));
+        world.engine.settle("2026-01-01T00:00:00Z");
+        let leased = world.engine.status(&key).map_or(0, |status| status.leased);
+        world.engine.handle(Event::Recorded(key.clone(), leased));
+        world.engine.settle("2026-01-01T00:00:00Z");
+        let desired = world.engine.desired(&Target::Node("node1".into()));
+        world.engine.handle(Event::PodGone(extra.uid.clone()));
+        (desired, world.engine.settle("2026-01-01T00:00:00Z").len())
+    });
+}
+
+/// A VLAN more on the nodes of a connection point, and less again.
+#[divan::bench(args = [10, 100, 500])]
+fn one_vlan_more(bencher: Bencher, nodes: usize) {
+    let mut world = World::new(false, true);
+    for i in 0..nodes {
+        world.node(&format!("n{i}"), true, true);
+    }
+    world.fabric();
+    for i in 0..1_000u16 {
+        world.apply(service(&format!("s{i}"), 10 + i, &[]));
+        world.apply(attachment(&format!("a{i}"), &[&format!("s{i}")], "cp"));
+    }
+    world.apply(service("extra", 4000, &[]));
+    world.settle();
+    let mut object = attachment("extra", &["extra"], "cp");
+    (object.finalized, object.uid) = (true, "extra".into());
+    bencher.bench_local(|| {
+        world.engine.handle(Event::Object(Box::new(object.clone())));
+        let made = world.engine.settle("2026-01-01T00:00:00Z").len();
+        world.engine.handle(Event::ObjectGone(object.key.clone()));
+        made + world.engine.settle("2026-01-01T00:00:00Z").len()
+    });
+}

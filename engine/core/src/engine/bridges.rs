@@ -1,0 +1,196 @@
+//! Bridges of pods: a name belongs to the first namespace that uses it.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash};
+
+use crate::podnet::template::{BridgeFacts, pod_bridge};
+use crate::spec::{BridgeSpec, Invalid, PodLinksSpec, Spec};
+use crate::{Key, Kind, Name};
+
+use super::Engine;
+use super::judge::Verdict;
+
+impl Engine {
+    /// What the Bridge object of a namespace says of a bridge.
+    pub(super) fn bridge_facts(&self, namespace: &Name, bridge: &str) -> Option<BridgeFacts> {
+        let key = self.bridge_object(namespace, bridge, None)?;
+        let spec = self.effective(key, Spec::bridge)?;
+        Some(BridgeFacts { cidrs: spec.cidrs.clone(), mtu: spec.mtu })
+    }
+
+    /// The realised Bridge object of that name, other than `but`.
+    fn bridge_object(&self, namespace: &Name, bridge: &str, but: Option<&Key>) -> Option<&Key> {
+        let users = self.bridge_users.get(bridge)?;
+        users.iter().find(|key| {
+            key.kind == Kind::Bridge
+                && key.namespace == *namespace
+                && Some(*key) != but
+                && self.realises(key, bridge)
+        })
+    }
+
+    fn realises(&self, key: &Key, bridge: &str) -> bool {
+        let spec = self.records.get(key).and_then(|record| record.effective.as_deref());
+        spec.is_some_and(|spec| bridges_of(spec).contains(bridge))
+    }
+
+    /// Brings the index of the users of bridges up to date with what an object names.
+    pub(super) fn rebridge(&mut self, key: &Key) {
+        let Some(record) = self.records.get_mut(key) else { return };
+        let specs = record.spec.as_deref().ok().into_iter().chain(record.effective.as_deref());
+        let now: BTreeSet<String> = specs.flat_map(bridges_of).map(str::to_owned).collect();
+        if now == record.bridges {
+            return;
+        }
+        let before = std::mem::replace(&mut record.bridges, now.clone());
+        for bridge in now.difference(&before) {
+            self.bridge_users.entry(bridge.clone()).or_default().insert(key.clone());
+        }
+        for bridge in before.difference(&now) {
+            if let Some(users) = self.bridge_users.get_mut(bridge) {
+                users.remove(key);
+                if users.is_empty() {
+                    self.bridge_users.remove(bridge);
+                }
+            }
+        }
+        for bridge in before.symmetric_difference(&now) {
+            self.dirty_bridge_users(bridge, key);
+        }
+    }
+
+    /// Those who use the bridges of an object, which changed, look again.
+    pub(super) fn dirty_sharers(&mut self, key: &Key) {
+        let bridges = self.records.get(key).map(|record| record.bridges.clone()).unwrap_or_default();
+        for bridge in bridges {
+            self.dirty_bridge_users(&bridge, key);
+            if key.kind == Kind::Bridge {
+                let users: Vec<Key> = self.bridge_users.get(&bridge).into_iter().flatten().cloned().collect();
+                for user in users.iter().filter(|user| user.namespace == key.namespace) {
+                    self.replan_pods(user);
+                }
+            }
+        }
+    }
+
+    pub(super) fn dirty_bridge_users(&mut self, bridge: &str, but: &Key) {
+        let users = self.bridge_users.get(bridge).into_iter().flatten();
+        self.dirty.extend(users.filter(|user| *user != but).cloned());
+    }
+
+    pub(super) fn judge_bridge(&mut self, namespace: &Name, bridge: &str) {
+        self.judge.extend(self.bridge_object(namespace, bridge, None).cloned());
+    }
+
+    pub(super) fn check_links(&self, key: &Key, spec: &PodLinksSpec) -> Result<(), Invalid> {
+        for link in &spec.links {
+            let Some(bridge) = pod_bridge(&link.kind) else { continue };
+            let list = match key.kind {
+                Kind::PodConfig => "networkAttachments",
+                _ => "additionalNetworks",
+            };
+            self.check_bridge_name(&format!("{list}[{}].master", link.name), key, bridge)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_bridge(&self, key: &Key, spec: &BridgeSpec) -> Result<(), Invalid> {
+        self.check_bridge_name("name", key, &spec.name)?;
+        let first = self
+            .first_user(&spec.name, |other| other.kind == Kind::Bridge && other.namespace == key.namespace);
+        match first.filter(|first| *first != key) {
+            Some(first) => Err(Invalid::new(
+                "name",
+                format!("Bridge {} has the name {} already; choose another", first.name, spec.name),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn check_bridge_name(&self, field: &str, key: &Key, bridge: &str) -> Result<(), Invalid> {
+        if let Some(point) = self.hosts.owner_of(bridge) {
+            let problem = format!("{bridge} is a network of ConnectionPoint {point}; choose another name");
+            return Err(Invalid::new(field, problem));
+        }
+        match self.first_user(bridge, |_| true) {
+            Some(first) if first.namespace != key.namespace => Err(Invalid::new(
+                field,
+                format!(
+                    "bridge {bridge} belongs to namespace {}, where {} {} uses it; choose another name",
+                    first.namespace, first.kind, first.name
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whose a bridge is: who has it keeps it, the others come by age.
+    fn first_user(&self, bridge: &str, counts: impl Fn(&Key) -> bool) -> Option<&Key> {
+        let users = self.bridge_users.get(bridge)?.iter().filter(|key| counts(key));
+        let users = users.filter_map(|key| Some((key, self.records.get(key)?)));
+        let users = users.filter(|(key, record)| {
+            self.realises(key, bridge)
+                || record.wanted().is_some_and(|spec| bridges_of(spec).contains(bridge))
+        });
+        users
+            .min_by_key(|(key, record)| (!self.realises(key, bridge), record.seniority(), (*key).clone()))
+            .map(|(key, _)| key)
+    }
+
+    /// Who keeps a Bridge from being deleted.
+    pub(super) fn user_of_bridge(&self, key: &Key) -> Option<String> {
+        let record = self.records.get(key)?;
+        let users = record.bridges.iter().flat_map(|bridge| {
+            let users = self.bridge_users.get(bridge).into_iter().flatten();
+            users.filter(|user| {
+                user.kind != Kind::Bridge && user.namespace == key.namespace && self.realises(user, bridge)
+            })
+        });
+        let users: Vec<&Key> = users.collect();
+        let first = users.first()?;
+        let named = format!("{} {}/{}", first.kind, first.namespace, first.name);
+        Some(super::validate::and_more(&named, users.len()))
+    }
+
+    /// The nodes where a Bridge is, and whether it is there yet.
+    pub(super) fn look_at_bridge(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+        if !self.config.nodes {
+            return verdict.wait(super::podstate::NO_AGENTS.into());
+        }
+        let Some(spec) = self.effective(key, Spec::bridge) else { return };
+        (&spec.name, &spec.cidrs, spec.mtu).hash(inputs);
+        for name in self.bridge_nodes(&spec.name) {
+            let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };
+            let hop = node.network_hop(&spec.name, None, None, node.bridge_since(&spec.name));
+            self.note_hop(verdict, name, &hop, || format!("Node {name}: bridge {}", spec.name));
+        }
+    }
+
+    /// The nodes where a bridge of pods is wanted.
+    fn bridge_nodes<'a>(&'a self, bridge: &'a str) -> impl Iterator<Item = &'a Name> {
+        self.podnet.bridges.keys().filter(move |(_, name)| name == bridge).map(|(node, _)| node)
+    }
+
+    /// The nodes where a Bridge is, as its status says them.
+    pub(super) fn nodes_with(&self, key: &Key) -> Vec<Name> {
+        let Some(spec) = self.effective(key, Spec::bridge) else { return Vec::new() };
+        let last = self.records.get(key).map(|record| &record.status.nodes);
+        let there = |name: &&Name| {
+            self.hosts.node(name).is_some_and(|node| {
+                // Nothing was heard since the start: what was said last still holds.
+                let held = !node.is_known() && last.is_some_and(|nodes| nodes.contains(*name));
+                held || node.network_seen(&spec.name).is_some()
+            })
+        };
+        self.bridge_nodes(&spec.name).filter(there).cloned().collect()
+    }
+}
+
+/// The bridges of pods that a spec names.
+fn bridges_of(spec: &Spec) -> BTreeSet<&str> {
+    match spec {
+        Spec::Bridge(spec) => BTreeSet::from([spec.name.as_str()]),
+        Spec::PodLinks(spec) => spec.links.iter().filter_map(|link| pod_bridge(&link.kind)).collect(),
+        _ => BTreeSet::new(),
+    }
+}

@@ -1,0 +1,434 @@
+//! The nodes' part of the path: what is wanted of their hosts, and how far it is.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash};
+use std::sync::Arc;
+
+use eno_schemas::{Report, VlanId};
+
+use crate::fabric::Hop;
+use crate::hosts::Demand;
+use crate::node::{Change, NodeTarget};
+use crate::podnet::PodState;
+use crate::shape::{self, Shape};
+use crate::spec::{ConnectionPointSpec, Invalid, Plugin, Spec, VlanType};
+use crate::{Effect, Key, Kind, Name, Target, compat};
+
+use super::Engine;
+use super::judge::Verdict;
+
+/// The driver that realises nodes; the agent of one is alive as `node/<name>`.
+pub(super) const NODE_DRIVER: &str = "node";
+
+/// What an object gave up on nodes.
+#[derive(Debug)]
+pub struct Left {
+    version: u64,
+    nodes: BTreeSet<Name>,
+    networks: Vec<(String, BTreeSet<VlanId>)>,
+}
+
+impl Engine {
+    pub(super) fn node_is(&mut self, name: &Name, ready: bool) {
+        if self.config.nodes && self.hosts.add_node(name, ready) {
+            self.sync_node(name);
+            self.judge_waiters(name);
+        }
+    }
+
+    pub(super) fn node_gone(&mut self, name: &Name) {
+        if let Some(node) = self.hosts.remove_node(name) {
+            self.judge.extend(node.waiters.into_iter().filter(|key| self.records.contains_key(key)));
+            let on = |state: &PodState| state.pod.node.as_ref() == Some(name);
+            let pods = self.podnet.pods.iter().filter(|(_, state)| on(state)).map(|(uid, _)| uid.clone());
+            let pods = pods.collect();
+            self.judge_bridges_on(name);
+            self.pods_told(pods);
+            // What is to be taken back there is gone with it.
+            for (key, giver) in &self.podnet.givers {
+                let left = giver
+                    .entries
+                    .iter()
+                    .filter(|(_, entry)| entry.leaving.as_ref().is_some_and(|leaving| leaving.node == *name));
+                self.podwork.extend(left.map(|(uid, _)| (key.clone(), uid.clone())));
+            }
+            self.effects.push(Effect::Forget(Target::Node(name.clone())));
+        }
+    }
+
+    pub(super) fn node_reported(&mut self, name: &Name, report: Report) {
+        let Some(node) = self.hosts.node_mut(name) else { return };
+        let change = node.report(report);
+        if change == Change::None {
+            return;
+        }
+        self.judge_waiters(name);
+        if change == Change::Verdict {
+            self.judge_all_on(name);
+        }
+        self.node_told(name);
+    }
+
+    /// Something of this node's state is settled without a report.
+    pub(super) fn node_settled(&mut self, name: &Name) {
+        self.judge_waiters(name);
+        self.node_told(name);
+    }
+
+    fn node_told(&mut self, name: &Name) {
+        let told = self.hosts.node_mut(name).map(NodeTarget::take_told);
+        let (mut pods, networks) = told.unwrap_or_default();
+        if let Some(node) = self.hosts.node_mut(name).filter(|node| node.is_known() && !node.greeted) {
+            node.greeted = true;
+            let on = |state: &PodState| state.pod.node.as_ref() == Some(name);
+            pods.extend(self.podnet.pods.iter().filter(|(_, state)| on(state)).map(|(uid, _)| uid.clone()));
+        }
+        self.pods_told(pods);
+        for network in networks {
+            let users = self.bridge_users.get(&network).into_iter().flatten();
+            self.judge.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
+        }
+        self.remark.insert(name.clone());
+    }
+
+    pub(super) fn judge_waiters(&mut self, name: &Name) {
+        let Some(node) = self.hosts.node_mut(name) else { return };
+        let waiters = std::mem::take(&mut node.waiters);
+        self.judge.extend(waiters.into_iter().filter(|key| self.records.contains_key(key)));
+    }
+
+    fn judge_all_on(&mut self, name: &Name) {
+        let points = self.hosts.node(name).map(|node| node.points.keys().cloned().collect::<Vec<_>>());
+        for point in points.into_iter().flatten() {
+            let key = Key::cluster(Kind::ConnectionPoint, &point);
+            self.judge.extend(self.referrers.get(&key).into_iter().flatten().cloned());
+            if self.records.contains_key(&key) {
+                self.judge.insert(key);
+            }
+        }
+        self.judge_bridges_on(name);
+    }
+
+    fn judge_bridges_on(&mut self, name: &Name) {
+        for (_, bridge) in self.podnet.bridges.keys().filter(|(node, _)| node == name) {
+            let users = self.bridge_users.get(bridge).into_iter().flatten();
+            self.judge.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
+        }
+    }
+
+    /// Has what changed on nodes told to them, and to their Node objects.
+    pub(super) fn tell_nodes(&mut self) {
+        for name in self.hosts.take_touched() {
+            self.publish.insert(Target::Node(name.clone()));
+            self.remark.insert(name);
+        }
+        for name in std::mem::take(&mut self.remark) {
+            let Some(marks) = self.hosts.marks(&name) else { continue };
+            let Some(node) = self.hosts.node_mut(&name) else { continue };
+            if node.marked.as_ref() != Some(&marks) {
+                node.marked = Some(marks.clone());
+                let (points, bridges) = marks;
+                self.effects.push(Effect::Mark { node: name, points, bridges });
+            }
+        }
+    }
+
+    /// The nodes of a connection point.
+    fn members(&self, spec: &ConnectionPointSpec) -> Arc<BTreeSet<Name>> {
+        let pool = spec.node_pool.as_ref().map(|name| Key::cluster(Kind::NodePool, name));
+        let selector =
+            pool.as_ref().map(|pool| self.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));
+        let selected = self.nodes.iter().filter(|(_, labels)| {
+            selector.is_none_or(|selector| selector.is_some_and(|selector| selector.matches(labels)))
+        });
+        Arc::new(selected.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// The host networks of a connection point have names that can be, and nobody else has them differently.
+    pub(super) fn check_hosts(&self, key: &Key, spec: &ConnectionPointSpec) -> Result<(), Invalid> {
+        if !self.config.nodes {
+            return Ok(());
+        }
+        let shapes = shape::shapes(spec)?;
+        let Some(record) = self.records.get(key) else { return Ok(()) };
+        let members = self.members(spec);
+        match self.hosts.conflict(&key.name, &record.seniority(), &members, &shapes) {
+            Some(problem) => Err(Invalid::new("SupportedCnis", problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// The subinterface that an attachment needs has a name that can be.
+    pub(super) fn check_subinterface(
+        &self,
+        point: &Name,
+        plugin: &Plugin,
+        vlan_type: VlanType,
+        vid: VlanId,
+    ) -> Result<(), Invalid> {
+        let (true, Plugin::Macvlan { master } | Plugin::Ipvlan { master }, VlanType::Access) =
+            (self.config.nodes, plugin, vlan_type)
+        else {
+            return Ok(());
+        };
+        let name = format!("{master}.{vid}");
+        if name.len() <= shape::NAME_BYTES {
+            return Ok(());
+        }
+        let problem = format!(
+            "the VLAN interface {name} that {} needs at ConnectionPoint {point} has {} bytes, and the name of an interface at most {}; take an Implementation without one or a shorter Master",
+            plugin.name().as_str(),
+            name.len(),
+            shape::NAME_BYTES
+        );
+        Err(Invalid::new("ConnectionPoint", problem))
+    }
+
+    /// Says what an object wants of the hosts, after it was validated. `gave_up` is what it realised until now.
+    pub(super) fn plan_hosts(&mut self, key: &Key) {
+        if !self.config.nodes {
+            return;
+        }
+        match key.kind {
+            Kind::ConnectionPoint => self.place_point(key),
+            Kind::L2ServiceAttachment | Kind::L2BridgeDomain => {
+                let Some(demands) = self.demands_on_hosts(key) else { return };
+                let Some(record) = self.records.get_mut(key) else { return };
+                let before = std::mem::replace(&mut record.hosted, demands);
+                if before != record.hosted {
+                    self.hosts.demand(&before, &record.hosted);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn place_point(&mut self, key: &Key) {
+        let Some(record) = self.records.get(key) else { return };
+        let spec = record.effective.clone().filter(|_| record.finalized);
+        let place = match spec.as_deref().and_then(Spec::connection_point) {
+            None => None,
+            // With names that can't be, what is there stays.
+            Some(spec) => match shape::shapes(spec) {
+                Ok(shapes) => Some((record.seniority(), self.members(spec), shapes)),
+                Err(_) => return,
+            },
+        };
+        let (names, version) = (self.hosts.names_of(&key.name), self.hosts.version());
+        for rival in self.hosts.place(&key.name, place) {
+            self.dirty.insert(Key::cluster(Kind::ConnectionPoint, &rival));
+        }
+        for name in names.symmetric_difference(&self.hosts.names_of(&key.name)) {
+            self.dirty_bridge_users(name, key);
+        }
+        if version != self.hosts.version() {
+            // A pod may run on a node of it now, or not any more.
+            let at = |user: &&Key| {
+                let spec = self.effective(user, Spec::attachment);
+                spec.is_some_and(|spec| spec.connection_point == key.name)
+            };
+            let users: Vec<Key> = self.podnet.givers.keys().filter(at).cloned().collect();
+            for user in users {
+                self.replan_pods(&user);
+            }
+        }
+    }
+
+    /// What an attachment or bridge domain wants; `None`: as before, since something that it names was taken away.
+    fn demands_on_hosts(&self, key: &Key) -> Option<Vec<Demand>> {
+        let record = self.records.get(key)?;
+        let spec = record.effective.as_deref().filter(|_| record.finalized && !record.generated);
+        let point_spec =
+            |name: &Name| self.effective(&Key::cluster(Kind::ConnectionPoint, name), Spec::connection_point);
+        match spec {
+            Some(Spec::Attachment(spec)) => {
+                let point = point_spec(&spec.connection_point)?;
+                let chosen = &compat::choose(spec, point).ok()?.plugin;
+                let mut vids = BTreeSet::new();
+                for name in &spec.services {
+                    vids.insert(self.effective(&Key::cluster(Kind::L2Service, name), Spec::service)?.vid);
+                }
+                let network = match chosen {
+                    Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name } => bridge_name,
+                    Plugin::Macvlan { master } | Plugin::Ipvlan { master } => {
+                        if spec.vlan_type != VlanType::Access {
+                            vids.clear();
+                        }
+                        master
+                    }
+                    Plugin::Vlan { master } => {
+                        vids.clear();
+                        master
+                    }
+                    Plugin::HostDevice { .. } | Plugin::Sriov { .. } | Plugin::Userspace { .. } => {
+                        return Some(Vec::new());
+                    }
+                };
+                let (point, network) = (spec.connection_point.clone(), network.clone());
+                Some(vec![Demand { point, network, vids, mtu: spec.mtu }])
+            }
+            Some(Spec::BridgeDomain(spec)) => {
+                let mut demands = Vec::new();
+                for point in &spec.connection_points {
+                    for cni in &point_spec(point)?.cnis {
+                        let (Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name }) = &cni.plugin
+                        else {
+                            continue;
+                        };
+                        let (point, network) = (point.clone(), bridge_name.clone());
+                        demands.push(Demand { point, network, vids: BTreeSet::from([spec.vlan]), mtu: None });
+                    }
+                }
+                Some(demands)
+            }
+            _ => Some(Vec::new()),
+        }
+    }
+
+    /// What an object that is given up may leave on nodes; to be asked for while it is still realised.
+    pub(super) fn host_footprint(&self, key: &Key) -> Option<Left> {
+        if !self.config.nodes {
+            return None;
+        }
+        let record = self.records.get(key)?;
+        let spec = record.effective.as_deref()?;
+        let mut left = Left { version: 0, nodes: BTreeSet::new(), networks: Vec::new() };
+        if let Some(spec) = spec.connection_point() {
+            left.nodes = self.hosts.nodes_of(&key.name).union(&*self.members(spec)).cloned().collect();
+            let shapes = shape::shapes(spec).unwrap_or_default();
+            left.networks = shapes.into_keys().map(|name| (name, BTreeSet::new())).collect();
+        } else {
+            for demand in self.demands_on_hosts(key).unwrap_or_default() {
+                left.nodes.extend(self.hosts.nodes_of(&demand.point).iter().cloned());
+                left.networks.push((demand.network, demand.vids));
+            }
+        }
+        (!left.nodes.is_empty()).then_some(left)
+    }
+
+    /// Notes what was given up, once it is.
+    pub(super) fn leave_hosts(&mut self, key: &Key, left: Option<Left>) {
+        let Some(left) = left else { return };
+        let version = self.hosts.version();
+        if let Some(record) = self.records.get_mut(key) {
+            record.left_hosts.push(Left { version, ..left });
+        }
+    }
+
+    /// The first node where something of an object is not verifiably gone, and why; and those that are not asked,
+    /// since they are not ready.
+    pub(super) fn remains_on_hosts(&self, key: &Key, verdict: &mut Verdict) -> Option<String> {
+        let record = self.records.get(key)?;
+        let mut away = BTreeSet::new();
+        for left in &record.left_hosts {
+            for name in &left.nodes {
+                let Some(node) = self.hosts.node(name) else { continue };
+                let is_gone = node.caught_up(left.version)
+                    && left.networks.iter().all(|(network, vids)| !self.hosts.is_left(node, network, vids));
+                if is_gone {
+                    continue;
+                }
+                if !node.ready {
+                    away.insert(name);
+                    continue;
+                }
+                verdict.waits_on = Some(name.clone());
+                return Some(match &node.failure {
+                    Some(failure) => {
+                        format!("Node {name}: what it made there can't be removed yet: {}", failure.reason)
+                    }
+                    None => format!(
+                        "Node {name}: the removal of what it made there {}",
+                        self.waits_for_node(name)
+                    ),
+                });
+            }
+        }
+        if let Some(first) = away.first() {
+            let more =
+                if away.len() > 1 { format!(" and {} more are", away.len() - 1) } else { " is".into() };
+            verdict.parting =
+                format!("Node {first}{more} not ready: what is left there goes when it is back");
+        }
+        None
+    }
+
+    pub(super) fn waits_for_node(&self, name: &str) -> String {
+        if self.drivers.contains(format!("{NODE_DRIVER}/{name}").as_str()) {
+            "is not confirmed yet".into()
+        } else {
+            "waits: the agent of the node is not running".into()
+        }
+    }
+
+    /// How far a connection point's own networks are on its nodes.
+    pub(super) fn look_at_point_hosts(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+        for (network, shape) in self.hosts.networks_of(&key.name) {
+            (network, shape).hash(inputs);
+        }
+        for name in &*self.hosts.nodes_of(&key.name) {
+            let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };
+            for (network, shape) in self.hosts.networks_of(&key.name) {
+                let hop = self.hosts.hop(node, &key.name, network, None, None);
+                self.note_hop(verdict, name, &hop, || format!("Node {name}: {} {network}", shape.noun()));
+            }
+        }
+    }
+
+    /// How far what an object wants of the hosts is on each of the nodes.
+    pub(super) fn look_at_hosts(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+        let Some(record) = self.records.get(key) else { return };
+        for demand in &record.hosted {
+            let shape = self.hosts.shape(&demand.point, &demand.network);
+            (demand, shape).hash(inputs);
+            let noun = shape.map_or("network", Shape::noun);
+            for name in &*self.hosts.nodes_of(&demand.point) {
+                let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };
+                self.look_at_host(demand, noun, name, node, verdict);
+            }
+        }
+    }
+
+    fn look_at_host(
+        &self,
+        demand: &Demand,
+        noun: &str,
+        name: &Name,
+        node: &NodeTarget,
+        verdict: &mut Verdict,
+    ) {
+        let network = &demand.network;
+        let place = || format!("Node {name}: {noun} {network}");
+        let hop = self.hosts.hop(node, &demand.point, network, None, None);
+        self.note_hop(verdict, name, &hop, place);
+        if hop != Hop::Confirmed {
+            return;
+        }
+        for vid in &demand.vids {
+            let hop = self.hosts.hop(node, &demand.point, network, Some(*vid), None);
+            self.note_hop(verdict, name, &hop, || format!("{}: VLAN {vid}", place()));
+        }
+        if let Some(mtu) = demand.mtu {
+            let hop = self.hosts.hop(node, &demand.point, network, None, Some(mtu));
+            self.note_hop(verdict, name, &hop, || format!("{}: MTU {mtu}", place()));
+        }
+    }
+
+    pub(super) fn note_hop(
+        &self,
+        verdict: &mut Verdict,
+        name: &Name,
+        hop: &Hop<'_>,
+        what: impl Fn() -> String,
+    ) {
+        match hop {
+            Hop::Confirmed => {}
+            Hop::Refused(reason) => verdict.refuse(format!("{}: {reason}", what())),
+            Hop::Unreachable(reason) => {
+                verdict.unreachable.get_or_insert_with(|| format!("Node {name}: {reason}"));
+                verdict.wait_for(name, || format!("{} waits: {reason}", what()));
+            }
+            Hop::Waiting => verdict.wait_for(name, || format!("{} {}", what(), self.waits_for_node(name))),
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! How far what pods are given is: the statuses of those who give, and the view of each pod.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash};
+
+use eno_schemas::{AppliedLink, PodLink};
+use ipnet::IpNet;
+
+use crate::node::LinkHop;
+use crate::podnet::template::{self, shared_master};
+use crate::podnet::{Entry, Given, PodState};
+use crate::spec::Spec;
+use crate::{Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry, PodInterface, PodView};
+
+use super::Engine;
+use super::judge::Verdict;
+
+/// What to say of an object that nobody can realise.
+pub(super) const NO_AGENTS: &str = "the engine runs without agents on the nodes";
+
+/// How far one pod is.
+enum Stage {
+    /// All is there.
+    Confirmed,
+    /// There is nothing to wait for.
+    Idle,
+    /// Not yet, in these words, for that node.
+    Waits(String, Option<Name>),
+    /// It can't be.
+    Refused(String),
+}
+
+impl Engine {
+    /// How far what an object gives to pods is. The phase of a configuration depends on it; an attachment has a
+    /// condition for it, since it is as ready for other pods.
+    pub(super) fn look_at_pods(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+        let is_config = key.kind != Kind::L2ServiceAttachment;
+        if is_config && !self.config.nodes {
+            return verdict.wait(NO_AGENTS.into());
+        }
+        if let Some(Spec::PodLinks(spec)) =
+            self.records.get(key).and_then(|record| record.effective.as_deref())
+        {
+            serde_json::to_string(spec).unwrap_or_default().hash(inputs);
+        }
+        let Some(giver) = self.podnet.givers.get(key).filter(|giver| !giver.entries.is_empty()) else {
+            return;
+        };
+        let mut pods = Verdict::default();
+        let mut entries: Vec<(&Name, &Entry)> = giver.entries.iter().collect();
+        entries.sort_by_key(|(uid, entry)| (&entry.name, *uid));
+        for (uid, entry) in entries {
+            match self.stage(key, uid, entry) {
+                Stage::Confirmed | Stage::Idle => {}
+                Stage::Waits(words, node) => {
+                    let words = format!("Pod {}: {words}", entry.name);
+                    match node {
+                        Some(node) => pods.wait_for(&node, || words),
+                        None => pods.wait(words),
+                    }
+                }
+                Stage::Refused(words) => pods.refuse(format!("Pod {}: {words}", entry.name)),
+            }
+        }
+        if is_config {
+            let (refused, waiting, waits_on) = (pods.refused, pods.waiting, pods.waits_on);
+            refused.into_iter().for_each(|words| verdict.refuse(words));
+            waiting.into_iter().for_each(|words| verdict.wait(words));
+            verdict.waits_on = verdict.waits_on.take().or(waits_on);
+            return;
+        }
+        verdict.notes.push(match (pods.refused, pods.waiting) {
+            (Some(words), _) => ("PodsReady", false, "Refused", words),
+            (None, Some(words)) => ("PodsReady", false, "Waiting", words),
+            (None, None) => ("PodsReady", true, "Confirmed", String::new()),
+        });
+        verdict.waits_on = verdict.waits_on.take().or(pods.waits_on);
+    }
+
+    fn stage(&self, key: &Key, uid: &Name, entry: &Entry) -> Stage {
+        if entry.leaving.is_some() {
+            return Stage::Idle;
+        }
+        if let Some(problem) = &entry.problem {
+            return Stage::Refused(problem.clone());
+        }
+        let Some(state) = self.podnet.pods.get(uid).filter(|state| state.runs()) else { return Stage::Idle };
+        let Some(name) = &state.pod.node else { return Stage::Idle };
+        let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { return Stage::Idle };
+        let awaited = self.podnet.givers.get(key).is_some_and(|giver| entry.leased_at > giver.recorded);
+        let Some(given) = state.given.get(key).filter(|_| !awaited) else {
+            return Stage::Waits("its addresses are being written down".into(), None);
+        };
+        if !node.is_known() && self.was_told(key, uid) {
+            return Stage::Confirmed;
+        }
+        for (bridge, _) in &given.bridges {
+            if let Some(rejection) = node.rejection_of(bridge) {
+                return refusal(
+                    format!("Node {name}: bridge {bridge}: {}", rejection.reason),
+                    rejection.retryable,
+                    name,
+                );
+            }
+        }
+        for (link, id) in parts(given) {
+            match node.link_hop(uid, id).1 {
+                LinkHop::Confirmed => {}
+                LinkHop::Refused { reason, retryable } => {
+                    return refusal(format!("{link}: {reason}"), retryable, name);
+                }
+                LinkHop::Waiting => {
+                    let words = format!("{link} on Node {name} {}", self.waits_for_node(name));
+                    return Stage::Waits(words, Some(name.clone()));
+                }
+            }
+        }
+        Stage::Confirmed
+    }
+
+    /// The last status said that a pod has all that it is to have.
+    fn was_told(&self, key: &Key, uid: &Name) -> bool {
+        let entry = self.last_entry(key, uid);
+        entry.is_some_and(|entry| entry.problem.is_none() && !entry.links.is_empty())
+    }
+
+    fn last_entry(&self, key: &Key, uid: &Name) -> Option<&PodEntry> {
+        self.records.get(key)?.status.pods.iter().find(|entry| entry.uid == *uid)
+    }
+
+    /// What the status of an object says of its pods.
+    pub(super) fn pod_entries(&self, key: &Key) -> Vec<PodEntry> {
+        let Some(giver) = self.podnet.givers.get(key) else { return Vec::new() };
+        let mut entries: Vec<PodEntry> = giver
+            .entries
+            .iter()
+            .map(|(uid, entry)| {
+                let mut leases: BTreeMap<Name, Vec<IpNet>> = BTreeMap::new();
+                for (link, own) in &entry.leases {
+                    leases.insert(link.clone(), own.iter().map(|lease| lease.address).collect());
+                }
+                for (link, lease) in &entry.retiring {
+                    leases.entry(link.clone()).or_default().push(lease.address);
+                }
+                let state = self.podnet.pods.get(uid);
+                PodEntry {
+                    name: entry.name.clone(),
+                    uid: uid.clone(),
+                    leases,
+                    links: self.links_there(key, uid, state),
+                    problem: self.problem_of(key, uid, entry, state),
+                }
+            })
+            .collect();
+        entries.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
+        entries
+    }
+
+    fn problem_of(&self, key: &Key, uid: &Name, entry: &Entry, state: Option<&PodState>) -> Option<String> {
+        if entry.leaving.is_some() {
+            return Some("what it was given is being taken back".into());
+        }
+        if entry.problem.is_none() && state.is_some_and(|state| !state.runs()) {
+            return Some("it waits until its first container runs".into());
+        }
+        match self.stage(key, uid, entry) {
+            Stage::Refused(words) => Some(words),
+            Stage::Waits(words, Some(_)) if words.ends_with(RETRIED) => Some(words),
+            _ => None,
+        }
+    }
+
+    /// What is there of what an object gives to a pod.
+    fn links_there(&self, key: &Key, uid: &Name, state: Option<&PodState>) -> Vec<LinkEntry> {
+        let Some(state) = state else { return Vec::new() };
+        let node = state.pod.node.as_ref().and_then(|name| self.hosts.node(name));
+        let Some(node) = node.filter(|node| node.is_known()) else {
+            // Nothing was heard since the start: what was said last still holds.
+            return self.last_entry(key, uid).map(|entry| entry.links.clone()).unwrap_or_default();
+        };
+        let Some(given) = state.given.get(key) else { return Vec::new() };
+        let links = given
+            .links
+            .iter()
+            .filter_map(|(name, link)| Some(link_entry(name, Some(link), node.link_hop(uid, &link.id).0?)));
+        let primary = given.primary.iter().filter_map(|primary| {
+            let name = Name::from(primary.name.as_str());
+            Some(link_entry(&name, None, node.link_hop(uid, &primary.id).0?))
+        });
+        links.chain(primary).collect()
+    }
+
+    /// What of a deleted object is not verifiably taken back from pods.
+    pub(super) fn remains_in_pods(&self, key: &Key, verdict: &mut Verdict) -> Option<String> {
+        let giver = self.podnet.givers.get(key)?;
+        for entry in giver.entries.values() {
+            let Some(leaving) = &entry.leaving else { continue };
+            let name = &leaving.node;
+            let Some(node) = self.hosts.node(name) else { continue };
+            if !node.ready {
+                verdict.parting =
+                    format!("Node {name} is not ready: what is left there goes when it is back");
+                continue;
+            }
+            verdict.waits_on = Some(name.clone());
+            return Some(match &node.failure {
+                Some(failure) => format!(
+                    "Pod {} on Node {name}: what it was given can't be taken back yet: {}",
+                    entry.name, failure.reason
+                ),
+                None => format!(
+                    "Pod {} on Node {name}: the removal of what it was given {}",
+                    entry.name,
+                    self.waits_for_node(name)
+                ),
+            });
+        }
+        None
+    }
+
+    /// Has the views of pods that changed written.
+    pub(super) fn tell_views(&mut self) {
+        for uid in std::mem::take(&mut self.views) {
+            let Some(state) = self.podnet.pods.get(&uid) else { continue };
+            let view = self.view_of(&uid, state);
+            if state.view == view {
+                continue;
+            }
+            let Pod { namespace, name, .. } = state.pod.clone();
+            if let Some(state) = self.podnet.pods.get_mut(&uid) {
+                state.view.clone_from(&view);
+            }
+            self.effects.push(Effect::PodNetwork { namespace, name, uid, view: view.map(Box::new) });
+        }
+    }
+
+    fn view_of(&self, uid: &Name, state: &PodState) -> Option<PodView> {
+        let name = state.pod.node.clone().filter(|_| !state.given.is_empty())?;
+        let node = self.hosts.node(&name)?;
+        let mut interfaces = Vec::new();
+        for (owner, given) in &state.given {
+            for (link, wanted) in &given.links {
+                let (found, hop) = node.link_hop(uid, &wanted.id);
+                interfaces.push(PodInterface {
+                    owner: owner.clone(),
+                    kind: template::kind_name(&wanted.kind),
+                    entry: found.map_or_else(|| nothing(link), |found| link_entry(link, Some(wanted), found)),
+                    routes: wanted.routes.iter().map(template::route_text).collect(),
+                    problem: hop.problem(),
+                });
+            }
+            if let Some(primary) = &given.primary {
+                let link = Name::from(primary.name.as_str());
+                let (found, hop) = node.link_hop(uid, &primary.id);
+                interfaces.push(PodInterface {
+                    owner: owner.clone(),
+                    kind: "primary",
+                    entry: found.map_or_else(|| nothing(&link), |found| link_entry(&link, None, found)),
+                    routes: Vec::new(),
+                    problem: hop.problem(),
+                });
+            }
+        }
+        (!interfaces.is_empty()).then_some(PodView { node: name, interfaces })
+    }
+}
+
+const RETRIED: &str = "; it is retried";
+
+fn refusal(words: String, retryable: bool, node: &Name) -> Stage {
+    if retryable { Stage::Waits(words + RETRIED, Some(node.clone())) } else { Stage::Refused(words) }
+}
+
+/// The names and ids of what is given.
+fn parts(given: &Given) -> impl Iterator<Item = (String, &str)> {
+    let links = given.links.iter().map(|(name, link)| (format!("link {name}"), link.id.as_str()));
+    links.chain(given.primary.iter().map(|primary| (primary.name.clone(), primary.id.as_str())))
+}
+
+fn link_entry(name: &Name, wanted: Option<&PodLink>, found: &AppliedLink) -> LinkEntry {
+    let is_veth = wanted.is_some_and(|link| matches!(link.kind, eno_schemas::LinkKind::Veth { .. }));
+    LinkEntry {
+        link: name.clone(),
+        name: found.name.clone(),
+        host_name: found.host_name.clone(),
+        bridge: wanted.filter(|_| is_veth).and_then(|link| shared_master(&link.kind)).map(str::to_owned),
+        mac: found.mac.clone(),
+        mtu: found.mtu,
+        addresses: found.addresses.clone(),
+    }
+}
+
+fn nothing(link: &Name) -> LinkEntry {
+    LinkEntry {
+        link: link.clone(),
+        name: String::new(),
+        host_name: None,
+        bridge: None,
+        mac: None,
+        mtu: 0,
+        addresses: Vec::new(),
+    }
+}

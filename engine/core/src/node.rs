@@ -1,0 +1,338 @@
+//! One node as a target: what is wanted on it and what its agent has confirmed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use eno_schemas::{
+    Applied, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, NodeDesired, NodePod, Outcome,
+    Rejection, Report, VlanId,
+};
+
+use crate::fabric::Hop;
+use crate::{Key, Name};
+
+/// How many handed out states are remembered: more than can be on their way at once.
+const HANDED_OUT: usize = 8;
+
+/// The state of one node. Versions are those of [`crate::hosts::Hosts`].
+#[derive(Debug, Default)]
+pub struct NodeTarget {
+    /// Its condition `Ready` holds.
+    pub ready: bool,
+    /// The connection points whose pool it is in, with the version at which it came into that.
+    pub points: BTreeMap<Name, u64>,
+    pods: BTreeMap<Name, PodSlot>,
+    bridges: BTreeMap<String, HostNetwork>,
+    networks_seen: BTreeMap<String, AppliedNetwork>,
+    pods_seen: BTreeMap<String, BTreeMap<String, AppliedLink>>,
+    rejected: Vec<Rejection>,
+    /// The last report was a failure.
+    pub failure: Option<Failure>,
+    /// The version of the last change of what is wanted here.
+    changed: u64,
+    /// The version that the node has reported as applied; `None`: nothing of this process's yet.
+    contained: Option<u64>,
+    handed_out: VecDeque<(String, u64)>,
+    reported: Option<String>,
+    /// What its Node object was last told to say: connection points and Open vSwitch bridges.
+    pub marked: Option<(BTreeSet<Name>, BTreeSet<Name>)>,
+    /// The objects that wait for this node.
+    pub waiters: BTreeSet<Key>,
+    /// Pods of which something is not reported on yet.
+    unsettled: BTreeSet<Name>,
+    /// Pods that lose something, until the node has caught up.
+    parting: BTreeSet<Name>,
+    /// Pods of which something new was said.
+    told: BTreeSet<Name>,
+    /// Its first report was passed on to all who have to do with it.
+    pub greeted: bool,
+    /// Networks of the host that appeared or disappeared.
+    told_networks: BTreeSet<String>,
+    /// By bridge of pods: the version since when it is as it is.
+    bridges_since: BTreeMap<String, u64>,
+}
+
+/// How far one interface of a pod is.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LinkHop<'a> {
+    /// Read back.
+    Confirmed,
+    /// Not yet.
+    Waiting,
+    /// Refused.
+    Refused {
+        /// In the agent's words.
+        reason: &'a str,
+        /// It tries again by itself.
+        retryable: bool,
+    },
+}
+
+impl LinkHop<'_> {
+    /// Why it is not there, if that is known.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Refused { reason, .. } => Some((*reason).to_owned()),
+            Self::Confirmed | Self::Waiting => None,
+        }
+    }
+}
+
+/// What a pod of the node is given.
+#[derive(Debug)]
+struct PodSlot {
+    pod: Arc<NodePod>,
+    /// By the id of a link: the version since when it is wanted as it is.
+    since: BTreeMap<String, u64>,
+}
+
+/// What a report changes for others.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing.
+    None,
+    /// Those who wait may find it done.
+    Progress,
+    /// Something was refused, or is not any more.
+    Verdict,
+}
+
+impl NodeTarget {
+    /// Something that is wanted here changed.
+    pub fn touch(&mut self, version: u64) {
+        self.changed = version;
+    }
+
+    /// Says what a pod is given; `None`: nothing. True when that is a change.
+    pub fn want_pod(&mut self, uid: &Name, pod: Option<Arc<NodePod>>, version: u64) -> bool {
+        let before = self.pods.get(uid);
+        if before.map(|slot| &*slot.pod) == pod.as_deref() {
+            return false;
+        }
+        self.unsettled.insert(uid.clone());
+        let Some(pod) = pod else {
+            self.pods.remove(uid);
+            self.parting.insert(uid.clone());
+            self.touch(version);
+            return true;
+        };
+        let same = before.filter(|slot| slot.pod.container == pod.container);
+        let since = revisions(&pod).map(|(id, revision)| {
+            let kept = same.filter(|slot| revisions(&slot.pod).any(|known| known == (id, revision)));
+            (id.to_owned(), kept.and_then(|slot| slot.since.get(id).copied()).unwrap_or(version))
+        });
+        let since: BTreeMap<String, u64> = since.collect();
+        if before.is_some_and(|slot| slot.since.keys().any(|id| !since.contains_key(id))) {
+            self.parting.insert(uid.clone());
+        }
+        self.pods.insert(uid.clone(), PodSlot { pod, since });
+        self.touch(version);
+        true
+    }
+
+    /// A pod is to have lost something that an earlier process gave it.
+    pub fn part(&mut self, uid: &Name) {
+        self.parting.insert(uid.clone());
+        self.unsettled.insert(uid.clone());
+    }
+
+    /// Says what a bridge that only pods are on is to be; `None`: not there. True when that is a change.
+    pub fn want_bridge(&mut self, name: &str, bridge: Option<HostNetwork>, version: u64) -> bool {
+        if self.bridges.get(name) == bridge.as_ref() {
+            return false;
+        }
+        if let Some(bridge) = bridge {
+            self.bridges.insert(name.to_owned(), bridge);
+            self.bridges_since.insert(name.to_owned(), version);
+        } else {
+            self.bridges.remove(name);
+            self.bridges_since.remove(name);
+        }
+        self.touch(version);
+        true
+    }
+
+    /// The complete desired state with these networks of connection points, and whether something is settled by it:
+    /// a state that the node has already reported needs no further report.
+    pub fn desired(
+        &mut self,
+        cluster: &str,
+        mut networks: BTreeMap<String, HostNetwork>,
+        version: u64,
+    ) -> (Desired, bool) {
+        for (name, bridge) in &self.bridges {
+            networks.entry(name.clone()).or_insert_with(|| bridge.clone());
+        }
+        let pods = self.pods.iter().map(|(uid, slot)| (uid.to_string(), NodePod::clone(&slot.pod))).collect();
+        let desired = Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods });
+        let hash = desired.hash();
+        if self.handed_out.back().is_some_and(|(last, _)| *last == hash) {
+            self.handed_out.pop_back();
+        }
+        self.handed_out.push_back((hash.clone(), version));
+        if self.handed_out.len() > HANDED_OUT {
+            self.handed_out.pop_front();
+        }
+        let settled =
+            self.reported.as_ref() == Some(&hash) && self.contained.is_none_or(|c| c < self.changed);
+        if settled {
+            self.contained = Some(version);
+            self.told.append(&mut self.unsettled);
+            self.parting.clear();
+        }
+        (desired, settled)
+    }
+
+    /// Takes in what the agent reported.
+    pub fn report(&mut self, report: Report) -> Change {
+        let failure = match report.outcome {
+            Outcome::Progress { .. } => return Change::None,
+            Outcome::Failed(failure) => Some(failure),
+            Outcome::Applied => None,
+        };
+        let change = if self.failure != failure || self.rejected != report.rejected {
+            Change::Verdict
+        } else {
+            Change::Progress
+        };
+        let applied = failure.is_none();
+        (self.failure, self.rejected) = (failure, report.rejected);
+        if change == Change::Verdict || self.contained.is_none() {
+            self.told.extend(self.pods.keys().cloned());
+        }
+        self.told.append(&mut self.unsettled);
+        if let Some(Applied::Node { networks, pods }) = report.applied {
+            for name in self.networks_seen.keys().chain(networks.keys()) {
+                if self.networks_seen.contains_key(name) != networks.contains_key(name) {
+                    self.told_networks.insert(name.clone());
+                }
+            }
+            for uid in self.pods_seen.keys().chain(pods.keys()) {
+                if self.pods_seen.get(uid) != pods.get(uid) {
+                    self.told.insert(Name::from(uid.as_str()));
+                }
+            }
+            (self.networks_seen, self.pods_seen) = (networks, pods);
+        }
+        if applied {
+            let hash = report.generation.hash;
+            let contained = self.handed_out.iter().rev().find(|(known, _)| *known == hash);
+            self.contained = contained.map(|(_, version)| *version).or(self.contained);
+            self.reported = Some(hash);
+        }
+        if self.contained.is_none_or(|contained| contained < self.changed) {
+            // What changed after the state that this was about is still to be heard of.
+            let late =
+                |slot: &PodSlot| slot.since.values().any(|since| self.contained.is_none_or(|c| c < *since));
+            self.unsettled =
+                self.pods.iter().filter(|(_, slot)| late(slot)).map(|(uid, _)| uid.clone()).collect();
+            self.unsettled.extend(self.parting.iter().cloned());
+        } else {
+            self.parting.clear();
+        }
+        change
+    }
+
+    /// The pods of which something new was said since the last call, and the networks of the host that appeared or
+    /// disappeared.
+    pub fn take_told(&mut self) -> (BTreeSet<Name>, BTreeSet<String>) {
+        (std::mem::take(&mut self.told), std::mem::take(&mut self.told_networks))
+    }
+
+    /// The version since when a bridge of pods is as it is.
+    pub fn bridge_since(&self, name: &str) -> u64 {
+        self.bridges_since.get(name).copied().unwrap_or(self.changed)
+    }
+
+    /// Why a network of the host is refused.
+    pub fn rejection_of(&self, network: &str) -> Option<&Rejection> {
+        self.rejected.iter().find(|rejection| {
+            let item = &rejection.item;
+            item.port.as_deref() == Some(network) && item.vlan.is_none() && item.pod.is_none()
+        })
+    }
+
+    /// Something with an id that begins so is in a pod, or could not be taken out of it.
+    pub fn has_links_of(&self, uid: &str, prefix: &str) -> bool {
+        let seen = self.pods_seen.get(uid).is_some_and(|links| links.keys().any(|id| id.starts_with(prefix)));
+        let kept = |rejection: &Rejection| {
+            let item = &rejection.item;
+            item.pod.as_deref() == Some(uid) && item.link.as_ref().is_some_and(|id| id.starts_with(prefix))
+        };
+        seen || self.rejected.iter().any(kept)
+    }
+
+    /// An interface of a pod as it was found, if it is the one that is wanted, and how far it is.
+    pub fn link_hop(&self, uid: &Name, id: &str) -> (Option<&AppliedLink>, LinkHop<'_>) {
+        let Some(slot) = self.pods.get(uid) else { return (None, LinkHop::Waiting) };
+        let wanted = revisions(&slot.pod).find(|(own, _)| *own == id).map(|(_, revision)| revision);
+        let found = self.pods_seen.get(&**uid).and_then(|links| links.get(id));
+        let found = found.filter(|found| Some(found.revision.as_str()) == wanted);
+        if let Some(rejection) = self.rejected.iter().find(|rejection| rejection.item.covers_link(uid, id)) {
+            return (found, LinkHop::Refused { reason: &rejection.reason, retryable: rejection.retryable });
+        }
+        let since = slot.since.get(id).copied().unwrap_or(self.changed);
+        let hop = match &self.failure {
+            _ if found.is_some() && self.caught_up(since) => LinkHop::Confirmed,
+            Some(failure) => LinkHop::Refused {
+                reason: &failure.reason,
+                retryable: failure.retryable || failure.unreachable,
+            },
+            None => LinkHop::Waiting,
+        };
+        (found, hop)
+    }
+
+    /// True once the node has reported on a state that this process asked for.
+    pub fn is_known(&self) -> bool {
+        self.contained.is_some()
+    }
+
+    /// True when the node has reported on all that was wanted of it at `version`.
+    pub fn caught_up(&self, version: u64) -> bool {
+        self.contained.is_some_and(|contained| contained >= version.min(self.changed))
+    }
+
+    /// How far a network of its host is, and with `vlan` that VLAN on it, wanted since `version`.
+    pub fn network_hop(&self, name: &str, vlan: Option<VlanId>, mtu: Option<u32>, version: u64) -> Hop<'_> {
+        let covers = |rejection: &&Rejection| {
+            let item = &rejection.item;
+            match vlan {
+                _ if item.link.is_some() => false,
+                Some(vid) => item.covers(vid, name),
+                None => {
+                    let whole = item.pod.is_none() && item.vlan.is_none();
+                    whole && item.port.as_deref().is_none_or(|port| port == name)
+                }
+            }
+        };
+        if let Some(rejection) = self.rejected.iter().find(covers) {
+            return Hop::Refused(&rejection.reason);
+        }
+        let there = self.networks_seen.get(name).is_some_and(|seen| {
+            vlan.is_none_or(|vid| seen.vlans.contains(vid))
+                && mtu.is_none_or(|asked| seen.mtu.is_some_and(|there| there >= asked))
+        });
+        self.hop(there && self.caught_up(version))
+    }
+
+    fn hop(&self, there: bool) -> Hop<'_> {
+        match &self.failure {
+            _ if there => Hop::Confirmed,
+            Some(failure) if failure.unreachable => Hop::Unreachable(&failure.reason),
+            Some(failure) => Hop::Refused(&failure.reason),
+            None => Hop::Waiting,
+        }
+    }
+
+    /// A network of the host, as last read back.
+    pub fn network_seen(&self, name: &str) -> Option<&AppliedNetwork> {
+        self.networks_seen.get(name)
+    }
+}
+
+/// The ids of what a pod is given, with their revisions.
+fn revisions(pod: &NodePod) -> impl Iterator<Item = (&str, &str)> {
+    let links = pod.links.iter().map(|link| (link.id.as_str(), link.revision.as_str()));
+    links.chain(pod.primary.iter().map(|primary| (primary.id.as_str(), primary.revision.as_str())))
+}

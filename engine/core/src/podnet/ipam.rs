@@ -1,0 +1,315 @@
+//! Addresses for pods: which are free, lowest first. No network is ever enumerated: what is looked through are the
+//! addresses that are taken.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use eno_schemas::Pool;
+use ipnet::IpNet;
+
+use crate::{Key, Name};
+
+/// Where an address is unique.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PoolKey {
+    /// On a bridge of pods of a namespace.
+    Bridge(Name, String),
+    /// Among the pods of one link of an object.
+    Link(Key, Name),
+    /// In a Subnet.
+    Subnet(Name),
+}
+
+/// Whose an address is: the object, the pod's uid and the link.
+pub type Holder = (Key, Name, Name);
+
+/// What an address may be taken from, all of one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A network, whose first address is a bridge's or not.
+    Network {
+        /// The network.
+        network: IpNet,
+        /// The first address is not a pod's.
+        bridged: bool,
+    },
+    /// One of these.
+    List(Vec<IpNet>),
+    /// What a Subnet leaves to the engine.
+    Ranges {
+        /// The network, for its prefix length and its ends.
+        network: IpNet,
+        /// The ranges.
+        ranges: Vec<Pool>,
+        /// Its gateways.
+        except: Vec<IpAddr>,
+    },
+}
+
+/// All addresses that are taken.
+#[derive(Debug, Default)]
+pub struct Ipam {
+    pools: HashMap<PoolKey, BTreeMap<IpAddr, Holder>>,
+}
+
+impl Ipam {
+    /// Takes one address for `holder`: a certain one, if nobody else has it. True when it is the holder's now.
+    pub fn take(&mut self, pool: &PoolKey, address: IpAddr, holder: &Holder) -> bool {
+        let taken = self.pools.entry(pool.clone()).or_default();
+        taken.entry(address).or_insert_with(|| holder.clone()) == holder
+    }
+
+    /// Takes the lowest address of `source` that is free; `None`: there is none.
+    pub fn take_any(&mut self, pool: &PoolKey, source: &Source, holder: &Holder) -> Option<IpNet> {
+        let taken = self.pools.entry(pool.clone()).or_default();
+        let free = source.lowest_free(taken)?;
+        taken.insert(free.addr(), holder.clone());
+        Some(free)
+    }
+
+    /// Gives one back.
+    pub fn release(&mut self, pool: &PoolKey, address: IpAddr) {
+        if let Some(taken) = self.pools.get_mut(pool) {
+            taken.remove(&address);
+            if taken.is_empty() {
+                self.pools.remove(pool);
+            }
+        }
+    }
+
+    /// Who has an address.
+    pub fn holder(&self, pool: &PoolKey, address: IpAddr) -> Option<&Holder> {
+        self.pools.get(pool)?.get(&address)
+    }
+}
+
+impl Source {
+    /// True when `address` may come from here.
+    pub fn offers(&self, address: IpNet) -> bool {
+        match self {
+            Self::List(list) => list.contains(&address),
+            Self::Network { network, .. } | Self::Ranges { network, .. } => {
+                let at = number(address.addr());
+                address.prefix_len() == network.prefix_len()
+                    && same_family(address.addr(), network.addr())
+                    && self.spans().iter().any(|(first, last)| (first..=last).contains(&&at))
+                    && !self.except().contains(&address.addr())
+            }
+        }
+    }
+
+    /// True when a pod that has `address` may keep it, though others of its kind may not be handed out any more.
+    pub fn keeps(&self, address: IpNet) -> bool {
+        match self {
+            Self::Ranges { network, except, .. } => {
+                let (first, last) = hosts(network);
+                address.prefix_len() == network.prefix_len()
+                    && same_family(address.addr(), network.addr())
+                    && (first..=last).contains(&number(address.addr()))
+                    && !except.contains(&address.addr())
+            }
+            Self::List(_) | Self::Network { .. } => self.offers(address),
+        }
+    }
+
+    /// The inclusive ranges that it is made of.
+    fn spans(&self) -> Vec<(u128, u128)> {
+        match self {
+            Self::List(_) => Vec::new(),
+            Self::Network { network, bridged } => {
+                let (first, last) = hosts(network);
+                let first = if *bridged { first.checked_add(1) } else { Some(first) };
+                first.filter(|first| *first <= last).map(|first| (first, last)).into_iter().collect()
+            }
+            Self::Ranges { network, ranges, .. } => {
+                let (lowest, highest) = hosts(network);
+                let mut spans: Vec<(u128, u128)> = ranges
+                    .iter()
+                    .map(|range| (number(range.start).max(lowest), number(range.end).min(highest)))
+                    .filter(|(first, last)| first <= last)
+                    .collect();
+                spans.sort_unstable();
+                spans
+            }
+        }
+    }
+
+    fn except(&self) -> &[IpAddr] {
+        match self {
+            Self::Ranges { except, .. } => except,
+            Self::Network { .. } | Self::List(_) => &[],
+        }
+    }
+
+    fn lowest_free(&self, taken: &BTreeMap<IpAddr, Holder>) -> Option<IpNet> {
+        let network = match self {
+            Self::List(list) => return list.iter().find(|ip| !taken.contains_key(&ip.addr())).copied(),
+            Self::Network { network, .. } | Self::Ranges { network, .. } => network,
+        };
+        for (first, last) in self.spans() {
+            let mut candidate = first;
+            let (low, high) = (address(first, network), address(last, network));
+            let mut ahead = taken.range(low..=high).map(|(ip, _)| number(*ip)).peekable();
+            while candidate <= last {
+                while ahead.next_if(|at| *at < candidate).is_some() {}
+                let ip = address(candidate, network);
+                if ahead.peek() != Some(&candidate) && !self.except().contains(&ip) {
+                    return IpNet::new(ip, network.prefix_len()).ok();
+                }
+                candidate = candidate.checked_add(1)?;
+            }
+        }
+        None
+    }
+}
+
+/// The first address of a network that an interface may have, with the network's prefix length.
+pub fn first_address(network: &IpNet) -> IpNet {
+    let first = address(hosts(network).0, network);
+    IpNet::new(first, network.prefix_len()).unwrap_or(*network)
+}
+
+/// The first and last address that interfaces may have: not the network's own and IPv4's broadcast address, which
+/// networks of one or two addresses don't have (RFC 3021, RFC 6164).
+fn hosts(network: &IpNet) -> (u128, u128) {
+    let (first, last) = (number(network.network()), number(network.broadcast()));
+    match network {
+        _ if network.max_prefix_len() - network.prefix_len() < 2 => (first, last),
+        IpNet::V4(_) => (first + 1, last - 1),
+        IpNet::V6(_) => (first + 1, last),
+    }
+}
+
+fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()),
+        IpAddr::V6(ip) => ip.to_bits(),
+    }
+}
+
+/// The address with this number, of the network's family.
+fn address(number: u128, network: &IpNet) -> IpAddr {
+    match network {
+        IpNet::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(number).unwrap_or(u32::MAX))),
+        IpNet::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(number)),
+    }
+}
+
+fn same_family(a: IpAddr, b: IpAddr) -> bool {
+    a.is_ipv4() == b.is_ipv4()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use proptest::prelude::*;
+
+    fn holder(n: usize) -> Holder {
+        (Key::cluster(Kind::PodConfig, &"c".into()), format!("pod{n}").into(), "l".into())
+    }
+
+    fn key() -> PoolKey {
+        PoolKey::Subnet("s".into())
+    }
+
+    fn network(text: &str, bridged: bool) -> Source {
+        Source::Network { network: text.parse().unwrap(), bridged }
+    }
+
+    fn all(source: &Source, most: usize) -> Vec<String> {
+        let mut ipam = Ipam::default();
+        let taken = (0..most).map_while(|n| ipam.take_any(&key(), source, &holder(n)));
+        taken.map(|ip| ip.to_string()).collect()
+    }
+
+    #[test]
+    fn every_prefix_length() {
+        assert_eq!(
+            all(&network("10.0.0.0/29", true), 9),
+            ["10.0.0.2/29", "10.0.0.3/29", "10.0.0.4/29", "10.0.0.5/29", "10.0.0.6/29"]
+        );
+        assert_eq!(all(&network("10.0.0.0/30", false), 9), ["10.0.0.1/30", "10.0.0.2/30"]);
+        assert_eq!(all(&network("10.0.0.0/31", true), 9), ["10.0.0.1/31"]);
+        assert_eq!(all(&network("10.0.0.0/31", false), 9), ["10.0.0.0/31", "10.0.0.1/31"]);
+        assert_eq!(all(&network("10.0.0.9/32", false), 9), ["10.0.0.9/32"]);
+        assert!(all(&network("10.0.0.9/32", true), 9).is_empty());
+        assert_eq!(all(&network("0.0.0.0/0", true), 1), ["0.0.0.2/0"]);
+        assert_eq!(
+            all(&network("255.255.255.254/31", false), 9),
+            ["255.255.255.254/31", "255.255.255.255/31"]
+        );
+        assert_eq!(all(&network("fd00::/64", true), 2), ["fd00::2/64", "fd00::3/64"]);
+        assert_eq!(all(&network("fd00::/127", true), 2), ["fd00::1/127"]);
+        assert_eq!(all(&network("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe/127", false), 9).len(), 2);
+        assert_eq!(all(&network("::/0", false), 1), ["::1/0"]);
+        for (text, first) in
+            [("10.1.0.0/16", "10.1.0.1/16"), ("10.0.0.4/31", "10.0.0.4/31"), ("fd00::/48", "fd00::1/48")]
+        {
+            assert_eq!(first_address(&text.parse().unwrap()).to_string(), first);
+        }
+    }
+
+    #[test]
+    fn lists_and_ranges() {
+        let list = Source::List(vec!["10.0.0.9/24".parse().unwrap(), "10.0.0.4/24".parse().unwrap()]);
+        assert_eq!(all(&list, 9), ["10.0.0.9/24", "10.0.0.4/24"]);
+        let range =
+            |start: &str, end: &str| Pool { start: start.parse().unwrap(), end: end.parse().unwrap() };
+        let ranges = Source::Ranges {
+            network: "10.0.0.0/28".parse().unwrap(),
+            ranges: vec![range("10.0.0.14", "10.0.0.15"), range("10.0.0.0", "10.0.0.3")],
+            except: vec!["10.0.0.1".parse().unwrap()],
+        };
+        assert_eq!(all(&ranges, 9), ["10.0.0.2/28", "10.0.0.3/28", "10.0.0.14/28"]);
+        assert!(
+            !ranges.offers("10.0.0.1/28".parse().unwrap()) && ranges.offers("10.0.0.14/28".parse().unwrap())
+        );
+        assert!(!ranges.offers("10.0.0.14/24".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_given_back_is_the_next() {
+        let mut ipam = Ipam::default();
+        let source = network("10.0.0.0/24", true);
+        for n in 0..5 {
+            ipam.take_any(&key(), &source, &holder(n)).unwrap();
+        }
+        ipam.release(&key(), "10.0.0.3".parse().unwrap());
+        assert_eq!(ipam.take_any(&key(), &source, &holder(9)).unwrap().to_string(), "10.0.0.3/24");
+        assert!(!ipam.take(&key(), "10.0.0.3".parse().unwrap(), &holder(8)));
+        assert_eq!(ipam.holder(&key(), "10.0.0.3".parse().unwrap()), Some(&holder(9)));
+        assert_eq!(ipam.take_any(&key(), &source, &holder(10)).unwrap().to_string(), "10.0.0.7/24");
+    }
+
+    proptest! {
+        /// Whatever is taken and given back: no address twice, none that may not be, and the lowest free one.
+        #[test]
+        fn never_twice(
+            bits in any::<u32>(), length in 20u8..=32, bridged: bool,
+            steps in proptest::collection::vec((any::<bool>(), 0usize..40), 1..200),
+        ) {
+            let network = ipnet::Ipv4Net::new(Ipv4Addr::from_bits(bits), length).unwrap().trunc();
+            let source = Source::Network { network: IpNet::V4(network), bridged };
+            let mut ipam = Ipam::default();
+            let mut held: Vec<IpNet> = Vec::new();
+            for (n, (take, which)) in steps.into_iter().enumerate() {
+                if take {
+                    let usable: Vec<IpNet> = network
+                        .hosts()
+                        .skip(usize::from(bridged))
+                        .map(|ip| IpNet::new(ip.into(), length).unwrap())
+                        .filter(|ip| !held.contains(ip))
+                        .take(1)
+                        .collect();
+                    let got = ipam.take_any(&key(), &source, &holder(n));
+                    prop_assert_eq!(got, usable.first().copied());
+                    prop_assert!(got.is_none_or(|ip| source.offers(ip)));
+                    held.extend(got);
+                } else if which < held.len() {
+                    ipam.release(&key(), held.swap_remove(which).addr());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What a pod is to be given by one object, before it has its addresses.
+
+use std::fmt::Write as _;
+
+use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PrimaryLink};
+use ipnet::IpNet;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::podnet::ipam::{PoolKey, Source};
+use crate::spec::{PodLinkSpec, PodLinksSpec};
+use crate::{Key, Name};
+
+/// An interface that still needs its addresses.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// The link's name in the spec: its addresses are recorded under it.
+    pub name: Name,
+    /// All but its addresses and revision.
+    pub link: PodLink,
+    /// One address each.
+    pub needs: Vec<Need>,
+    /// What it asks of the bridge of pods that it is a port of.
+    pub bridge: Option<(String, BridgeAsk)>,
+}
+
+/// An address.
+#[derive(Clone, Debug)]
+pub struct Need {
+    /// Among which it is unique.
+    pub pool: PoolKey,
+    /// Where it comes from.
+    pub source: Source,
+    /// What to say when there is none.
+    pub full: String,
+}
+
+/// What a link wants of its bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BridgeAsk {
+    /// The bridge's own.
+    pub addresses: Vec<IpNet>,
+    /// Bytes.
+    pub mtu: Option<u32>,
+}
+
+/// What the bridge of a namespace is, as far as its object says.
+#[derive(Clone, Debug)]
+pub struct BridgeFacts {
+    /// Its networks.
+    pub cidrs: Vec<IpNet>,
+    /// Bytes.
+    pub mtu: Option<u32>,
+}
+
+impl Template {
+    /// The interface with its addresses.
+    pub fn finish(self, addresses: Vec<IpNet>) -> PodLink {
+        let mut link = PodLink { addresses, ..self.link };
+        link.revision = revision(&link);
+        link
+    }
+}
+
+/// The id of a link of an object.
+pub fn link_id(key: &Key, link: &str) -> String {
+    format!("{}/{}/{link}", key.kind, key.name)
+}
+
+/// What the links of a configuration give to a pod. `bridge` tells what the object of a bridge says.
+pub fn of_links(
+    key: &Key,
+    spec: &PodLinksSpec,
+    bridge: impl Fn(&str) -> Option<BridgeFacts>,
+) -> (Vec<Template>, Option<PrimaryLink>) {
+    let templates = spec.links.iter().map(|link| of_link(key, link, &bridge)).collect();
+    let primary = spec.primary.as_ref().map(|primary| {
+        let mut link = PrimaryLink {
+            id: link_id(key, &primary.name),
+            revision: String::new(),
+            name: primary.name.clone(),
+            mtu: primary.mtu,
+        };
+        link.revision = revision(&link);
+        link
+    });
+    (templates, primary)
+}
+
+fn of_link(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<BridgeFacts>) -> Template {
+    let kind = match &spec.kind {
+        LinkKind::Vlan { parent: Parent::Link(parent), vlan } => {
+            LinkKind::Vlan { parent: Parent::Link(link_id(key, parent)), vlan: *vlan }
+        }
+        kind => kind.clone(),
+    };
+    let master = pod_bridge(&kind).map(str::to_owned);
+    let facts = master.as_deref().and_then(bridge);
+    let cidrs =
+        facts.as_ref().filter(|facts| !facts.cidrs.is_empty()).map_or(&spec.cidrs, |facts| &facts.cidrs);
+    let pool = match &master {
+        Some(bridge) => PoolKey::Bridge(key.namespace.clone(), bridge.clone()),
+        None => PoolKey::Link(key.clone(), spec.name.clone()),
+    };
+    let sources: Vec<Source> = if spec.addresses.is_empty() {
+        // Of a bridge's networks those of a family that the link asks for, or all when it says nothing.
+        cidrs.iter().map(|cidr| Source::Network { network: *cidr, bridged: master.is_some() }).collect()
+    } else {
+        let (v4, v6): (Vec<IpNet>, Vec<IpNet>) = spec.addresses.iter().partition(|ip| ip.addr().is_ipv4());
+        [v4, v6].into_iter().filter(|list| !list.is_empty()).map(Source::List).collect()
+    };
+    let needs = sources.into_iter().map(|source| {
+        let full = match &source {
+            Source::Network { network, .. } => {
+                format!("link {}: no address of {network} is free; take a larger cidr", spec.name)
+            }
+            Source::List(_) | Source::Ranges { .. } => format!(
+                "link {}: all of its addresses are taken by other pods; add one for each pod",
+                spec.name
+            ),
+        };
+        Need { pool: pool.clone(), source, full }
+    });
+    let ask = BridgeAsk {
+        addresses: cidrs.iter().map(super::ipam::first_address).collect(),
+        mtu: facts.as_ref().and_then(|facts| facts.mtu).or(spec.mtu),
+    };
+    Template {
+        name: spec.name.clone(),
+        needs: needs.collect(),
+        bridge: master.map(|master| (master, ask)),
+        link: PodLink {
+            id: link_id(key, &spec.name),
+            revision: String::new(),
+            name: LinkName::WithPid(spec.name.to_string()),
+            kind,
+            member_of: spec.member_of.as_ref().map(|link| link_id(key, link)),
+            mtu: spec.mtu,
+            mac: spec.mac.clone(),
+            alias: spec.alias.clone(),
+            addresses: Vec::new(),
+            routes: spec.routes.clone(),
+            rules: spec.rules.clone(),
+            sysctls: spec.sysctls.clone(),
+            up: spec.up,
+        },
+    }
+}
+
+/// The bridge of pods that a link is a port of.
+pub fn pod_bridge(kind: &LinkKind) -> Option<&str> {
+    match kind {
+        LinkKind::Veth { master: Some(Master::Bridge { bridge, vlans: None }) } => Some(bridge),
+        _ => None,
+    }
+}
+
+/// What on the host a link shares with those of other pods.
+pub fn shared_master(kind: &LinkKind) -> Option<&str> {
+    match kind {
+        LinkKind::Veth { master: Some(master) } => Some(master.bridge()),
+        LinkKind::Macvlan { master } => Some(master),
+        _ => None,
+    }
+}
+
+/// As `ip link add type …` calls it.
+pub fn kind_name(kind: &LinkKind) -> &'static str {
+    match kind {
+        LinkKind::Veth { .. } => "veth",
+        LinkKind::Macvlan { .. } => "macvlan",
+        LinkKind::Ipvlan { .. } => "ipvlan",
+        LinkKind::Vlan { .. } => "vlan",
+        LinkKind::Bridge {} => "bridge",
+        LinkKind::Vxlan { .. } => "vxlan",
+        LinkKind::Geneve { .. } => "geneve",
+        LinkKind::Gre(_) => "gre",
+        LinkKind::Gretap(_) => "gretap",
+        LinkKind::Ipip(_) => "ipip",
+        LinkKind::Tun(_) => "tun",
+        LinkKind::Tap(_) => "tap",
+        LinkKind::Dummy {} => "dummy",
+        LinkKind::Vrf { .. } => "vrf",
+    }
+}
+
+/// As `ip route` writes it, less the interface.
+pub fn route_text(route: &PodRoute) -> String {
+    let mut text =
+        if route.prefix.prefix_len() == 0 { "default".to_owned() } else { route.prefix.to_string() };
+    // Writing to a text can't fail.
+    let _ = route.next_hop.map(|hop| write!(text, " via {hop}"));
+    let _ = route.source.map(|source| write!(text, " src {source}"));
+    let _ = route.metric.map(|metric| write!(text, " metric {metric}"));
+    let _ = route.table.map(|table| write!(text, " table {table}"));
+    text
+}
+
+/// Names a content: the same in this process and in the next.
+fn revision(content: &impl Serialize) -> String {
+    let json = serde_json::to_vec(content).unwrap_or_default();
+    Sha256::digest(json).iter().take(6).fold(String::with_capacity(12), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

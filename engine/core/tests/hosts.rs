@@ -1,0 +1,395 @@
+//! The nodes' part of the path, one situation each.
+
+mod world;
+
+use std::collections::BTreeSet;
+
+use eno_core::spec::{Plugin, Spec, SupportedCni};
+use eno_core::{Event, Key, Kind, Name, Object, Status, Target};
+use eno_schemas::{
+    Desired, Failure, HostNetwork, InterfaceType, Item, Outcome, OvsDatapath, Phase, Rejection, Uplink,
+    VlanId,
+};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+fn node(name: &str) -> Target {
+    Target::Node(name.into())
+}
+
+fn network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
+    let Desired::Node(desired) = w.targets.get(&node(name))? else { panic!("not a node") };
+    desired.networks.get(network).cloned()
+}
+
+fn condition(status: &Status, kind: &str) -> Option<(bool, String)> {
+    status.conditions.iter().find(|c| c.kind == kind).map(|c| (c.holds, c.message.clone()))
+}
+
+fn offering(name: &str, plugins: Vec<Plugin>, interfaces: &[&str]) -> Object {
+    respec(&point(name, Some("pool")), |spec| {
+        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin };
+        spec.cnis = plugins.into_iter().map(offer).collect();
+        spec.interfaces = interfaces.iter().map(|nic| (*nic).to_owned()).collect();
+    })
+}
+
+fn ovs(bridge: &str) -> Plugin {
+    Plugin::Ovs { bridge_name: bridge.into(), socket_file: None, datapath: None, patch: None }
+}
+
+fn with_mtu(object: &Object, mtu: Option<u32>) -> Object {
+    respec(object, |spec| {
+        let Spec::Attachment(spec) = spec else { unreachable!() };
+        spec.mtu = mtu;
+    })
+}
+
+#[test]
+fn an_ovs_bridge_and_its_uplink() {
+    let mut w = World::with_agents();
+    let cp = Key::cluster(Kind::ConnectionPoint, &arc("cp"));
+    assert_eq!(w.phases[&cp], [Phase::Pending, Phase::Ready]);
+    let bridge = |vlans: &str, mtu| {
+        Some(HostNetwork::Ovs {
+            datapath: None,
+            uplink: Some(Uplink { interfaces: vec!["eth1".into()], mtu }),
+            patch: None,
+            vlans: vlans.parse().unwrap(),
+        })
+    };
+    assert_eq!(network(&w, "node1", "br-cp"), bridge("", None), "as soon as it is effective");
+    assert_eq!(network(&w, "node1", "eth1"), None, "the uplink is nobody's master");
+    w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready]);
+    assert_eq!(network(&w, "node4", "br-cp"), bridge("100", None));
+    for kind in ["FabricReady", "NodesReady", "NADReady"] {
+        assert_eq!(condition(&w.statuses[&a], kind), Some((true, String::new())));
+    }
+    w.apply(with_mtu(&w.objects[&a], Some(9000)));
+    w.settle();
+    assert_eq!(network(&w, "node4", "br-cp"), bridge("100", Some(9000)));
+    assert_eq!(w.phases[&a].len(), 4, "it was pending until the uplink carried that");
+    w.delete(&a);
+    w.settle();
+    assert!(!w.objects.contains_key(&a));
+    assert_eq!(network(&w, "node4", "br-cp"), bridge("", None));
+    w.delete(&cp);
+    w.settle();
+    assert!(!w.objects.contains_key(&cp));
+    assert_eq!(network(&w, "node4", "br-cp"), None);
+}
+
+#[test]
+fn masters_and_their_subinterfaces() {
+    let mut w = World::with_agents();
+    w.apply(offering("m", vec![Plugin::Macvlan { master: "bond7".into() }], &["eth3", "eth2"]));
+    w.apply(offering("v", vec![Plugin::Vlan { master: "eth4".into() }], &[]));
+    w.apply(offering("b", vec![Plugin::Bridge { bridge_name: "br1".into() }], &["eth5"]));
+    w.apply(offering(
+        "none",
+        vec![
+            Plugin::HostDevice { pool_name: "x/y".into() },
+            Plugin::Userspace {
+                bridge_name: "br9".into(),
+                engine: "ovs-dpdk".into(),
+                if_type: "vhostuser".into(),
+            },
+        ],
+        &["eth6"],
+    ));
+    w.apply(service("s", 100, &[]));
+    w.apply(service("t", 200, &[]));
+    w.settle();
+    // These NICs lead to no switch port, so without a pool nobody asks for any.
+    let keys: Vec<String> = match &w.targets[&node("node2")] {
+        Desired::Node(node) => node.networks.keys().cloned().collect(),
+        _ => unreachable!(),
+    };
+    assert_eq!(keys, ["bond7", "br-cp", "br1", "eth4"]);
+    let am = w.apply(with_mtu(&attachment("am", &["s"], "m"), Some(1600)));
+    let av = w.apply(attachment("av", &["s"], "v"));
+    w.apply(attachment("ab", &["s", "t"], "b"));
+    w.settle();
+    assert_eq!((w.phase(&am), w.phase(&av)), (Phase::Ready, Phase::Ready), "{}", w.message(&am));
+    assert_eq!(
+        network(&w, "node2", "bond7"),
+        Some(HostNetwork::Master {
+            bond: vec!["eth2".into(), "eth3".into()],
+            vlans: "100".parse().unwrap(),
+            mtu: Some(1600)
+        })
+    );
+    assert_eq!(
+        network(&w, "node2", "eth4"),
+        Some(HostNetwork::Master { bond: vec![], vlans: "".parse().unwrap(), mtu: None }),
+        "the vlan plugin makes its own"
+    );
+    assert!(
+        matches!(network(&w, "node2", "br1"), Some(HostNetwork::Bridge { vlans, .. }) if vlans.to_string() == "100,200")
+    );
+    w.delete(&am);
+    w.settle();
+    assert!(!w.objects.contains_key(&am));
+    assert!(
+        matches!(network(&w, "node2", "bond7"), Some(HostNetwork::Master { vlans, mtu: None, .. }) if vlans.is_empty())
+    );
+}
+
+#[test]
+fn two_connection_points_with_one_bridge() {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    w.apply(service("t", 200, &[]));
+    let twin = w.apply(created(offering("twin", vec![ovs("br-cp")], &["eth1"]), 200));
+    w.apply(attachment("a", &["s"], "cp"));
+    w.apply(attachment("b", &["t"], "twin"));
+    w.settle();
+    assert_eq!(w.phase(&twin), Phase::Ready);
+    assert!(
+        matches!(network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "100,200")
+    );
+    let other = w.apply(created(offering("other", vec![ovs("br-cp")], &["eth7"]), 300));
+    let nic = w.apply(created(offering("nic", vec![ovs("br-nic")], &["eth1"]), 300));
+    w.settle();
+    for key in [&other, &nic] {
+        assert_eq!(w.phase(key), Phase::Error);
+        assert!(w.message(key).contains("ConnectionPoint cp"), "{}", w.message(key));
+    }
+    assert!(
+        matches!(network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) if uplink.interfaces == ["eth1"])
+    );
+    assert_eq!(network(&w, "node1", "br-nic"), None);
+    w.apply(respec(&w.objects[&other], |spec| {
+        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+        spec.cnis[0].plugin = ovs("br-other");
+    }));
+    w.settle();
+    assert_eq!(w.phase(&other), Phase::Ready);
+}
+
+#[test]
+fn who_gives_way_gets_it_when_the_older_goes() {
+    let mut w = World::with_agents();
+    let old = w.apply(created(offering("old", vec![ovs("br-x")], &["eth8"]), 50));
+    let young = w.apply(created(
+        offering(
+            "young",
+            vec![Plugin::Ovs {
+                bridge_name: "br-x".into(),
+                socket_file: None,
+                datapath: Some(OvsDatapath::Netdev),
+                patch: None,
+            }],
+            &["eth8"],
+        ),
+        60,
+    ));
+    w.settle();
+    assert_eq!((w.phase(&old), w.phase(&young)), (Phase::Ready, Phase::Error));
+    w.delete(&old);
+    w.settle();
+    assert!(!w.objects.contains_key(&old));
+    assert_eq!(w.phase(&young), Phase::Ready, "{}", w.message(&young));
+    assert!(matches!(
+        network(&w, "node1", "br-x"),
+        Some(HostNetwork::Ovs { datapath: Some(OvsDatapath::Netdev), .. })
+    ));
+}
+
+#[test]
+fn the_first_hop_that_is_not_is_named() {
+    let mut w = World::with_agents();
+    let reason = "eth1 carries the node's address 10.0.0.2/24".to_owned();
+    let refused = Rejection { item: Item::port("br-cp"), reason, retryable: false };
+    w.rejections.insert(node("node2"), vec![refused]);
+    w.silent.insert(node("node3"));
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    let words = "Node node2: bridge br-cp: eth1 carries the node's address 10.0.0.2/24";
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, words));
+    assert_eq!(condition(&w.statuses[&a], "FabricReady"), Some((true, String::new())));
+    assert_eq!(condition(&w.statuses[&a], "NodesReady"), Some((false, words.into())));
+    assert_eq!(condition(&w.statuses[&a], "NADReady"), Some((true, String::new())));
+    let cp = Key::cluster(Kind::ConnectionPoint, &arc("cp"));
+    assert_eq!((w.phase(&cp), w.message(&cp)), (Phase::Error, words));
+    w.rejections.clear();
+    let Some(desired) = w.targets.get(&node("node2")).cloned() else { panic!() };
+    w.pending.insert(node("node2"), desired);
+    w.settle();
+    assert_eq!((w.phase(&cp), w.phase(&a)), (Phase::Ready, Phase::Pending));
+    assert_eq!(w.message(&a), "Node node3: bridge br-cp: VLAN 100 is not confirmed yet");
+    w.silent.clear();
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready);
+    let vlan = Rejection {
+        item: Item::port_vlan("br-cp", VlanId::new(100).unwrap()),
+        reason: "no".into(),
+        retryable: true,
+    };
+    w.rejections.insert(node("node1"), vec![vlan]);
+    let Some(desired) = w.targets.get(&node("node1")).cloned() else { panic!() };
+    w.pending.insert(node("node1"), desired);
+    w.settle();
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, "Node node1: bridge br-cp: VLAN 100: no"));
+    assert_eq!(w.phase(&cp), Phase::Ready);
+}
+
+#[test]
+fn nodes_that_are_away_are_not_waited_for() {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    let writes = w.statuses[&a].clone();
+    w.silent.insert(node("node1"));
+    w.node("node1", true, false);
+    w.apply(service("t", 200, &[]));
+    let b = w.apply(attachment("b", &["t"], "cp"));
+    w.settle();
+    assert_eq!(w.phase(&b), Phase::Ready, "{}", w.message(&b));
+    assert_eq!(w.statuses[&a], writes);
+    // Back again, and its agent is not there.
+    w.node("node1", true, true);
+    w.engine.handle(Event::Drivers(["netconf", "nad", "node/node2"].map(Name::from).into()));
+    w.apply(service("u", 300, &[]));
+    let c = w.apply(attachment("c", &["u"], "cp"));
+    w.settle();
+    assert_eq!((w.phase(&a), w.phase(&b), w.phase(&c)), (Phase::Ready, Phase::Ready, Phase::Pending));
+    assert_eq!(
+        w.message(&c),
+        "Node node1: bridge br-cp: VLAN 300 waits: the agent of the node is not running"
+    );
+    // Deleted meanwhile: its VLANs are on node1 until that says otherwise, or is away.
+    w.delete(&b);
+    w.settle();
+    assert_eq!(w.phase(&b), Phase::Terminating);
+    assert!(w.message(&b).starts_with("Node node1: the removal"), "{}", w.message(&b));
+    w.node("node1", true, false);
+    w.settle();
+    assert!(!w.objects.contains_key(&b));
+    assert_eq!(w.message(&b), "Node node1 is not ready: what is left there goes when it is back");
+    assert_eq!(w.phase(&c), Phase::Ready);
+    w.node_gone("node1");
+    w.settle();
+    assert!(!w.targets.contains_key(&node("node1")));
+}
+
+#[test]
+fn a_node_that_joins_moves_nobody_back() {
+    let mut w = World::with_agents();
+    w.node("node4", false, true);
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    assert_eq!(network(&w, "node4", "br-cp"), None);
+    let before = w.statuses[&a].clone();
+    w.silent.insert(node("node4"));
+    w.node("node4", true, true);
+    w.settle();
+    w.silent.clear();
+    w.settle();
+    assert!(network(&w, "node4", "br-cp").is_some());
+    assert_eq!(w.statuses[&a], before, "nothing was written");
+}
+
+#[test]
+fn what_does_not_answer_is_not_wrong() {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    w.unreachable(&node("node2"));
+    w.silent.insert(node("node2"));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready);
+    w.apply(service("t", 101, &[]));
+    let b = w.apply(attachment("b", &["t"], "cp"));
+    w.settle();
+    assert!(w.message(&b).contains("waits: connect: refused"), "{}", w.message(&b));
+    let failure = Failure { reason: "no OVSDB".into(), retryable: true, unreachable: false };
+    w.report(&node("node2"), "old".into(), Outcome::Failed(failure), None, Vec::new());
+    w.settle();
+    assert_eq!((w.phase(&b), w.phase(&a)), (Phase::Error, Phase::Ready), "what is there stays");
+    w.silent.clear();
+    w.settle();
+    assert_eq!(w.phase(&b), Phase::Ready);
+}
+
+#[test]
+fn nodes_say_what_is_there() {
+    let mut w = World::with_agents();
+    let set = |names: &[&str]| names.iter().map(|name| Name::from(*name)).collect::<BTreeSet<_>>();
+    assert_eq!(w.marks[&arc("node1")], (set(&["cp"]), set(&["br-cp"])));
+    w.silent.insert(node("node1"));
+    w.apply(offering("m", vec![Plugin::Macvlan { master: "eth2".into() }], &[]));
+    w.settle();
+    assert_eq!(w.marks[&arc("node1")], (set(&["cp"]), set(&["br-cp"])));
+    assert_eq!(w.marks[&arc("node2")], (set(&["cp", "m"]), set(&["br-cp"])));
+    w.silent.clear();
+    w.settle();
+    assert_eq!(w.marks[&arc("node1")].0, set(&["cp", "m"]));
+    w.delete(&Key::cluster(Kind::ConnectionPoint, &arc("cp")));
+    w.settle();
+    assert_eq!(w.marks[&arc("node1")], (set(&["m"]), set(&[])));
+}
+
+#[test]
+fn names_that_no_interface_can_have() {
+    let mut w = World::with_agents();
+    for (plugin, nics, words) in [
+        (
+            ovs("a-very-long-bridge"),
+            vec![],
+            "spec.SupportedCnis[0].Opts.BridgeName: a-very-long-bridge has 18 bytes",
+        ),
+        (ovs("br/x"), vec![], "can't be the name of an interface"),
+        (ovs("br0"), vec!["eth0", "averylonginterface"], "spec.Interfaces[1]"),
+        (ovs("eth0"), vec!["eth0"], "can't be a bridge and its uplink"),
+    ] {
+        let key = w.apply(offering("bad", vec![plugin], &nics));
+        w.settle();
+        assert_eq!(w.phase(&key), Phase::Error);
+        assert!(w.message(&key).contains(words), "{}", w.message(&key));
+    }
+    w.apply(offering("m", vec![Plugin::Macvlan { master: "enp0s31f6np".into() }], &[]));
+    w.apply(service("s", 100, &[]));
+    w.apply(service("t", 1000, &[]));
+    let a = w.apply(attachment("a", &["s"], "m"));
+    let b = w.apply(attachment("b", &["t"], "m"));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+    assert_eq!(w.phase(&b), Phase::Error);
+    assert!(w.message(&b).contains("enp0s31f6np.1000"), "{}", w.message(&b));
+}
+
+#[test]
+fn a_restart_in_the_middle() {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    w.apply(service("t", 200, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    let b = w.apply(attachment("b", &["t"], "cp"));
+    w.settle();
+    let published = w.published;
+    w.restart();
+    w.settle();
+    assert_eq!(w.published, published);
+    assert!(w.marks.contains_key(&arc("node1")));
+    w.silent.insert(node("node1"));
+    w.delete(&a);
+    w.settle();
+    w.restart();
+    w.settle();
+    assert_eq!((w.phase(&a), w.phase(&b)), (Phase::Terminating, Phase::Ready), "node1 still has it");
+    w.silent.clear();
+    w.settle();
+    assert!(!w.objects.contains_key(&a));
+    assert!(
+        matches!(network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "200")
+    );
+}

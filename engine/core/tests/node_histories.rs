@@ -1,0 +1,442 @@
+//! Random histories of nodes and pods: whatever happens, no address is given twice, nothing is wanted on a node for a
+//! pod that is not there, ready means confirmed, a new engine finds nothing to do, and nothing is left.
+
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use eno_core::spec::{Spec, SubnetSpec};
+use eno_core::{Event, Key, Kind, Object, Target};
+use eno_schemas::{Desired, HostNetwork, Ipam, Item, NodeDesired, Phase, Pool, Rejection};
+use proptest::prelude::*;
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Attachment { name: u8, services: Vec<u8>, point: u8 },
+    Config { name: u8, links: Vec<(u8, u8)> },
+    Bridge { name: u8, cidr: Option<u8> },
+    Delete(u8),
+    Pod { name: u8, node: u8, runs: bool, labels: u8 },
+    PodGone(u8),
+    Node { name: u8, inside: bool, ready: bool },
+    NodeGone(u8),
+    Silence(u8),
+    Listen,
+    Refuse { node: u8, what: u8 },
+    Unwritten,
+    Written,
+    Settle,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let links = proptest::collection::vec((0u8..3, 0u8..4), 0..3);
+    prop_oneof![
+        2 => (0u8..3, proptest::collection::vec(0u8..3, 1..3), 0u8..2)
+            .prop_map(|(name, services, point)| Step::Attachment { name, services, point }),
+        4 => (0u8..3, links).prop_map(|(name, links)| Step::Config { name, links }),
+        1 => (0u8..3, proptest::option::of(0u8..4)).prop_map(|(name, cidr)| Step::Bridge { name, cidr }),
+        3 => (0u8..9).prop_map(Step::Delete),
+        8 => (0u8..8, 1u8..5, any::<bool>(), any::<u8>())
+            .prop_map(|(name, node, runs, labels)| Step::Pod { name, node, runs, labels }),
+        2 => (0u8..8).prop_map(Step::PodGone),
+        1 => (1u8..5, any::<bool>(), any::<bool>())
+            .prop_map(|(name, inside, ready)| Step::Node { name, inside, ready }),
+        1 => (1u8..5).prop_map(Step::NodeGone),
+        1 => (1u8..5).prop_map(Step::Silence),
+        1 => Just(Step::Listen),
+        1 => (1u8..5, 0u8..4).prop_map(|(node, what)| Step::Refuse { node, what }),
+        1 => Just(Step::Unwritten),
+        1 => Just(Step::Written),
+        4 => Just(Step::Settle),
+        1 => Just(Step::Restart),
+    ]
+}
+
+struct History {
+    world: World,
+    /// Where each pod runs, for its life.
+    places: BTreeMap<u8, u8>,
+    born: u32,
+    clock: i64,
+    /// What an object that is gone left on a node that is away is known to one engine only.
+    restarted: bool,
+}
+
+fn attachment_key(name: u8) -> Key {
+    Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&format!("a{name}")))
+}
+
+impl History {
+    fn new() -> Self {
+        let mut world = World::with_agents();
+        world.apply(respec(&point("other", Some("pool")), |spec| {
+            let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+            spec.interfaces.clear();
+        }));
+        let range = Pool { start: "10.1.0.10".parse().unwrap(), end: "10.1.0.12".parse().unwrap() };
+        let subnet = SubnetSpec {
+            ipam: Ipam::Whereabouts,
+            network: "10.1.0.0/24".parse().unwrap(),
+            allocation_pool: Vec::new(),
+            hot_plug_pool: vec![range],
+            routes: Vec::new(),
+            dns: eno_schemas::Dns::default(),
+        };
+        world.apply(object(Kind::Subnet, "sn", Spec::Subnet(subnet)));
+        for i in 0..3u8 {
+            world.apply(respec(&service(&format!("s{i}"), 100 + u16::from(i), &[]), |spec| {
+                let Spec::Service(spec) = spec else { unreachable!() };
+                spec.subnets = if i < 2 { vec!["sn".into()] } else { Vec::new() };
+            }));
+        }
+        world.settle();
+        Self { world, places: BTreeMap::new(), born: 0, clock: 1000, restarted: false }
+    }
+
+    fn apply(&mut self, object: Object) {
+        if self.world.objects.get(&object.key).is_some_and(|object| object.deleting) {
+            return;
+        }
+        self.clock += 1;
+        if !self.world.objects.contains_key(&object.key) {
+            self.world.phases.remove(&object.key);
+            self.world.statuses.remove(&object.key);
+        }
+        self.world.apply(created(object, self.clock));
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::Attachment { name, services, point } => {
+                let names: Vec<String> = services.iter().map(|name| format!("s{name}")).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                let point = ["cp", "other"][usize::from(*point)];
+                self.apply(attachment(&format!("a{name}"), &names, point));
+            }
+            Step::Config { name, links } => {
+                const CIDRS: [&str; 4] = ["10.9.0.0/29", "10.9.0.0/24", "10.8.0.0/30", "fd00::/64"];
+                let mut seen = BTreeSet::new();
+                let links = links.iter().filter(|(link, _)| seen.insert(*link));
+                let links = links.map(|(link, cidr)| {
+                    veth(&format!("l{link}"), &format!("pb{link}"), CIDRS[usize::from(*cidr)])
+                });
+                self.apply(config(&format!("c{name}"), links.collect()));
+            }
+            Step::Bridge { name, cidr } => {
+                const CIDRS: [&str; 4] = ["10.9.0.0/29", "10.7.0.0/28", "10.8.0.0/16", "fd01::/120"];
+                let cidrs: Vec<&str> = cidr.iter().map(|cidr| CIDRS[usize::from(*cidr)]).collect();
+                self.apply(bridge(&format!("b{name}"), &format!("pb{name}"), &cidrs));
+            }
+            Step::Delete(n) => {
+                let name = |prefix: &str| arc(&format!("{prefix}{}", n % 3));
+                let key = match n / 3 {
+                    0 => attachment_key(n % 3),
+                    1 => Key::namespaced(Kind::PodConfig, &arc("ns"), &name("c")),
+                    _ => Key::namespaced(Kind::Bridge, &arc("ns"), &name("b")),
+                };
+                if self.world.objects.contains_key(&key) {
+                    self.world.delete(&key);
+                }
+            }
+            Step::Pod { name, node, runs, labels } => self.pod(*name, *node, *runs, *labels),
+            Step::PodGone(name) => {
+                if self.places.remove(name).is_some() {
+                    let uids: Vec<_> = self
+                        .world
+                        .pods
+                        .values()
+                        .filter(|pod| *pod.name == *format!("p{name}"))
+                        .map(|pod| pod.uid.clone())
+                        .collect();
+                    for uid in uids {
+                        self.world.pod_gone(&uid);
+                    }
+                }
+            }
+            Step::Node { name, inside, ready } => self.world.node(&format!("node{name}"), *inside, *ready),
+            Step::NodeGone(name) => self.world.node_gone(&format!("node{name}")),
+            Step::Silence(n) => {
+                self.world.silent.insert(Target::Node(format!("node{n}").into()));
+            }
+            Step::Listen => self.world.silent.clear(),
+            Step::Refuse { node, what } => {
+                let item = match what {
+                    0 => Item::TARGET,
+                    1 => Item::port("br-cp"),
+                    2 => Item::port("pb0"),
+                    _ => Item { link: Some("PodConfig/c0/l0".into()), ..Item::TARGET },
+                };
+                let rejection = Rejection { item, reason: "no".into(), retryable: *what == 2 };
+                self.world.rejections.insert(Target::Node(format!("node{node}").into()), vec![rejection]);
+            }
+            Step::Unwritten => {
+                self.world.unrecorded.get_or_insert_default();
+            }
+            Step::Written => self.write(),
+            Step::Settle => {
+                self.world.settle();
+                self.check();
+            }
+            Step::Restart => {
+                self.write();
+                self.world.settle();
+                self.world.restart();
+                self.restarted = true;
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        for (key, count) in self.world.unrecorded.take().into_iter().flatten() {
+            self.world.engine.handle(Event::Recorded(key, count));
+        }
+    }
+
+    fn pod(&mut self, name: u8, node: u8, runs: bool, labels: u8) {
+        if !self.places.contains_key(&name) {
+            self.born += 1;
+        }
+        let node = *self.places.entry(name).or_insert(node);
+        let pod_name = format!("p{name}");
+        let known = self.world.pods.values().find(|pod| *pod.name == *pod_name).cloned();
+        let config = format!("c{}", labels % 4);
+        let mut said: Vec<(String, &str)> = vec![("podconfig".into(), &config)];
+        for i in 0..3 {
+            if labels >> (4 + i) & 1 == 1 {
+                said.push((format!("attach.eno.k8s.io/a{i}"), ["", "data"][usize::from(labels >> 7)]));
+            }
+        }
+        let said: Vec<(&str, &str)> = said.iter().map(|(label, value)| (label.as_str(), *value)).collect();
+        let mut pod = pod(&pod_name, &format!("node{node}"), &said);
+        pod.uid = known
+            .as_ref()
+            .map_or_else(|| format!("uid-{pod_name}-{}", self.born).into(), |pod| pod.uid.clone());
+        if !runs {
+            pod.container = known.and_then(|pod| pod.container);
+        }
+        self.world.pod(pod);
+    }
+
+    fn node_states(&self) -> impl Iterator<Item = (String, &NodeDesired)> {
+        self.world.targets.iter().filter_map(|(target, desired)| match desired {
+            Desired::Node(desired) => Some((target.to_string(), desired)),
+            _ => None,
+        })
+    }
+
+    /// What holds at any moment.
+    fn check(&self) {
+        self.check_addresses();
+        for (key, phases) in &self.world.phases {
+            for pair in phases.windows(2) {
+                let legal = match pair[0] {
+                    Phase::Terminating => pair[1] == Phase::Deleted,
+                    Phase::Deleted => false,
+                    _ => pair[1] != Phase::Deleted && pair[0] != pair[1],
+                };
+                assert!(legal, "{key}: {phases:?}");
+            }
+        }
+        for (name, desired) in self.node_states() {
+            if self.world.silent.contains(&Target::Node(name.as_str().into())) {
+                continue;
+            }
+            for (uid, pod) in &desired.pods {
+                let there = self.world.pods.get(uid.as_str());
+                assert!(
+                    there.is_some_and(|there| there.node.as_deref() == Some(name.as_str())),
+                    "{name} has something for pod {} that is not there",
+                    pod.name
+                );
+            }
+            for (bridge, network) in &desired.networks {
+                if matches!(network, HostNetwork::PodBridge { .. }) {
+                    let master = |link: &eno_schemas::PodLink| {
+                        serde_json::to_string(&link.kind).unwrap().contains(&format!("\"{bridge}\""))
+                    };
+                    let used = desired.pods.values().any(|pod| pod.links.iter().any(master));
+                    assert!(used, "{name} has a bridge {bridge} without a pod");
+                }
+            }
+        }
+    }
+
+    /// No two pods have one address on a bridge or in a subnet: neither by what is recorded nor by what is wanted.
+    fn check_addresses(&self) {
+        let mut recorded: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
+        for (key, status) in &self.world.statuses {
+            if !self.world.objects.contains_key(key) {
+                continue;
+            }
+            for entry in &status.pods {
+                for (link, leases) in &entry.leases {
+                    // The links of these configurations are called after their bridges.
+                    let pool = if key.kind == Kind::PodConfig { link.to_string() } else { "sn".into() };
+                    for lease in leases {
+                        let holder = format!("{key} {} {link}", entry.uid);
+                        let before = recorded.insert((pool.clone(), lease.addr()), holder.clone());
+                        assert_eq!(before, None, "{lease} is also recorded for {holder}");
+                    }
+                }
+            }
+        }
+        let mut wanted: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
+        for (name, desired) in self.node_states() {
+            let ready = self.world.nodes.get(name.as_str()).is_some_and(|(_, ready)| *ready);
+            if self.restarted && !ready {
+                continue;
+            }
+            for (uid, pod) in &desired.pods {
+                if !self.world.pods.contains_key(uid.as_str()) {
+                    continue;
+                }
+                for link in &pod.links {
+                    let pool = link
+                        .id
+                        .strip_prefix("PodConfig/")
+                        .map_or("sn", |id| id.split('/').next_back().unwrap());
+                    for address in &link.addresses {
+                        let holder = format!("{name} {uid} {}", link.id);
+                        let before = wanted.insert((pool.to_owned(), address.addr()), holder.clone());
+                        assert_eq!(before, None, "{address} is also given to {holder}");
+                    }
+                }
+            }
+        }
+    }
+
+    fn run(steps: &[Step]) -> Self {
+        let mut history = Self::new();
+        for step in steps {
+            history.take(step);
+        }
+        history.write();
+        history.world.silent.clear();
+        history.world.rejections.clear();
+        history.world.settle();
+        // The agents try again what they refused.
+        for (target, desired) in history.world.targets.clone() {
+            if matches!(target, Target::Node(_)) {
+                history.world.pending.insert(target, desired);
+            }
+        }
+        history.world.settle();
+        history.check();
+        history.check_ready();
+        history
+    }
+
+    /// What is ready is there, on each node that is ready; and what is not, is not for a reason.
+    fn check_ready(&self) {
+        for (key, status) in &self.world.statuses {
+            let Some(object) = self.world.objects.get(key) else { continue };
+            assert_ne!(status.phase, Some(Phase::Pending), "{key}: {}", status.message);
+            if status.phase != Some(Phase::Ready) {
+                continue;
+            }
+            match &object.spec {
+                Ok(Spec::Attachment(spec)) => {
+                    for (name, (labels, ready)) in &self.world.nodes {
+                        if !ready || labels.is_empty() {
+                            continue;
+                        }
+                        let Some(Desired::Node(desired)) =
+                            self.world.targets.get(&Target::Node(name.clone()))
+                        else {
+                            panic!("{name} has no state")
+                        };
+                        let network = &desired.networks[&format!("br-{}", spec.connection_point)];
+                        let HostNetwork::Ovs { vlans, .. } = network else { panic!("{network:?}") };
+                        for service in &spec.services {
+                            let vid = self.world.statuses[&Key::cluster(Kind::L2Service, service)].granted_id;
+                            assert!(vid.is_some_and(|vid| vlans.contains(vid)), "{key} on {name}");
+                        }
+                    }
+                }
+                Ok(Spec::PodLinks(spec)) => {
+                    for pod in self.world.pods.values() {
+                        let node = pod.node.clone().unwrap();
+                        let label = pod.labels.get("podconfig");
+                        let is_there = self.world.nodes.get(&node).is_some_and(|(_, ready)| *ready);
+                        if label != Some(&key.name) || pod.container.is_none() || !is_there {
+                            continue;
+                        }
+                        let entry = status.pods.iter().find(|entry| entry.uid == pod.uid).unwrap();
+                        assert_eq!(entry.links.len(), spec.links.len(), "{key}: {entry:?}");
+                        assert_eq!(entry.problem, None);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn delete_all(&mut self) {
+        for uid in self.world.pods.keys().cloned().collect::<Vec<_>>() {
+            let labelled = self.world.pods[&uid].clone();
+            // Some lose their labels, and the others go.
+            if uid.len() % 2 == 0 {
+                self.world.pod(eno_core::Pod { labels: BTreeMap::new(), ..labelled });
+            } else {
+                self.world.pod_gone(&uid);
+            }
+        }
+        let is_ours = |key: &&Key| key.namespace() == Some("ns");
+        let ours: Vec<Key> = self.world.objects.keys().filter(is_ours).cloned().collect();
+        for key in ours {
+            self.world.delete(&key);
+        }
+        self.world.settle();
+        self.check();
+        let left: Vec<_> = self
+            .world
+            .objects
+            .keys()
+            .filter(is_ours)
+            .map(|key| (key.clone(), self.world.message(key).to_owned()))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+        for (name, desired) in self.node_states() {
+            assert!(desired.pods.is_empty(), "{name}: {:?}", desired.pods);
+            for (network, said) in &desired.networks {
+                match said {
+                    HostNetwork::Ovs { vlans, .. } | HostNetwork::Master { vlans, .. } => {
+                        assert!(vlans.is_empty(), "{name}: {network}: {vlans}");
+                    }
+                    _ => panic!("{name}: {network} is left"),
+                }
+            }
+        }
+        assert!(self.world.views.is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_happens_to_nodes_and_pods(steps in proptest::collection::vec(step(), 1..80)) {
+        let mut history = History::run(&steps);
+        history.delete_all();
+    }
+
+    #[test]
+    fn a_new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..80)) {
+        let mut history = History::run(&steps);
+        let (statuses, published) = (history.world.statuses.clone(), history.world.published);
+        let (marks, views) = (history.world.marks.clone(), history.world.views.clone());
+        history.world.restart();
+        history.world.settle();
+        assert_eq!(history.world.published, published);
+        for (key, status) in &statuses {
+            let now = eno_core::Status { leased: status.leased, ..history.world.statuses[key].clone() };
+            assert_eq!(&now, status, "{key}");
+        }
+        assert_eq!((&history.world.marks, &history.world.views), (&marks, &views));
+        history.delete_all();
+    }
+}

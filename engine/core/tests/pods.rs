@@ -1,0 +1,567 @@
+//! What running pods are given, one situation each.
+
+mod world;
+
+use eno_core::spec::{PodLinksSpec, PrimarySpec, RouteSpec, Spec, SubnetSpec, VlanType};
+use eno_core::{Event, Key, Kind, Name, Object, PodEntry, Target};
+use eno_schemas::{
+    Desired, HostNetwork, Ipam, Item, LinkKind, LinkName, Master, NodePod, Parent, Phase, Pool, PortVlans,
+    Rejection, VlanId,
+};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+const LABEL: &str = "podconfig";
+
+fn node(name: &str) -> Target {
+    Target::Node(name.into())
+}
+
+fn on_node(w: &World, name: &str) -> eno_schemas::NodeDesired {
+    match w.targets.get(&node(name)) {
+        Some(Desired::Node(desired)) => desired.clone(),
+        _ => panic!("{name} has no state"),
+    }
+}
+
+fn given(w: &World, node: &str, pod: &str) -> Option<NodePod> {
+    on_node(w, node).pods.get(&format!("uid-{pod}")).cloned()
+}
+
+fn addresses(w: &World, node: &str, pod: &str) -> Vec<String> {
+    let pod = given(w, node, pod).unwrap_or_else(|| panic!("{pod} is given nothing"));
+    pod.links.iter().flat_map(|link| link.addresses.iter().map(ToString::to_string)).collect()
+}
+
+fn entry<'a>(w: &'a World, key: &Key, pod: &str) -> &'a PodEntry {
+    w.statuses[key].pods.iter().find(|entry| &*entry.name == pod).unwrap()
+}
+
+fn links_of(object: &Object, change: impl FnOnce(&mut PodLinksSpec)) -> Object {
+    respec(object, |spec| {
+        let Spec::PodLinks(spec) = spec else { unreachable!() };
+        change(spec);
+    })
+}
+
+fn again(w: &mut World, name: &str) {
+    let desired = w.targets[&node(name)].clone();
+    w.pending.insert(node(name), desired);
+    w.settle();
+}
+
+#[test]
+fn the_sample_of_the_seeds() {
+    let mut w = World::with_agents();
+    let c = w.apply(config(
+        "c",
+        vec![veth("pc0", "pcbr0", "192.168.100.0/24"), veth("pc1", "pcbr1", "192.168.99.0/24")],
+    ));
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Ready, "no pod selected: {}", w.message(&c));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.pod(pod("b", "node1", &[(LABEL, "c")]));
+    w.pod(pod("z", "node2", &[(LABEL, "other")]));
+    w.settle();
+    assert_eq!(w.phases[&c], [Phase::Pending, Phase::Ready, Phase::Pending, Phase::Ready]);
+    assert_eq!(addresses(&w, "node1", "a"), ["192.168.100.2/24", "192.168.99.2/24"]);
+    assert_eq!(addresses(&w, "node1", "b"), ["192.168.100.3/24", "192.168.99.3/24"]);
+    assert!(on_node(&w, "node2").pods.is_empty());
+    let a = given(&w, "node1", "a").unwrap();
+    assert_eq!(
+        (a.links[0].id.as_str(), &a.links[0].name),
+        ("PodConfig/c/pc0", &LinkName::WithPid("pc0".into()))
+    );
+    assert_eq!(
+        on_node(&w, "node1").networks["pcbr0"],
+        HostNetwork::PodBridge { addresses: vec!["192.168.100.1/24".parse().unwrap()], mtu: None }
+    );
+    assert!(!on_node(&w, "node2").networks.contains_key("pcbr0"));
+    let said = entry(&w, &c, "a");
+    assert_eq!(said.leases[&arc("pc0")], ["192.168.100.2/24".parse().unwrap()]);
+    assert_eq!((said.links[0].name.as_str(), said.links[0].host_name.as_deref()), ("pc077", Some("hpc077")));
+    assert_eq!((said.links[1].bridge.as_deref(), said.problem.as_ref()), (Some("pcbr1"), None));
+    let view = &w.views[&arc("uid-a")];
+    assert_eq!((&*view.node, view.interfaces.len()), ("node1", 2));
+    assert_eq!((&view.interfaces[0].owner, view.interfaces[0].kind), (&c, "veth"));
+    // One goes and another comes: it gets the address.
+    w.pod_gone("uid-a");
+    w.pod(pod("d", "node3", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node3", "d")[0], "192.168.100.2/24");
+    assert_eq!(addresses(&w, "node1", "b")[0], "192.168.100.3/24");
+    assert!(on_node(&w, "node3").networks.contains_key("pcbr0"));
+    w.delete(&c);
+    w.settle();
+    assert!(!w.objects.contains_key(&c), "{}", w.message(&c));
+    for name in ["node1", "node3"] {
+        let desired = on_node(&w, name);
+        assert!(desired.pods.is_empty() && !desired.networks.contains_key("pcbr0"));
+    }
+    assert!(w.views.is_empty());
+}
+
+#[test]
+fn an_address_is_written_down_before_it_is_used() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.settle();
+    w.unrecorded = Some(Vec::new());
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(entry(&w, &c, "a").leases[&arc("pc0")].len(), 1);
+    assert_eq!(given(&w, "node1", "a"), None);
+    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Pending, "Pod a: its addresses are being written down"));
+    for (key, count) in w.unrecorded.take().unwrap() {
+        w.engine.handle(Event::Recorded(key, count));
+    }
+    w.settle();
+    assert_eq!(addresses(&w, "node1", "a"), ["10.9.0.2/24"]);
+    assert_eq!(w.phase(&c), Phase::Ready);
+}
+
+#[test]
+fn who_does_not_run_holds_up_nobody() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.pod(eno_core::Pod { container: None, ..pod("early", "node1", &[(LABEL, "c")]) });
+    w.pod(pod("runs", "node1", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Ready);
+    assert_eq!(given(&w, "node1", "early"), None);
+    assert!(entry(&w, &c, "early").problem.as_ref().unwrap().contains("until its first container runs"));
+    w.pod(pod("early", "node1", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node1", "early"), ["10.9.0.3/24"]);
+    assert_eq!(entry(&w, &c, "early").problem, None);
+    // Its container is made anew: looked up again, with the address that it has.
+    w.pod(eno_core::Pod {
+        container: Some("containerd://new".into()),
+        ..pod("early", "node1", &[(LABEL, "c")])
+    });
+    w.settle();
+    assert_eq!(given(&w, "node1", "early").unwrap().container, "containerd://new");
+    assert_eq!(addresses(&w, "node1", "early"), ["10.9.0.3/24"]);
+    w.pod(eno_core::Pod { host_network: true, ..pod("host", "node1", &[(LABEL, "c")]) });
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Error);
+    assert!(w.message(&c).starts_with("Pod host: it has hostNetwork"), "{}", w.message(&c));
+    assert_eq!(given(&w, "node1", "host"), None);
+    assert_eq!(addresses(&w, "node1", "runs"), ["10.9.0.2/24"]);
+}
+
+#[test]
+fn a_label_that_goes_takes_it_back() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    w.silent.insert(node("node1"));
+    w.pod(pod("a", "node1", &[]));
+    w.pod(pod("b", "node2", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "b"), ["10.9.0.3/24"], "the first is free when node1 says so");
+    assert_eq!(w.phase(&c), Phase::Ready);
+    assert!(entry(&w, &c, "a").problem.as_ref().unwrap().contains("taken back"));
+    w.silent.clear();
+    w.settle();
+    assert_eq!(w.statuses[&c].pods.len(), 1);
+    assert!(given(&w, "node1", "a").is_none() && !w.views.contains_key(&arc("uid-a")));
+    w.pod(pod("d", "node2", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "d"), ["10.9.0.2/24"]);
+}
+
+#[test]
+fn deleting_waits_for_the_node_but_not_for_one_that_is_away() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    w.silent.insert(node("node1"));
+    w.delete(&c);
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Terminating);
+    assert!(w.message(&c).contains("Pod a on Node node1"), "{}", w.message(&c));
+    w.restart();
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Terminating, "also for a new engine");
+    w.node("node1", true, false);
+    w.settle();
+    assert!(!w.objects.contains_key(&c));
+}
+
+#[test]
+fn full_for_one_and_not_for_the_others() {
+    let mut w = World::with_agents();
+    let c =
+        w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/30"), veth("pc1", "pcbr1", "10.8.0.0/24")]));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.pod(pod("b", "node1", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Error);
+    assert_eq!(w.message(&c), "Pod b: link pc0: no address of 10.9.0.0/30 is free; take a larger cidr");
+    assert_eq!(given(&w, "node1", "b"), None, "nothing half made");
+    assert!(entry(&w, &c, "b").leases.is_empty());
+    assert_eq!(addresses(&w, "node1", "a").len(), 2);
+    w.pod_gone("uid-a");
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Ready);
+    assert_eq!(addresses(&w, "node1", "b"), ["10.9.0.2/30", "10.8.0.2/24"]);
+}
+
+#[test]
+fn a_larger_network_is_taken_over_in_place() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/30")]));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    let before = given(&w, "node1", "a").unwrap().links[0].clone();
+    w.apply(links_of(&w.objects[&c], |spec| {
+        spec.links[0].cidrs = vec!["10.7.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()]
+    }));
+    w.settle();
+    let after = given(&w, "node1", "a").unwrap().links[0].clone();
+    assert_eq!(before.id, after.id);
+    assert_ne!(before.revision, after.revision);
+    assert_eq!(addresses(&w, "node1", "a"), ["10.7.0.2/16", "fd00::2/64"]);
+    assert!(
+        matches!(&on_node(&w, "node1").networks["pcbr0"], HostNetwork::PodBridge { addresses, .. } if addresses.len() == 2)
+    );
+    assert_eq!(w.phase(&c), Phase::Ready);
+    w.apply(links_of(&w.objects[&c], |spec| spec.links.clear()));
+    w.settle();
+    assert!(given(&w, "node1", "a").is_none_or(|pod| pod.links.is_empty()));
+    assert!(!on_node(&w, "node1").networks.contains_key("pcbr0"));
+}
+
+#[test]
+fn a_bridge_belongs_to_one_namespace() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.settle();
+    let mut foreign = config("thief", vec![veth("x", "pcbr0", "10.9.0.0/24")]);
+    foreign.key.namespace = "elsewhere".into();
+    foreign.created = 50;
+    let thief = w.apply(foreign);
+    w.settle();
+    assert_eq!(w.phase(&thief), Phase::Error);
+    assert!(
+        w.message(&thief).contains("belongs to namespace ns, where PodConfig c uses it"),
+        "{}",
+        w.message(&thief)
+    );
+    let cp = w.apply(config("cp", vec![veth("x", "br-cp", "10.9.0.0/24")]));
+    w.settle();
+    assert!(w.message(&cp).contains("is a network of ConnectionPoint cp"), "{}", w.message(&cp));
+    w.delete(&c);
+    w.settle();
+    assert_eq!(w.phase(&thief), Phase::Ready, "{}", w.message(&thief));
+}
+
+#[test]
+fn a_bridge_object_says_what_it_is() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    let b = w.apply(bridge("b", "pcbr0", &["10.5.0.0/24"]));
+    w.settle();
+    assert_eq!((w.phase(&b), w.statuses[&b].nodes.clone()), (Phase::Ready, vec![arc("node1")]));
+    assert_eq!(addresses(&w, "node1", "a"), ["10.5.0.2/24"]);
+    let twin = w.apply(bridge("twin", "pcbr0", &[]));
+    w.settle();
+    assert!(w.message(&twin).contains("Bridge b has the name pcbr0"), "{}", w.message(&twin));
+    w.delete(&twin);
+    w.delete(&b);
+    w.settle();
+    assert_eq!((w.phase(&b), w.message(&b)), (Phase::Terminating, "in use by PodConfig ns/c"));
+    w.delete(&c);
+    w.settle();
+    assert!(!w.objects.contains_key(&b) && !w.objects.contains_key(&c));
+}
+
+#[test]
+fn the_primary_interface_and_what_only_one_can_have() {
+    let mut w = World::with_agents();
+    let mut first = config("c", vec![]);
+    first.spec = Ok(Spec::PodLinks(PodLinksSpec {
+        primary: Some(PrimarySpec { name: "eth0".into(), mtu: 1400 }),
+        sample: Some("sample".into()),
+        ..PodLinksSpec::default()
+    }));
+    let c = w.apply(first.clone());
+    let mut other = first;
+    other.key.kind = Kind::PodNetworkConfig;
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(w.samples, [arc("sample")]);
+    assert_eq!(given(&w, "node1", "a").unwrap().primary.unwrap().mtu, 1400);
+    assert_eq!(w.phase(&c), Phase::Ready);
+    let o = w.apply(other);
+    w.pod(pod("a", "node1", &[(LABEL, "c"), ("podNetworkConfig", "c")]));
+    w.settle();
+    assert_eq!(w.message(&o), "Pod a: its interface eth0 is changed by PodConfig c already");
+    w.restart();
+    w.settle();
+    assert_eq!((w.phase(&c), w.phase(&o)), (Phase::Ready, Phase::Error), "who has it keeps it");
+    let mut hard = veth("m", "pcbr9", "10.9.0.0/24");
+    hard.mac = Some("02:00:00:00:00:01".into());
+    let m = w.apply(config("m", vec![hard]));
+    w.pod(pod("x", "node1", &[(LABEL, "m")]));
+    w.pod(pod("y", "node1", &[(LABEL, "m")]));
+    w.pod(pod("z", "node2", &[(LABEL, "m")]));
+    w.settle();
+    assert_eq!(
+        w.message(&m),
+        "Pod y: link m: the hardware address 02:00:00:00:00:01 is taken by pod x on pcbr9"
+    );
+    assert!(given(&w, "node2", "z").is_some(), "another node's bridge is another");
+    w.pod_gone("uid-x");
+    w.settle();
+    assert_eq!(w.phase(&m), Phase::Ready, "{}", w.message(&m));
+}
+
+#[test]
+fn what_the_agent_refuses() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    let item = Item::link("uid-a", "PodConfig/c/pc0");
+    let refuse = |retryable| Rejection {
+        item: item.clone(),
+        reason: "pc01234567890123 is too long".into(),
+        retryable,
+    };
+    w.rejections.insert(node("node1"), vec![refuse(false)]);
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.pod(pod("b", "node1", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Error, "Pod a: link pc0: pc01234567890123 is too long"));
+    assert_eq!(entry(&w, &c, "b").problem, None);
+    assert_eq!(w.views[&arc("uid-a")].interfaces[0].problem.as_deref(), Some("pc01234567890123 is too long"));
+    w.rejections.insert(node("node1"), vec![refuse(true)]);
+    again(&mut w, "node1");
+    assert_eq!(w.phase(&c), Phase::Pending);
+    assert_eq!(w.message(&c), "Pod a: link pc0: pc01234567890123 is too long; it is retried");
+    assert_eq!(
+        entry(&w, &c, "a").problem.as_deref(),
+        Some("link pc0: pc01234567890123 is too long; it is retried")
+    );
+    w.rejections.clear();
+    again(&mut w, "node1");
+    assert_eq!(w.phase(&c), Phase::Ready);
+    let bridge = Rejection { item: Item::port("pcbr0"), reason: "it is not ours".into(), retryable: false };
+    w.rejections.insert(node("node1"), vec![bridge]);
+    again(&mut w, "node1");
+    assert_eq!(w.message(&c), "Pod a: Node node1: bridge pcbr0: it is not ours");
+}
+
+#[test]
+fn a_restart_keeps_every_address() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    for i in 0..20 {
+        w.pod(pod(&format!("p{i}"), &format!("node{}", i % 4 + 1), &[(LABEL, "c")]));
+    }
+    w.settle();
+    for i in [3, 7, 11] {
+        w.pod_gone(&format!("uid-p{i}"));
+    }
+    w.pod(pod("late", "node1", &[(LABEL, "c")]));
+    w.settle();
+    let (statuses, published) = (w.statuses.clone(), w.published);
+    w.restart();
+    w.settle();
+    assert_eq!(w.published, published);
+    assert_eq!(w.statuses[&c].pods, statuses[&c].pods);
+    // What happens while no engine runs is caught up with.
+    w.pods.remove(&arc("uid-late"));
+    w.pods.get_mut(&arc("uid-p0")).unwrap().labels.clear();
+    w.restart();
+    w.settle();
+    assert_eq!(w.statuses[&c].pods.len(), 16);
+    assert!(given(&w, "node1", "p0").is_none() && given(&w, "node1", "late").is_none());
+    assert_eq!(w.phase(&c), Phase::Ready);
+}
+
+fn subnet(name: &str, network: &str, pool: Option<(&str, &str)>) -> Object {
+    let pool = pool.map(|(start, end)| Pool { start: start.parse().unwrap(), end: end.parse().unwrap() });
+    let spec = SubnetSpec {
+        ipam: Ipam::Whereabouts,
+        network: network.parse().unwrap(),
+        allocation_pool: Vec::new(),
+        hot_plug_pool: pool.into_iter().collect(),
+        routes: vec!["out".into()],
+        dns: eno_schemas::Dns::default(),
+    };
+    object(Kind::Subnet, name, Spec::Subnet(spec))
+}
+
+fn hot_plug_world(pool: Option<(&str, &str)>) -> World {
+    let mut w = World::with_agents();
+    let route = RouteSpec { prefix: "30.0.0.0/8".parse().unwrap(), next_hop: "10.1.0.1".parse().unwrap() };
+    w.apply(object(Kind::Route, "out", Spec::Route(route)));
+    w.apply(subnet("sn", "10.1.0.0/24", pool));
+    for (name, vid) in [("s", 100), ("t", 200)] {
+        w.apply(respec(&service(name, vid, &[]), |spec| {
+            let Spec::Service(spec) = spec else { unreachable!() };
+            spec.subnets = vec!["sn".into()];
+        }));
+    }
+    w
+}
+
+const HOT: &str = "attach.eno.k8s.io/a";
+
+#[test]
+fn an_attachment_is_plugged_into_a_running_pod() {
+    let mut w = hot_plug_world(Some(("10.1.0.1", "10.1.0.9")));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.pod(pod("y", "node2", &[(HOT, "data0")]));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+    let x = given(&w, "node1", "x").unwrap().links[0].clone();
+    let vlans = PortVlans::Access(VlanId::new(100).unwrap());
+    assert_eq!(x.kind, LinkKind::Veth { master: Some(Master::Ovs { bridge: "br-cp".into(), vlans }) });
+    assert_eq!(x.name, LinkName::Fixed("net0".into()));
+    assert_eq!(addresses(&w, "node1", "x"), ["10.1.0.2/24"], "not the gateway's");
+    assert_eq!(x.routes[0].next_hop, Some("10.1.0.1".parse().unwrap()));
+    assert_eq!(given(&w, "node2", "y").unwrap().links[0].name, LinkName::Fixed("data0".into()));
+    assert_eq!(addresses(&w, "node2", "y"), ["10.1.0.3/24"]);
+    assert_eq!(w.views[&arc("uid-x")].interfaces[0].routes, ["30.0.0.0/8 via 10.1.0.1"]);
+    // The attachment changes live: the interface stays the same one.
+    w.apply(respec(&w.objects[&a], |spec| {
+        let Spec::Attachment(spec) = spec else { unreachable!() };
+        (spec.services, spec.mtu) = (vec!["t".into()], Some(1450));
+    }));
+    w.settle();
+    let now = given(&w, "node1", "x").unwrap().links[0].clone();
+    assert_eq!((&now.id, &now.name, now.mtu, &now.addresses), (&x.id, &x.name, Some(1450), &x.addresses));
+    assert!(
+        matches!(&now.kind, LinkKind::Veth { master: Some(Master::Ovs { vlans: PortVlans::Access(vid), .. }) } if vid.get() == 200)
+    );
+    // In use until the label goes.
+    w.delete(&a);
+    w.settle();
+    assert_eq!(w.message(&a), "in use by pod x and 1 more");
+    assert!(given(&w, "node1", "x").is_some());
+    w.pod(pod("x", "node1", &[]));
+    w.pod_gone("uid-y");
+    w.settle();
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+    assert!(given(&w, "node1", "x").is_none());
+}
+
+#[test]
+fn a_trunk_is_plugged_with_its_subinterfaces() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    w.apply(attachment("a", &["s", "t"], "cp"));
+    w.pod(pod("x", "node1", &[(HOT, "up")]));
+    w.settle();
+    let links = given(&w, "node1", "x").unwrap().links;
+    let names: Vec<&LinkName> = links.iter().map(|link| &link.name).collect();
+    assert_eq!(
+        names,
+        [&LinkName::Fixed("up".into()), &LinkName::Fixed("up.100".into()), &LinkName::Fixed("up.200".into())]
+    );
+    assert!(
+        matches!(&links[0].kind, LinkKind::Veth { master: Some(Master::Ovs { vlans: PortVlans::Trunk(vlans), .. }) } if vlans.to_string() == "100,200")
+    );
+    assert_eq!(
+        links[1].kind,
+        LinkKind::Vlan { parent: Parent::Link(links[0].id.clone()), vlan: VlanId::new(100).unwrap() }
+    );
+    assert!(links[0].addresses.is_empty());
+    assert_eq!(links[2].addresses, ["10.1.0.11/24".parse().unwrap()]);
+}
+
+#[test]
+fn what_can_not_be_plugged_says_why() {
+    let mut w = hot_plug_world(None);
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready, "as ready for other pods");
+    let problem = entry(&w, &a, "x").problem.clone().unwrap();
+    assert!(problem.starts_with("Subnet sn has no HotPlugPool"), "{problem}");
+    let condition = w.statuses[&a].conditions.iter().find(|c| c.kind == "PodsReady").unwrap();
+    assert!(!condition.holds && condition.message.starts_with("Pod x: Subnet sn has no"));
+    w.apply(subnet("sn", "10.1.0.0/24", Some(("10.1.0.9", "10.1.0.9"))));
+    w.settle();
+    assert_eq!(addresses(&w, "node1", "x"), ["10.1.0.9/24"]);
+    w.pod(pod("y", "node2", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(
+        entry(&w, &a, "y").problem.as_deref(),
+        Some("the HotPlugPool of Subnet sn has no address left; widen it")
+    );
+    for (name, words) in [("eth0", "eth0 is the name of"), ("a-name-of-sixteen", "at most 15")] {
+        w.pod(pod("y", "node2", &[(HOT, name)]));
+        w.settle();
+        assert!(entry(&w, &a, "y").problem.as_ref().unwrap().contains(words));
+    }
+    w.pod(pod("far", "node9", &[(HOT, "")]));
+    w.settle();
+    assert!(entry(&w, &a, "far").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
+}
+
+#[test]
+fn several_networks_on_one_pod() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    for name in ["a", "b", "c"] {
+        w.apply(attachment(name, &["s"], "cp"));
+    }
+    let (b, c) = ("attach.eno.k8s.io/b", "attach.eno.k8s.io/c");
+    w.pod(pod("x", "node1", &[(b, ""), (c, "net0")]));
+    w.settle();
+    let names = |w: &World| -> Vec<LinkName> {
+        given(w, "node1", "x").unwrap().links.into_iter().map(|link| link.name).collect()
+    };
+    let fixed = |names: &[&str]| names.iter().map(|name| LinkName::Fixed((*name).into())).collect::<Vec<_>>();
+    assert_eq!(names(&w), fixed(&["net0"]));
+    let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc("c"));
+    assert!(
+        entry(&w, &key, "x")
+            .problem
+            .as_ref()
+            .unwrap()
+            .contains("taken by an interface of L2ServiceAttachment b")
+    );
+    w.pod(pod("x", "node1", &[(HOT, ""), (b, ""), (c, "data")]));
+    w.settle();
+    assert_eq!(names(&w), fixed(&["net1", "net0", "data"]), "who has a name keeps it");
+    w.restart();
+    w.settle();
+    assert_eq!(names(&w), fixed(&["net1", "net0", "data"]));
+    w.pod(pod("x", "node1", &[(HOT, ""), (c, "data")]));
+    w.settle();
+    assert_eq!(names(&w), fixed(&["net1", "data"]));
+}
+
+#[test]
+fn macvlan_takes_the_subinterface() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    let a = w.apply(respec(&attachment("a", &["s"], "cp"), |spec| {
+        let Spec::Attachment(spec) = spec else { unreachable!() };
+        spec.implementation = Some(eno_core::spec::CniName::Macvlan);
+    }));
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(
+        given(&w, "node1", "x").unwrap().links[0].kind,
+        LinkKind::Macvlan { master: "eth1.100".into() }
+    );
+    assert!(
+        matches!(&on_node(&w, "node1").networks["eth1"], HostNetwork::Master { vlans, .. } if vlans.to_string() == "100")
+    );
+    w.apply(respec(&w.objects[&a], |spec| {
+        let Spec::Attachment(spec) = spec else { unreachable!() };
+        spec.vlan_type = VlanType::Trunk;
+    }));
+    w.settle();
+    let links = given(&w, "node1", "x").unwrap().links;
+    assert_eq!(links[0].kind, LinkKind::Macvlan { master: "eth1".into() });
+    assert_eq!(links.len(), 2);
+    let _: &Name = &a.name;
+}

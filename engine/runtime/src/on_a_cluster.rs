@@ -1,0 +1,315 @@
+//! What is read of pods and nodes, and what is written for them, on a real API server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_control_plane::parts::Parts;
+use eno_control_plane::{ControlPlane, ControlPlaneOptions};
+use eno_core::{Event, Key, Kind, LinkEntry, Name, Pod, PodInterface, PodView};
+use eno_nbi_crds::{PodConfig, crds};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::events::v1::Event as Told;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::{Condition, await_condition, conditions};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::events::Events;
+use crate::mailbox::Input;
+use crate::metrics::Metrics;
+use crate::{marks, pod_networks, samples, watch};
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_and_pods() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster =
+        ControlPlane::start(ControlPlaneOptions::new(dir.path(), Parts::from_env().unwrap())).await.unwrap();
+    let client = cluster.client().await.unwrap();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds() {
+        api.create(&PostParams::default(), &crd).await.unwrap();
+        until(&api, &crd.name_any(), conditions::is_crd_established()).await;
+    }
+    let mut tasks = JoinSet::new();
+    let (mailbox, mut inputs) = mpsc::channel(64);
+    let (say, marked) = mpsc::unbounded_channel();
+    let metrics = Arc::new(Metrics::default());
+    watch::start(&mut tasks, &client, &mailbox, say.clone(), &metrics).await;
+    tasks.spawn(marks::run(client.clone(), marked, metrics.clone(), CancellationToken::new()));
+    nodes(&client, &say, &mut inputs).await;
+    pods(&client, &mut inputs).await;
+    // Nobody reads any more: the watches end.
+    drop(inputs);
+    pod_networks_of(&client).await;
+    samples_of(&client).await;
+    drop(tasks);
+    cluster.stop().await;
+}
+
+async fn until<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
+where
+    K: Clone + std::fmt::Debug + Send + DeserializeOwned + Resource + 'static,
+{
+    timeout(PATIENCE, await_condition(api.clone(), name, condition)).await.expect(name).unwrap()
+}
+
+/// What is told of the world until something is what is waited for.
+async fn heard<T>(inputs: &mut mpsc::Receiver<Input>, wanted: impl Fn(&Event) -> Option<T>) -> T {
+    let wait = async {
+        loop {
+            if let Input::World(event) = inputs.recv().await.unwrap()
+                && let Some(found) = wanted(&event)
+            {
+                return found;
+            }
+        }
+    };
+    timeout(PATIENCE, wait).await.expect("it is told")
+}
+
+async fn nodes(
+    client: &Client,
+    say: &mpsc::UnboundedSender<marks::Word>,
+    inputs: &mut mpsc::Receiver<Input>,
+) {
+    const BRIDGE: &str = "ovs-cni.network.kubevirt.io/br-data";
+    const POINT: &str = "cp.eno.k8s.io/cp1";
+    let api: Api<core::Node> = Api::all(client.clone());
+    let node: core::Node =
+        serde_json::from_value(json!({ "metadata": { "name": "worker1", "labels": { "rack": "1" } } }))
+            .unwrap();
+    api.create(&PostParams::default(), &node).await.unwrap();
+    let ready = |event: &Event| match event {
+        Event::Node { name, labels, ready } if &**name == "worker1" => Some((labels.clone(), *ready)),
+        _ => None,
+    };
+    let (labels, is_ready) = heard(inputs, ready).await;
+    assert!(labels["rack"] == "1" && !is_ready);
+    let conditions = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+    api.patch_status("worker1", &PatchParams::default(), &Patch::Strategic(conditions)).await.unwrap();
+    heard(inputs, |event| ready(event).filter(|(_, ready)| *ready)).await;
+
+    let want = |points: &[&str], bridges: &[&str]| {
+        let names = |all: &[&str]| all.iter().map(|one| Name::from(*one)).collect::<BTreeSet<_>>();
+        let wanted = marks::Wanted::new(&names(points), &names(bridges));
+        say.send(marks::Word::Wanted("worker1".into(), wanted)).unwrap();
+    };
+    let capacity = |node: &core::Node| {
+        let of =
+            |resources: Option<&BTreeMap<String, _>>| resources.is_some_and(|all| all.contains_key(BRIDGE));
+        let status = node.status.as_ref();
+        of(status.and_then(|status| status.capacity.as_ref()))
+            && of(status.and_then(|status| status.allocatable.as_ref()))
+    };
+    let marked = move |node: Option<&core::Node>| {
+        node.is_some_and(|node| {
+            node.labels().get(POINT).is_some_and(|value| value == "ready") && capacity(node)
+        })
+    };
+    want(&["cp1"], &["br-data"]);
+    until(&api, "worker1", marked).await;
+    let (labels, _) = heard(inputs, ready).await;
+    assert_eq!(labels.len(), 1, "our own labels are no news: {labels:?}");
+    // What somebody else takes off comes back.
+    let off = json!({ "metadata": { "labels": { POINT: null } }, "status": { "capacity": { BRIDGE: "0" } } });
+    api.patch("worker1", &PatchParams::default(), &Patch::Merge(&off)).await.unwrap();
+    let kubelet = PatchParams { field_manager: Some("kubelet".into()), ..PatchParams::default() };
+    api.patch_status("worker1", &kubelet, &Patch::Merge(&off)).await.unwrap();
+    let whole = move |node: Option<&core::Node>| {
+        let count = |node: &core::Node| {
+            node.status.as_ref()?.capacity.as_ref()?.get(BRIDGE).map(|count| count.0.clone())
+        };
+        marked(node) && node.and_then(count).as_deref() == Some("1k")
+    };
+    until(&api, "worker1", whole).await;
+    want(&[], &[]);
+    let bare = move |node: Option<&core::Node>| {
+        node.is_some_and(|node| {
+            !node.labels().contains_key(POINT) && node.labels().contains_key("rack") && !capacity(node)
+        })
+    };
+    until(&api, "worker1", bare).await;
+}
+
+fn a_pod(name: &str) -> core::Pod {
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": "default", "labels": { "podconfig": "pc", "app": "x" } },
+        "spec": { "nodeName": "worker1", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
+            "containers": [{ "name": "main", "image": "i" }] },
+    }))
+    .unwrap()
+}
+
+async fn pods(client: &Client, inputs: &mut mpsc::Receiver<Input>) {
+    let accounts: Api<core::ServiceAccount> = Api::default_namespaced(client.clone());
+    until(&accounts, "default", |account: Option<&core::ServiceAccount>| account.is_some()).await;
+    let api: Api<core::Pod> = Api::default_namespaced(client.clone());
+    let made = api.create(&PostParams::default(), &a_pod("p")).await.unwrap();
+    let uid = Name::from(made.uid().unwrap());
+    let pod = |event: &Event| match event {
+        Event::Pod(pod) if pod.uid == uid => Some((**pod).clone()),
+        _ => None,
+    };
+    let fresh = Pod {
+        uid: uid.clone(),
+        namespace: "default".into(),
+        name: "p".into(),
+        uses: vec![],
+        labels: [("podconfig".into(), "pc".into())].into(),
+        node: Some("worker1".into()),
+        host_network: false,
+        container: None,
+    };
+    assert_eq!(heard(inputs, pod).await, fresh);
+    let status = |state: Value| {
+        json!({ "status": { "phase": "Running", "containerStatuses": [
+            { "name": "main", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+              "containerID": "containerd://4b", "state": state },
+        ] } })
+    };
+    let runs = status(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }));
+    api.patch_status("p", &PatchParams::default(), &Patch::Merge(runs)).await.unwrap();
+    assert_eq!(heard(inputs, pod).await, Pod { container: Some("containerd://4b".into()), ..fresh });
+    // Finished is gone.
+    let done = json!({ "status": { "phase": "Succeeded" } });
+    api.patch_status("p", &PatchParams::default(), &Patch::Merge(done)).await.unwrap();
+    heard(inputs, |event| matches!(event, Event::PodGone(gone) if *gone == uid).then_some(())).await;
+}
+
+fn view(mtu: u32) -> PodView {
+    let entry = LinkEntry {
+        link: "pc0".into(),
+        name: "pc0123".into(),
+        host_name: Some("hpc0123".into()),
+        bridge: Some("pcbr0".into()),
+        mac: Some("02:00:00:00:00:01".into()),
+        mtu,
+        addresses: vec!["192.168.100.2/24".parse().unwrap()],
+    };
+    let owner = Key::namespaced(Kind::PodConfig, &"default".into(), &"pc".into());
+    let interface = PodInterface { owner, kind: "veth", entry, routes: vec![], problem: None };
+    PodView { node: "worker1".into(), interfaces: vec![interface] }
+}
+
+async fn pod_networks_of(client: &Client) {
+    let pods: Api<core::Pod> = Api::default_namespaced(client.clone());
+    let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &pod_networks::resource());
+    let mut uids = Vec::new();
+    for name in ["a", "b"] {
+        let made = pods.create(&PostParams::default(), &a_pod(name)).await.unwrap();
+        uids.push(Name::from(made.uid().unwrap()));
+    }
+    let metrics = Arc::new(Metrics::default());
+    let start = || {
+        let (say, words) = mpsc::unbounded_channel();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(pod_networks::run(client.clone(), words, metrics.clone(), stop.clone()));
+        (say, stop, task)
+    };
+    let want = |say: &mpsc::UnboundedSender<pod_networks::Word>, name: &str, uid: &Name, view| {
+        say.send(pod_networks::Word::Wanted("default".into(), name.into(), uid.clone(), view)).unwrap();
+    };
+    let mtu = |wanted| {
+        move |object: Option<&DynamicObject>| {
+            let interfaces = object.map(|object| pod_networks::told(object).interfaces).unwrap_or_default();
+            interfaces.first().is_some_and(|one| one.mtu == Some(wanted))
+        }
+    };
+    let (say, stop, task) = start();
+    want(&say, "a", &uids[0], Some(Box::new(view(1500))));
+    want(&say, "b", &uids[1], Some(Box::new(view(1500))));
+    let made = until(&api, "a", mtu(1500)).await.unwrap();
+    until(&api, "b", mtu(1500)).await;
+    let owner = &made.owner_references()[0];
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Pod", &*uids[0]));
+    assert_eq!(pod_networks::told(&made).interfaces[0].addresses, ["192.168.100.2/24"]);
+    stop.cancel();
+    timeout(PATIENCE, task).await.unwrap().unwrap();
+
+    // The next leader writes nothing that is there, and takes away what nobody asks for.
+    let (say, stop, task) = start();
+    want(&say, "a", &uids[0], Some(Box::new(view(1500))));
+    say.send(pod_networks::Word::Begin).unwrap();
+    until(&api, "b", |object: Option<&DynamicObject>| object.is_none()).await;
+    assert_eq!(api.get("a").await.unwrap().metadata.resource_version, made.metadata.resource_version);
+    want(&say, "a", &uids[0], Some(Box::new(view(9000))));
+    until(&api, "a", mtu(9000)).await;
+    // Another pod of that name: its own object, and the words on the former one no longer count.
+    pods.delete("a", &DeleteParams::default()).await.unwrap();
+    until(&pods, "a", conditions::is_deleted(&uids[0])).await;
+    let next = Name::from(pods.create(&PostParams::default(), &a_pod("a")).await.unwrap().uid().unwrap());
+    want(&say, "a", &next, Some(Box::new(view(1400))));
+    until(&api, "a", mtu(1400)).await;
+    want(&say, "a", &uids[0], None);
+    want(&say, "b", &uids[1], Some(Box::new(view(1300))));
+    until(&api, "b", mtu(1300)).await;
+    let left = api.get("a").await.unwrap();
+    assert_eq!(left.owner_references()[0].uid, *next);
+    // It goes with its pod, whether or not that is told.
+    pods.delete("a", &DeleteParams::default()).await.unwrap();
+    until(&api, "a", |object: Option<&DynamicObject>| object.is_none()).await;
+    want(&say, "a", &next, None);
+    want(&say, "b", &uids[1], None);
+    until(&api, "b", |object: Option<&DynamicObject>| object.is_none()).await;
+    stop.cancel();
+    timeout(PATIENCE, task).await.unwrap().unwrap();
+}
+
+async fn samples_of(client: &Client) {
+    let configs: Api<PodConfig> = Api::default_namespaced(client.clone());
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let events: Api<Told> = Api::default_namespaced(client.clone());
+    let mut config = PodConfig::new("podconfig-sample-a", serde_json::from_value(json!({})).unwrap());
+    config.metadata.namespace = Some("default".into());
+    let uid = Name::from(configs.create(&PostParams::default(), &config).await.unwrap().uid().unwrap());
+    let owner = Key::namespaced(Kind::PodConfig, &"default".into(), &"podconfig-sample-a".into());
+    let metrics = Arc::new(Metrics::default());
+    let mut wait = tokio::time::interval(Duration::from_millis(50));
+    for image in [None, Some(Arc::from("registry.example.com/test:1"))] {
+        let stop = CancellationToken::new();
+        let (say, words) = mpsc::unbounded_channel();
+        let tell = Events::start(client.clone(), "test", metrics.clone(), stop.clone());
+        let task = tokio::spawn(samples::run(
+            client.clone(),
+            image.clone(),
+            words,
+            tell,
+            metrics.clone(),
+            stop.clone(),
+        ));
+        say.send((owner.clone(), (uid.clone(), "cnf-example-a".into()))).unwrap();
+        if image.is_none() {
+            let told = async {
+                loop {
+                    wait.tick().await;
+                    let all = events.list(&ListParams::default()).await.unwrap().items;
+                    let one = all.into_iter().find(|event| event.reason.as_deref() == Some("SampleNotMade"));
+                    if let Some(event) = one {
+                        return event.note.unwrap();
+                    }
+                }
+            };
+            let note = timeout(PATIENCE, told).await.expect("an Event says so");
+            assert!(note.contains("--sample-image"), "{note}");
+        } else {
+            let made =
+                until(&deployments, "cnf-example-a", |one: Option<&Deployment>| one.is_some()).await.unwrap();
+            assert_eq!(made.owner_references()[0].uid, *uid);
+        }
+        stop.cancel();
+        timeout(PATIENCE, task).await.unwrap().unwrap();
+    }
+    // It goes with its owner.
+    configs.delete("podconfig-sample-a", &DeleteParams::default()).await.unwrap();
+    until(&deployments, "cnf-example-a", |one: Option<&Deployment>| one.is_none()).await;
+}

@@ -1,0 +1,296 @@
+//! PodNetworks: what each pod was given, in one object that is called as the pod and owned by it, so that it goes
+//! with it. Nobody else writes them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use eno_core::{Key, LinkEntry, Name, PodInterface, PodView};
+use eno_nbi_crds::{self as crds, PodNetwork, PodNetworkStatus};
+use futures::TryStreamExt as _;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Client, Resource as _, ResourceExt as _};
+use serde::Deserialize as _;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::api::MANAGER;
+use crate::latest::{self, Pace};
+use crate::metrics::Metrics;
+
+/// Objects per answer of a list.
+const PAGE: u32 = 500;
+/// After a failure.
+const PAUSE: Duration = Duration::from_secs(2);
+/// What is given to a pod comes in steps, which are told together.
+const GATHER: Duration = Duration::from_millis(250);
+/// So many are written at once.
+const WRITES: usize = 8;
+
+/// What the task that writes them is told.
+#[derive(Debug)]
+pub enum Word {
+    /// Of the pod of this namespace, name and uid; `None`: nothing is there any more.
+    Wanted(Name, Name, Name, Option<Box<PodView>>),
+    /// All that is wanted at the start was said: what else is there is of former times.
+    Begin,
+}
+
+/// The namespace and the name of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Id(Name, Name);
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.0, self.1)
+    }
+}
+
+/// A PodNetwork that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Found {
+    /// Of the pod that owns it.
+    uid: Name,
+    /// Of its status.
+    content: u64,
+}
+
+/// Those that are there. Nobody else makes or changes them, and one that goes with its pod is no longer wanted.
+type All = Arc<Mutex<HashMap<Id, Found>>>;
+
+/// Keeps them as wanted until `stop`.
+pub async fn run(
+    client: Client,
+    mut words: mpsc::UnboundedReceiver<Word>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let Some(found) = stop.run_until_cancelled(list(&client)).await else { return };
+    let mut former: BTreeSet<Id> = found.keys().cloned().collect();
+    let all = All::new(Mutex::new(found));
+    let (say, wanted) = mpsc::unbounded_channel();
+    let sort = async {
+        while let Some(word) = words.recv().await {
+            match word {
+                Word::Wanted(namespace, name, uid, view) => {
+                    let id = Id(namespace, name);
+                    former.remove(&id);
+                    // It ends with this task.
+                    let _ = say.send((id, (Some(uid), view)));
+                }
+                Word::Begin => {
+                    for id in std::mem::take(&mut former) {
+                        let _ = say.send((id, (None, None)));
+                    }
+                }
+            }
+        }
+    };
+    let pace = Pace { what: "pod-network", at_once: WRITES, gather: GATHER };
+    let write = latest::run(pace, wanted, &metrics, stop.clone(), |id, (uid, view)| {
+        bring(client.clone(), all.clone(), id, uid, view)
+    });
+    tokio::select! {
+        () = sort => {}
+        () = write => {}
+    }
+}
+
+/// Those that are there; it is tried until it works.
+async fn list(client: &Client) -> HashMap<Id, Found> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
+    loop {
+        match pages(&api).await {
+            Ok(found) => return found,
+            Err(error) => warn!(%error, "the PodNetworks can't be listed, trying again"),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn pages(api: &Api<DynamicObject>) -> Result<HashMap<Id, Found>, kube::Error> {
+    let first = (Some(ListParams::default().limit(PAGE)), HashMap::new());
+    let pages = futures::stream::try_unfold(first.0, |params| async move {
+        let Some(params) = params else { return Ok(None) };
+        let page = api.list(&params).await?;
+        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+        Ok(Some((page.items, next.map(|token| ListParams::default().limit(PAGE).continue_token(&token)))))
+    });
+    pages
+        .try_fold(first.1, |mut all, items| async move {
+            for object in items {
+                let id = Id(object.namespace().unwrap_or_default().into(), object.name_any().into());
+                let owner = object.owner_references().iter().find(|owner| owner.kind == "Pod");
+                let uid = owner.map_or_else(|| Name::from(""), |owner| owner.uid.as_str().into());
+                all.insert(id, Found { uid, content: content(&told(&object)) });
+            }
+            Ok(all)
+        })
+        .await
+}
+
+/// Where they are served. They have no spec.
+pub fn resource() -> ApiResource {
+    ApiResource::erase::<PodNetwork>(&())
+}
+
+/// What one says; what can't be read is written anew.
+pub fn told(object: &DynamicObject) -> PodNetworkStatus {
+    object
+        .data
+        .get("status")
+        .and_then(|status| PodNetworkStatus::deserialize(status).ok())
+        .unwrap_or_default()
+}
+
+fn content(status: &PodNetworkStatus) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_vec(status).unwrap_or_default().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Brings one to what is wanted of the pod of this uid; without a uid, it goes whosever it is.
+async fn bring(
+    client: Client,
+    all: All,
+    id: Id,
+    uid: Option<Name>,
+    view: Option<Box<PodView>>,
+) -> Result<(), kube::Error> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &id.0, &resource());
+    let remember = |found: Option<Found>| {
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        match found {
+            Some(found) => _ = all.insert(id.clone(), found),
+            None => _ = all.remove(&id),
+        }
+    };
+    let found = all.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+    let of_another = found.as_ref().is_some_and(|found| uid.as_ref().is_some_and(|uid| *uid != found.uid));
+    let (Some(uid), Some(view)) = (uid, view) else {
+        if found.is_some() && !of_another {
+            delete(&api, &id.1).await?;
+            remember(None);
+        }
+        return Ok(());
+    };
+    let status = status(&view);
+    let content = content(&status);
+    if of_another {
+        // The pod before of this name, whose object is about to go with it.
+        delete(&api, &id.1).await?;
+        remember(None);
+    } else if found.as_ref().is_some_and(|found| found.content == content) {
+        return Ok(());
+    }
+    if found.is_none() || of_another {
+        make(&api, &id, &uid).await?;
+    }
+    match tell(&api, &id.1, &status).await {
+        Err(kube::Error::Api(answer)) if answer.code == 404 => {
+            make(&api, &id, &uid).await?;
+            tell(&api, &id.1, &status).await?;
+        }
+        result => result?,
+    }
+    remember(Some(Found { uid, content }));
+    Ok(())
+}
+
+async fn delete(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
+    match api.delete(name, &DeleteParams::background()).await {
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+        result => result.map(|_| ()),
+    }
+}
+
+async fn make(api: &Api<DynamicObject>, id: &Id, uid: &str) -> Result<(), kube::Error> {
+    let body = json!({
+        "apiVersion": PodNetwork::api_version(&()),
+        "kind": PodNetwork::kind(&()),
+        "metadata": {
+            "name": &*id.1,
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "Pod", "name": &*id.1, "uid": uid }],
+        },
+    });
+    api.patch(&id.1, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await.map(|_| ())
+}
+
+async fn tell(api: &Api<DynamicObject>, name: &str, status: &PodNetworkStatus) -> Result<(), kube::Error> {
+    let body = json!({
+        "apiVersion": PodNetwork::api_version(&()),
+        "kind": PodNetwork::kind(&()),
+        "metadata": { "name": name },
+        "status": status,
+    });
+    api.patch_status(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await.map(|_| ())
+}
+
+/// What it says.
+fn status(view: &PodView) -> PodNetworkStatus {
+    PodNetworkStatus {
+        node: view.node.to_string(),
+        interfaces: view.interfaces.iter().map(interface).collect(),
+    }
+}
+
+fn interface(source: &PodInterface) -> crds::PodInterface {
+    let Key { kind, name, .. } = &source.owner;
+    let LinkEntry { link, name: called, host_name, bridge, mac, mtu, addresses } = &source.entry;
+    let is_there = !called.is_empty();
+    crds::PodInterface {
+        owner: crds::PodNetworkOwner { kind: kind.to_string(), name: name.to_string() },
+        link: link.to_string(),
+        kind: source.kind.into(),
+        name: is_there.then(|| called.clone()),
+        host_name: host_name.clone(),
+        bridge: bridge.clone(),
+        hardware_addr: mac.clone(),
+        mtu: is_there.then_some(*mtu),
+        addresses: addresses.iter().map(ToString::to_string).collect(),
+        routes: source.routes.clone(),
+        message: source.problem.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_core::Kind;
+
+    use super::*;
+
+    #[test]
+    fn what_a_pod_was_given() {
+        let owner = Key::namespaced(Kind::PodConfig, &"ns".into(), &"pc".into());
+        let there = LinkEntry {
+            link: "pc0".into(),
+            name: "pc0123".into(),
+            host_name: Some("hpc0123".into()),
+            bridge: Some("pcbr0".into()),
+            mac: Some("02:00:00:00:00:01".into()),
+            mtu: 1500,
+            addresses: vec!["192.168.100.2/24".parse().unwrap()],
+        };
+        let not = LinkEntry { name: String::new(), mtu: 0, ..there.clone() };
+        let of = |entry, problem| PodInterface {
+            owner: owner.clone(),
+            kind: "veth",
+            entry,
+            routes: vec!["default via 192.168.100.1".into()],
+            problem,
+        };
+        let view = PodView {
+            node: "worker1".into(),
+            interfaces: vec![of(there, None), of(not, Some("the name is too long".into()))],
+        };
+        let json = serde_json::to_value(status(&view)).unwrap();
+        assert_eq!(json["interfaces"][0]["owner"], json!({ "kind": "PodConfig", "name": "pc" }));
+        assert_eq!(json["interfaces"][0]["addresses"], json!(["192.168.100.2/24"]));
+        assert_eq!(json["interfaces"][0]["mtu"], 1500);
+        assert_eq!(json["interfaces"][1]["message"], "the name is too long");
+        assert!(json["interfaces"][1].get("name").is_none() && json["interfaces"][1].get("mtu").is_none());
+    }
+}

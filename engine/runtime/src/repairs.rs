@@ -1,0 +1,110 @@
+//! What agents tell that they have put right on their nodes, as Kubernetes Events. Pure.
+
+use eno_core::{Key, Kind, Name};
+use eno_schemas::{NodeDesired, Report};
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use crate::objects::Objects;
+use crate::{api, events};
+
+/// The kinds of notes that tell of it.
+const KINDS: [&str; 2] = ["Repaired", "Drift"];
+
+/// The report tells of something that was put right.
+pub fn any(report: &Report) -> bool {
+    report.notes.iter().any(|note| KINDS.contains(&&*note.kind))
+}
+
+/// What was put right, each on the object that asked for the interface, on the pod, or else on the Node. `desired`: what
+/// is wanted of the node.
+pub fn told<'a>(
+    node: &Name,
+    desired: Option<&NodeDesired>,
+    objects: &Objects,
+    report: &'a Report,
+) -> Vec<(ObjectReference, &'a str)> {
+    let notes = report.notes.iter().filter(|note| KINDS.contains(&&*note.kind));
+    let tell = notes.map(|note| {
+        let pod = note.item.pod.as_ref().and_then(|uid| Some((uid, desired?.pods.get(uid)?)));
+        let Some((uid, pod)) = pod else { return (events::of_node(node), note.message.as_str()) };
+        let owner = note.item.link.as_deref().and_then(owner_of).and_then(|(kind, name)| {
+            let key = Key::namespaced(kind, &pod.namespace.as_str().into(), &name.into());
+            let uid = &objects.get(&key)?.uid;
+            Some(events::of_object(&key, uid))
+        });
+        let object = owner.unwrap_or_else(|| events::of_pod(&pod.namespace, &pod.name, uid));
+        (object, note.message.as_str())
+    });
+    tell.collect()
+}
+
+/// The kind and the name of the object that asked for an interface, by the interface's id: `<kind>/<object>/<link>`.
+fn owner_of(link: &str) -> Option<(Kind, &str)> {
+    let (kind, rest) = link.split_once('/')?;
+    let (name, _) = rest.split_once('/')?;
+    Some((api::kind(kind)?, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use eno_schemas::{Generation, Item, NodePod, Note, Outcome};
+    use kube::api::DynamicObject;
+
+    use super::*;
+    use crate::objects::Stored;
+
+    #[test]
+    fn on_the_object_the_pod_or_the_node() {
+        let key = Key::namespaced(Kind::PodConfig, &"ns".into(), &"pc".into());
+        let mut object = DynamicObject::new("pc", &api::resource(Kind::PodConfig));
+        object.metadata.uid = Some("o".into());
+        let mut objects = Objects::default();
+        objects.put(key.clone(), Arc::new(Stored::new(&key, object)));
+        let pod = NodePod {
+            namespace: "ns".into(),
+            name: "p".into(),
+            container: "containerd://a".into(),
+            links: vec![],
+            primary: None,
+        };
+        let desired = NodeDesired { pods: [("u".to_owned(), pod)].into(), ..NodeDesired::default() };
+        let note = |kind: &str, item| Note { kind: kind.into(), item, message: "m".into() };
+        let report = Report {
+            driver: "node".into(),
+            target: "worker1".into(),
+            instance: "1".into(),
+            generation: Generation { term: 1, sequence: 1, hash: String::new() },
+            at: "2026-01-01T00:00:00Z".into(),
+            outcome: Outcome::Applied,
+            applied: None,
+            rejected: vec![],
+            notes: vec![
+                note("Repaired", Item::link("u", "PodConfig/pc/pc0")),
+                note("Drift", Item::link("u", "PodConfig/gone/pc0")),
+                note("Repaired", Item::port("br-data")),
+                note("Repaired", Item::pod("another")),
+                note("Stale", Item::port("br-data")),
+            ],
+            device: None,
+        };
+        assert!(any(&report));
+        let told = told(&"worker1".into(), Some(&desired), &objects, &report);
+        let told: Vec<_> =
+            told.iter().map(|(object, _)| (object.kind.as_deref(), object.name.as_deref())).collect();
+        let of = |kind, name| (Some(kind), Some(name));
+        assert_eq!(
+            told,
+            [of("PodConfig", "pc"), of("Pod", "p"), of("Node", "worker1"), of("Node", "worker1")]
+        );
+    }
+
+    #[test]
+    fn who_asked_for_an_interface() {
+        assert_eq!(owner_of("PodConfig/pc/pc0"), Some((Kind::PodConfig, "pc")));
+        assert_eq!(owner_of("L2ServiceAttachment/a/a/s"), Some((Kind::L2ServiceAttachment, "a")));
+        assert_eq!(owner_of("eth0"), None);
+        assert_eq!(owner_of("Other/a/b"), None);
+    }
+}

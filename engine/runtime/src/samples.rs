@@ -1,0 +1,158 @@
+//! The sample Deployment of a PodConfig: two pods without any privilege, to see what the PodConfig does to them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_core::{Key, Name};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use kube::runtime::events::EventType;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::api;
+use crate::events::{self, Events};
+use crate::ingest::MANAGED_BY;
+use crate::latest::{self, Pace};
+use crate::metrics::Metrics;
+
+/// The PodConfig, and its uid with the name of its Deployment.
+pub type Wanted = (Key, (Name, Name));
+
+/// Makes them until `stop`. One that is there stays as it is: who looks at it may have scaled it.
+pub async fn run(
+    client: Client,
+    image: Option<Arc<str>>,
+    wanted: mpsc::UnboundedReceiver<Wanted>,
+    events: Events,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    let pace = Pace { what: "sample", at_once: 1, gather: Duration::ZERO };
+    latest::run(pace, wanted, &metrics, stop, |owner, (uid, name)| {
+        make(client.clone(), image.clone(), events.clone(), owner, uid, name)
+    })
+    .await;
+}
+
+async fn make(
+    client: Client,
+    image: Option<Arc<str>>,
+    events: Events,
+    owner: Key,
+    uid: Name,
+    name: Name,
+) -> Result<(), kube::Error> {
+    let warn = |reason: &str, note: String| {
+        events.tell(events::of_object(&owner, &uid), EventType::Warning, reason, "MakeSample", &note);
+    };
+    let deployments: Api<Deployment> = Api::namespaced(client, &owner.namespace);
+    if let Some(found) = deployments.get_metadata_opt(&name).await? {
+        let owners = found.metadata.owner_references.unwrap_or_default();
+        if !owners.iter().any(|one| one.uid == *uid) {
+            warn(
+                "SampleNotMade",
+                format!(
+                    "the Deployment {name} is there already and is not this PodConfig's; choose another spec.sampleDeployment.name"
+                ),
+            );
+        }
+        return Ok(());
+    }
+    let Some(image) = image else {
+        warn(
+            "SampleNotMade",
+            "no image for sample Deployments is configured; start the engine with --sample-image".into(),
+        );
+        return Ok(());
+    };
+    let body: Deployment =
+        serde_json::from_value(deployment(&owner, &uid, &name, &image)).map_err(kube::Error::SerdeError)?;
+    match deployments.create(&PostParams::default(), &body).await {
+        Ok(_) => Ok(()),
+        // A refusal of its namespace's quota or policy is told and not repeated.
+        Err(kube::Error::Api(answer)) if matches!(answer.code, 400 | 403 | 404 | 422) => {
+            warn("SampleNotMade", format!("the Deployment {name} was refused: {}", answer.message));
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// It passes the Pod Security Standard `restricted`.
+fn deployment(owner: &Key, uid: &str, name: &str, image: &str) -> Value {
+    let labels = json!({ eno_nbi_crds::PODCONFIG_LABEL: &*owner.name });
+    // As PID 1 a shell ends on a signal only if it says so.
+    let script = "trap 'exit 0' TERM INT; while :; do sleep 30 & wait $!; done";
+    let (managed_by, eno) = MANAGED_BY;
+    json!({
+        "metadata": {
+            "name": name,
+            "labels": { managed_by: eno, eno_nbi_crds::PODCONFIG_LABEL: &*owner.name },
+            "ownerReferences": [{
+                "apiVersion": api::api_version(owner.kind),
+                "kind": owner.kind.as_str(),
+                "name": &*owner.name,
+                "uid": uid,
+                "controller": true,
+            }],
+        },
+        "spec": {
+            "replicas": 2,
+            "selector": { "matchLabels": labels },
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "automountServiceAccountToken": false,
+                    "terminationGracePeriodSeconds": 5,
+                    "securityContext": {
+                        "runAsNonRoot": true,
+                        "runAsUser": 65532,
+                        "runAsGroup": 65532,
+                        "seccompProfile": { "type": "RuntimeDefault" },
+                    },
+                    "containers": [{
+                        "name": "cnf-example",
+                        "image": image,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": ["/bin/sh", "-c", script],
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "readOnlyRootFilesystem": true,
+                            "capabilities": { "drop": ["ALL"] },
+                        },
+                        "resources": {
+                            "requests": { "cpu": "10m", "memory": "16Mi" },
+                            "limits": { "memory": "64Mi" },
+                        },
+                    }],
+                },
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_core::Kind;
+
+    use super::*;
+
+    #[test]
+    fn its_pods_carry_the_label_and_have_no_privilege() {
+        let owner = Key::namespaced(Kind::PodConfig, &"cnf-test".into(), &"podconfig-sample-a".into());
+        let made = deployment(&owner, "u", "cnf-example-a", "image:1");
+        let typed: Deployment = serde_json::from_value(made.clone()).unwrap();
+        assert_eq!(
+            serde_json::to_value(&typed).unwrap()["spec"]["template"]["spec"],
+            made["spec"]["template"]["spec"]
+        );
+        assert_eq!(
+            made["spec"]["template"]["metadata"]["labels"],
+            json!({ "podconfig": "podconfig-sample-a" })
+        );
+        assert_eq!(made["metadata"]["ownerReferences"][0]["apiVersion"], "podconfig.opdev.io/v1alpha1");
+    }
+}

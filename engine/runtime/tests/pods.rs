@@ -1,0 +1,329 @@
+//! Running pods that are given interfaces, on a real API server and a real NATS server; only the agent is made up.
+
+mod agent;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_control_plane::parts::Parts;
+use eno_control_plane::{ControlPlane, ControlPlaneOptions};
+use eno_engine::EngineArgs;
+use eno_nbi_crds::{Bridge, ConfigPhase, ConnectionPoint, PodConfig, PodNetworkConfig, crds};
+use eno_sbi::conformance::NatsServer;
+use eno_schemas::NodeDesired;
+use futures::FutureExt as _;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
+};
+use kube::runtime::wait::{Condition, await_condition, conditions};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_mins(1);
+const NAMESPACE: &str = "cnf-test";
+
+async fn until<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
+where
+    K: Clone + std::fmt::Debug + Send + DeserializeOwned + Resource + 'static,
+{
+    match timeout(PATIENCE, await_condition(api.clone(), name, condition)).await {
+        Ok(found) => found.unwrap(),
+        Err(elapsed) => panic!("{name} never gets there ({elapsed}): {:?}", api.get_opt(name).await),
+    }
+}
+
+/// The object as an API server of its users takes it.
+async fn apply(client: &Client, object: Value) {
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    let types = object.types.clone().unwrap();
+    let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
+    let api: Api<DynamicObject> = match object.namespace() {
+        Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    api.patch(&object.name_any(), &PatchParams::apply("kubectl"), &Patch::Apply(&object)).await.unwrap();
+}
+
+/// A pod on a node, whose container runs.
+async fn run_pod(client: &Client, name: &str, label: &str, value: &str) -> Pod {
+    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let pod = serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": { label: value } },
+        "spec": { "nodeName": "worker1", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 0,
+            "containers": [{ "name": "main", "image": "i" }] },
+    }));
+    api.create(&PostParams::default(), &pod.unwrap()).await.unwrap();
+    let status = json!({ "status": { "phase": "Running", "containerStatuses": [
+        { "name": "main", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+          "containerID": format!("containerd://{name}"), "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } },
+    ] } });
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap()
+}
+
+async fn end_pod(client: &Client, name: &str) {
+    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let uid = api.get(name).await.unwrap().uid().unwrap();
+    api.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
+    until(&api, name, conditions::is_deleted(&uid)).await;
+}
+
+/// No address reaches a node before it is written down.
+async fn addresses_are_written_down(client: Client, desired: NodeDesired) {
+    let mut written: Vec<(String, String)> = Vec::new();
+    for pod in desired.pods.values() {
+        assert_eq!(pod.namespace, NAMESPACE);
+    }
+    for object in Api::<PodConfig>::namespaced(client, NAMESPACE).list(&ListParams::default()).await.unwrap()
+    {
+        for lease in object.status.unwrap_or_default().addresses {
+            written.extend(lease.addresses.into_iter().map(|address| (lease.uid.clone(), address)));
+        }
+    }
+    for (uid, pod) in &desired.pods {
+        for address in pod.links.iter().flat_map(|link| &link.addresses) {
+            assert!(
+                written.contains(&(uid.clone(), address.to_string())),
+                "{address} of {uid} in {written:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_pods_are_given_what_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = Parts::from_env().unwrap();
+    let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
+    let client = cluster.client().await.unwrap();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds() {
+        api.create(&PostParams::default(), &crd).await.unwrap();
+        until(&api, &crd.name_any(), conditions::is_crd_established()).await;
+    }
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in ["eno-system", NAMESPACE] {
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    }
+    for file in ["rbac/engine.yaml", "policy/node-marks.yaml"] {
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
+        for document in std::fs::read_to_string(file).unwrap().split("\n---\n") {
+            apply(&client, serde_saphyr::from_str(document).unwrap()).await;
+        }
+    }
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    until(&accounts, "default", |account: Option<&ServiceAccount>| account.is_some()).await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = serde_json::from_value(json!({ "metadata": { "name": "worker1" } })).unwrap();
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+    nodes.patch_status("worker1", &PatchParams::default(), &Patch::Strategic(ready)).await.unwrap();
+
+    let nats = NatsServer::start().await;
+    let args = EngineArgs {
+        kubeconfig: Some(
+            cluster.kubeconfig_for("system:serviceaccount:eno-system:eno-engine", None).unwrap(),
+        ),
+        namespace: "eno-system".into(),
+        cluster_id: None,
+        bridge_domains: false,
+        nodes: true,
+        sample_image: Some("registry.example.com/test:1".into()),
+        nats: nats.args(),
+        http: eno_sbi::daemon::HttpArgs { listen: "127.0.0.1:0".parse().unwrap() },
+    };
+    let stop = CancellationToken::new();
+    let check: agent::Check = {
+        let client = client.clone();
+        Arc::new(move |desired| addresses_are_written_down(client.clone(), desired).boxed())
+    };
+    let (told, driver) = agent::start("worker1", nats.connect("eno-driver-node").await, check, stop.clone());
+    let mut shutdown = CancellationToken::new();
+    let mut engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
+
+    a_marked_node(&client, &nodes).await;
+    let configs: Api<PodConfig> = Api::namespaced(client.clone(), NAMESPACE);
+    two_pods(&client, &configs).await;
+
+    // The next leader writes nothing and gives nobody another address.
+    let before = configs.get("podconfig-sample-a").await.unwrap();
+    shutdown.cancel();
+    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    shutdown = CancellationToken::new();
+    engine = tokio::spawn(eno_engine::run(args, shutdown.clone()));
+    run_pod(&client, "q", "podNetworkConfig", "podnetwork-sample-a").await;
+    the_other_kinds(&client).await;
+    let after = configs.get("podconfig-sample-a").await.unwrap();
+    assert_eq!(before.metadata.resource_version, after.metadata.resource_version, "{before:#?} {after:#?}");
+
+    the_end(&client, &configs, &told).await;
+    stop.cancel();
+    shutdown.cancel();
+    timeout(PATIENCE, driver).await.expect("the agent ends").unwrap();
+    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    cluster.stop().await;
+}
+
+/// The node says that the path of a ConnectionPoint is there, and no longer when the ConnectionPoint goes.
+async fn a_marked_node(client: &Client, nodes: &Api<Node>) {
+    let opts = r#"{"BridgeName": "br-data"}"#;
+    let cnis = json!([{ "Name": "ovs", "SupportedInterfaceTypes": ["kernel"], "Opts": opts }]);
+    apply(
+        client,
+        json!({ "apiVersion": "eno.k8s.io/v1alpha1", "kind": "ConnectionPoint", "metadata": { "name": "cp1" },
+            "spec": { "SupportedCnis": cnis } }),
+    )
+    .await;
+    let marked = |node: Option<&Node>| {
+        node.is_some_and(|node| {
+            let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
+            node.labels().get("cp.eno.k8s.io/cp1").is_some_and(|value| value == "ready")
+                && capacity.is_some_and(|all| all.contains_key("ovs-cni.network.kubevirt.io/br-data"))
+        })
+    };
+    until(nodes, "worker1", marked).await;
+    let points: Api<ConnectionPoint> = Api::all(client.clone());
+    let uid = points.get("cp1").await.unwrap().uid().unwrap();
+    points.delete("cp1", &DeleteParams::default()).await.unwrap();
+    until(&points, "cp1", conditions::is_deleted(&uid)).await;
+    until(nodes, "worker1", move |node: Option<&Node>| node.is_some() && !marked(node)).await;
+}
+
+fn reads(phase: ConfigPhase, pods: usize) -> impl Condition<PodConfig> {
+    move |object: Option<&PodConfig>| {
+        let status = object.and_then(|object| object.status.as_ref());
+        status.is_some_and(|status| status.phase == Some(phase) && status.pod_configurations.len() == pods)
+    }
+}
+
+async fn two_pods(client: &Client, configs: &Api<PodConfig>) {
+    apply(
+        client,
+        json!({
+            "apiVersion": "podconfig.opdev.io/v1alpha1", "kind": "PodConfig",
+            "metadata": { "name": "podconfig-sample-a", "namespace": NAMESPACE },
+            "spec": {
+                "sampleDeployment": { "create": false, "name": "cnf-example-a" },
+                "networkAttachments": [
+                    { "name": "pc0", "linkType": "veth", "master": "pcbr0", "parent": "pc0", "cidr": "192.168.100.0/24" },
+                    { "name": "pc1", "linkType": "veth", "master": "pcbr1", "parent": "pc1", "cidr": "192.168.99.0/24" },
+                ],
+            },
+        }),
+    )
+    .await;
+    let pod = run_pod(client, "p1", "podconfig", "podconfig-sample-a").await;
+    until(configs, "podconfig-sample-a", reads(ConfigPhase::Configured, 1)).await;
+    run_pod(client, "p2", "podconfig", "podconfig-sample-a").await;
+    let object = until(configs, "podconfig-sample-a", reads(ConfigPhase::Configured, 2)).await.unwrap();
+    assert_eq!(object.finalizers(), ["podconfig.finalizers.opdev.io"]);
+    let status = object.status.unwrap();
+    let said: Vec<_> =
+        status.pod_configurations.iter().map(|pod| (pod.pod_name.as_str(), &pod.config_list)).collect();
+    let pc = |index: u32, host: u32| {
+        let (pid, net) = (agent::PID, 100 - index);
+        format!(
+            "{{podVethName:pc{index}{pid} podIPAddr:192.168.{net}.{host}/24 peerVethName:hpc{index}{pid} bridge:pcbr{index}}}"
+        )
+    };
+    assert_eq!(said, [("p1", &vec![pc(0, 2), pc(1, 2)]), ("p2", &vec![pc(0, 3), pc(1, 3)])]);
+
+    // What the pod has stands in one place.
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", "PodNetwork"));
+    let networks: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
+    let both = |object: Option<&DynamicObject>| {
+        object.is_some_and(|object| {
+            let interfaces = object.data["status"]["interfaces"].as_array().cloned().unwrap_or_default();
+            interfaces.iter().filter(|one| one["name"].is_string()).count() == 2
+        })
+    };
+    let network = until(&networks, "p1", both).await.unwrap();
+    assert_eq!(Some(&network.owner_references()[0].uid), pod.uid().as_ref());
+    assert_eq!(network.data["status"]["node"], "worker1");
+
+    // What the agent put right is told on the pod.
+    let events: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut wait = tokio::time::interval(Duration::from_millis(50));
+    let told = async {
+        loop {
+            wait.tick().await;
+            let all = events.list(&ListParams::default()).await.unwrap().items;
+            if let Some(event) = all.into_iter().find(|event| event.reason.as_deref() == Some("Repaired")) {
+                return event.regarding.unwrap();
+            }
+        }
+    };
+    let regarding = timeout(PATIENCE, told).await.expect("an Event tells of the repair");
+    assert_eq!((regarding.kind.as_deref(), regarding.name.as_deref()), (Some("Pod"), Some("p1")));
+}
+
+async fn the_other_kinds(client: &Client) {
+    let group = "podnetwork.opdev.io/v1alpha1";
+    apply(
+        client,
+        json!({ "apiVersion": group, "kind": "Bridge", "metadata": { "name": "bridge-sample", "namespace": NAMESPACE },
+            "spec": { "name": "pnobr0", "cidr": "192.168.100.0/24" } }),
+    )
+    .await;
+    apply(
+        client,
+        json!({ "apiVersion": group, "kind": "PodNetworkConfig",
+            "metadata": { "name": "podnetwork-sample-a", "namespace": NAMESPACE },
+            "spec": { "Name": "podnetwork-sample-a", "eth0": { "mtu": 1400 } } }),
+    )
+    .await;
+    let configs: Api<PodNetworkConfig> = Api::namespaced(client.clone(), NAMESPACE);
+    let configured = |object: Option<&PodNetworkConfig>| {
+        let status = object.and_then(|object| object.status.as_ref());
+        status.is_some_and(|status| {
+            status.phase == Some(ConfigPhase::Configured)
+                && status.pod_network_configs.first().is_some_and(|pod| pod.config_list == ["MTU: 1400"])
+        })
+    };
+    until(&configs, "podnetwork-sample-a", configured).await;
+    let bridges: Api<Bridge> = Api::namespaced(client.clone(), NAMESPACE);
+    let configured = |object: Option<&Bridge>| {
+        object
+            .and_then(|object| object.status.as_ref()?.phase)
+            .is_some_and(|phase| phase == ConfigPhase::Configured)
+    };
+    let bridge = until(&bridges, "bridge-sample", configured).await.unwrap();
+    assert_eq!(bridge.finalizers(), ["bridge.finalizers.opdev.io"]);
+    for name in ["podnetwork-sample-a"] {
+        let uid = configs.get(name).await.unwrap().uid().unwrap();
+        configs.delete(name, &DeleteParams::default()).await.unwrap();
+        until(&configs, name, conditions::is_deleted(&uid)).await;
+    }
+    let uid = bridge.uid().unwrap();
+    bridges.delete("bridge-sample", &DeleteParams::default()).await.unwrap();
+    until(&bridges, "bridge-sample", conditions::is_deleted(&uid)).await;
+    end_pod(client, "q").await;
+}
+
+async fn the_end(client: &Client, configs: &Api<PodConfig>, told: &agent::Told) {
+    // A pod that goes gives its addresses back.
+    end_pod(client, "p1").await;
+    let object = until(configs, "podconfig-sample-a", reads(ConfigPhase::Configured, 1)).await.unwrap();
+    assert!(object.status.unwrap().addresses.iter().all(|lease| lease.pod == "p2"));
+
+    let create = json!({ "spec": { "sampleDeployment": { "create": true } } });
+    configs.patch("podconfig-sample-a", &PatchParams::default(), &Patch::Merge(create)).await.unwrap();
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    until(&deployments, "cnf-example-a", |one: Option<&Deployment>| one.is_some()).await;
+
+    let uid = object.metadata.uid.unwrap();
+    configs.delete("podconfig-sample-a", &DeleteParams::default()).await.unwrap();
+    until(configs, "podconfig-sample-a", conditions::is_deleted(&uid)).await;
+    let told = told.lock().unwrap();
+    let last = told.last().unwrap();
+    assert!(last.pods.is_empty() && last.networks.is_empty(), "{last:?}");
+}

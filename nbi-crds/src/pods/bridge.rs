@@ -1,0 +1,48 @@
+//! Bridge: a bridge of pods (`podnetwork.opdev.io`).
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// What a bridge that links of its namespace name as their master is like.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "podnetwork.opdev.io",
+    version = "v1alpha1",
+    kind = "Bridge",
+    namespaced,
+    doc = "A Bridge says what a bridge is like that links of its namespace name as their master. It is on the nodes that run their pods, and on no other.",
+    status = "super::ConfigStatus",
+    derive = "PartialEq",
+    category = "eno",
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Bridge", type_ = "string", json_path = ".spec.name"),
+    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr"),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct BridgeSpec {
+    /// What it is called on the nodes.
+    #[schemars(schema_with = "schema::interface_name")]
+    pub name: String,
+    /// Its network, such as 192.168.100.0/24, of which it has the first address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::cidr")]
+    pub cidr: Option<String>,
+    /// As cidr, for both families: at most one network of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::cidrs::<2>")]
+    pub cidrs: Vec<String>,
+    /// In bytes; absent: the kernel's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 68, max = 65535))]
+    pub mtu: Option<u32>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}

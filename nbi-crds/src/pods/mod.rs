@@ -1,0 +1,41 @@
+//! The kinds that give interfaces to running pods, in the groups and the spelling in which their users write them:
+//! `podnetwork.opdev.io/v1alpha1` and `podconfig.opdev.io/v1alpha1`; and PodNetwork, which shows what a pod got.
+
+mod bridge;
+mod link;
+mod pod_config;
+mod pod_network;
+mod pod_network_config;
+mod status;
+
+pub use bridge::{Bridge, BridgeSpec};
+pub use link::{LinkFields, LinkType, RouteFields, RuleFields};
+pub use pod_config::{NetworkAttachment, PodConfig, PodConfigSpec, SampleDeployment, VlanFields};
+pub use pod_network::{PodInterface, PodNetwork, PodNetworkOwner, PodNetworkSpec, PodNetworkStatus};
+pub use pod_network_config::{AdditionalNetwork, PodNetworkConfig, PodNetworkConfigSpec, PrimaryInterface};
+pub use status::{ConfigPhase, ConfigStatus, Lease, PodConfiguration};
+
+/// The API group of PodConfig.
+pub const PODCONFIG_GROUP: &str = "podconfig.opdev.io";
+
+/// The API group of PodNetworkConfig and Bridge.
+pub const PODNETWORK_GROUP: &str = "podnetwork.opdev.io";
+
+/// The finalizer of PodConfig.
+pub const PODCONFIG_FINALIZER: &str = "podconfig.finalizers.opdev.io";
+
+/// The finalizer of PodNetworkConfig.
+pub const PODNETWORKCONFIG_FINALIZER: &str = "podnetworkconfig.finalizers.opdev.io";
+
+/// The finalizer of Bridge.
+pub const BRIDGE_FINALIZER: &str = "bridge.finalizers.opdev.io";
+
+/// The label by whose value, the name of a PodConfig of its namespace, a pod gets that.
+pub const PODCONFIG_LABEL: &str = "podconfig";
+
+/// The label by whose value, the name of a PodNetworkConfig of its namespace, a pod gets that.
+pub const PODNETWORKCONFIG_LABEL: &str = "podNetworkConfig";
+
+/// Before the name of an L2ServiceAttachment of its namespace: the label by which a pod gets that while it runs. Its
+/// value is the interface's name; empty: the next `net<N>`.
+pub const ATTACH_LABEL_PREFIX: &str = "attach.eno.k8s.io/";

@@ -1,0 +1,95 @@
+//! PodConfig: interfaces for running pods (`podconfig.opdev.io`).
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+use super::LinkFields;
+
+/// Interfaces of the pods of its namespace that carry the label `podconfig: <its name>`.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "podconfig.opdev.io",
+    version = "v1alpha1",
+    kind = "PodConfig",
+    namespaced,
+    doc = "A PodConfig gives interfaces to the running pods of its namespace that carry the label podconfig with its name.",
+    status = "super::ConfigStatus",
+    derive = "PartialEq",
+    shortname = "podconf",
+    category = "eno",
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Links", type_ = "string", json_path = ".spec.networkAttachments[*].name"),
+    printcolumn(
+        name = "Pods",
+        type_ = "string",
+        json_path = ".status.podConfigurations[*].podName",
+        priority = 1
+    ),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodConfigSpec {
+    /// A Deployment of two unprivileged pods with this object's label, to see what it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_deployment: Option<SampleDeployment>,
+    /// The interfaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::map_list::<NetworkAttachment, 64>")]
+    pub network_attachments: Vec<NetworkAttachment>,
+    /// VLANs of those interfaces, or of the pod's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<VlanFields, 256>")]
+    pub vlans: Vec<VlanFields>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}
+
+/// A Deployment to see what a PodConfig does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SampleDeployment {
+    /// Whether it is made.
+    #[serde(default)]
+    pub create: bool,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::name")]
+    pub name: Option<String>,
+}
+
+/// An interface of each pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkAttachment {
+    /// In the pod it is called by this and the PID of the pod's first container, on the node the same with an `h` in
+    /// front; neither may have more than 15 bytes.
+    #[schemars(schema_with = "schema::link_name")]
+    pub name: String,
+    /// What it is made of.
+    #[serde(flatten)]
+    pub link: LinkFields,
+}
+
+/// A VLAN of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VlanFields {
+    /// One of networkAttachments, or an interface that the pod has, such as eth0.
+    #[schemars(schema_with = "schema::interface_name")]
+    pub parent_interface_name: String,
+    /// The VLAN.
+    #[serde(rename = "vlanID")]
+    #[schemars(schema_with = "schema::vlan_id")]
+    pub vlan_id: u16,
+    /// A bridge inside the pod that it is a member of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::link_name")]
+    pub bridge_name: Option<String>,
+}

@@ -1,0 +1,101 @@
+//! PodNetwork: everything that a pod was given, in one place.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// Nothing is asked for by a PodNetwork: the engine writes it, for people to read.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "eno.k8s.io",
+    version = "v1alpha1",
+    kind = "PodNetwork",
+    namespaced,
+    doc = "A PodNetwork shows every interface that the pod of its name was given at run time, and who asked for it. The engine writes it; it goes with the pod.",
+    status = "PodNetworkStatus",
+    derive = "PartialEq",
+    shortname = "podnet",
+    category = "eno",
+    annotation("api-approved.kubernetes.io", "unapproved, experimental"),
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".status.node"),
+    printcolumn(name = "Interfaces", type_ = "string", json_path = ".status.interfaces[*].name"),
+    printcolumn(name = "Addresses", type_ = "string", json_path = ".status.interfaces[*].addresses[*]"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+pub struct PodNetworkSpec {}
+
+/// What a pod was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(description = "What the pod was given.")]
+pub struct PodNetworkStatus {
+    /// Where the pod runs.
+    #[serde(default)]
+    #[schemars(length(max = 253))]
+    pub node: String,
+    /// Its interfaces.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::list::<PodInterface, 256>")]
+    pub interfaces: Vec<PodInterface>,
+}
+
+/// An interface of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodInterface {
+    /// Who asked for it.
+    pub owner: PodNetworkOwner,
+    /// The interface, as its owner's spec names it.
+    #[schemars(length(max = 512))]
+    pub link: String,
+    /// As `ip link add type …` calls it; `primary`: a change of the interface that the cluster's own network made.
+    #[schemars(length(max = 16))]
+    pub kind: String,
+    /// What it is called in the pod; absent: it is not there yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 15))]
+    pub name: Option<String>,
+    /// What its other end is called on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 15))]
+    pub host_name: Option<String>,
+    /// The bridge that its other end is a port of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 15))]
+    pub bridge: Option<String>,
+    /// The MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 17))]
+    pub hardware_addr: Option<String>,
+    /// In bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 4_294_967))]
+    pub mtu: Option<u32>,
+    /// With prefix lengths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 64)))]
+    pub addresses: Vec<String>,
+    /// As `ip route` writes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), inner(length(max = 256)))]
+    pub routes: Vec<String>,
+    /// Why it is not, or not entirely, there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub message: Option<String>,
+}
+
+/// The object that asked for an interface; in the pod's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodNetworkOwner {
+    /// PodConfig, PodNetworkConfig or L2ServiceAttachment.
+    #[schemars(length(max = 63))]
+    pub kind: String,
+    /// Its name.
+    #[schemars(length(max = 253))]
+    pub name: String,
+}

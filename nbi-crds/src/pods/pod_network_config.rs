@@ -1,0 +1,82 @@
+//! PodNetworkConfig: interfaces for running pods (`podnetwork.opdev.io`).
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+use super::LinkFields;
+
+/// Interfaces of the pods of its namespace that carry the label `podNetworkConfig: <its name>`.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "podnetwork.opdev.io",
+    version = "v1alpha1",
+    kind = "PodNetworkConfig",
+    namespaced,
+    doc = "A PodNetworkConfig gives interfaces to the running pods of its namespace that carry the label podNetworkConfig with its name.",
+    status = "super::ConfigStatus",
+    derive = "PartialEq",
+    shortname = "pnc",
+    category = "eno",
+    label("app.kubernetes.io/part-of", "eno"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Links", type_ = "string", json_path = ".spec.additionalNetworks[*].networkName"),
+    printcolumn(
+        name = "Pods",
+        type_ = "string",
+        json_path = ".status.PodNetworkConfigs[*].podName",
+        priority = 1
+    ),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodNetworkConfigSpec {
+    /// A name for people; pods are picked by the object's name. Written `Name` or `name`.
+    #[serde(default, rename = "Name", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub name: Option<String>,
+    /// As `Name`.
+    #[serde(default, rename = "name", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub lower_name: Option<String>,
+    /// The interfaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<AdditionalNetwork, 64>")]
+    pub additional_networks: Vec<AdditionalNetwork>,
+    /// A change of the pods' primary interface, which is undone with this object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eth0: Option<PrimaryInterface>,
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub callback_url: Option<String>,
+}
+
+/// An interface of each pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdditionalNetwork {
+    /// In the pod it is called by this and the PID of the pod's first container, on the node the same with an `h` in
+    /// front; neither may have more than 15 bytes.
+    #[schemars(schema_with = "schema::link_name")]
+    pub network_name: String,
+    /// What it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub network_description: Option<String>,
+    /// What it is made of.
+    #[serde(flatten)]
+    pub link: LinkFields,
+}
+
+/// A change of the primary interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PrimaryInterface {
+    /// In bytes.
+    #[schemars(range(min = 68, max = 65535))]
+    pub mtu: u32,
+}

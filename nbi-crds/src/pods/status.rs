@@ -1,0 +1,108 @@
+//! The status of the kinds that give interfaces to pods.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::schema;
+
+/// Where a configuration is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigPhase {
+    /// Not looked at yet.
+    Unset,
+    /// Some pod does not have it yet.
+    Configuring,
+    /// Every pod that is picked has it.
+    Configured,
+    /// It can't be done, or not for some pod; the message says what and why.
+    Error,
+    /// Deleted by a client, and being taken back.
+    Terminating,
+    /// Verifiably gone. Seen only in the last transition.
+    Deleted,
+}
+
+/// What the engine reports about a configuration of pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(description = "What the engine reports about the object.")]
+pub struct ConfigStatus {
+    /// Where the object is on its way: unset, configuring, configured, error or terminating.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<ConfigPhase>,
+    /// Why it is in this phase: the pod or node that is not done and what would help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32768))]
+    pub message: Option<String>,
+    /// The metadata.generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub observed_generation: Option<i64>,
+    /// Details by type: Ready says the same as the phase, with a reason for programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// How many transitions the object has made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub transitions: Option<i64>,
+    /// The last valid inputs, which stay realised while the spec is invalid. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::free_object")]
+    pub realized: Option<Value>,
+    /// What each pod of a PodConfig has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<PodConfiguration, 10000>")]
+    pub pod_configurations: Vec<PodConfiguration>,
+    /// What each pod of a PodNetworkConfig has.
+    #[serde(default, rename = "PodNetworkConfigs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<PodConfiguration, 10000>")]
+    pub pod_network_configs: Vec<PodConfiguration>,
+    /// Where a Bridge is, by node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10000), inner(length(max = 512)))]
+    pub bridge_configs: Vec<String>,
+    /// The addresses that are the pods' own. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<Lease, 40000>")]
+    pub addresses: Vec<Lease>,
+}
+
+/// What one pod has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodConfiguration {
+    /// The pod.
+    #[schemars(length(max = 253))]
+    pub pod_name: String,
+    /// One entry for each of its interfaces, such as `{podVethName:pc02841804 podIPAddr:192.168.100.2/24
+    /// peerVethName:hpc02841804 bridge:pcbr0}`.
+    #[serde(default)]
+    #[schemars(length(max = 256), inner(length(max = 2048)))]
+    pub config_list: Vec<String>,
+    /// What it does not have and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub message: Option<String>,
+}
+
+/// Addresses that are a pod's own for as long as it is picked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    /// The pod.
+    #[schemars(length(max = 253))]
+    pub pod: String,
+    /// Its metadata.uid.
+    #[schemars(length(max = 64))]
+    pub uid: String,
+    /// The interface, as the spec names it.
+    #[schemars(length(max = 512))]
+    pub link: String,
+    /// With the prefix length of their network.
+    #[schemars(length(max = 16), inner(length(max = 64)))]
+    pub addresses: Vec<String>,
+}

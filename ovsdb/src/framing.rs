@@ -1,0 +1,169 @@
+//! Messages in a stream of JSON texts that has no lengths and no separators (RFC 7047 section 4).
+
+/// What the peer sent is not a stream of JSON objects, or more than is taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FramingError {
+    /// A byte that starts no message.
+    #[error("byte 0x{0:02x} where a JSON object should start")]
+    Stray(u8),
+    /// A message longer than the limit.
+    #[error("a message of more than {limit} bytes")]
+    TooLong {
+        /// Bytes.
+        limit: usize,
+    },
+}
+
+/// Bytes that are kept allocated between messages: a first copy of a database is large, what follows is not.
+const KEPT: usize = 256 << 10;
+
+/// Cuts a byte stream into JSON objects, however it was split on the way. Each byte is looked at once: the state
+/// is the depth of brackets and whether it is inside a string. What is inside is for the JSON parser to judge.
+#[derive(Debug)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that were scanned.
+    scanned: usize,
+    /// Where the message that is being scanned starts.
+    start: usize,
+    depth: usize,
+    string: InString,
+    limit: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InString {
+    No,
+    Yes,
+    AfterBackslash,
+}
+
+impl Decoder {
+    /// Takes messages of up to `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { buffer: Vec::new(), scanned: 0, start: 0, depth: 0, string: InString::No, limit }
+    }
+
+    /// Appends what was read.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.start);
+        self.scanned -= self.start;
+        self.start = 0;
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
+            self.buffer = Vec::new();
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Is a message under way?
+    pub fn in_message(&self) -> bool {
+        self.depth > 0
+    }
+
+    /// The next whole message, if it is there.
+    pub fn next(&mut self) -> Result<Option<&[u8]>, FramingError> {
+        while let Some(&byte) = self.buffer.get(self.scanned) {
+            if self.depth == 0 {
+                match byte {
+                    b' ' | b'\t' | b'\r' | b'\n' => self.start = self.scanned + 1,
+                    b'{' => self.depth = 1,
+                    stray => return Err(FramingError::Stray(stray)),
+                }
+                self.scanned += 1;
+                continue;
+            }
+            self.scanned += 1;
+            match (self.string, byte) {
+                (InString::No, b'{' | b'[') => self.depth += 1,
+                (InString::No, b'}' | b']') => self.depth -= 1,
+                (InString::No, b'"') | (InString::AfterBackslash, _) => self.string = InString::Yes,
+                (InString::Yes, b'\\') => self.string = InString::AfterBackslash,
+                (InString::Yes, b'"') => self.string = InString::No,
+                (InString::No | InString::Yes, _) => {}
+            }
+            if self.scanned - self.start > self.limit {
+                return Err(FramingError::TooLong { limit: self.limit });
+            }
+            if self.depth == 0 {
+                let message = self.start..self.scanned;
+                self.start = self.scanned;
+                return Ok(Some(&self.buffer[message]));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn decode(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, FramingError> {
+        let mut decoder = Decoder::new(limit);
+        let mut messages = Vec::new();
+        for chunk in chunks {
+            decoder.push(chunk);
+            while let Some(message) = decoder.next()? {
+                messages.push(String::from_utf8_lossy(message).into_owned());
+            }
+        }
+        Ok(messages)
+    }
+
+    #[test]
+    fn every_split_into_three_gives_the_same() {
+        let one = r#"{"a":"}\"]\\","b":[{"c":"é\u005d"},[]]}"#;
+        let two = r#"{"x":{}}"#;
+        let stream = format!(" {one}{two}\n{two}\t");
+        let bytes = stream.as_bytes();
+        for first in 0..=bytes.len() {
+            for second in first..=bytes.len() {
+                let chunks = [&bytes[..first], &bytes[first..second], &bytes[second..]];
+                assert_eq!(decode(&chunks, 1000).unwrap(), [one, two, two], "{first} {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_starts_no_object_is_refused() {
+        for (stream, stray) in [("x", b'x'), ("[1]", b'['), ("{} }", b'}'), ("{}\"", b'"'), ("\0", 0)] {
+            assert_eq!(decode(&[stream.as_bytes()], 100), Err(FramingError::Stray(stray)), "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_brackets_end_a_message_that_is_no_json() {
+        let messages = decode(&[b"{]{\"a\":}"], 100).unwrap();
+        assert_eq!(messages, ["{]", "{\"a\":}"]);
+        assert!(messages.iter().all(|message| serde_json::from_str::<Value>(message).is_err()));
+    }
+
+    #[test]
+    fn the_size_of_a_message_is_bounded() {
+        let exactly = format!("{{{}}}", " ".repeat(98));
+        assert_eq!(decode(&[exactly.as_bytes(), exactly.as_bytes()], 100).unwrap().len(), 2);
+        let endless = format!("{{\"{}", "a".repeat(200));
+        assert_eq!(decode(&[endless.as_bytes()], 100), Err(FramingError::TooLong { limit: 100 }));
+        let deep = "{".repeat(200);
+        assert_eq!(decode(&[deep.as_bytes()], 100), Err(FramingError::TooLong { limit: 100 }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_splits_of_any_messages(texts in proptest::collection::vec(any::<String>(), 1..6), size in 1usize..9) {
+            let written: Vec<String> = texts.iter().map(|text| json!({text: [text, {"k": text}]}).to_string()).collect();
+            let stream = written.concat();
+            let chunks: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
+            prop_assert_eq!(decode(&chunks, 1 << 20).unwrap(), written);
+        }
+
+        #[test]
+        fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), size in 1usize..9) {
+            let chunks: Vec<&[u8]> = bytes.chunks(size).collect();
+            let _ = decode(&chunks, 50);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! A copy of selected tables and columns, brought up to date by the server's updates (RFC 7047 section 4.1.6,
+//! ovsdb-server(7) sections 4.1.12 to 4.1.16).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value as Json, json};
+use uuid::Uuid;
+
+use crate::operation::Condition;
+use crate::outcome::parse_row;
+use crate::schema::{ColumnType, DatabaseSchema};
+use crate::value::{Atom, Malformed, Row, Value};
+
+/// Which tables, columns and rows a mirror keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MonitorRequest {
+    tables: BTreeMap<String, MonitoredTable>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MonitoredTable {
+    columns: Vec<String>,
+    conditions: Vec<Condition>,
+}
+
+impl MonitorRequest {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// These columns of all rows of a table.
+    #[must_use]
+    pub fn table<C: Into<String>>(
+        self,
+        table: impl Into<String>,
+        columns: impl IntoIterator<Item = C>,
+    ) -> Self {
+        self.rows(table, columns, [])
+    }
+
+    /// These columns of the rows of a table for which one of the conditions holds.
+    #[must_use]
+    pub fn rows<C: Into<String>>(
+        mut self,
+        table: impl Into<String>,
+        columns: impl IntoIterator<Item = C>,
+        conditions: impl Into<Vec<Condition>>,
+    ) -> Self {
+        let columns = columns.into_iter().map(Into::into).collect();
+        self.tables.insert(table.into(), MonitoredTable { columns, conditions: conditions.into() });
+        self
+    }
+
+    /// Are there conditions, which plain `monitor` doesn't know?
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.tables.values().any(|table| !table.conditions.is_empty())
+    }
+
+    /// `<monitor-cond-requests>`; without conditions also `<monitor-requests>`.
+    pub(crate) fn to_json(&self) -> Json {
+        let table = |table: &MonitoredTable| {
+            let mut request = json!({ "columns": table.columns });
+            if !table.conditions.is_empty() {
+                request["where"] = json!(table.conditions);
+            }
+            json!([request])
+        };
+        Json::Object(self.tables.iter().map(|(name, request)| (name.clone(), table(request))).collect())
+    }
+}
+
+/// How updates are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// `<table-updates>`: old and new rows.
+    Whole,
+    /// `<table-updates2>`: differences, without default values.
+    Differences,
+}
+
+/// The rows of the selected tables, with the selected columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replica {
+    tables: BTreeMap<String, BTreeMap<Uuid, Row>>,
+}
+
+impl Replica {
+    /// The rows of a table, by UUID.
+    pub fn table(&self, table: &str) -> impl Iterator<Item = (Uuid, &Row)> {
+        self.tables.get(table).into_iter().flatten().map(|(uuid, row)| (*uuid, row))
+    }
+
+    /// One row.
+    pub fn row(&self, table: &str, uuid: Uuid) -> Option<&Row> {
+        self.tables.get(table)?.get(&uuid)
+    }
+
+    /// The first row that has this value in this column.
+    pub fn find(&self, table: &str, column: &str, value: &Value) -> Option<(Uuid, &Row)> {
+        self.table(table).find(|(_, row)| row.get(column) == Some(value))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.tables.clear();
+    }
+
+    /// Takes in `<table-updates>` or `<table-updates2>`. After an error the replica is of no use.
+    pub(crate) fn apply(
+        &mut self,
+        format: Format,
+        updates: &Json,
+        request: &MonitorRequest,
+        schema: &DatabaseSchema,
+    ) -> Result<(), Malformed> {
+        for (table, rows) in object(updates)? {
+            let Some(monitored) = request.tables.get(table) else { return Err(Malformed::new(rows)) };
+            let types = Types { schema, table, columns: &monitored.columns };
+            let copy = self.tables.entry(table.clone()).or_default();
+            for (uuid, update) in object(rows)? {
+                let uuid: Uuid = uuid.parse().map_err(|_| Malformed::new(rows))?;
+                match format {
+                    Format::Whole => whole(copy, uuid, update, &types)?,
+                    Format::Differences => difference(copy, uuid, update, &types)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Types<'a> {
+    schema: &'a DatabaseSchema,
+    table: &'a str,
+    columns: &'a [String],
+}
+
+impl Types<'_> {
+    fn of(&self, column: &str) -> Option<&ColumnType> {
+        self.schema.column(self.table, column)
+    }
+
+    fn normalize(&self, row: Row) -> Row {
+        row.into_iter()
+            .map(|(column, value)| {
+                let value = match self.of(&column) {
+                    Some(kind) => kind.normalize(value),
+                    None => value,
+                };
+                (column, value)
+            })
+            .collect()
+    }
+
+    fn with_defaults(&self, row: Row) -> Row {
+        let mut row = self.normalize(row);
+        for column in self.columns {
+            if let Some(kind) = self.of(column)
+                && !row.contains_key(column)
+            {
+                row.insert(column.clone(), kind.default_value());
+            }
+        }
+        row
+    }
+}
+
+fn object(json: &Json) -> Result<&Map<String, Json>, Malformed> {
+    json.as_object().ok_or_else(|| Malformed::new(json))
+}
+
+/// `<row-update>`: `new` is the whole row.
+fn whole(
+    copy: &mut BTreeMap<Uuid, Row>,
+    uuid: Uuid,
+    update: &Json,
+    types: &Types<'_>,
+) -> Result<(), Malformed> {
+    match object(update)?.get("new") {
+        Some(new) => {
+            copy.insert(uuid, types.normalize(parse_row(new)?));
+        }
+        None => {
+            copy.remove(&uuid);
+        }
+    }
+    Ok(())
+}
+
+/// `<row-update2>`: one of `initial`, `insert`, `modify`, `delete`.
+fn difference(
+    copy: &mut BTreeMap<Uuid, Row>,
+    uuid: Uuid,
+    update: &Json,
+    types: &Types<'_>,
+) -> Result<(), Malformed> {
+    let (kind, row) = object(update)?.iter().next().ok_or_else(|| Malformed::new(update))?;
+    match kind.as_str() {
+        "initial" | "insert" => {
+            copy.insert(uuid, types.with_defaults(parse_row(row)?));
+        }
+        "delete" => {
+            copy.remove(&uuid);
+        }
+        "modify" => {
+            let present = copy.get_mut(&uuid).ok_or_else(|| Malformed::new(update))?;
+            for (column, change) in types.normalize(parse_row(row)?) {
+                let composite = types.of(&column).is_some_and(ColumnType::is_composite);
+                match present.get_mut(&column) {
+                    Some(value) if composite => merge(value, change)?,
+                    _ => {
+                        present.insert(column, change);
+                    }
+                }
+            }
+        }
+        _ => return Err(Malformed::new(update)),
+    }
+    Ok(())
+}
+
+/// Of sets, `change` has what only one of old and new has; of maps, the pairs that only one of them has, and for
+/// keys with another value the new one.
+fn merge(value: &mut Value, change: Value) -> Result<(), Malformed> {
+    match (value, change) {
+        (Value::Set(set), Value::Set(change)) => {
+            let both: BTreeSet<Atom> = set.symmetric_difference(&change).cloned().collect();
+            *set = both;
+        }
+        (Value::Map(map), Value::Map(change)) => {
+            for (key, new) in change {
+                if map.get(&key) == Some(&new) {
+                    map.remove(&key);
+                } else {
+                    map.insert(key, new);
+                }
+            }
+        }
+        (_, change) => return Err(Malformed::new(&json!(change))),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::row;
+
+    fn schema() -> DatabaseSchema {
+        serde_json::from_value(json!({"name": "D", "tables": {"T": {"columns": {
+            "name": {"type": "string"},
+            "tag": {"type": {"key": "integer", "min": 0, "max": 1}},
+            "trunks": {"type": {"key": "integer", "min": 0, "max": 4096}},
+            "ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
+            "load": {"type": "real"},
+        }}}}))
+        .unwrap()
+    }
+
+    fn request() -> MonitorRequest {
+        MonitorRequest::new().table("T", ["name", "tag", "trunks", "ids", "load"])
+    }
+
+    const ROW: Uuid = Uuid::from_u128(1);
+
+    fn replica(updates: &[Json]) -> Result<Replica, Malformed> {
+        let mut replica = Replica::default();
+        for update in updates {
+            let updates = json!({"T": {ROW.to_string(): update}});
+            replica.apply(Format::Differences, &updates, &request(), &schema())?;
+        }
+        Ok(replica)
+    }
+
+    #[test]
+    fn columns_that_are_left_out_have_their_default() {
+        let replica = replica(&[json!({"initial": {"name": "a", "load": 1}})]).unwrap();
+        let expected = row([
+            ("name", "a".into()),
+            ("tag", Value::empty()),
+            ("trunks", Value::empty()),
+            ("ids", Value::map::<&str, &str>([])),
+            ("load", 1.0.into()),
+        ]);
+        assert_eq!(replica.row("T", ROW), Some(&expected));
+        assert_eq!(replica.find("T", "name", &"a".into()), Some((ROW, &expected)));
+    }
+
+    #[test]
+    fn differences_are_merged() {
+        let replica = replica(&[
+            json!({"insert": {"name": "a", "tag": 5, "trunks": ["set", [1, 2]],
+                              "ids": ["map", [["keep", "1"], ["change", "2"], ["drop", "3"]]]}}),
+            json!({"modify": {"name": "b", "tag": ["set", []], "trunks": ["set", [2, 3]],
+                              "ids": ["map", [["change", "9"], ["drop", "3"], ["new", "4"]]]}}),
+        ])
+        .unwrap();
+        let row = replica.row("T", ROW).unwrap();
+        assert_eq!(row["name"], "b".into());
+        assert_eq!(row["tag"], Value::empty());
+        assert_eq!(row["trunks"], Value::set([1, 3]));
+        assert_eq!(row["ids"], Value::map([("keep", "1"), ("change", "9"), ("new", "4")]));
+    }
+
+    #[test]
+    fn rows_go() {
+        let replica = replica(&[json!({"insert": {"name": "a"}}), json!({"delete": null})]).unwrap();
+        assert_eq!(replica.table("T").count(), 0);
+    }
+
+    #[test]
+    fn whole_rows_replace() {
+        let mut replica = Replica::default();
+        let mut apply = |update: Json| {
+            let updates = json!({"T": {ROW.to_string(): update}});
+            replica.apply(Format::Whole, &updates, &request(), &schema()).unwrap();
+            replica.row("T", ROW).cloned()
+        };
+        assert!(apply(json!({"new": {"name": "a", "tag": 1}})).is_some());
+        let second = apply(json!({"old": {"tag": 1}, "new": {"name": "a", "tag": 2}})).unwrap();
+        assert_eq!(second["tag"], 2.into());
+        assert!(apply(json!({"old": {"name": "a"}})).is_none());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for bad in [
+            json!([]),
+            json!({}),
+            json!({"modify": {"name": "a"}}),
+            json!({"other": {}}),
+            json!({"insert": {"name": null}}),
+        ] {
+            assert!(replica(std::slice::from_ref(&bad)).is_err(), "{bad}");
+        }
+        let other = json!({"Other": {}});
+        assert!(Replica::default().apply(Format::Whole, &other, &request(), &schema()).is_err());
+    }
+}

@@ -1,0 +1,519 @@
+//! Atoms, sets and maps: what a column holds (RFC 7047 section 5.1).
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Serialize, SerializeTuple, Serializer};
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+/// One row: column to value.
+pub type Row = BTreeMap<String, Value>;
+
+/// A value that has no parts: `<atom>`.
+#[derive(Clone, Debug)]
+pub enum Atom {
+    /// A 64-bit signed integer.
+    Integer(i64),
+    /// A finite number.
+    Real(f64),
+    /// `true` or `false`.
+    Boolean(bool),
+    /// Text.
+    String(String),
+    /// A row, by its UUID: `["uuid", "550e8400-…"]`.
+    Uuid(Uuid),
+    /// A row inserted by the same transaction, by the name given there: `["named-uuid", "row1"]`.
+    Named(NamedUuid),
+}
+
+/// The name that an `insert` gives to its new row, for other operations of the same transaction to refer to it.
+/// It is an `<id>`: letters, digits and underscores, no digit first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamedUuid(String);
+
+impl NamedUuid {
+    /// The name, or nothing when it is not an `<id>`.
+    pub fn new(name: impl Into<String>) -> Option<Self> {
+        let name = name.into();
+        is_id(&name).then_some(Self(name))
+    }
+
+    /// The name `<prefix><number>` with a prefix that is an `<id>`; other characters become underscores.
+    pub fn numbered(prefix: &str, number: usize) -> Self {
+        let safe: String =
+            prefix.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '_' }).collect();
+        Self(format!("_{safe}{number}"))
+    }
+
+    /// As it is written in JSON.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NamedUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `<id>` of RFC 7047 section 3.1.
+pub(crate) fn is_id(text: &str) -> bool {
+    !text.starts_with(|first: char| first.is_ascii_digit())
+        && !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+impl Atom {
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Integer(_) => 0,
+            Self::Real(_) => 1,
+            Self::Boolean(_) => 2,
+            Self::String(_) => 3,
+            Self::Uuid(_) => 4,
+            Self::Named(_) => 5,
+        }
+    }
+
+    fn from_json(json: &Json) -> Result<Self, Malformed> {
+        Ok(match json {
+            Json::Number(number) => match number.as_i64() {
+                Some(integer) => Self::Integer(integer),
+                None => Self::Real(number.as_f64().ok_or_else(|| Malformed::new(json))?),
+            },
+            Json::Bool(boolean) => Self::Boolean(*boolean),
+            Json::String(string) => Self::String(string.clone()),
+            Json::Array(pair) => match pair.as_slice() {
+                [Json::String(kind), Json::String(id)] if kind == "uuid" => {
+                    Self::Uuid(id.parse().map_err(|_| Malformed::new(json))?)
+                }
+                [Json::String(kind), Json::String(id)] if kind == "named-uuid" => {
+                    Self::Named(NamedUuid::new(id.as_str()).ok_or_else(|| Malformed::new(json))?)
+                }
+                _ => return Err(Malformed::new(json)),
+            },
+            Json::Null | Json::Object(_) => return Err(Malformed::new(json)),
+        })
+    }
+}
+
+// Reals are ordered by their bits, which makes an order of all atoms: a set needs one.
+impl Ord for Atom {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Integer(a), Self::Integer(b)) => a.cmp(b),
+            (Self::Real(a), Self::Real(b)) => a.total_cmp(b),
+            (Self::Boolean(a), Self::Boolean(b)) => a.cmp(b),
+            (Self::String(a), Self::String(b)) => a.cmp(b),
+            (Self::Uuid(a), Self::Uuid(b)) => a.cmp(b),
+            (Self::Named(a), Self::Named(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Atom {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Atom {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Atom {}
+
+impl Serialize for Atom {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Integer(integer) => serializer.serialize_i64(*integer),
+            Self::Real(real) => serializer.serialize_f64(*real),
+            Self::Boolean(boolean) => serializer.serialize_bool(*boolean),
+            Self::String(string) => serializer.serialize_str(string),
+            Self::Uuid(uuid) => tagged(serializer, "uuid", &uuid.to_string()),
+            Self::Named(name) => tagged(serializer, "named-uuid", name.as_str()),
+        }
+    }
+}
+
+fn tagged<S: Serializer, T: Serialize + ?Sized>(
+    serializer: S,
+    tag: &str,
+    content: &T,
+) -> Result<S::Ok, S::Error> {
+    let mut pair = serializer.serialize_tuple(2)?;
+    pair.serialize_element(tag)?;
+    pair.serialize_element(content)?;
+    pair.end()
+}
+
+impl From<i64> for Atom {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<i32> for Atom {
+    fn from(value: i32) -> Self {
+        Self::Integer(value.into())
+    }
+}
+
+impl From<u32> for Atom {
+    fn from(value: u32) -> Self {
+        Self::Integer(value.into())
+    }
+}
+
+impl From<u16> for Atom {
+    fn from(value: u16) -> Self {
+        Self::Integer(value.into())
+    }
+}
+
+impl From<f64> for Atom {
+    fn from(value: f64) -> Self {
+        Self::Real(value)
+    }
+}
+
+impl From<bool> for Atom {
+    fn from(value: bool) -> Self {
+        Self::Boolean(value)
+    }
+}
+
+impl From<&str> for Atom {
+    fn from(value: &str) -> Self {
+        Self::String(value.to_owned())
+    }
+}
+
+impl From<String> for Atom {
+    fn from(value: String) -> Self {
+        Self::String(value)
+    }
+}
+
+impl From<Uuid> for Atom {
+    fn from(value: Uuid) -> Self {
+        Self::Uuid(value)
+    }
+}
+
+impl From<NamedUuid> for Atom {
+    fn from(value: NamedUuid) -> Self {
+        Self::Named(value)
+    }
+}
+
+impl From<&NamedUuid> for Atom {
+    fn from(value: &NamedUuid) -> Self {
+        Self::Named(value.clone())
+    }
+}
+
+/// What a column holds: `<value>`.
+///
+/// OVSDB doesn't tell an atom from a set of exactly that atom, so neither does this type: an optional column is a
+/// set of none or one. The JSON of a set of one is the bare atom.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// Atoms, all of one type.
+    Set(BTreeSet<Atom>),
+    /// Pairs, in which a key occurs once.
+    Map(BTreeMap<Atom, Atom>),
+}
+
+impl Value {
+    /// `["set", []]`: an optional column without a value.
+    pub fn empty() -> Self {
+        Self::Set(BTreeSet::new())
+    }
+
+    /// A set of these; repeated ones count once.
+    pub fn set<A: Into<Atom>>(atoms: impl IntoIterator<Item = A>) -> Self {
+        Self::Set(atoms.into_iter().map(Into::into).collect())
+    }
+
+    /// A map of these; of pairs with the same key, the last.
+    pub fn map<K: Into<Atom>, V: Into<Atom>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        Self::Map(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+
+    /// Neither atom nor pair in it.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Set(set) => set.is_empty(),
+            Self::Map(map) => map.is_empty(),
+        }
+    }
+
+    /// The only atom, if it is one.
+    pub fn atom(&self) -> Option<&Atom> {
+        match self {
+            Self::Set(set) if set.len() == 1 => set.first(),
+            _ => None,
+        }
+    }
+
+    /// The only atom, if it is an integer.
+    pub fn as_integer(&self) -> Option<i64> {
+        match self.atom()? {
+            Atom::Integer(integer) => Some(*integer),
+            _ => None,
+        }
+    }
+
+    /// The only atom, if it is a number.
+    pub fn as_real(&self) -> Option<f64> {
+        match self.atom()? {
+            Atom::Real(real) => Some(*real),
+            // JSON of other implementations may write 1.0 as 1.
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "a real has that precision in the database as well"
+            )]
+            Atom::Integer(integer) => Some(*integer as f64),
+            _ => None,
+        }
+    }
+
+    /// The only atom, if it is a boolean.
+    pub fn as_boolean(&self) -> Option<bool> {
+        match self.atom()? {
+            Atom::Boolean(boolean) => Some(*boolean),
+            _ => None,
+        }
+    }
+
+    /// The only atom, if it is text.
+    pub fn as_str(&self) -> Option<&str> {
+        match self.atom()? {
+            Atom::String(string) => Some(string),
+            _ => None,
+        }
+    }
+
+    /// The only atom, if it is a row.
+    pub fn as_uuid(&self) -> Option<Uuid> {
+        match self.atom()? {
+            Atom::Uuid(uuid) => Some(*uuid),
+            _ => None,
+        }
+    }
+
+    /// All atoms of a set; none of a map.
+    pub fn atoms(&self) -> impl Iterator<Item = &Atom> {
+        match self {
+            Self::Set(set) => Some(set),
+            Self::Map(_) => None,
+        }
+        .into_iter()
+        .flatten()
+    }
+
+    /// The rows that a set refers to.
+    pub fn uuids(&self) -> impl Iterator<Item = Uuid> {
+        self.atoms().filter_map(|atom| match atom {
+            Atom::Uuid(uuid) => Some(*uuid),
+            _ => None,
+        })
+    }
+
+    /// The integers of a set.
+    pub fn integers(&self) -> impl Iterator<Item = i64> {
+        self.atoms().filter_map(|atom| match atom {
+            Atom::Integer(integer) => Some(*integer),
+            _ => None,
+        })
+    }
+
+    /// The texts of a set.
+    pub fn strings(&self) -> impl Iterator<Item = &str> {
+        self.atoms().filter_map(|atom| match atom {
+            Atom::String(string) => Some(string.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The text that a map of texts has for a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let Self::Map(map) = self else { return None };
+        match map.get(&Atom::from(key))? {
+            Atom::String(string) => Some(string),
+            _ => None,
+        }
+    }
+
+    /// The pairs of a map of texts.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        match self {
+            Self::Map(map) => Some(map),
+            Self::Set(_) => None,
+        }
+        .into_iter()
+        .flatten()
+        .filter_map(|pair| match pair {
+            (Atom::String(key), Atom::String(value)) => Some((key.as_str(), value.as_str())),
+            _ => None,
+        })
+    }
+
+    /// Parses `<value>`.
+    pub fn from_json(json: &Json) -> Result<Self, Malformed> {
+        if let Json::Array(pair) = json
+            && let [Json::String(kind), Json::Array(items)] = pair.as_slice()
+        {
+            match kind.as_str() {
+                "set" => {
+                    return Ok(Self::Set(items.iter().map(Atom::from_json).collect::<Result<_, _>>()?));
+                }
+                "map" => {
+                    let pair = |item: &Json| match item.as_array().map(Vec::as_slice) {
+                        Some([key, value]) => Ok((Atom::from_json(key)?, Atom::from_json(value)?)),
+                        _ => Err(Malformed::new(item)),
+                    };
+                    return Ok(Self::Map(items.iter().map(pair).collect::<Result<_, _>>()?));
+                }
+                _ => {}
+            }
+        }
+        Ok(Self::from(Atom::from_json(json)?))
+    }
+}
+
+impl<A: Into<Atom>> From<A> for Value {
+    fn from(atom: A) -> Self {
+        Self::Set(BTreeSet::from([atom.into()]))
+    }
+}
+
+impl<A: Into<Atom>> From<Option<A>> for Value {
+    fn from(atom: Option<A>) -> Self {
+        Self::Set(atom.into_iter().map(Into::into).collect())
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Set(set) => match self.atom() {
+                Some(atom) => atom.serialize(serializer),
+                None => tagged(serializer, "set", set),
+            },
+            Self::Map(map) => tagged(serializer, "map", &map.iter().collect::<Vec<_>>()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_json(&Json::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// JSON that is not what RFC 7047 says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a value of OVSDB: {0}")]
+pub struct Malformed(String);
+
+impl Malformed {
+    /// Shows the first 200 characters of it.
+    pub(crate) fn new(json: &Json) -> Self {
+        Self(json.to_string().chars().take(200).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn both_ways(value: &Value, json: &Json) {
+        assert_eq!(&serde_json::to_value(value).unwrap(), json);
+        assert_eq!(&Value::from_json(json).unwrap(), value);
+    }
+
+    #[test]
+    fn values_are_written_as_the_rfc_does() {
+        let uuid: Uuid = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
+        both_ways(&Value::from(5), &json!(5));
+        both_ways(&Value::from(0.5), &json!(0.5));
+        both_ways(&Value::from(true), &json!(true));
+        both_ways(&Value::from("a"), &json!("a"));
+        both_ways(&Value::from(uuid), &json!(["uuid", "550e8400-e29b-41d4-a716-446655440000"]));
+        both_ways(&Value::from(NamedUuid::new("row1").unwrap()), &json!(["named-uuid", "row1"]));
+        both_ways(&Value::empty(), &json!(["set", []]));
+        both_ways(&Value::set([2, 1]), &json!(["set", [1, 2]]));
+        both_ways(&Value::map([("k", 1)]), &json!(["map", [["k", 1]]]));
+        both_ways(&Value::map::<&str, &str>([]), &json!(["map", []]));
+    }
+
+    #[test]
+    fn a_set_of_one_is_its_atom() {
+        assert_eq!(Value::from_json(&json!(["set", [7]])).unwrap(), Value::from(7));
+        assert_eq!(serde_json::to_value(Value::set([7])).unwrap(), json!(7));
+    }
+
+    #[test]
+    fn what_is_not_a_value_is_refused() {
+        for bad in [
+            json!(null),
+            json!({}),
+            json!([]),
+            json!(["set"]),
+            json!(["set", 1]),
+            json!(["set", [null]]),
+            json!(["set", [["set", []]]]),
+            json!(["map", [[1]]]),
+            json!(["map", [[1, 2, 3]]]),
+            json!(["uuid", "no"]),
+            json!(["named-uuid", "1no"]),
+            json!(["other", "x"]),
+        ] {
+            assert!(Value::from_json(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_of_rows_are_ids() {
+        assert!(NamedUuid::new("").is_none());
+        assert!(NamedUuid::new("1a").is_none());
+        assert!(NamedUuid::new("a-b").is_none());
+        assert!(NamedUuid::new("_a1").is_some());
+        assert!(NamedUuid::new(NamedUuid::numbered("br-ex", 3).as_str()).is_some());
+    }
+
+    fn atom() -> impl Strategy<Value = Atom> {
+        prop_oneof![
+            any::<i64>().prop_map(Atom::from),
+            any::<bool>().prop_map(Atom::from),
+            any::<String>().prop_map(Atom::from),
+            any::<u128>().prop_map(|bits| Atom::from(Uuid::from_u128(bits))),
+            any::<i32>().prop_map(|real| Atom::from(f64::from(real) / 8.0)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_survives_json(
+            set in proptest::collection::vec(atom(), 0..5),
+            map in proptest::collection::vec((atom(), atom()), 0..5),
+        ) {
+            for value in [Value::set(set), Value::map(map)] {
+                let text = serde_json::to_string(&value).unwrap();
+                prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A private ovsdb-server.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use eno_ovsdb::{Client, Endpoint, MonitorRequest, Options};
+use tempfile::TempDir;
+
+pub const DB: &str = "Test";
+
+/// All columns of the table that most tests use.
+pub const COLUMNS: [&str; 11] =
+    ["name", "count", "load", "on", "tag", "note", "trunks", "loads", "ids", "one", "parts"];
+
+pub fn things() -> MonitorRequest {
+    MonitorRequest::new().table("Thing", COLUMNS)
+}
+
+pub struct Server {
+    dir: TempDir,
+    child: Option<Child>,
+    extra: Vec<String>,
+}
+
+impl Server {
+    /// A database in a file.
+    pub fn start() -> Self {
+        Self::with(&["create"], &[], vec![])
+    }
+
+    /// A cluster of one, whose transactions have ids.
+    pub fn clustered() -> Self {
+        Self::with(&["create-cluster"], &["unix:raft"], vec![])
+    }
+
+    /// With options of ovsdb-server besides.
+    pub fn with_options(extra: Vec<String>) -> Self {
+        Self::with(&["create"], &[], extra)
+    }
+
+    fn with(create: &[&str], local: &[&str], extra: Vec<String>) -> Self {
+        let dir = TempDir::with_prefix("eno-ovsdb-").unwrap();
+        let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/test.ovsschema");
+        let created = program("ovsdb-tool")
+            .current_dir(dir.path())
+            .args(create)
+            .arg(dir.path().join("db"))
+            .arg(schema)
+            .args(local)
+            .status()
+            .expect("ovsdb-tool is needed (Debian: openvswitch-switch)");
+        assert!(created.success());
+        let mut server = Self { dir, child: None, extra };
+        server.resume();
+        server
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("sock")
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts it after [`kill`](Self::kill).
+    pub fn resume(&mut self) {
+        let path = |name: &str| self.dir.path().join(name).display().to_string();
+        let child = program("ovsdb-server")
+            .current_dir(self.dir.path())
+            .args([path("db"), format!("--remote=punix:{}", path("sock"))])
+            .args([format!("--unixctl={}", path("ctl")), format!("--log-file={}", path("log"))])
+            .args(["--no-chdir", "-vconsole:off"])
+            .args(&self.extra)
+            .env("OVS_RUNDIR", self.dir.path())
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("ovsdb-server is needed (Debian: openvswitch-switch)");
+        self.child = Some(child);
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint::Unix(self.socket())
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(self.endpoint(), options())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Patient, since the machine may be busy.
+pub fn options() -> Options {
+    Options {
+        patience: Duration::from_secs(30),
+        request_timeout: Duration::from_secs(30),
+        max_backoff: Duration::from_millis(200),
+        ..Options::default()
+    }
+}
+
+fn program(name: &str) -> Command {
+    let mut command = Command::new(name);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+/// What must happen, within the time that a busy machine needs.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, future).await.unwrap_or_else(|late| panic!("{what} did not happen: {late}"))
+}

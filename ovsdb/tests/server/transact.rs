@@ -1,0 +1,247 @@
+//! Transactions.
+
+use std::time::Duration;
+
+use eno_ovsdb::{
+    Atom, Cause, Condition, Error, Function, Mutation, NamedUuid, Operation, Options, Row, Transaction,
+    Until, Value, row,
+};
+use futures::future::join_all;
+
+use crate::rig::{COLUMNS, DB, Server, options, soon};
+
+fn named(name: &str) -> Row {
+    row([("name", name.into())])
+}
+
+#[tokio::test]
+async fn databases_and_their_schema() {
+    let server = Server::start();
+    let client = server.client();
+    assert_eq!(client.list_dbs().await.unwrap(), ["Test", "_Server"]);
+    client.echo().await.unwrap();
+    let schema = client.get_schema(DB).await.unwrap();
+    assert_eq!(schema.tables["Thing"].indexes, [["name"]]);
+    assert_eq!(schema.tables["Single"].max_rows, Some(1));
+    assert_eq!(schema.column("Thing", "parts").unwrap().key.ref_table.as_deref(), Some("Part"));
+    // A real one, with everything there is.
+    let text = std::fs::read_to_string("/usr/share/openvswitch/vswitch.ovsschema").unwrap();
+    let schema: eno_ovsdb::DatabaseSchema = serde_json::from_str(&text).unwrap();
+    assert_eq!(schema.name, "Open_vSwitch");
+
+    let error = client.get_schema("Other").await.unwrap_err();
+    let Error::Refused { refusal, .. } = &error else { panic!("{error}") };
+    assert_eq!(refusal.cause, Cause::UnknownDatabase);
+    assert!(!error.retry_helps());
+}
+
+#[tokio::test]
+async fn every_type_in_both_directions() {
+    let server = Server::start();
+    let client = server.client();
+    let part = NamedUuid::new("part").unwrap();
+    let wanted = row([
+        ("name", "ä \"quoted\" {[".into()),
+        ("count", i64::MIN.into()),
+        ("load", 0.1.into()),
+        ("on", true.into()),
+        ("tag", 7.into()),
+        ("note", Value::empty()),
+        ("trunks", Value::set(1..=4096)),
+        ("loads", Value::set([0.5, -1e300])),
+        ("ids", Value::map([("a", "1"), ("", "\u{1}")])),
+        ("one", Value::map([("k", 5)])),
+        ("parts", Value::set([&part])),
+    ]);
+    let mut transaction = Transaction::new();
+    let made = transaction.push(Operation::insert_named("Part", named("p"), part));
+    let thing = transaction.push(Operation::insert("Thing", wanted.clone()));
+    transaction.push(Operation::Comment("a comment".into()));
+    transaction.push(Operation::Commit { durable: true });
+    let outcome = client.transact(DB, &transaction).await.unwrap();
+    let (part, thing) = (outcome.inserted(made).unwrap(), outcome.inserted(thing).unwrap());
+
+    let read = Transaction::new().with(Operation::select("Thing", [Condition::uuid(thing)], COLUMNS));
+    let outcome = client.transact(DB, &read).await.unwrap();
+    let [found] = outcome.rows(0) else { panic!("{outcome:?}") };
+    let mut wanted = wanted;
+    wanted.insert("parts".into(), Value::set([part]));
+    for (column, value) in &wanted {
+        assert_eq!(&found[column], value, "{column}");
+    }
+    assert_eq!(found["tag"].as_integer(), Some(7));
+    assert_eq!(found["ids"].get("a"), Some("1"));
+}
+
+#[tokio::test]
+async fn mutations_and_conditions() {
+    let server = Server::start();
+    let client = server.client();
+    let mut transaction = Transaction::new();
+    for (name, count) in [("a", 1), ("b", 2), ("c", 3)] {
+        transaction.push(Operation::insert("Thing", row([("name", name.into()), ("count", count.into())])));
+    }
+    let above = [Condition::new("count", Function::Greater, 1)];
+    let changed = transaction.push(Operation::mutate(
+        "Thing",
+        above,
+        [
+            Mutation::multiply("count", 10),
+            Mutation::add("count", 1),
+            Mutation::insert("trunks", Value::set([5, 6])),
+            Mutation::delete("trunks", 5),
+            Mutation::insert("ids", Value::map([("k", "v"), ("l", "w")])),
+            Mutation::delete("ids", Value::set(["l"])),
+        ],
+    ));
+    let gone = transaction.push(Operation::delete("Thing", [Condition::equal("name", "a")]));
+    let select = transaction.push(Operation::select(
+        "Thing",
+        [Condition::includes("trunks", 6)],
+        ["count", "trunks", "ids"],
+    ));
+    let outcome = client.transact(DB, &transaction).await.unwrap();
+    assert_eq!((outcome.count(changed), outcome.count(gone)), (Some(2), Some(1)));
+    let mut counts: Vec<_> = outcome.rows(select).iter().map(|row| row["count"].as_integer()).collect();
+    counts.sort();
+    assert_eq!(counts, [Some(21), Some(31)]);
+    for row in outcome.rows(select) {
+        assert_eq!(row["trunks"], 6.into());
+        assert_eq!(row["ids"], Value::map([("k", "v")]));
+    }
+}
+
+#[tokio::test]
+async fn errors_name_the_operation_and_whether_a_retry_helps() {
+    let server = Server::start();
+    let client = server.client();
+    let insert = || Operation::insert("Thing", named("x"));
+    let single = || Operation::insert("Single", row([("number", 1.into())]));
+    let nobody = || eno_ovsdb::Uuid::from_u128(42);
+    let cases = [
+        (vec![insert(), Operation::insert("None", named("x"))], Some(1), Cause::Syntax, false),
+        (vec![insert(), insert()], None, Cause::Constraint, false),
+        (vec![single(), single()], None, Cause::Constraint, false),
+        (
+            vec![insert(), Operation::update("Thing", [], row([("tag", 5000.into())]))],
+            Some(1),
+            Cause::Constraint,
+            false,
+        ),
+        (
+            vec![Operation::insert("Thing", row([("parts", Value::set([nobody()]))]))],
+            None,
+            Cause::ReferentialIntegrity,
+            true,
+        ),
+        (vec![Operation::expect("Thing", nobody(), named("x"))], Some(0), Cause::TimedOut, true),
+        (vec![insert(), Operation::expect_none("Thing", [])], Some(1), Cause::TimedOut, true),
+        (vec![insert(), Operation::Assert { lock: "mine".into() }], Some(1), Cause::NotOwner, true),
+        (vec![insert(), Operation::Abort, Operation::Comment("no".into())], Some(1), Cause::Aborted, false),
+    ];
+    for (operations, index, cause, retry) in cases {
+        let transaction: Transaction = operations.into_iter().collect();
+        let error = client.transact(DB, &transaction).await.unwrap_err();
+        let Error::Failed { failed, .. } = &error else { panic!("{error}") };
+        assert_eq!((failed.index, &failed.refusal.cause), (index, &cause), "{error}");
+        assert_eq!(error.retry_helps(), retry, "{error}");
+        assert!(!error.may_have_happened());
+    }
+    // Nothing of them stayed.
+    let all = Transaction::new().with(Operation::select("Thing", [], ["name"]));
+    assert!(client.transact(DB, &all).await.unwrap().rows(0).is_empty());
+}
+
+/// Succeeds when a thing of this name is there.
+fn wait_for(name: &str) -> Transaction {
+    Transaction::new()
+        .with(Operation::Wait {
+            table: "Thing".into(),
+            conditions: vec![Condition::equal("name", name)],
+            columns: vec!["name".into()],
+            until: Until::Equal,
+            rows: vec![named(name)],
+            timeout: None,
+        })
+        .with(Operation::insert("Thing", named(&format!("after {name}"))))
+}
+
+#[tokio::test]
+async fn replies_come_in_any_order() {
+    let server = Server::start();
+    let client = server.client();
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.transact(DB, &wait_for("late")).await }
+    });
+    let inserts = (0..200).map(|number| {
+        let client = client.clone();
+        async move {
+            let insert = Operation::insert("Thing", named(&format!("n{number}")));
+            client.transact(DB, &Transaction::new().with(insert)).await
+        }
+    });
+    for done in join_all(inserts).await {
+        done.unwrap();
+    }
+    assert!(!waiting.is_finished());
+    client.transact(DB, &Transaction::new().with(Operation::insert("Thing", named("late")))).await.unwrap();
+    soon("the wait", waiting).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_transaction_is_cancelled() {
+    let server = Server::start();
+    let client = server.client();
+    client.echo().await.unwrap();
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.transact(DB, &wait_for("late")).await }
+    });
+    // Requests are done in their order: after this one, that one waits at the server.
+    client.echo().await.unwrap();
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let limit = Duration::from_millis(50);
+    let error = client.transact_within(DB, &wait_for("late"), limit).await.unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }) && error.may_have_happened(), "{error}");
+
+    client.transact(DB, &Transaction::new().with(Operation::insert("Thing", named("late")))).await.unwrap();
+    let all = Transaction::new().with(Operation::select("Thing", [], ["name"]));
+    let outcome = client.transact(DB, &all).await.unwrap();
+    assert_eq!(outcome.rows(0), [named("late")]);
+}
+
+#[tokio::test]
+async fn more_requests_than_may_be_in_flight_wait() {
+    let server = Server::start();
+    let client = eno_ovsdb::Client::new(server.endpoint(), Options { max_in_flight: 2, ..options() });
+    client.echo().await.unwrap();
+    let mut waiting: Vec<_> = (0..2)
+        .map(|number| {
+            let client = client.clone();
+            let transaction = wait_for(&format!("late{number}"));
+            tokio::spawn(async move { client.transact(DB, &transaction).await })
+        })
+        .collect();
+    let limit = Duration::from_millis(200);
+    let blocked = loop {
+        let insert = Transaction::new().with(Operation::Comment("room?".into()));
+        match client.transact_within(DB, &insert, limit).await {
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(blocked, Error::NotSent { .. }), "{blocked}");
+    waiting.drain(..).for_each(|task| task.abort());
+    soon("room", async { while client.echo().await.is_err() {} }).await;
+}
+
+#[tokio::test]
+async fn a_number_without_json_is_refused() {
+    let server = Server::start();
+    let client = server.client();
+    let insert = Operation::insert("Thing", row([("load", Value::from(Atom::Real(f64::NAN)))]));
+    assert!(client.transact(DB, &Transaction::new().with(insert)).await.is_err());
+    client.echo().await.unwrap();
+}

@@ -1,0 +1,155 @@
+//! A thread in a network namespace of its own, which starts the programs of the data plane there.
+//!
+//! Nothing holds that namespace but this thread and its programs, and the kernel kills those when the thread
+//! ends, however it ends: so nothing of the data plane survives the process, not even a `kill -9`. The kernel
+//! removes an interface pair with the namespace of one of its ends, so those handed over go as well.
+
+use std::env;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+
+use nix::sched::{CloneFlags, unshare};
+use tokio::sync::oneshot;
+
+use crate::dataplane::DataPlaneError;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// What each program is for, so that a missing one is named with its package.
+const PACKAGES: [(&str, &str); 8] = [
+    ("ethtool", "ethtool"),
+    ("ip", "iproute2"),
+    ("nsenter", "util-linux"),
+    ("ovs-vsctl", "openvswitch-switch"),
+    ("ovs-vswitchd", "openvswitch-switch"),
+    ("ovsdb-server", "openvswitch-switch"),
+    ("ovsdb-tool", "openvswitch-switch"),
+    ("setpriv", "util-linux"),
+];
+
+/// The thread and its namespace.
+#[derive(Debug)]
+pub(super) struct Lab {
+    jobs: mpsc::Sender<Job>,
+    netns: File,
+}
+
+impl Lab {
+    /// Makes the namespace, with an interface `lo` that is down and nothing else.
+    pub(super) async fn new() -> Result<Self, DataPlaneError> {
+        let (jobs, waiting) = mpsc::channel::<Job>();
+        let (reply, answer) = oneshot::channel();
+        let live = move || {
+            let entered = unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(io::Error::from)
+                .and_then(|()| File::open("/proc/thread-self/ns/net"));
+            // Nobody waits when the data plane is given up; then nobody sends jobs either.
+            let _ = reply.send(entered);
+            for job in waiting {
+                job();
+            }
+        };
+        let failed = |source| DataPlaneError::Namespace { source };
+        std::thread::Builder::new().name("data-plane".to_owned()).spawn(live).map_err(failed)?;
+        let netns = answer.await.map_err(|_| failed(gone()))?.map_err(failed)?;
+        Ok(Self { jobs, netns })
+    }
+
+    /// A path of the namespace, as long as this exists.
+    pub(super) fn netns(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.netns.as_raw_fd()).into()
+    }
+
+    /// Runs a program in the namespace until it ends; its failure is an error. Returns what it
+    /// wrote to its standard error.
+    pub(super) async fn run(&self, program: &'static str, args: &[&str]) -> Result<String, DataPlaneError> {
+        let mut command = Command::new(find(program)?);
+        command.args(args).stdin(Stdio::null()).env("LC_ALL", "C");
+        let output = self
+            .execute(move || command.output())
+            .await
+            .map_err(|source| DataPlaneError::Start { program, source })?;
+        let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if output.status.success() {
+            return Ok(errors);
+        }
+        // A change of many ports is long, and what is wrong with it is in `errors`.
+        let command: String = format!("{program} {}", args.join(" ")).chars().take(200).collect();
+        Err(DataPlaneError::Failed { command, status: output.status.to_string(), errors })
+    }
+
+    /// Starts a program in the namespace, to be killed with this process. Both its outputs go to `log`.
+    pub(super) async fn spawn(
+        &self,
+        program: &'static str,
+        args: &[String],
+        envs: &[(&'static str, PathBuf)],
+        log: File,
+    ) -> Result<Daemon, DataPlaneError> {
+        let failed = |source| DataPlaneError::Start { program, source };
+        let mut command = Command::new(find("setpriv")?);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(find(program)?).args(args);
+        command.envs(envs.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
+        command.stdout(log.try_clone().map_err(failed)?).stderr(log);
+        let child = self.execute(move || command.spawn()).await.map_err(failed)?;
+        Ok(Daemon { child })
+    }
+
+    async fn execute<T: Send + 'static>(
+        &self,
+        start: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let job = move || {
+            // When nobody waits any more, a child is dropped here.
+            let _ = reply.send(start());
+        };
+        self.jobs.send(Box::new(job)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the thread of the data plane is gone")
+}
+
+/// A program that runs until this is dropped.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    child: Child,
+}
+
+impl Daemon {
+    /// How it ended, if it did.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(status.to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where a program is: on `PATH`, which for some users lacks the directories of administration.
+pub(super) fn find(program: &'static str) -> Result<PathBuf, DataPlaneError> {
+    env::split_paths(&env::var_os("PATH").unwrap_or_default())
+        .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
+        .map(|directory| directory.join(program))
+        .find(|path: &PathBuf| Path::is_file(path))
+        .ok_or_else(|| {
+            let package = PACKAGES.iter().find(|(name, _)| *name == program).map_or(program, |(_, p)| p);
+            DataPlaneError::NoProgram { program, package }
+        })
+}

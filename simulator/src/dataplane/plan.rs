@@ -1,0 +1,200 @@
+//! What the data plane consists of: a bridge per switch, and an interface per port that leads somewhere. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::dataplane::{DataPlaneError, PortWire};
+use crate::topology::{LinkEnd, Topology};
+
+/// All bridges and interfaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// In the topology's order.
+    pub(super) bridges: Vec<Bridge>,
+}
+
+/// A switch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bridge {
+    /// The switch's name.
+    pub(super) switch: String,
+    /// The bridge's: `sw` and the switch's number.
+    pub(super) name: String,
+    /// The switch's number, from 1.
+    pub(super) number: usize,
+    /// How it stands in the election of RSTP's root: the lower, the sooner; a multiple of 4096.
+    pub(super) priority: u16,
+    /// Its ports that lead somewhere.
+    pub(super) ports: Vec<Port>,
+}
+
+/// A port that leads somewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Port {
+    /// Its name in the topology.
+    pub(super) name: String,
+    /// Its number on the switch, from 1.
+    pub(super) number: usize,
+    /// Its interface: the bridge's name, `p` and the port's number.
+    pub(super) interface: String,
+    /// What it leads to.
+    pub(super) leads_to: LeadsTo,
+}
+
+/// The other end of a port's cable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum LeadsTo {
+    /// Another port.
+    Port {
+        /// That one.
+        end: LinkEnd,
+        /// Its interface.
+        interface: String,
+    },
+    /// Something outside the fabric.
+    Outside {
+        /// The namespace; none: that of the simulator.
+        netns: Option<PathBuf>,
+        /// The interface's name there.
+        interface: String,
+    },
+}
+
+impl Plan {
+    /// For a topology and what is plugged into its ports.
+    pub(super) fn new(topology: &Topology, wires: &[PortWire]) -> Result<Self, DataPlaneError> {
+        let interfaces = interfaces(topology);
+        let mut cables = BTreeMap::new();
+        for link in &topology.links {
+            for (here, there) in [(&link.a, &link.b), (&link.b, &link.a)] {
+                let leads_to =
+                    LeadsTo::Port { end: there.clone(), interface: interfaces[there].interface.clone() };
+                cables.insert(here.clone(), leads_to);
+            }
+        }
+        let mut outside = BTreeSet::new();
+        for wire in wires {
+            let end = LinkEnd { switch: wire.switch.clone(), port: wire.port.clone() };
+            if !interfaces.contains_key(&end) {
+                return Err(DataPlaneError::NoSuchPort { wire: wire.clone() });
+            }
+            let (netns, interface) = (wire.netns.clone(), wire.interface.clone());
+            if !outside.insert((netns.clone(), interface.clone())) {
+                return Err(DataPlaneError::InterfaceTwice { wire: wire.clone() });
+            }
+            if cables.insert(end, LeadsTo::Outside { netns, interface }).is_some() {
+                return Err(DataPlaneError::PortTaken { wire: wire.clone() });
+            }
+        }
+        let bridges = topology.switches.iter().zip(1..).map(|(spec, number)| {
+            let ports = spec.ports.iter().filter_map(|port| {
+                let end = LinkEnd { switch: spec.name.clone(), port: port.clone() };
+                let Named { number, interface } = interfaces[&end].clone();
+                Some(Port { name: port.clone(), number, interface, leads_to: cables.remove(&end)? })
+            });
+            Bridge {
+                switch: spec.name.clone(),
+                name: bridge_name(number),
+                number,
+                priority: 0,
+                ports: ports.collect(),
+            }
+        });
+        let mut bridges: Vec<_> = bridges.collect();
+        elect(&mut bridges);
+        Ok(Self { bridges })
+    }
+
+    /// All ports, with their bridges.
+    pub(super) fn ports(&self) -> impl Iterator<Item = (&Bridge, &Port)> {
+        self.bridges.iter().flat_map(|bridge| bridge.ports.iter().map(move |port| (bridge, port)))
+    }
+}
+
+/// The switches with the most links are RSTP's first choice for a root, the spines of a leaf-spine: what a leaf
+/// sends to another then takes no detour over a third.
+fn elect(bridges: &mut [Bridge]) {
+    let links = |bridge: &Bridge| {
+        bridge.ports.iter().filter(|port| matches!(port.leads_to, LeadsTo::Port { .. })).count()
+    };
+    // Switches that lead outside are leaves, however many links they have.
+    let rank = |bridge: &Bridge| (bridge.ports.len() == links(bridge), links(bridge));
+    let Some(best) = bridges.iter().map(rank).max() else { return };
+    for bridge in bridges {
+        bridge.priority = if rank(bridge) == best { 0x7000 } else { 0x8000 };
+    }
+}
+
+#[derive(Clone)]
+struct Named {
+    number: usize,
+    interface: String,
+}
+
+fn bridge_name(number: usize) -> String {
+    format!("sw{number}")
+}
+
+/// The names of all ports' interfaces. Numbers keep them within the kernel's 15 bytes, whatever the ports'
+/// names are.
+fn interfaces(topology: &Topology) -> BTreeMap<LinkEnd, Named> {
+    let switches = topology.switches.iter().zip(1..);
+    let ports = switches.flat_map(|(spec, switch)| {
+        spec.ports.iter().zip(1..).map(move |(port, number)| {
+            let end = LinkEnd { switch: spec.name.clone(), port: port.clone() };
+            (end, Named { number, interface: format!("{}p{number}", bridge_name(switch)) })
+        })
+    });
+    ports.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(text: &str) -> PortWire {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn ports_that_lead_somewhere_have_interfaces_and_spines_are_roots() {
+        let wires = [wire("leaf1/Ethernet1=/run/netns/a:eth1"), wire("leaf2/Ethernet48=gw0")];
+        let plan = Plan::new(&Topology::leaf_spine(2, 2, 4), &wires).expect("it fits");
+        let shown: Vec<_> =
+            plan.ports().map(|(bridge, port)| (bridge.switch.as_str(), &*port.interface)).collect();
+        let expected = [
+            ("leaf1", "sw1p1"),
+            ("leaf1", "sw1p49"),
+            ("leaf1", "sw1p50"),
+            ("leaf2", "sw2p48"),
+            ("leaf2", "sw2p49"),
+            ("leaf2", "sw2p50"),
+            ("spine1", "sw3p1"),
+            ("spine1", "sw3p2"),
+            ("spine2", "sw4p1"),
+            ("spine2", "sw4p2"),
+        ];
+        assert_eq!(shown, expected);
+        let uplink = &plan.bridges[0].ports[2];
+        let spine2 = LinkEnd { switch: "spine2".to_owned(), port: "Ethernet1".to_owned() };
+        assert_eq!(uplink.leads_to, LeadsTo::Port { end: spine2, interface: "sw4p1".to_owned() });
+        let priorities: Vec<_> = plan.bridges.iter().map(|bridge| bridge.priority).collect();
+        assert_eq!(priorities, [0x8000, 0x8000, 0x7000, 0x7000]);
+    }
+
+    #[test]
+    fn wires_that_can_not_be_plugged_in_are_refused() {
+        let cases = [
+            (vec!["leaf9/Ethernet1=a"], "no port"),
+            (vec!["leaf1/Ethernet51=a"], "no port"),
+            (vec!["leaf1/Ethernet49=a"], "taken"),
+            (vec!["leaf1/Ethernet1=a", "leaf1/Ethernet1=b"], "taken"),
+            (vec!["leaf1/Ethernet1=/n:a", "leaf1/Ethernet2=/n:a"], "twice"),
+        ];
+        for (wires, expected) in cases {
+            let wires: Vec<_> = wires.into_iter().map(wire).collect();
+            let error = Plan::new(&Topology::leaf_spine(2, 2, 4), &wires).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

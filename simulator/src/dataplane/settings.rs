@@ -1,0 +1,154 @@
+//! What a port of the data plane does, derived from the switch's running configuration. Pure.
+
+use crate::dialect::{PortMode, PortView, View, VlanSet};
+
+/// The VLAN of a port that nobody configured, as on real switches. Only a switch that has it carries it.
+const DEFAULT_VLAN: u16 = 1;
+
+/// A VLAN id that no frame has: a trunk of it alone carries nothing, whereas one without a list carries all.
+const NO_VLAN: u16 = 4095;
+
+/// What a port does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Setting {
+    /// Whether the interface is up.
+    pub(super) up: bool,
+    /// The frames that it lets in and out.
+    pub(super) carries: Carries,
+}
+
+/// The frames that a port lets in and out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Carries {
+    /// None.
+    Nothing,
+    /// Untagged ones, of this VLAN inside the switch.
+    Access(u16),
+    /// Those of these VLANs, tagged but for those of the native one.
+    Trunk {
+        /// At least one.
+        vlans: VlanSet,
+        /// One of them.
+        native: Option<u16>,
+    },
+}
+
+impl Setting {
+    /// Of a port under this configuration. A member of a link aggregation does as the aggregation does.
+    pub(super) fn of(view: &View, port: &str) -> Self {
+        let Some(own) = view.ports.get(port) else { return Self { up: false, carries: Carries::Nothing } };
+        let Some(lag) = &own.lag else { return Self { up: !own.disabled, carries: carried(view, own) } };
+        match view.ports.get(lag) {
+            Some(lag) => Self { up: !own.disabled && !lag.disabled, carries: carried(view, lag) },
+            None => Self { up: !own.disabled, carries: Carries::Nothing },
+        }
+    }
+
+    /// The columns of OVSDB's table Port that say so (ovs-vswitchd.conf.db(5)), as arguments of
+    /// `ovs-vsctl set`.
+    pub(super) fn columns(&self) -> [String; 3] {
+        let (mode, tag, trunks) = match &self.carries {
+            Carries::Nothing => ("trunk", String::new(), NO_VLAN.to_string()),
+            Carries::Access(vlan) => ("access", vlan.to_string(), String::new()),
+            Carries::Trunk { vlans, native } => {
+                let ids: Vec<_> = vlans.iter().map(|id| id.to_string()).collect();
+                let mode = if native.is_some() { "native-untagged" } else { "trunk" };
+                (mode, native.map(|id| id.to_string()).unwrap_or_default(), ids.join(","))
+            }
+        };
+        [format!("vlan_mode={mode}"), format!("tag=[{tag}]"), format!("trunks=[{trunks}]")]
+    }
+}
+
+fn carried(view: &View, port: &PortView) -> Carries {
+    match port.mode {
+        Some(PortMode::Trunk) if port.vlans.is_empty() => Carries::Nothing,
+        Some(PortMode::Trunk) => Carries::Trunk {
+            vlans: port.vlans.clone(),
+            native: port.native.filter(|native| port.vlans.contains(*native)),
+        },
+        Some(PortMode::Access) | None => {
+            let vlan = port.access.unwrap_or(DEFAULT_VLAN);
+            if view.carries(vlan) { Carries::Access(vlan) } else { Carries::Nothing }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::dialect::VlanView;
+
+    fn vlans(text: &str) -> VlanSet {
+        text.parse().expect("a list of VLANs")
+    }
+
+    /// VLANs 10 and 20, 30 suspended, and one port `p`.
+    fn view(port: PortView) -> View {
+        let vlan = |status: &str| VlanView { name: None, status: status.to_owned() };
+        View {
+            vlans: BTreeMap::from([(10, vlan("ACTIVE")), (20, vlan("ACTIVE")), (30, vlan("SUSPENDED"))]),
+            ports: BTreeMap::from([("p".to_owned(), port)]),
+        }
+    }
+
+    fn columns(port: PortView) -> String {
+        Setting::of(&view(port), "p").columns().join(" ")
+    }
+
+    const CLOSED: &str = "vlan_mode=trunk tag=[] trunks=[4095]";
+
+    #[test]
+    fn a_port_that_nobody_configured_is_in_vlan_1() {
+        assert_eq!(columns(PortView::default()), CLOSED);
+        let mut with_it = view(PortView::default());
+        with_it.vlans.insert(1, VlanView { name: None, status: "ACTIVE".to_owned() });
+        assert_eq!(Setting::of(&with_it, "p").carries, Carries::Access(1));
+    }
+
+    #[test]
+    fn an_access_port_carries_its_vlan_if_the_switch_does() {
+        let access = |id| PortView { mode: Some(PortMode::Access), access: Some(id), ..PortView::default() };
+        assert_eq!(columns(access(10)), "vlan_mode=access tag=[10] trunks=[]");
+        for suspended_or_absent in [30, 40] {
+            assert_eq!(columns(access(suspended_or_absent)), CLOSED);
+        }
+    }
+
+    #[test]
+    fn a_trunk_carries_its_list_and_none_when_none_is_left() {
+        let trunk = |list: &str, native| PortView {
+            mode: Some(PortMode::Trunk),
+            vlans: vlans(list),
+            native,
+            ..PortView::default()
+        };
+        assert_eq!(columns(trunk("10,20", None)), "vlan_mode=trunk tag=[] trunks=[10,20]");
+        assert_eq!(columns(trunk("10,20", Some(20))), "vlan_mode=native-untagged tag=[20] trunks=[10,20]");
+        assert_eq!(columns(trunk("10", Some(20))), "vlan_mode=trunk tag=[] trunks=[10]");
+        assert_eq!(columns(trunk("", Some(20))), CLOSED);
+    }
+
+    #[test]
+    fn a_member_does_as_its_aggregation() {
+        let member = PortView { lag: Some("lag1".to_owned()), ..PortView::default() };
+        let mut whole = view(member);
+        assert_eq!(Setting::of(&whole, "p"), Setting { up: true, carries: Carries::Nothing });
+        let lag = PortView {
+            mode: Some(PortMode::Access),
+            access: Some(20),
+            disabled: true,
+            ..PortView::default()
+        };
+        whole.ports.insert("lag1".to_owned(), lag);
+        assert_eq!(Setting::of(&whole, "p"), Setting { up: false, carries: Carries::Access(20) });
+    }
+
+    #[test]
+    fn a_disabled_port_is_down() {
+        assert!(!Setting::of(&view(PortView { disabled: true, ..PortView::default() }), "p").up);
+        assert!(!Setting::of(&view(PortView::default()), "gone").up);
+    }
+}

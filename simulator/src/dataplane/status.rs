@@ -1,0 +1,99 @@
+//! What the data plane says about itself.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dataplane::follow::Observed;
+use crate::dataplane::plan::{Bridge, LeadsTo, Plan, Port};
+use crate::topology::LinkEnd;
+
+/// The state of the data plane, as `GET /dataplane` gives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataPlaneStatus {
+    /// Whether every switch's running configuration is in force and RSTP has settled.
+    pub ready: bool,
+    /// What stands in the way; it is tried again until it works.
+    pub problem: Option<String>,
+    /// The switches by name.
+    pub switches: BTreeMap<String, BridgeStatus>,
+}
+
+/// The data plane of one switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BridgeStatus {
+    /// Its bridge.
+    pub bridge: String,
+    /// The version of running that is in force ([`crate::Switch::version`]); 0 before any is.
+    pub applied: u64,
+    /// Its ports that lead somewhere, by name.
+    pub ports: BTreeMap<String, DataPort>,
+}
+
+/// The data plane of one port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataPort {
+    /// Its interface, in the namespace of the switches.
+    pub interface: String,
+    /// Whether it is switched on.
+    pub up: bool,
+    /// Its role in RSTP: `root`, `designated`, `alternate`, `backup`, or `disabled` without a carrier. Absent
+    /// before it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Its state in RSTP: `forwarding`, `learning` or `discarding`. Absent before it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The port at the other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkEnd>,
+    /// The interface at the other end, where that is outside the fabric.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<Wire>,
+}
+
+/// An interface outside the fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    /// A path of its network namespace; null for that of the simulator.
+    pub netns: Option<PathBuf>,
+    /// Its name there.
+    pub interface: String,
+}
+
+impl DataPlaneStatus {
+    pub(super) fn new(plan: &Plan, observed: &Observed, ready: bool) -> Self {
+        let switch = |bridge: &Bridge| {
+            let ports =
+                bridge.ports.iter().map(|port| (port.name.clone(), DataPort::new(bridge, port, observed)));
+            let status = BridgeStatus {
+                bridge: bridge.name.clone(),
+                applied: observed.applied.get(&bridge.switch).copied().unwrap_or_default(),
+                ports: ports.collect(),
+            };
+            (bridge.switch.clone(), status)
+        };
+        Self { ready, problem: observed.problem.clone(), switches: plan.bridges.iter().map(switch).collect() }
+    }
+}
+
+impl DataPort {
+    fn new(bridge: &Bridge, port: &Port, observed: &Observed) -> Self {
+        let rstp = observed.tree.get(&bridge.name).and_then(|member| member.ports.get(&port.interface));
+        let (link, wire) = match &port.leads_to {
+            LeadsTo::Port { end, .. } => (Some(end.clone()), None),
+            LeadsTo::Outside { netns, interface } => {
+                (None, Some(Wire { netns: netns.clone(), interface: interface.clone() }))
+            }
+        };
+        Self {
+            interface: port.interface.clone(),
+            up: observed.up.contains(&port.interface),
+            role: rstp.map(|rstp| rstp.role.clone()),
+            state: rstp.map(|rstp| rstp.state.clone()),
+            link,
+            wire,
+        }
+    }
+}

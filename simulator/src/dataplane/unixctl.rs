@@ -1,0 +1,51 @@
+//! Asks a daemon of Open vSwitch through its control socket, as ovs-appctl(8) does: JSON-RPC without framing.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Deserialize)]
+struct Answer {
+    result: Option<String>,
+    error: Option<String>,
+}
+
+/// The text that the daemon answers. `socket` is a file in `directory`.
+pub(super) async fn ask(directory: &Path, socket: &str, method: &str) -> io::Result<String> {
+    tokio::time::timeout(PATIENCE, exchange(directory, socket, method)).await?
+}
+
+/// Connects to a socket in a directory.
+pub(super) async fn connect(directory: &Path, socket: &str) -> io::Result<UnixStream> {
+    // A socket's path has at most 107 bytes, a directory's may have more.
+    let directory = File::open(directory)?;
+    UnixStream::connect(format!("/proc/self/fd/{}/{socket}", directory.as_raw_fd())).await
+}
+
+async fn exchange(directory: &Path, socket: &str, method: &str) -> io::Result<String> {
+    let mut stream = connect(directory, socket).await?;
+    let request = serde_json::json!({ "id": 0, "method": method, "params": [] });
+    stream.write_all(request.to_string().as_bytes()).await?;
+    let mut text = Vec::new();
+    loop {
+        if stream.read_buf(&mut text).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // A message ends where its JSON does.
+        match serde_json::from_slice::<Answer>(&text) {
+            Ok(Answer { error: Some(error), .. }) => return Err(io::Error::other(error)),
+            Ok(Answer { result, .. }) => return Ok(result.unwrap_or_default()),
+            Err(error) if error.is_eof() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A fabric with two leaves and a host on each.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_simulator::{
+    DataPlane, DataPlaneOptions, DataPlaneStatus, Fabric, FabricError, FabricOptions, HandEdit, PortMode,
+    PortWire, Topology,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::host::{Host, succeed};
+
+/// Longer than RSTP ever takes.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// `node1` on `leaf1` and `node2` on `leaf2`, each with `eth1` and an address in one subnet.
+pub struct Bench {
+    pub fabric: Fabric,
+    pub node1: Host,
+    pub node2: Host,
+    pub dir: tempfile::TempDir,
+}
+
+/// The address of `node2`.
+pub const NODE2: &str = "10.7.0.2";
+
+impl Bench {
+    pub async fn new(spines: usize) -> Self {
+        Self::on(&Topology::leaf_spine(2, spines, 2)).await
+    }
+
+    pub async fn on(topology: &Topology) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (node1, node2) = (Host::new(), Host::new());
+        let fabric = start(topology, dir.path(), &wires(&node1, &node2)).await.expect("the fabric starts");
+        node1.address("10.7.0.1/24");
+        node2.address("10.7.0.2/24");
+        let bench = Self { fabric, node1, node2, dir };
+        bench.settled().await;
+        bench
+    }
+
+    pub fn data_plane(&self) -> &Arc<DataPlane> {
+        self.fabric.data_plane().expect("it was asked for")
+    }
+
+    pub async fn settled(&self) {
+        let settled = tokio::time::timeout(PATIENCE, self.data_plane().settled()).await;
+        settled.unwrap_or_else(|_| panic!("not settled: {:?}", self.data_plane().status()));
+    }
+
+    /// A change at a switch's console, in force.
+    pub async fn change(&self, switch: &str, edit: &HandEdit) {
+        let found = self.fabric.switch(switch).expect(switch);
+        found.change_by_hand(edit).unwrap_or_else(|error| panic!("{switch}: {error}"));
+        self.settled().await;
+    }
+
+    /// The same in XML.
+    pub async fn change_xml(&self, switch: &str, xml: &str) {
+        let found = self.fabric.switch(switch).expect(switch);
+        found.edit_by_hand(xml).unwrap_or_else(|error| panic!("{switch}: {error}"));
+        self.settled().await;
+    }
+
+    /// VLANs on every switch and every link between them.
+    pub async fn carry(&self, vlans: &[u16]) {
+        for switch in self.fabric.switches() {
+            let define_vlans = vlans.iter().map(|&id| (id, format!("v{id}"))).collect();
+            let define = HandEdit { define_vlans, ..HandEdit::default() };
+            switch.change_by_hand(&define).expect("VLANs can be defined");
+        }
+        for (switch, bridge) in self.data_plane().status().switches {
+            let links = bridge.ports.into_iter().filter(|(_, port)| port.link.is_some());
+            for (port, _) in links {
+                let found = self.fabric.switch(&switch).expect("a switch of the fabric");
+                found.change_by_hand(&trunk(&port, vlans)).expect("the port exists");
+            }
+        }
+        self.settled().await;
+    }
+
+    /// The link of `leaf2` that leads to the root of the spanning tree: spine and its port.
+    pub fn active_spine(&self) -> (String, String) {
+        let status = self.data_plane().status();
+        let mut uplinks = status.switches["leaf2"].ports.values();
+        let active = uplinks.find(|port| port.role.as_deref() == Some("root")).expect("a root port");
+        let link = active.link.clone().expect("hosts are no roots");
+        (link.switch, link.port)
+    }
+
+    /// What the control API says.
+    pub async fn ask(&self, path: &str) -> DataPlaneStatus {
+        let url = self.fabric.control_url();
+        let address = url.strip_prefix("http://").expect("plain HTTP");
+        let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("it answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+    }
+
+    /// Commits over NETCONF with a client that is not ours; with seconds, unless confirmed until then.
+    pub async fn commit(&self, python: &Path, switch: &str, config: String, confirmed: Option<u32>) {
+        let info = self.fabric.info().iter().find(|info| info.name == switch).expect(switch).clone();
+        let mut command = Command::new(python);
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dataplane/commit.py"));
+        command.args([info.netconf.port().to_string(), info.password]);
+        command.args(confirmed.map(|seconds| seconds.to_string()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let run = move || {
+            let mut child = command.spawn().expect("python runs");
+            child.stdin.take().expect("a pipe").write_all(config.as_bytes()).expect("it reads");
+            child.wait_with_output().expect("it was started")
+        };
+        let output = tokio::task::spawn_blocking(run).await.expect("it was waited for");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// `eth1` of each host on the first port of its leaf.
+pub fn wires(node1: &Host, node2: &Host) -> Vec<PortWire> {
+    [("leaf1", node1), ("leaf2", node2)]
+        .into_iter()
+        .map(|(leaf, host)| PortWire {
+            switch: leaf.to_owned(),
+            port: "Ethernet1".to_owned(),
+            netns: Some(host.netns()),
+            interface: "eth1".to_owned(),
+        })
+        .collect()
+}
+
+pub async fn start(topology: &Topology, dir: &Path, wires: &[PortWire]) -> Result<Fabric, FabricError> {
+    let data_plane = DataPlaneOptions { directory: dir.join("dataplane"), wires: wires.to_vec() };
+    Fabric::start(topology, FabricOptions { data_plane: Some(data_plane), ..FabricOptions::default() }).await
+}
+
+pub fn trunk(port: &str, vlans: &[u16]) -> HandEdit {
+    HandEdit {
+        port: Some(port.to_owned()),
+        mode: Some(PortMode::Trunk),
+        vlans: vlans.iter().copied().collect(),
+        ..HandEdit::default()
+    }
+}
+
+pub fn access(port: &str, vlan: u16) -> HandEdit {
+    HandEdit {
+        port: Some(port.to_owned()),
+        mode: Some(PortMode::Access),
+        access: Some(vlan),
+        define_vlans: BTreeMap::from([(vlan, format!("v{vlan}"))]),
+        ..HandEdit::default()
+    }
+}
+
+/// The XML of an interface's configuration, `content` being that of `<config>`.
+pub fn interface(port: &str, content: &str) -> String {
+    format!(
+        "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>{port}</name>\
+         <config>{content}</config></interface></interfaces>"
+    )
+}
+
+/// The programs that were started with this directory, by their command lines: `(pid, program)`.
+pub fn daemons(dir: &Path) -> Vec<(u32, String)> {
+    let needle = dir.to_string_lossy().into_owned();
+    let listed = succeed(Command::new("ps").args(["-eo", "pid=,args="]));
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let ours = listed.lines().filter(|line| line.contains(&needle)).filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (pid, program) = (words.next()?.parse().ok()?, words.next()?);
+        let name = program.rsplit('/').next()?;
+        name.starts_with("ovs").then(|| (pid, name.to_owned()))
+    });
+    ours.collect()
+}

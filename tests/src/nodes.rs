@@ -1,0 +1,184 @@
+//! Sandboxes with real nodes: a kubelet, containerd, Open vSwitch and an agent each, wired to the simulated switches.
+
+use std::collections::BTreeMap;
+
+use eno_nbi_crds::{PodInterface, PodNetwork, PodNetworkStatus};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::runtime::watcher;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::{PATIENCE, System};
+
+/// The finest grain of asking again where nothing can be waited on: what is inside a pod.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
+
+impl System {
+    /// Pods of a namespace.
+    pub fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.sandbox.client(), namespace)
+    }
+
+    /// Waits until this many pods of a label run, and returns them by name.
+    pub async fn running(&self, namespace: &str, labels: &str, count: usize) -> BTreeMap<String, Pod> {
+        let config = watcher::Config::default().labels(labels);
+        let what = format!("{count} running pods of {labels}");
+        let found = self.until(self.pods(namespace), config, &what, |all| {
+            all.values().filter(|pod| is_running(pod)).count() == count
+        });
+        found.await.into_values().filter(is_running).map(|pod| (pod.name_any(), pod)).collect()
+    }
+
+    /// Runs a command in a pod: what it printed, if it succeeded.
+    pub async fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Option<String> {
+        let output = self.sandbox.exec(namespace, pod, command).await;
+        output.ok().filter(|output| output.success()).map(|output| output.stdout)
+    }
+
+    /// Runs a command in a pod again and again until what it prints is good.
+    pub async fn until_inside(
+        &self,
+        namespace: &str,
+        pod: &str,
+        command: &[&str],
+        mut good: impl FnMut(Option<&str>) -> bool,
+    ) -> String {
+        let mut last = None;
+        let asking = async {
+            let mut ticks = tokio::time::interval(AGAIN);
+            loop {
+                ticks.tick().await;
+                last = self.exec(namespace, pod, command).await;
+                if good(last.as_deref()) {
+                    return;
+                }
+            }
+        };
+        if timeout(PATIENCE, asking).await.is_err() {
+            panic!("{command:?} in {namespace}/{pod}: not as expected, but:\n{}", last.unwrap_or_default());
+        }
+        last.unwrap_or_default()
+    }
+
+    /// Waits until a pod reaches an address, or does not reach it any more.
+    pub async fn pings(&self, namespace: &str, pod: &str, address: &str, reached: bool) {
+        let command = ["ping", "-c", "1", "-W", "1", address];
+        self.until_inside(namespace, pod, &command, |output| output.is_some() == reached).await;
+    }
+
+    /// Sets a label of a pod, or takes it away.
+    pub async fn label(&self, namespace: &str, pod: &str, key: &str, value: Option<&str>) {
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { key: value } } }));
+        let patched = self.pods(namespace).patch(pod, &PatchParams::default(), &patch).await;
+        patched.unwrap_or_else(|error| panic!("labelling {namespace}/{pod}: {error}"));
+    }
+
+    /// Kills a pod without waiting for it to end by itself.
+    pub async fn kill_pod(&self, namespace: &str, pod: &str) {
+        let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        self.pods(namespace).delete(pod, &params).await.expect("the pod is deleted");
+    }
+
+    /// Waits until the PodNetwork of a pod shows what is wanted.
+    pub async fn pod_network(
+        &self,
+        namespace: &str,
+        pod: &str,
+        good: impl Fn(&[PodInterface]) -> bool,
+    ) -> Vec<PodInterface> {
+        let resource = ApiResource::erase::<PodNetwork>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.sandbox.client(), namespace, &resource);
+        let config = watcher::Config::default().fields(&format!("metadata.name={pod}"));
+        let read = |object: &DynamicObject| {
+            let status = object.data.get("status").cloned().unwrap_or_default();
+            serde_json::from_value::<PodNetworkStatus>(status)
+                .map(|status| status.interfaces)
+                .unwrap_or_default()
+        };
+        let what = format!("PodNetwork {namespace}/{pod}");
+        let found =
+            self.until(api, config, &what, |all| all.values().any(|object| good(&read(object)))).await;
+        found.values().next().map(read).unwrap_or_default()
+    }
+
+    /// The interfaces of a pod as `ip -j addr` would tell, by name: busybox has no JSON.
+    pub async fn interfaces(&self, namespace: &str, pod: &str) -> BTreeMap<String, String> {
+        let text = self.exec(namespace, pod, &["ip", "addr"]).await.unwrap_or_default();
+        let mut interfaces = BTreeMap::new();
+        let mut name = String::new();
+        for line in text.lines() {
+            if !line.starts_with(' ') {
+                let full = line.split(": ").nth(1).unwrap_or_default();
+                name = full.split('@').next().unwrap_or_default().to_owned();
+            }
+            let text: &mut String = interfaces.entry(name.clone()).or_default();
+            text.push_str(line);
+            text.push('\n');
+        }
+        interfaces
+    }
+
+    /// Runs a program in the namespaces of a node, to look at it from outside.
+    pub async fn on_node(&self, node: &str, command: &[&str]) -> String {
+        let node = self.sandbox.node(node).expect("a node of the sandbox");
+        let pid = node.pid.to_string();
+        let output = tokio::process::Command::new("nsenter")
+            .args(["-t", &pid, "-m", "-p", "-n", "--"])
+            .args(command)
+            .output()
+            .await
+            .expect("nsenter");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+fn is_running(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none()
+        && pod
+            .status
+            .as_ref()
+            .is_some_and(|status| status.container_statuses.iter().flatten().any(|container| container.ready))
+}
+
+/// A Deployment of the sandbox's test image whose pods are on different nodes, with these labels.
+pub fn deployment(namespace: &str, name: &str, replicas: u32, labels: &Value) -> String {
+    let mut all = json!({ "app": name });
+    if let (Some(all), Some(labels)) = (all.as_object_mut(), labels.as_object()) {
+        all.extend(labels.clone());
+    }
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": name } },
+            "template": {
+                "metadata": { "labels": all },
+                "spec": {
+                    "terminationGracePeriodSeconds": 0,
+                    "topologySpreadConstraints": [{
+                        "maxSkew": 1,
+                        "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "DoNotSchedule",
+                        "labelSelector": { "matchLabels": { "app": name } },
+                    }],
+                    "containers": [{
+                        "name": "cnf",
+                        "image": eno::sandbox::TEST_IMAGE,
+                        "command": ["sleep", "1000000"],
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "runAsNonRoot": true,
+                            "runAsUser": 65532,
+                            "capabilities": { "drop": ["ALL"] },
+                        },
+                    }],
+                },
+            },
+        },
+    })
+    .to_string()
+}

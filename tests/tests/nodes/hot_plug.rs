@@ -1,0 +1,178 @@
+//! An L2ServiceAttachment reaches running pods by a label.
+
+use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase};
+use eno_tests::{System, deployment, on_nodes};
+use kube::runtime::watcher;
+use serde_json::{Value, json};
+
+/// A bridge on all nodes, and a service on it with addresses for running pods, in a namespace of its own.
+pub fn network(name: &str, vid: u16) -> String {
+    let third = vid % 250;
+    format!(
+        r#"
+---
+{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{eno.k8s.io/use-check: "off"}}}}}}
+---
+apiVersion: eno.k8s.io/v1alpha1
+kind: ConnectionPoint
+metadata: {{name: {name}}}
+spec:
+  SupportedCnis: [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{"BridgeName": "br-data"}}'}}]
+  Interfaces: [eth1]
+---
+apiVersion: eno.k8s.io/v1alpha1
+kind: Subnet
+metadata: {{name: {name}-v4}}
+spec:
+  Ipam: whereabouts
+  Address: 10.{third}.0.0
+  Mask: 24
+  Type: v4
+  HotPlugPool: [{{Start: 10.{third}.0.10, End: 10.{third}.0.19}}]
+---
+apiVersion: eno.k8s.io/v1alpha1
+kind: Subnet
+metadata: {{name: {name}-v6}}
+spec:
+  Ipam: whereabouts
+  Address: 'fd00:{third}::'
+  Mask: 64
+  Type: v6
+  HotPlugPool: [{{Start: 'fd00:{third}::10', End: 'fd00:{third}::1f'}}]
+---
+{{apiVersion: eno.k8s.io/v1alpha1, kind: L2Service, metadata: {{name: {name}}}, spec: {{SegmentationID: {vid}, Subnets: [{name}-v4, {name}-v6]}}}}
+"#
+    )
+}
+
+pub fn attachment(namespace: &str, name: &str, more: &str) -> String {
+    format!(
+        "{{apiVersion: eno.k8s.io/v1alpha1, kind: L2ServiceAttachment, metadata: {{name: {name}, namespace: {namespace}}}, \
+         spec: {{L2Services: [{namespace}], ConnectionPoint: {namespace}, VlanType: access{more}}}}}"
+    )
+}
+
+/// The addresses that the attachment's status gives the pods, by pod.
+async fn addresses(system: &System, name: &str, pods: usize) -> Vec<(String, Vec<String>)> {
+    let (namespace, plain) = name.split_once('/').expect("namespace/name");
+    let config = watcher::Config::default().fields(&format!("metadata.name={plain}"));
+    let api = kube::Api::<L2ServiceAttachment>::namespaced(system.sandbox.client(), namespace);
+    let complete = |attachment: &L2ServiceAttachment| {
+        attachment.status.as_ref().is_some_and(|status| {
+            status.phase == Some(Phase::Ready)
+                && status.pod_configurations.iter().filter(|pod| !pod.config_list.is_empty()).count() == pods
+        })
+    };
+    let found =
+        system.until(api, config, &format!("{pods} pods of {name}"), |all| all.values().any(complete));
+    let (_, attachment) = found.await.pop_first().expect("the attachment");
+    let leases = attachment.status.map(|status| status.addresses).unwrap_or_default();
+    let bare = |address: &String| address.split('/').next().unwrap_or_default().to_owned();
+    leases.into_iter().map(|lease| (lease.pod, lease.addresses.iter().map(bare).collect())).collect()
+}
+
+#[test]
+#[ignore = "needs root: real nodes"]
+fn two_pods_on_two_nodes_reach_each_other_through_two_switches() {
+    on_nodes(async |system| {
+        let network = network("plug", 100);
+        system.apply(&network).await;
+        system.becomes::<ConnectionPoint>("plug", Phase::Ready).await;
+        let oam = attachment("plug", "oam", "");
+        system.apply(&oam).await;
+        system.becomes::<L2ServiceAttachment>("plug/oam", Phase::Ready).await;
+        let cnf = deployment("plug", "cnf", 2, &json!({}));
+        system.apply(&cnf).await;
+        let pods: Vec<String> = system.running("plug", "app=cnf", 2).await.into_keys().collect();
+        for pod in &pods {
+            assert!(!system.interfaces("plug", pod).await.contains_key("net1"), "before");
+            system.label("plug", pod, "attach.eno.k8s.io/oam", Some("net1")).await;
+        }
+
+        let leases = addresses(system, "plug/oam", 2).await;
+        assert_eq!(leases.len(), 2, "{leases:?}");
+        for (index, (pod, own)) in leases.iter().enumerate() {
+            let interfaces = system.interfaces("plug", pod).await;
+            let net1 = interfaces.get("net1").unwrap_or_else(|| panic!("net1 of {pod}: {interfaces:?}"));
+            assert!(own.len() == 2 && own.iter().all(|address| net1.contains(address)), "{own:?} {net1}");
+            for address in &leases[1 - index].1 {
+                system.pings("plug", pod, address, true).await;
+            }
+        }
+        let (first, other) = (&leases[0].0, leases[1].1[0].clone());
+
+        // One object shows what the pod has, and who asked for it.
+        let view = system.pod_network("plug", first, |interfaces| !interfaces.is_empty()).await;
+        let net1 = &view[0];
+        assert_eq!((&*net1.owner.kind, &*net1.owner.name), ("L2ServiceAttachment", "oam"));
+        assert_eq!((net1.name.as_deref(), net1.bridge.as_deref()), (Some("net1"), Some("br-data")));
+
+        // The VLAN is what lets the packets through: another one on the switches' path and they are dropped.
+        let control = |path: &str| format!("{}{path}", system.sandbox.fabric().switch("leaf1").control_url);
+        let running: Value =
+            system.http.get(control("/running")).send().await.expect("leaf1").json().await.expect("JSON");
+        assert!(running["ports"]["Ethernet1"]["vlans"].to_string().contains("100"), "{running}");
+
+        // A change of the service moves running pods to another VLAN, name and MAC kept.
+        let mac = |interfaces: &std::collections::BTreeMap<String, String>| {
+            interfaces["net1"].split("link/ether ").nth(1).and_then(|rest| rest.get(..17)).map(str::to_owned)
+        };
+        let before = mac(&system.interfaces("plug", first).await);
+        system.apply(&network.replace("SegmentationID: 100", "SegmentationID: 110")).await;
+        system.becomes::<L2Service>("plug", Phase::Ready).await;
+        system.becomes::<L2ServiceAttachment>("plug/oam", Phase::Ready).await;
+        system.pings("plug", first, &other, true).await;
+        assert_eq!(mac(&system.interfaces("plug", first).await), before);
+
+        // In use it stays; without users it goes, and the way with it.
+        system.ask_to_delete(&oam).await;
+        system.becomes::<L2ServiceAttachment>("plug/oam", Phase::Terminating).await;
+        system.pings("plug", first, &other, true).await;
+        for pod in &pods {
+            system.label("plug", pod, "attach.eno.k8s.io/oam", None).await;
+        }
+        system.pings("plug", first, &other, false).await;
+        system.delete(&oam).await;
+        for pod in &pods {
+            assert!(!system.interfaces("plug", pod).await.contains_key("net1"), "after");
+        }
+        system.delete(&cnf).await;
+        system.delete(&network).await;
+        for node in ["node1", "node2"] {
+            let bridges = system.on_node(node, &["ovs-vsctl", "list-br"]).await;
+            assert!(!bridges.contains("br-data"), "{node}: {bridges}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs root: real nodes"]
+fn a_full_subnet_is_named_and_holds_up_nobody() {
+    on_nodes(async |system| {
+        let network = network("full", 120).replace("End: 10.120.0.19", "End: 10.120.0.10");
+        let network = network.replace("Subnets: [full-v4, full-v6]", "Subnets: [full-v4]");
+        let oam = attachment("full", "oam", "");
+        let cnf = deployment("full", "cnf", 2, &json!({ "attach.eno.k8s.io/oam": "" }));
+        system.apply(&network).await;
+        system.apply(&oam).await;
+        system.apply(&cnf).await;
+        let wanted = eno_tests::Wanted { phase: Phase::Error, words: &["full-v4", "HotPlugPool"] };
+        let attachment: L2ServiceAttachment = system.becomes("full/oam", wanted).await;
+        let pods = attachment.status.map(|status| status.pod_configurations).unwrap_or_default();
+        let told = pods.iter().filter(|pod| pod.message.is_some()).count();
+        assert_eq!((pods.len(), told), (2, 1), "{pods:?}");
+        let lucky = pods.iter().find(|pod| pod.message.is_none()).expect("one has the address");
+        system
+            .until_inside("full", &lucky.pod_name, &["ip", "addr", "show", "net0"], |output| {
+                output.is_some_and(|text| text.contains("10.120.0.10/24"))
+            })
+            .await;
+        // The address comes free with its pod.
+        system.apply(&cnf.replace("\"replicas\":2", "\"replicas\":1")).await;
+        system.becomes::<L2ServiceAttachment>("full/oam", Phase::Ready).await;
+        system.delete(&cnf).await;
+        system.running("full", "app=cnf", 0).await;
+        system.delete(&oam).await;
+        system.delete(&network).await;
+    });
+}

@@ -1,0 +1,145 @@
+//! What runs in the virtual machine.
+
+use std::time::Duration;
+
+use eno_control_plane::parts::{Part, Parts};
+use eno_vm_lane::{Ended, Kernel, Machine, Root, Target, build};
+
+/// The tests of one target.
+struct Lane {
+    package: &'static str,
+    target: Target,
+    /// As on a test executable's command line; empty: all.
+    filters: &'static [&'static str],
+    /// Programs of this machine that the tests call.
+    programs: &'static [&'static str],
+}
+
+/// A root file system with iproute2.
+fn root() -> Root {
+    let mut root = Root::new(Kernel::get().expect("a kernel")).expect("a root file system");
+    for program in ["ip", "bridge"] {
+        root.program(program).expect("a program");
+    }
+    root
+}
+
+/// Runs a lane, with what `prepare` adds; it must pass and not be empty.
+fn run(lane: &Lane, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended {
+    let executable = build(lane.package, lane.target).expect("the tests");
+    let mut root = root();
+    root.executable(&executable, "/tests").expect("the tests");
+    for program in lane.programs {
+        root.program(program).expect("a program");
+    }
+    prepare(&mut root);
+    let script =
+        format!("{environment} /tests --include-ignored --test-threads=1 {}", lane.filters.join(" "));
+    let ended =
+        Machine::new(root, &script).limit(Duration::from_mins(10)).run().expect("the virtual machine");
+    println!("{} {:?} took {:?}", lane.package, lane.target, ended.took);
+    assert_eq!(ended.status, 0, "{}", ended.output);
+    assert!(ended.output.contains("test result: ok."), "{}", ended.output);
+    assert!(!ended.output.contains(" 0 passed"), "no test ran: {}", ended.output);
+    ended
+}
+
+/// What the machine is for: each of these can be made in it.
+#[test]
+#[ignore = "needs qemu-system-x86 and busybox-static"]
+fn the_kernel_has_every_kind_of_link() {
+    const SCRIPT: &str = "
+set -e
+ip netns add pod
+n() { ip -n pod \"$@\"; }
+n link add up0 type veth peer name up1
+n link add link up0 name up0.13 type vlan id 13
+n link add link up0 name qinq type vlan proto 802.1ad id 13
+n link add br0 type bridge vlan_filtering 1 vlan_default_pvid 0
+n link set up1 master br0
+bridge -n pod vlan add dev up1 vid 10-12
+bridge -n pod vlan show
+n link add bond7 type bond mode active-backup
+n link add dummy7 type dummy
+n link add link up0 name ipvlan7 type ipvlan mode l2
+n link add link dummy7 name mac7 type macvlan mode bridge
+n link add link dummy7 name tap7 type macvtap
+n link add vx7 type vxlan id 7 remote 192.0.2.1 dstport 4789
+n link add gnv7 type geneve id 7 remote 192.0.2.1
+n link add gre7 type gre remote 192.0.2.1 local 192.0.2.2
+n link add gretap7 type gretap remote 192.0.2.1 local 192.0.2.2
+n link add ip6gre7 type ip6gre remote 2001:db8::1 local 2001:db8::2
+n link add ipip7 type ipip remote 192.0.2.1 local 192.0.2.2
+n link add sit7 type sit remote 192.0.2.1 local 192.0.2.2
+n link add vrf7 type vrf table 7
+n tuntap add tun7 mode tun
+test -e /sys/module/openvswitch
+n -o link show | wc -l
+";
+    let ended = Machine::new(root(), SCRIPT).run().expect("the virtual machine");
+    assert_eq!(ended.status, 0, "{}", ended.output);
+}
+
+#[test]
+#[ignore = "needs qemu-system-x86 and busybox-static"]
+fn a_failure_in_the_machine_is_one_here() {
+    let ended = Machine::new(root(), "echo out; echo err >&2; exit 7").run().expect("the virtual machine");
+    assert_eq!((ended.status, &*ended.output), (7, "out\nerr\n"));
+}
+
+#[test]
+#[ignore = "needs qemu-system-x86 and busybox-static"]
+fn a_machine_that_hangs_is_ended() {
+    let hangs = Machine::new(root(), "sleep 1000").limit(Duration::from_secs(1)).run();
+    assert!(hangs.unwrap_err().to_string().starts_with("no end after 1s"));
+}
+
+/// Each kind of NetworkAttachmentDefinition through the real CNI plugin.
+#[tokio::test]
+#[ignore = "needs qemu-system-x86 and busybox-static"]
+async fn nad_cnitool() {
+    let lane =
+        Lane { package: "eno-driver-nad", target: Target::Test("cnitool"), filters: &[], programs: &["ping"] };
+    let parts = Parts::from_env().expect("the parts' cache");
+    let mut programs = Vec::new();
+    for part in [
+        Part::Cnitool,
+        Part::Bridge,
+        Part::Macvlan,
+        Part::Ipvlan,
+        Part::Vlan,
+        Part::HostDevice,
+        Part::HostLocal,
+        Part::Static,
+    ] {
+        programs.push(parts.get(part).await.expect("a CNI plugin"));
+    }
+    let ended = run(&lane, "ENO_CACHE=/cache", |root| {
+        for path in programs {
+            // Found in the cache, as outside: by the folder's name.
+            let place: Vec<_> = path.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
+            let at = format!("/cache/{}/{}", place[1], place[0]);
+            root.executable(&path, &at).expect("a CNI plugin");
+        }
+    });
+    assert!(ended.output.contains("\n0 not carried by this kernel"), "{}", ended.output);
+}
+
+/// The networks of a node, in the kernel.
+#[test]
+#[ignore = "needs qemu-system-x86 and busybox-static"]
+fn node_host() {
+    run(&node("host"), "", |_| ());
+}
+
+/// The networks of running pods, every kind of link.
+#[test]
+#[ignore = "needs qemu-system-x86 and busybox-static"]
+fn node_pods() {
+    run(&node("pods"), "", |_| ());
+}
+
+fn node(target: &'static str) -> Lane {
+    let target = Target::Test(target);
+    Lane { package: "eno-driver-node", target, filters: &[], programs: &["ping", "nft", "iptables-save"] }
+}

@@ -1,0 +1,142 @@
+//! The configuration files of a node's programs, and where things are inside a node.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use ipnet::Ipv4Net;
+use serde_json::{Value, json};
+
+/// containerd's socket (CRI), inside a node.
+pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// The socket of ovsdb-server, inside a node.
+pub const OVSDB_SOCKET: &str = "/run/openvswitch/db.sock";
+/// The directory of CNI plugins, inside a node.
+pub const CNI_BIN: &str = "/var/lib/cni/bin";
+/// The directory of CNI configurations, inside a node.
+pub const CNI_CONFIGURATION: &str = "/run/cni/net.d";
+/// The bridge of the pods' primary network.
+pub const POD_BRIDGE: &str = "cni0";
+
+pub(super) const REGISTRIES: &str = "/run/containerd/certs.d";
+pub(super) const KUBELET_PORT: u16 = 10250;
+
+/// containerd's, version 2, which containerd 2 reads as well.
+pub(super) fn containerd(snapshotter: &str) -> String {
+    let pause = super::image::PAUSE;
+    format!(
+        r#"version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+# It would make a directory below /opt.
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+
+[grpc]
+  address = "{CONTAINERD_SOCKET}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  # In a container, the one that runs the sandbox, no process may lower its own.
+  restrict_oom_score_adj = true
+  disable_hugetlb_controller = true
+  tolerate_missing_hugetlb_controller = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{CNI_BIN}"
+    conf_dir = "{CNI_CONFIGURATION}"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{REGISTRIES}"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "{snapshotter}"
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+"#
+    )
+}
+
+/// Asks the sandbox's registry for any image; what it lacks is asked for where its name says.
+pub(super) fn registry(url: &str) -> String {
+    format!("[host.\"{url}\"]\n  capabilities = [\"pull\", \"resolve\"]\n")
+}
+
+/// The pods' primary network: a bridge on the node, which routes to the other nodes' pods.
+pub(super) fn pod_network(network: Ipv4Net) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "cluster",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": POD_BRIDGE,
+            "isGateway": true,
+            "hairpinMode": true,
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": network}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+            },
+        }],
+    })
+}
+
+/// What a kubelet's configuration is made of.
+pub(super) struct Kubelet<'a> {
+    pub(super) address: Ipv4Addr,
+    pub(super) cgroup: &'a str,
+    pub(super) authority: &'a Path,
+    pub(super) certificate: &'a Path,
+    pub(super) key: &'a Path,
+}
+
+/// `KubeletConfiguration` v1beta1.
+pub(super) fn kubelet(kubelet: &Kubelet<'_>) -> Value {
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": kubelet.address,
+        "port": KUBELET_PORT,
+        "healthzPort": 0,
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": kubelet.authority},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": kubelet.certificate,
+        "tlsPrivateKeyFile": kubelet.key,
+        "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": kubelet.cgroup,
+        "enforceNodeAllocatable": [],
+        // The machine is as it is.
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "makeIPTablesUtilChains": false,
+        "evictionHard": {
+            "memory.available": "0%",
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%",
+        },
+        "imageGCHighThresholdPercent": 100,
+        "localStorageCapacityIsolation": false,
+        "maxPods": 240,
+        "serializeImagePulls": false,
+        "registryPullQPS": 0,
+        "eventRecordQPS": 0,
+        "kubeAPIQPS": 100,
+        "kubeAPIBurst": 200,
+        "nodeStatusUpdateFrequency": "4s",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pods_network_is_the_nodes() {
+        let network = pod_network("10.244.3.0/24".parse().unwrap());
+        assert_eq!(network["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.244.3.0/24");
+    }
+}

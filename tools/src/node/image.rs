@@ -1,0 +1,255 @@
+//! Two container images, made on the spot: one whose program only waits, and one with a shell and the tools to look at
+//! networks (busybox).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+/// The image of a pod's sandbox.
+pub(crate) const PAUSE: &str = "eno.k8s.io/pause:latest";
+/// The image with a shell.
+pub const TEST: &str = "eno.k8s.io/test:latest";
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// What busybox is in the image under its other names: everything that looks at networks, and what scripts use.
+const APPLETS: &str = "[ arp arping ash awk base64 basename brctl cat chmod chown cp cut date dd df diff dirname dmesg \
+    du echo env expr false find free getopt grep head hexdump hostname httpd id ifconfig ip ipcalc kill killall less \
+    ln ls md5sum mkdir mkfifo mktemp mount mv nc netstat nice nohup nproc nslookup od pgrep pidof ping ping6 pkill \
+    printf ps pwd readlink realpath rm rmdir route sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail \
+    tar tee telnet test timeout top touch tr traceroute traceroute6 true tty udhcpc umount uname uniq uptime usleep \
+    vi watch wc wget which whoami xargs yes";
+
+/// An image can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// A file that goes into it.
+    #[error("packing {} into an image: {source}", path.display())]
+    Pack {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No program for this machine's processor is known.
+    #[error("there is no pause program for {}", std::env::consts::ARCH)]
+    Architecture,
+}
+
+/// Bytes by their digest.
+#[derive(Debug, Clone)]
+pub(crate) struct Blob {
+    pub(crate) digest: String,
+    pub(crate) media_type: &'static str,
+    pub(crate) bytes: axum::body::Bytes,
+}
+
+impl Blob {
+    fn new(media_type: &'static str, bytes: Vec<u8>) -> Self {
+        let digest = Sha256::digest(&bytes).iter().fold("sha256:".to_owned(), |text, byte| {
+            use std::fmt::Write as _;
+            let mut text = text;
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+        Self { digest, media_type, bytes: bytes.into() }
+    }
+
+    fn descriptor(&self) -> serde_json::Value {
+        json!({"mediaType": self.media_type, "digest": self.digest, "size": self.bytes.len()})
+    }
+}
+
+/// An image of one layer (OCI image specification 1.0).
+#[derive(Debug, Clone)]
+pub(crate) struct Image {
+    pub(crate) manifest: Blob,
+    pub(crate) config: Blob,
+    pub(crate) layer: Blob,
+}
+
+impl Image {
+    fn new(layer: Vec<u8>, entrypoint: &[&str], command: &[&str]) -> Self {
+        let layer = Blob::new(LAYER, layer);
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        let config = json!({
+            "architecture": architecture,
+            "os": "linux",
+            "config": {
+                "Env": ["PATH=/bin"],
+                "Entrypoint": entrypoint,
+                "Cmd": command,
+                "WorkingDir": "/",
+                // A first process without a handler ignores SIGTERM: every pod would take its grace period to end.
+                "StopSignal": "SIGKILL",
+            },
+            "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
+        });
+        let config = Blob::new(CONFIG, config.to_string().into_bytes());
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": config.descriptor(),
+            "layers": [layer.descriptor()],
+        });
+        Self { manifest: Blob::new(MANIFEST, manifest.to_string().into_bytes()), config, layer }
+    }
+
+    /// The image whose program only waits.
+    pub(crate) fn pause() -> Result<Self, ImageError> {
+        let program = pause_program().ok_or(ImageError::Architecture)?;
+        let mut files = Files::new();
+        files.file("pause", 0o755, &program)?;
+        Ok(Self::new(files.finish()?, &["/pause"], &[]))
+    }
+
+    /// The image with a shell, from a statically linked busybox.
+    pub(crate) fn test(busybox: &Path) -> Result<Self, ImageError> {
+        let failed = |source| ImageError::Pack { path: busybox.to_owned(), source };
+        let program = std::fs::read(busybox).map_err(failed)?;
+        let mut files = Files::new();
+        for directory in ["bin", "etc", "root", "tmp", "usr", "var"] {
+            files.directory(directory, if directory == "tmp" { 0o1777 } else { 0o755 })?;
+        }
+        files.file("bin/busybox", 0o755, &program)?;
+        for applet in APPLETS.split_whitespace() {
+            files.link(&format!("bin/{applet}"), "busybox")?;
+        }
+        // busybox has no name `bash` for its shell.
+        files.file("bin/bash", 0o755, b"#!/bin/sh\nexec /bin/busybox sh \"$@\"\n")?;
+        files.link("usr/bin", "../bin")?;
+        files.link("sbin", "bin")?;
+        files.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
+        files.file("etc/group", 0o644, b"root:x:0:\n")?;
+        Ok(Self::new(files.finish()?, &[], &["sleep", "2147483647"]))
+    }
+}
+
+/// A layer being made.
+struct Files(tar::Builder<Vec<u8>>);
+
+impl Files {
+    fn new() -> Self {
+        Self(tar::Builder::new(Vec::new()))
+    }
+
+    fn add(
+        &mut self,
+        path: &str,
+        kind: tar::EntryType,
+        mode: u32,
+        target: Option<&str>,
+        content: &[u8],
+    ) -> Result<(), ImageError> {
+        let mut add = || {
+            let mut header = tar::Header::new_ustar();
+            header.set_entry_type(kind);
+            header.set_mode(mode);
+            header.set_size(content.len() as u64);
+            match target {
+                Some(target) => self.0.append_link(&mut header, path, target),
+                None => self.0.append_data(&mut header, path, content),
+            }
+        };
+        add().map_err(|source| ImageError::Pack { path: path.into(), source })
+    }
+
+    fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<(), ImageError> {
+        self.add(path, tar::EntryType::Regular, mode, None, content)
+    }
+
+    fn directory(&mut self, path: &str, mode: u32) -> Result<(), ImageError> {
+        self.add(path, tar::EntryType::Directory, mode, None, &[])
+    }
+
+    fn link(&mut self, path: &str, target: &str) -> Result<(), ImageError> {
+        self.add(path, tar::EntryType::Symlink, 0o777, Some(target), &[])
+    }
+
+    fn finish(self) -> Result<Vec<u8>, ImageError> {
+        self.0.into_inner().map_err(|source| ImageError::Pack { path: "layer".into(), source })
+    }
+}
+
+/// A static ELF program (System V ABI, 64 bits) that waits for a signal, again and again.
+fn pause_program() -> Option<Vec<u8>> {
+    const HEADERS: u16 = 64 + 56;
+    const BASE: u64 = 0x0040_0000;
+    let (machine, code): (u16, &[u8]) = match std::env::consts::ARCH {
+        // mov eax, 34 (pause); syscall; jmp to the begin
+        "x86_64" => (62, &[0xb8, 34, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7]),
+        // mov x0…x4, 0; mov x8, 73 (ppoll); svc 0; b to the begin
+        "aarch64" => (
+            183,
+            &[
+                0x00, 0x00, 0x80, 0xd2, 0x01, 0x00, 0x80, 0xd2, 0x02, 0x00, 0x80, 0xd2, 0x03, 0x00, 0x80,
+                0xd2, 0x04, 0x00, 0x80, 0xd2, 0x28, 0x09, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4, 0xf9, 0xff,
+                0xff, 0x17,
+            ],
+        ),
+        _ => return None,
+    };
+    let size = u64::from(HEADERS) + code.len() as u64;
+    let mut elf = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let half = |elf: &mut Vec<u8>, values: &[u16]| {
+        for value in values {
+            elf.extend(value.to_le_bytes());
+        }
+    };
+    // An executable; the entry point is behind the headers.
+    half(&mut elf, &[2, machine, 1, 0]);
+    for value in [BASE + u64::from(HEADERS), 64, 0] {
+        elf.extend(value.to_le_bytes());
+    }
+    half(&mut elf, &[0, 0, 64, 56, 1, 0, 0, 0]);
+    // One segment: the whole file, readable and executable.
+    half(&mut elf, &[1, 0, 5, 0]);
+    for value in [0, BASE, BASE, size, size, 0x1000] {
+        elf.extend(value.to_le_bytes());
+    }
+    elf.extend(code);
+    Some(elf)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_pause_program_runs_and_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pause");
+        // Another process writes it: a file that this one has open for writing can't be run.
+        let program = pause_program().unwrap();
+        let from = dir.path().join("bytes");
+        std::fs::write(&from, &program).unwrap();
+        std::fs::set_permissions(&from, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(std::process::Command::new("cp").arg(&from).arg(&path).status().unwrap().success());
+        let mut child = std::process::Command::new(&path).spawn().unwrap();
+        let stat = format!("/proc/{}/stat", child.id());
+        while !std::fs::read_to_string(&stat).unwrap().contains("(pause) S") {
+            assert!(child.try_wait().unwrap().is_none());
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_manifest_names_its_blobs() {
+        let image = Image::pause().unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&image.manifest.bytes).unwrap();
+        assert_eq!(manifest["config"]["digest"], image.config.digest.as_str());
+        assert_eq!(manifest["layers"][0]["size"], image.layer.bytes.len());
+    }
+}

@@ -1,0 +1,209 @@
+//! One machine: where its files are, and the programs that run on it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::configuration::{CONTAINERD_SOCKET, OVSDB_SOCKET};
+use super::holder::{self, OWN};
+use super::programs::Programs;
+use super::{NodeError, POLL};
+use crate::programs::flag;
+use crate::supervisor::Supervisor;
+
+pub(super) const KUBELET_CONFIGURATION: &str = "/var/lib/kubelet/config.yaml";
+pub(super) const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+pub(super) const CONTAINERD_CONFIGURATION: &str = "/var/lib/containerd.toml";
+const DATABASE: &str = "/run/openvswitch/conf.db";
+
+/// A program that runs on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// The store of Open vSwitch's configuration.
+    Ovsdb,
+    /// Open vSwitch.
+    Vswitchd,
+    /// The container runtime.
+    Containerd,
+    /// The agent of Kubernetes.
+    Kubelet,
+}
+
+impl Service {
+    /// All of them, in the order in which they are started.
+    pub const ALL: [Self; 4] = [Self::Ovsdb, Self::Vswitchd, Self::Containerd, Self::Kubelet];
+
+    /// What its process is called, after the machine's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ovsdb => "ovsdb",
+            Self::Vswitchd => "vswitchd",
+            Self::Containerd => "containerd",
+            Self::Kubelet => "kubelet",
+        }
+    }
+
+    pub(super) const fn is_for_pods(self) -> bool {
+        matches!(self, Self::Containerd | Self::Kubelet)
+    }
+
+    /// Where it listens, inside the machine, once it is of use.
+    pub(super) const fn socket(self) -> Option<&'static str> {
+        match self {
+            Self::Ovsdb => Some(OVSDB_SOCKET),
+            Self::Containerd => Some(CONTAINERD_SOCKET),
+            Self::Vswitchd | Self::Kubelet => None,
+        }
+    }
+}
+
+/// A machine's namespaces, which its holder holds.
+#[derive(Debug)]
+pub struct Machine {
+    name: String,
+    root: PathBuf,
+    pid: u32,
+    holder: PathBuf,
+}
+
+impl Machine {
+    /// Starts the holder, whose process is called like the machine, and waits for the namespaces.
+    pub(super) async fn start(
+        holder: &Path,
+        directory: PathBuf,
+        name: String,
+        cgroup: Option<String>,
+        supervisor: &Supervisor,
+    ) -> Result<Self, NodeError> {
+        let root = directory.join(&name);
+        fs::create_dir_all(&root).map_err(NodeError::file("making the directory", &root))?;
+        let pid_file = root.join(holder::PID);
+        // The one of an earlier life would be taken for the new one.
+        match fs::remove_file(&pid_file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(NodeError::file("removing", &pid_file)(error));
+            }
+            _ => {}
+        }
+        let mut command = Command::new(holder);
+        command.args(["hold", "--forward", "--hostname", &name]).arg("--root").arg(&root);
+        if let Some(cgroup) = cgroup {
+            command.arg("--cgroup").arg(cgroup);
+        }
+        supervisor.spawn_guardian(&name, command).await?;
+        let pid = loop {
+            match fs::read_to_string(&pid_file) {
+                Ok(text) => break text.trim().parse().unwrap_or_default(),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    tokio::time::sleep(POLL).await;
+                }
+                Err(error) => return Err(NodeError::file("reading", &pid_file)(error)),
+            }
+        };
+        Ok(Self { name, root, pid, holder: holder.to_owned() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The first process of its namespaces, by its number outside of them.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its network namespace.
+    pub fn network_namespace(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.pid).into()
+    }
+
+    /// A path that holds inside as seen from outside, mounts included. It is short, so that it does for sockets.
+    pub fn inside(&self, path: impl AsRef<Path>) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid));
+        root.join(path.as_ref().strip_prefix("/").unwrap_or(path.as_ref()))
+    }
+
+    /// Where a file below one of the directories that are the machine's own really is.
+    pub(super) fn outside(&self, path: &str) -> PathBuf {
+        let own =
+            OWN.iter().find_map(|(name, target)| Some((name, Path::new(path).strip_prefix(target).ok()?)));
+        own.map_or_else(|| self.inside(path), |(name, rest)| self.root.join(name).join(rest))
+    }
+
+    /// What the process of a program on this machine is called.
+    pub fn child(&self, service: Service) -> String {
+        format!("{}-{}", self.name, service.name())
+    }
+
+    /// A command that runs a program on this machine, to which arguments can be added.
+    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(&self.holder);
+        command.arg("run").arg("--pid").arg(self.pid.to_string()).arg("--").arg(program.as_ref());
+        command.env("PATH", super::programs::path());
+        command
+    }
+
+    /// The number, outside of the namespaces, of the program that such a command's process runs. `None`: it has ended.
+    pub fn program_of(process: u32) -> Option<u32> {
+        let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    }
+}
+
+/// An empty configuration of Open vSwitch.
+pub(super) async fn make_database(machine: &Machine, programs: &Programs) -> Result<(), NodeError> {
+    let database = machine.outside(DATABASE);
+    if let Some(directory) = database.parent() {
+        fs::create_dir_all(directory).map_err(NodeError::file("making the directory", directory))?;
+    }
+    let insert = r#"["Open_vSwitch", {"op": "insert", "table": "Open_vSwitch", "row": {}}]"#;
+    let create: [&Path; 3] = [Path::new("create"), &database, &programs.ovs_schema];
+    let transact: [&Path; 3] = [Path::new("transact"), &database, Path::new(insert)];
+    for arguments in [create, transact] {
+        let mut tool = tokio::process::Command::new(&programs.ovsdb_tool);
+        tool.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        let output = tool.output().await.map_err(NodeError::file("running", &programs.ovsdb_tool))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(NodeError::Program { program: programs.ovsdb_tool.display().to_string(), said });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn ovsdb(machine: &Machine, programs: &Programs) -> Command {
+    let mut command = machine.command(&programs.ovsdb_server);
+    command.arg(DATABASE).arg(flag("remote", format!("punix:{OVSDB_SOCKET}")));
+    // The files by which ovs-appctl and ovs-vsctl find it.
+    command.args(["--pidfile", "--no-chdir", "-vconsole:warn", "-vsyslog:off"]);
+    command
+}
+
+pub(super) fn vswitchd(machine: &Machine, programs: &Programs) -> Command {
+    let mut command = machine.command(&programs.ovs_vswitchd);
+    command.arg(format!("unix:{OVSDB_SOCKET}"));
+    command.args(["--pidfile", "--no-chdir", "-vconsole:warn", "-vsyslog:off"]);
+    command
+}
+
+pub(super) fn containerd(machine: &Machine, programs: &Programs) -> Command {
+    let mut command = machine.command(&programs.containerd);
+    command.args([flag("config", CONTAINERD_CONFIGURATION), "--log-level=warn".into()]);
+    command
+}
+
+pub(super) fn kubelet(machine: &Machine, kubelet: &Path, address: Ipv4Addr) -> Command {
+    let mut command = machine.command(kubelet);
+    let flags: [OsString; 5] = [
+        flag("config", KUBELET_CONFIGURATION),
+        flag("kubeconfig", KUBELET_KUBECONFIG),
+        flag("hostname-override", machine.name()),
+        flag("node-ip", address.to_string()),
+        flag("root-dir", "/var/lib/kubelet"),
+    ];
+    command.args(flags);
+    command
+}
