@@ -68,6 +68,20 @@ impl System {
         self.until_inside(namespace, pod, &command, |output| output.is_some() == reached).await;
     }
 
+    /// Waits until an address is reached from a pod's network namespace: of a pod that may not ping by itself. `pid` is
+    /// one of its processes, as its node numbers them.
+    pub async fn pings_from_node(&self, node: &str, pid: &str, address: &str) {
+        let command = ["nsenter", "-t", pid, "-n", "ping", "-c", "1", "-W", "1", address];
+        let asking = async {
+            let mut ticks = tokio::time::interval(AGAIN);
+            while !self.on_node(node, &command).await.contains("1 received") {
+                ticks.tick().await;
+            }
+        };
+        let reached = timeout(PATIENCE, asking).await.is_ok();
+        assert!(reached, "{address} is not reached from process {pid} of {node}");
+    }
+
     /// Sets a label of a pod, or takes it away.
     pub async fn label(&self, namespace: &str, pod: &str, key: &str, value: Option<&str>) {
         let patch = Patch::Merge(json!({ "metadata": { "labels": { key: value } } }));
@@ -169,11 +183,10 @@ pub fn deployment(namespace: &str, name: &str, replicas: u32, labels: &Value) ->
                         "name": "cnf",
                         "image": eno::sandbox::TEST_IMAGE,
                         "command": ["sleep", "1000000"],
+                        // Nothing that could change an interface; ping opens a raw socket.
                         "securityContext": {
                             "allowPrivilegeEscalation": false,
-                            "runAsNonRoot": true,
-                            "runAsUser": 65532,
-                            "capabilities": { "drop": ["ALL"] },
+                            "capabilities": { "drop": ["ALL"], "add": ["NET_RAW"] },
                         },
                     }],
                 },

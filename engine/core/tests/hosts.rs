@@ -5,17 +5,13 @@ mod world;
 use std::collections::BTreeSet;
 
 use eno_core::spec::{Plugin, Spec, SupportedCni};
-use eno_core::{Event, Key, Kind, Name, Object, Status, Target};
+use eno_core::{Event, Key, Kind, Name, Object, Status};
 use eno_schemas::{
     Desired, Failure, HostNetwork, InterfaceType, Item, Outcome, OvsDatapath, Phase, Rejection, Uplink,
     VlanId,
 };
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use world::*;
-
-fn node(name: &str) -> Target {
-    Target::Node(name.into())
-}
 
 fn network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
     let Desired::Node(desired) = w.targets.get(&node(name))? else { panic!("not a node") };
@@ -101,7 +97,8 @@ fn masters_and_their_subinterfaces() {
         ],
         &["eth6"],
     ));
-    w.apply(service("s", 100, &[]));
+    w.apply(subnet("sn", "10.0.0.0/24"));
+    w.apply(on_subnets(&service("s", 100, &[]), &["sn"]));
     w.apply(service("t", 200, &[]));
     w.settle();
     // These NICs lead to no switch port, so without a pool nobody asks for any.

@@ -6,9 +6,9 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use eno_core::spec::{Spec, SubnetSpec};
+use eno_core::spec::Spec;
 use eno_core::{Event, Key, Kind, Object, Target};
-use eno_schemas::{Desired, HostNetwork, Ipam, Item, NodeDesired, Phase, Pool, Rejection};
+use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
 use proptest::prelude::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use world::*;
@@ -78,20 +78,13 @@ impl History {
             spec.interfaces.clear();
         }));
         let range = Pool { start: "10.1.0.10".parse().unwrap(), end: "10.1.0.12".parse().unwrap() };
-        let subnet = SubnetSpec {
-            ipam: Ipam::Whereabouts,
-            network: "10.1.0.0/24".parse().unwrap(),
-            allocation_pool: Vec::new(),
-            hot_plug_pool: vec![range],
-            routes: Vec::new(),
-            dns: eno_schemas::Dns::default(),
-        };
-        world.apply(object(Kind::Subnet, "sn", Spec::Subnet(subnet)));
-        for i in 0..3u8 {
-            world.apply(respec(&service(&format!("s{i}"), 100 + u16::from(i), &[]), |spec| {
-                let Spec::Service(spec) = spec else { unreachable!() };
-                spec.subnets = if i < 2 { vec!["sn".into()] } else { Vec::new() };
-            }));
+        world.apply(respec(&subnet("sn", "10.1.0.0/24"), |spec| {
+            let Spec::Subnet(spec) = spec else { unreachable!() };
+            spec.hot_plug_pool = vec![range];
+        }));
+        for (i, subnets) in [&["sn"] as &[&str], &["sn"], &[]].into_iter().enumerate() {
+            let vid = 100 + u16::try_from(i).unwrap();
+            world.apply(on_subnets(&service(&format!("s{i}"), vid, &[]), subnets));
         }
         world.settle();
         Self { world, places: BTreeMap::new(), born: 0, clock: 1000, restarted: false }

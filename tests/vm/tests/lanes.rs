@@ -98,8 +98,12 @@ fn a_machine_that_hangs_is_ended() {
 #[tokio::test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
 async fn nad_cnitool() {
-    let lane =
-        Lane { package: "eno-driver-nad", target: Target::Test("cnitool"), filters: &[], programs: &["ping"] };
+    let lane = Lane {
+        package: "eno-driver-nad",
+        target: Target::Test("cnitool"),
+        filters: &[],
+        programs: &["ping"],
+    };
     let parts = Parts::from_env().expect("the parts' cache");
     let mut programs = Vec::new();
     for part in [

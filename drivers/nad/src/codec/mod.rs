@@ -54,7 +54,9 @@ pub enum Impossible {
     #[error("the CNI plugin {0} can't set an MTU")]
     Mtu(&'static str),
     /// The plugin calls an IPAM plugin, configured or not.
-    #[error("the CNI plugin {0} needs an address to give: give the L2Service a Subnet, or take another plugin")]
+    #[error(
+        "the CNI plugin {0} needs an address to give: give the L2Service a Subnet, or take another plugin"
+    )]
     NoSubnet(&'static str),
     /// Tagged interfaces have no address of their own.
     #[error("Subnets need VlanType access, not {0}")]

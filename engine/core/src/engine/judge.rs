@@ -76,6 +76,10 @@ impl Engine {
             return;
         }
         let before = record.status.phase;
+        if before == Some(Phase::Deleted) {
+            // That was the last word on it.
+            return self.let_go(key);
+        }
         let (phase, message, verdict) = if record.deleting {
             self.deleting(key)
         } else if let Some(problem) = &record.problem {
@@ -100,12 +104,16 @@ impl Engine {
         let Some(record) = self.records.get_mut(key) else { return };
         match phase {
             Phase::Ready => record.ready_inputs = Some(verdict.inputs),
-            Phase::Deleted if !record.finalizer_asked => {
-                record.finalizer_asked = true;
-                self.effects.push(Effect::RemoveFinalizer(key.clone()));
-            }
+            Phase::Deleted => self.let_go(key),
             _ => {}
         }
+    }
+
+    /// It is verifiably gone: our finalizer may go.
+    fn let_go(&mut self, key: &Key) {
+        let Some(record) = self.records.get_mut(key).filter(|record| !record.finalizer_asked) else { return };
+        record.finalizer_asked = true;
+        self.effects.push(Effect::RemoveFinalizer(key.clone()));
     }
 
     /// An object that is valid and stays.

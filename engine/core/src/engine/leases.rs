@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::PrimaryLink;
+use eno_schemas::{Applied, PrimaryLink};
+use ipnet::IpNet;
 
 use crate::podnet::ipam::{Holder, PoolKey};
 use crate::podnet::template::{self, Template};
-use crate::podnet::{self, Claim, Lease};
+use crate::podnet::{self, Claim, Lease, Leaving};
 use crate::spec::Spec;
-use crate::{Key, Kind, Name};
+use crate::{Key, Kind, Name, Target};
 
 use super::Engine;
 
@@ -22,24 +23,31 @@ impl Engine {
     pub(super) fn seed_pods(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let entries = record.status.pods.clone();
+        let templates = self.templates_of(key);
         for entry in entries {
             let mut leases: BTreeMap<Name, Vec<Lease>> = BTreeMap::new();
+            let mut retiring = Vec::new();
             for (link, addresses) in &entry.leases {
                 for address in addresses {
-                    let Some(pool) = self.pool_of(key, link, address.addr()) else { continue };
                     let holder: Holder = (key.clone(), entry.uid.clone(), link.clone());
-                    if self.podnet.ipam.take(&pool, address.addr(), &holder) {
+                    let pool = self.pool_of(key, &templates, link, *address);
+                    let pool = pool.filter(|pool| self.podnet.ipam.take(pool, address.addr(), &holder));
+                    if let Some(pool) = pool {
                         leases.entry(link.clone()).or_default().push(Lease { pool, address: *address });
+                    } else {
+                        // The pod was losing it, or is to lose it now.
+                        retiring.push((link.clone(), self.take_stray(*address, &holder)));
                     }
                 }
             }
-            let had_any = !leases.is_empty() || !entry.links.is_empty();
+            let had_any = !leases.is_empty() || !retiring.is_empty() || !entry.links.is_empty();
             let giver = self.podnet.givers.entry(key.clone()).or_default();
             let own = giver.entry(&entry.uid, &entry.name);
             if let Some(state) = self.podnet.pods.get_mut(&entry.uid) {
                 state.entries.insert(key.clone());
             }
             own.leases = leases;
+            own.retiring = retiring;
             own.ifname = entry.links.iter().find(|link| link.link == key.name).map(|link| link.name.clone());
             own.was_given = had_any;
             let work = (key.clone(), entry.uid.clone());
@@ -51,24 +59,77 @@ impl Engine {
         }
     }
 
-    /// Where the address of a link is unique.
-    fn pool_of(&self, key: &Key, link: &Name, address: std::net::IpAddr) -> Option<PoolKey> {
-        let record = self.records.get(key)?;
-        let spec = record.effective.as_deref().or(record.spec.as_deref().ok())?;
-        if let Some(spec) = spec.pod_links() {
-            let link = spec.links.iter().find(|own| own.name == *link)?;
-            return Some(match template::pod_bridge(&link.kind) {
-                Some(bridge) => PoolKey::Bridge(key.namespace.clone(), bridge.to_owned()),
-                None => PoolKey::Link(key.clone(), link.name.clone()),
-            });
+    fn take_stray(&mut self, address: IpNet, holder: &Holder) -> Lease {
+        self.podnet.ipam.take(&PoolKey::Unknown, address.addr(), holder);
+        Lease { pool: PoolKey::Unknown, address }
+    }
+
+    /// Takes over, before anyone is given anything new, what nodes last said that they have in pods for objects
+    /// that are gone: its addresses stay taken until the nodes have confirmed that it is not there any more.
+    pub(super) fn recall_pods(&mut self) {
+        self.recalled = true;
+        let mut found: Vec<(Name, Holder, Vec<IpNet>)> = Vec::new();
+        for (target, report) in &self.reports {
+            let (Target::Node(node), Some(Applied::Node { pods, .. })) = (target, &report.applied) else {
+                continue;
+            };
+            for (uid, links) in pods.iter().filter(|_| self.hosts.node(node).is_some()) {
+                let Some(state) = self.podnet.pods.get(uid.as_str()) else { continue };
+                for (id, link) in links.iter().filter(|_| state.pod.node.as_ref() == Some(node)) {
+                    let owner = template::owner_of(id, &state.pod.namespace);
+                    let Some((key, name)) = owner.filter(|(key, _)| !self.records.contains_key(key)) else {
+                        continue;
+                    };
+                    let holder = (key, state.pod.uid.clone(), name);
+                    found.push((node.clone(), holder, link.addresses.clone()));
+                }
+            }
         }
-        let services = &spec.attachment()?.services;
+        let version = self.hosts.version();
+        for (node, holder, addresses) in found {
+            let strays: Vec<Lease> =
+                addresses.into_iter().map(|address| self.take_stray(address, &holder)).collect();
+            let (key, uid, link) = holder;
+            let Some(state) = self.podnet.pods.get_mut(&uid) else { continue };
+            state.entries.insert(key.clone());
+            let name = state.pod.name.clone();
+            let entry = self.podnet.givers.entry(key).or_default().entry(&uid, &name);
+            entry.retiring.extend(strays.into_iter().map(|lease| (link.clone(), lease)));
+            entry.was_given = true;
+            entry.leaving = Some(Leaving { node: node.clone(), version });
+            if let Some(target) = self.hosts.node_mut(&node) {
+                target.part(&uid);
+            }
+        }
+    }
+
+    /// The links that a configuration gives.
+    fn templates_of(&self, key: &Key) -> Vec<Template> {
+        let links = self
+            .spec_of(key)
+            .and_then(Spec::pod_links)
+            .map(|spec| template::of_links(key, spec, |bridge| self.bridge_facts(&key.namespace, bridge)).0);
+        links.unwrap_or_default()
+    }
+
+    fn spec_of(&self, key: &Key) -> Option<&Spec> {
+        let record = self.records.get(key)?;
+        record.effective.as_deref().or(record.spec.as_deref().ok())
+    }
+
+    /// Where the address of a link is unique, if it is one that the link may have.
+    fn pool_of(&self, key: &Key, templates: &[Template], link: &Name, address: IpNet) -> Option<PoolKey> {
+        if let Some(template) = templates.iter().find(|template| template.name == *link) {
+            let need = template.needs.iter().find(|need| need.source.keeps(address))?;
+            return Some(need.pool.clone());
+        }
+        let services = &self.spec_of(key)?.attachment()?.services;
         let services = services
             .iter()
             .filter_map(|name| self.effective(&Key::cluster(Kind::L2Service, name), Spec::service));
         services.flat_map(|service| &service.subnets).find_map(|name| {
             let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?;
-            subnet.network.contains(&address).then(|| PoolKey::Subnet(name.clone()))
+            subnet.network.contains(&address.addr()).then(|| PoolKey::Subnet(name.clone()))
         })
     }
 
@@ -221,7 +282,8 @@ impl Engine {
         }
         for lease in leases {
             let own = |holder: &Holder| holder.0 == *key;
-            if self.podnet.ipam.holder(&lease.pool, lease.address.addr()).is_some_and(own) {
+            let holder = self.podnet.ipam.holder(&lease.pool, lease.address.addr());
+            if lease.pool == PoolKey::Unknown || holder.is_some_and(own) {
                 self.podnet.ipam.release(&lease.pool, lease.address.addr());
             }
         }

@@ -65,6 +65,7 @@ pub struct Engine {
     leaving: BTreeSet<Key>,
     version: u64,
     seeded: bool,
+    recalled: bool,
     started: bool,
     reports: Vec<(Target, Report)>,
     commanded: Vec<(Target, Desired)>,
@@ -108,6 +109,7 @@ impl Engine {
             leaving: BTreeSet::new(),
             version: 0,
             seeded: false,
+            recalled: false,
             started: false,
             reports: Vec::new(),
             commanded: Vec::new(),
@@ -259,6 +261,8 @@ impl Engine {
                 self.replan(&key);
             } else if let Some(key) = self.seeds.pop_first() {
                 self.seed_pods(&key);
+            } else if !self.recalled {
+                self.recall_pods();
             } else if let Some((key, uid)) =
                 self.podwork_first.pop_first().or_else(|| self.podwork.pop_first())
             {

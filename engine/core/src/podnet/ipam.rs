@@ -18,6 +18,8 @@ pub enum PoolKey {
     Link(Key, Name),
     /// In a Subnet.
     Subnet(Name),
+    /// Somewhere that no spec says any more: it is nobody else's anywhere until it is given back.
+    Unknown,
 }
 
 /// Whose an address is: the object, the pod's uid and the link.
@@ -50,11 +52,17 @@ pub enum Source {
 #[derive(Debug, Default)]
 pub struct Ipam {
     pools: HashMap<PoolKey, BTreeMap<IpAddr, Holder>>,
+    /// Those of [`PoolKey::Unknown`], with how many have them.
+    strays: BTreeMap<IpAddr, u32>,
 }
 
 impl Ipam {
     /// Takes one address for `holder`: a certain one, if nobody else has it. True when it is the holder's now.
     pub fn take(&mut self, pool: &PoolKey, address: IpAddr, holder: &Holder) -> bool {
+        if *pool == PoolKey::Unknown {
+            *self.strays.entry(address).or_default() += 1;
+            return true;
+        }
         let taken = self.pools.entry(pool.clone()).or_default();
         taken.entry(address).or_insert_with(|| holder.clone()) == holder
     }
@@ -62,13 +70,22 @@ impl Ipam {
     /// Takes the lowest address of `source` that is free; `None`: there is none.
     pub fn take_any(&mut self, pool: &PoolKey, source: &Source, holder: &Holder) -> Option<IpNet> {
         let taken = self.pools.entry(pool.clone()).or_default();
-        let free = source.lowest_free(taken)?;
+        let free = source.lowest_free(taken, &self.strays)?;
         taken.insert(free.addr(), holder.clone());
         Some(free)
     }
 
     /// Gives one back.
     pub fn release(&mut self, pool: &PoolKey, address: IpAddr) {
+        if *pool == PoolKey::Unknown
+            && let Some(count) = self.strays.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.strays.remove(&address);
+            }
+            return;
+        }
         if let Some(taken) = self.pools.get_mut(pool) {
             taken.remove(&address);
             if taken.is_empty() {
@@ -77,7 +94,7 @@ impl Ipam {
         }
     }
 
-    /// Who has an address.
+    /// Who has an address; `None` also for those of [`PoolKey::Unknown`].
     pub fn holder(&self, pool: &PoolKey, address: IpAddr) -> Option<&Holder> {
         self.pools.get(pool)?.get(&address)
     }
@@ -141,9 +158,12 @@ impl Source {
         }
     }
 
-    fn lowest_free(&self, taken: &BTreeMap<IpAddr, Holder>) -> Option<IpNet> {
+    fn lowest_free(&self, taken: &BTreeMap<IpAddr, Holder>, strays: &BTreeMap<IpAddr, u32>) -> Option<IpNet> {
         let network = match self {
-            Self::List(list) => return list.iter().find(|ip| !taken.contains_key(&ip.addr())).copied(),
+            Self::List(list) => {
+                let free = |ip: &&IpNet| !taken.contains_key(&ip.addr()) && !strays.contains_key(&ip.addr());
+                return list.iter().find(free).copied();
+            }
             Self::Network { network, .. } | Self::Ranges { network, .. } => network,
         };
         for (first, last) in self.spans() {
@@ -153,7 +173,8 @@ impl Source {
             while candidate <= last {
                 while ahead.next_if(|at| *at < candidate).is_some() {}
                 let ip = address(candidate, network);
-                if ahead.peek() != Some(&candidate) && !self.except().contains(&ip) {
+                let free = ahead.peek() != Some(&candidate) && !strays.contains_key(&ip);
+                if free && !self.except().contains(&ip) {
                     return IpNet::new(ip, network.prefix_len()).ok();
                 }
                 candidate = candidate.checked_add(1)?;
@@ -280,6 +301,22 @@ mod tests {
         assert!(!ipam.take(&key(), "10.0.0.3".parse().unwrap(), &holder(8)));
         assert_eq!(ipam.holder(&key(), "10.0.0.3".parse().unwrap()), Some(&holder(9)));
         assert_eq!(ipam.take_any(&key(), &source, &holder(10)).unwrap().to_string(), "10.0.0.7/24");
+    }
+
+    #[test]
+    fn what_nobody_knows_the_place_of_is_free_nowhere() {
+        let (mut ipam, ip) = (Ipam::default(), "10.0.0.2".parse().unwrap());
+        let source = network("10.0.0.0/24", true);
+        for n in 0..2 {
+            assert!(ipam.take(&PoolKey::Unknown, ip, &holder(n)));
+        }
+        assert_eq!(ipam.take_any(&key(), &source, &holder(2)).unwrap().to_string(), "10.0.0.3/24");
+        let list = Source::List(vec!["10.0.0.2/24".parse().unwrap()]);
+        assert_eq!(ipam.take_any(&key(), &list, &holder(2)), None);
+        ipam.release(&PoolKey::Unknown, ip);
+        assert_eq!(ipam.take_any(&key(), &list, &holder(2)), None);
+        ipam.release(&PoolKey::Unknown, ip);
+        assert_eq!(ipam.take_any(&key(), &source, &holder(2)).unwrap().addr(), ip);
     }
 
     proptest! {

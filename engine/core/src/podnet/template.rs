@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::podnet::ipam::{PoolKey, Source};
 use crate::spec::{PodLinkSpec, PodLinksSpec};
-use crate::{Key, Name};
+use crate::{Key, Kind, Name};
 
 /// An interface that still needs its addresses.
 #[derive(Clone, Debug)]
@@ -65,6 +65,14 @@ impl Template {
 /// The id of a link of an object.
 pub fn link_id(key: &Key, link: &str) -> String {
     format!("{}/{}/{link}", key.kind, key.name)
+}
+
+/// The object and the name of the link that [`link_id`] is made of, for a pod of that namespace.
+pub fn owner_of(id: &str, namespace: &Name) -> Option<(Key, Name)> {
+    let (kind, rest) = id.split_once('/')?;
+    let (name, link) = rest.split_once('/')?;
+    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+    Some((Key::namespaced(kind, namespace, &name.into()), link.into()))
 }
 
 /// What the links of a configuration give to a pod. `bridge` tells what the object of a bridge says.

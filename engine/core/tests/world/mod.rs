@@ -2,18 +2,24 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     clippy::wildcard_imports,
     reason = "each test file uses its part of it, and it names most of both crates"
 )]
 
+mod look;
+mod words;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use eno_core::spec::*;
 use eno_core::{
     Config, Effect, Engine, Event, Key, Kind, Labels, Name, Object, Pod, PodView, Selector, Status, Target,
 };
 use eno_schemas::*;
+
+pub use look::*;
+pub use words::*;
 
 /// An engine, its drivers and what they hold.
 pub struct World {
@@ -445,159 +451,4 @@ fn check_fabric(fabric: &FabricDesired) {
     assert!(
         fabric.vlans.is_sorted_by_key(|vlan| vlan.vid) && fabric.ports.is_sorted_by(|a, b| a.name < b.name)
     );
-}
-
-pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
-    let inside =
-        matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig);
-    let namespace = if inside { "ns" } else { "" };
-    Object {
-        key: Key { kind, namespace: namespace.into(), name: name.into() },
-        uid: "".into(),
-        generation: 1,
-        created: 100,
-        deleting: false,
-        finalized: false,
-        forget: false,
-        generated: false,
-        spec: Ok(spec),
-        status: None,
-    }
-}
-
-pub fn device(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
-    let ports = ports
-        .iter()
-        .map(|(name, leads_to)| DevicePort {
-            name: (*name).into(),
-            mode: PortMode::Keep,
-            lag: None,
-            leads_to: leads_to.clone(),
-        })
-        .collect();
-    let access = Device {
-        address: "127.0.0.1:830".into(),
-        dialect: None,
-        credential: None,
-        host_key: None,
-        drift: Drift::Repair,
-    };
-    object(
-        Kind::FabricDevice,
-        name,
-        Spec::Device(DeviceSpec { driver: "netconf".into(), device: access, ports }),
-    )
-}
-
-pub fn point(name: &str, pool: Option<&str>) -> Object {
-    let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin };
-    let spec = ConnectionPointSpec {
-        cnis: vec![
-            offer(Plugin::Ovs {
-                bridge_name: format!("br-{name}"),
-                socket_file: None,
-                datapath: None,
-                patch: None,
-            }),
-            offer(Plugin::Macvlan { master: "eth1".into() }),
-        ],
-        node_pool: pool.map(Name::from),
-        interfaces: vec!["eth1".into()],
-    };
-    object(Kind::ConnectionPoint, name, Spec::ConnectionPoint(spec))
-}
-
-/// A pod of the namespace `ns` that runs, with labels.
-pub fn pod(name: &str, node: &str, labels: &[(&str, &str)]) -> Pod {
-    Pod {
-        uid: format!("uid-{name}").into(),
-        namespace: "ns".into(),
-        name: name.into(),
-        uses: Vec::new(),
-        labels: labels.iter().map(|(label, value)| (Name::from(*label), Name::from(*value))).collect(),
-        node: Some(node.into()),
-        host_network: false,
-        container: Some(format!("containerd://{name}").into()),
-    }
-}
-
-/// A pod that uses NADs.
-pub fn user(name: &str, uses: &[&str]) -> Pod {
-    Pod {
-        uses: uses.iter().map(|nad| Name::from(*nad)).collect(),
-        node: None,
-        container: None,
-        ..pod(name, "", &[])
-    }
-}
-
-pub fn service(name: &str, vid: u16, networks: &[&str]) -> Object {
-    let spec = ServiceSpec {
-        vid: VlanId::new(vid).unwrap(),
-        subnets: Vec::new(),
-        physical_networks: networks.iter().map(|name| Name::from(*name)).collect(),
-    };
-    object(Kind::L2Service, name, Spec::Service(spec))
-}
-
-pub fn attachment(name: &str, services: &[&str], point: &str) -> Object {
-    let spec = AttachmentSpec {
-        services: services.iter().map(|name| Name::from(*name)).collect(),
-        connection_point: point.into(),
-        interface: InterfaceType::Kernel,
-        vlan_type: if services.len() == 1 { VlanType::Access } else { VlanType::SelectiveTrunk },
-        implementation: None,
-        mtu: None,
-    };
-    object(Kind::L2ServiceAttachment, name, Spec::Attachment(spec))
-}
-
-pub fn respec(object: &Object, change: impl FnOnce(&mut Spec)) -> Object {
-    let mut object = object.clone();
-    let mut spec = object.spec.clone().unwrap();
-    change(&mut spec);
-    object.spec = Ok(spec);
-    object
-}
-
-pub fn created(mut object: Object, at: i64) -> Object {
-    object.created = at;
-    object
-}
-
-pub fn arc(name: &str) -> Name {
-    Arc::from(name)
-}
-
-/// A veth on a bridge of pods.
-pub fn veth(name: &str, bridge: &str, cidr: &str) -> PodLinkSpec {
-    let master = Master::Bridge { bridge: bridge.into(), vlans: None };
-    PodLinkSpec { cidrs: vec![cidr.parse().unwrap()], ..link(name, LinkKind::Veth { master: Some(master) }) }
-}
-
-pub fn link(name: &str, kind: LinkKind) -> PodLinkSpec {
-    PodLinkSpec {
-        name: name.into(),
-        kind,
-        member_of: None,
-        cidrs: Vec::new(),
-        addresses: Vec::new(),
-        mtu: None,
-        mac: None,
-        alias: None,
-        routes: Vec::new(),
-        rules: Vec::new(),
-        sysctls: BTreeMap::new(),
-        up: true,
-    }
-}
-
-pub fn config(name: &str, links: Vec<PodLinkSpec>) -> Object {
-    let spec = PodLinksSpec { links, ..PodLinksSpec::default() };
-    object(Kind::PodConfig, name, Spec::PodLinks(spec))
-}
-
-pub fn bridge(object_name: &str, name: &str, cidrs: &[&str]) -> Object {
-    let cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
-    object(Kind::Bridge, object_name, Spec::Bridge(BridgeSpec { name: name.into(), cidrs, mtu: None }))
 }

@@ -1,0 +1,184 @@
+//! Attachments that are plugged into running pods, one situation each.
+
+mod world;
+
+use eno_core::spec::{CniName, RouteSpec, Spec, VlanType};
+use eno_core::{Key, Kind, Object};
+use eno_schemas::{HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanId};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+const HOT: &str = "attach.eno.k8s.io/a";
+
+/// A Subnet with a route and, from the first to the last, addresses for running pods.
+fn with_pool(pool: Option<(&str, &str)>) -> Object {
+    let pool = pool.map(|(start, end)| Pool { start: start.parse().unwrap(), end: end.parse().unwrap() });
+    respec(&subnet("sn", "10.1.0.0/24"), |spec| {
+        let Spec::Subnet(spec) = spec else { unreachable!() };
+        spec.hot_plug_pool = pool.into_iter().collect();
+        spec.routes = vec!["out".into()];
+    })
+}
+
+fn hot_plug_world(pool: Option<(&str, &str)>) -> World {
+    let mut w = World::with_agents();
+    let route = RouteSpec { prefix: "30.0.0.0/8".parse().unwrap(), next_hop: "10.1.0.1".parse().unwrap() };
+    w.apply(object(Kind::Route, "out", Spec::Route(route)));
+    w.apply(with_pool(pool));
+    for (name, vid) in [("s", 100), ("t", 200)] {
+        w.apply(on_subnets(&service(name, vid, &[]), &["sn"]));
+    }
+    w
+}
+
+#[test]
+fn an_attachment_is_plugged_into_a_running_pod() {
+    let mut w = hot_plug_world(Some(("10.1.0.1", "10.1.0.9")));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.pod(pod("y", "node2", &[(HOT, "data0")]));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+    let x = given(&w, "node1", "x").unwrap().links[0].clone();
+    let vlans = PortVlans::Access(VlanId::new(100).unwrap());
+    assert_eq!(x.kind, LinkKind::Veth { master: Some(Master::Ovs { bridge: "br-cp".into(), vlans }) });
+    assert_eq!(x.name, LinkName::Fixed("net0".into()));
+    assert_eq!(addresses(&w, "node1", "x"), ["10.1.0.2/24"], "not the gateway's");
+    assert_eq!(x.routes[0].next_hop, Some("10.1.0.1".parse().unwrap()));
+    assert_eq!(given(&w, "node2", "y").unwrap().links[0].name, LinkName::Fixed("data0".into()));
+    assert_eq!(addresses(&w, "node2", "y"), ["10.1.0.3/24"]);
+    assert_eq!(w.views[&arc("uid-x")].interfaces[0].routes, ["30.0.0.0/8 via 10.1.0.1"]);
+    // The attachment changes live: the interface stays the same one.
+    w.apply(respec(&w.objects[&a], |spec| {
+        let Spec::Attachment(spec) = spec else { unreachable!() };
+        (spec.services, spec.mtu) = (vec!["t".into()], Some(1450));
+    }));
+    w.settle();
+    let now = given(&w, "node1", "x").unwrap().links[0].clone();
+    assert_eq!((&now.id, &now.name, now.mtu, &now.addresses), (&x.id, &x.name, Some(1450), &x.addresses));
+    assert!(
+        matches!(&now.kind, LinkKind::Veth { master: Some(Master::Ovs { vlans: PortVlans::Access(vid), .. }) } if vid.get() == 200)
+    );
+    // In use until the label goes.
+    w.delete(&a);
+    w.settle();
+    assert_eq!(w.message(&a), "in use by pod x and 1 more");
+    assert!(given(&w, "node1", "x").is_some());
+    w.pod(pod("x", "node1", &[]));
+    w.pod_gone("uid-y");
+    w.settle();
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+    assert!(given(&w, "node1", "x").is_none());
+}
+
+#[test]
+fn a_trunk_is_plugged_with_its_subinterfaces() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    w.apply(attachment("a", &["s", "t"], "cp"));
+    w.pod(pod("x", "node1", &[(HOT, "up")]));
+    w.settle();
+    let links = given(&w, "node1", "x").unwrap().links;
+    let names: Vec<&LinkName> = links.iter().map(|link| &link.name).collect();
+    assert_eq!(
+        names,
+        [&LinkName::Fixed("up".into()), &LinkName::Fixed("up.100".into()), &LinkName::Fixed("up.200".into())]
+    );
+    assert!(
+        matches!(&links[0].kind, LinkKind::Veth { master: Some(Master::Ovs { vlans: PortVlans::Trunk(vlans), .. }) } if vlans.to_string() == "100,200")
+    );
+    assert_eq!(
+        links[1].kind,
+        LinkKind::Vlan { parent: Parent::Link(links[0].id.clone()), vlan: VlanId::new(100).unwrap() }
+    );
+    assert!(links[0].addresses.is_empty());
+    assert_eq!(links[2].addresses, ["10.1.0.11/24".parse().unwrap()]);
+}
+
+#[test]
+fn what_can_not_be_plugged_says_why() {
+    let mut w = hot_plug_world(None);
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready, "as ready for other pods");
+    let problem = entry(&w, &a, "x").problem.clone().unwrap();
+    assert!(problem.starts_with("Subnet sn has no HotPlugPool"), "{problem}");
+    let condition = w.statuses[&a].conditions.iter().find(|c| c.kind == "PodsReady").unwrap();
+    assert!(!condition.holds && condition.message.starts_with("Pod x: Subnet sn has no"));
+    w.apply(with_pool(Some(("10.1.0.9", "10.1.0.9"))));
+    w.settle();
+    assert_eq!(addresses(&w, "node1", "x"), ["10.1.0.9/24"]);
+    w.pod(pod("y", "node2", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(
+        entry(&w, &a, "y").problem.as_deref(),
+        Some("the HotPlugPool of Subnet sn has no address left; widen it")
+    );
+    for (name, words) in [("eth0", "eth0 is the name of"), ("a-name-of-sixteen", "at most 15")] {
+        w.pod(pod("y", "node2", &[(HOT, name)]));
+        w.settle();
+        assert!(entry(&w, &a, "y").problem.as_ref().unwrap().contains(words));
+    }
+    w.pod(pod("far", "node9", &[(HOT, "")]));
+    w.settle();
+    assert!(entry(&w, &a, "far").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
+}
+
+#[test]
+fn several_networks_on_one_pod() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    for name in ["a", "b", "c"] {
+        w.apply(attachment(name, &["s"], "cp"));
+    }
+    let (b, c) = ("attach.eno.k8s.io/b", "attach.eno.k8s.io/c");
+    w.pod(pod("x", "node1", &[(b, ""), (c, "net0")]));
+    w.settle();
+    let names = |w: &World| -> Vec<LinkName> {
+        given(w, "node1", "x").unwrap().links.into_iter().map(|link| link.name).collect()
+    };
+    let fixed = |names: &[&str]| names.iter().map(|name| LinkName::Fixed((*name).into())).collect::<Vec<_>>();
+    assert_eq!(names(&w), fixed(&["net0"]));
+    let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc("c"));
+    assert!(
+        entry(&w, &key, "x")
+            .problem
+            .as_ref()
+            .unwrap()
+            .contains("taken by an interface of L2ServiceAttachment b")
+    );
+    w.pod(pod("x", "node1", &[(HOT, ""), (b, ""), (c, "data")]));
+    w.settle();
+    assert_eq!(names(&w), fixed(&["net1", "net0", "data"]), "who has a name keeps it");
+    w.restart();
+    w.settle();
+    assert_eq!(names(&w), fixed(&["net1", "net0", "data"]));
+    w.pod(pod("x", "node1", &[(HOT, ""), (c, "data")]));
+    w.settle();
+    assert_eq!(names(&w), fixed(&["net1", "data"]));
+}
+
+#[test]
+fn macvlan_takes_the_subinterface() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    let a = w.apply(respec(&attachment("a", &["s"], "cp"), |spec| {
+        let Spec::Attachment(spec) = spec else { unreachable!() };
+        spec.implementation = Some(CniName::Macvlan);
+    }));
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(
+        given(&w, "node1", "x").unwrap().links[0].kind,
+        LinkKind::Macvlan { master: "eth1.100".into() }
+    );
+    assert!(
+        matches!(&on_node(&w, "node1").networks["eth1"], HostNetwork::Master { vlans, .. } if vlans.to_string() == "100")
+    );
+    w.apply(respec(&w.objects[&a], |spec| {
+        let Spec::Attachment(spec) = spec else { unreachable!() };
+        spec.vlan_type = VlanType::Trunk;
+    }));
+    w.settle();
+    let links = given(&w, "node1", "x").unwrap().links;
+    assert_eq!(links[0].kind, LinkKind::Macvlan { master: "eth1".into() });
+    assert_eq!(links.len(), 2);
+}

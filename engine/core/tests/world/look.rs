@@ -1,0 +1,30 @@
+//! What a world says of its pods.
+
+use eno_core::{Key, PodEntry, Target};
+use eno_schemas::{Desired, NodeDesired, NodePod};
+
+use super::World;
+
+pub fn node(name: &str) -> Target {
+    Target::Node(name.into())
+}
+
+pub fn on_node(w: &World, name: &str) -> NodeDesired {
+    match w.targets.get(&node(name)) {
+        Some(Desired::Node(desired)) => desired.clone(),
+        _ => panic!("{name} has no state"),
+    }
+}
+
+pub fn given(w: &World, node: &str, pod: &str) -> Option<NodePod> {
+    on_node(w, node).pods.get(&format!("uid-{pod}")).cloned()
+}
+
+pub fn addresses(w: &World, node: &str, pod: &str) -> Vec<String> {
+    let pod = given(w, node, pod).unwrap_or_else(|| panic!("{pod} is given nothing"));
+    pod.links.iter().flat_map(|link| link.addresses.iter().map(ToString::to_string)).collect()
+}
+
+pub fn entry<'a>(w: &'a World, key: &Key, pod: &str) -> &'a PodEntry {
+    w.statuses[key].pods.iter().find(|entry| &*entry.name == pod).unwrap()
+}
