@@ -14,8 +14,7 @@ ARGS ?=
 NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2
 # As root, besides: for nodes in a sandbox, for looking at what the tests made, and for the VM with another kernel.
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
-  ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables \
-  qemu-system-x86_64:qemu-system-x86 cpio:cpio
+  ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
 
 .PHONY: demo test bench crds deny fmt lint build parts deps
 .SILENT: deps deny
@@ -33,7 +32,7 @@ test: deps lint build parts
 	fi
 
 bench: deps
-	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-nad -p eno-driver-node -p eno-cri
+	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
 	target/release/eno bench $(ARGS)
 
 crds:

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use eno::sandbox::ExecOutput;
 use eno_nbi_crds::{PodInterface, PodNetwork, PodNetworkStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
@@ -34,7 +35,7 @@ impl System {
     /// Runs a command in a pod: what it printed, if it succeeded.
     pub async fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Option<String> {
         let output = self.sandbox.exec(namespace, pod, command).await;
-        output.ok().filter(|output| output.success()).map(|output| output.stdout)
+        output.ok().filter(ExecOutput::success).map(|output| output.stdout)
     }
 
     /// Runs a command in a pod again and again until what it prints is good.
@@ -56,10 +57,10 @@ impl System {
                 }
             }
         };
-        if timeout(PATIENCE, asking).await.is_err() {
-            panic!("{command:?} in {namespace}/{pod}: not as expected, but:\n{}", last.unwrap_or_default());
-        }
-        last.unwrap_or_default()
+        let seen = timeout(PATIENCE, asking).await.is_ok();
+        let last = last.unwrap_or_default();
+        assert!(seen, "{command:?} in {namespace}/{pod}: not as expected, but:\n{last}");
+        last
     }
 
     /// Waits until a pod reaches an address, or does not reach it any more.
@@ -125,7 +126,7 @@ impl System {
         for line in text.lines() {
             if !line.starts_with(' ') {
                 let full = line.split(": ").nth(1).unwrap_or_default();
-                name = full.split('@').next().unwrap_or_default().to_owned();
+                full.split('@').next().unwrap_or_default().clone_into(&mut name);
             }
             let text: &mut String = interfaces.entry(name.clone()).or_default();
             text.push_str(line);

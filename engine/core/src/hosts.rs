@@ -434,6 +434,6 @@ impl Hosts {
 }
 
 fn claims(shapes: &Shapes) -> impl Iterator<Item = &str> {
-    let names = shapes.iter().map(|(name, _)| name.as_str());
+    let names = shapes.keys().map(String::as_str);
     names.chain(shapes.values().flat_map(|shape| shape.nics().iter().map(String::as_str)))
 }

@@ -62,8 +62,6 @@ struct History {
     places: BTreeMap<u8, u8>,
     born: u32,
     clock: i64,
-    /// What an object that is gone left on a node that is away is known to one engine only.
-    restarted: bool,
 }
 
 fn attachment_key(name: u8) -> Key {
@@ -87,7 +85,7 @@ impl History {
             world.apply(on_subnets(&service(&format!("s{i}"), vid, &[]), subnets));
         }
         world.settle();
-        Self { world, places: BTreeMap::new(), born: 0, clock: 1000, restarted: false }
+        Self { world, places: BTreeMap::new(), born: 0, clock: 1000 }
     }
 
     fn apply(&mut self, object: Object) {
@@ -178,7 +176,6 @@ impl History {
                 self.write();
                 self.world.settle();
                 self.world.restart();
-                self.restarted = true;
             }
         }
     }
@@ -279,10 +276,6 @@ impl History {
         }
         let mut wanted: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
         for (name, desired) in self.node_states() {
-            let ready = self.world.nodes.get(name.as_str()).is_some_and(|(_, ready)| *ready);
-            if self.restarted && !ready {
-                continue;
-            }
             for (uid, pod) in &desired.pods {
                 if !self.world.pods.contains_key(uid.as_str()) {
                     continue;

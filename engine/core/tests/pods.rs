@@ -191,7 +191,7 @@ fn a_larger_network_is_taken_over_in_place() {
     w.settle();
     let before = given(&w, "node1", "a").unwrap().links[0].clone();
     w.apply(links_of(&w.objects[&c], |spec| {
-        spec.links[0].cidrs = vec!["10.7.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()]
+        spec.links[0].cidrs = vec!["10.7.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()];
     }));
     w.settle();
     let after = given(&w, "node1", "a").unwrap().links[0].clone();
@@ -355,4 +355,55 @@ fn a_restart_keeps_every_address() {
     assert_eq!(w.statuses[&c].pods.len(), 16);
     assert!(given(&w, "node1", "p0").is_none() && given(&w, "node1", "late").is_none());
     assert_eq!(w.phase(&c), Phase::Ready);
+}
+
+#[test]
+fn an_address_that_is_being_lost_is_not_forgotten_by_new_engines() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    w.silent.insert(node("node1"));
+    w.apply(links_of(&w.objects[&c], |spec| spec.links.clear()));
+    let d = w.apply(config("d", vec![veth("x", "pcbr0", "10.9.0.0/24")]));
+    // The first one learns of both, the second one has only the status to go by.
+    for name in ["p", "q"] {
+        w.restart();
+        w.pod(pod(name, "node2", &[(LABEL, "d")]));
+        w.settle();
+        assert_eq!(entry(&w, &c, "a").leases[&arc("pc0")], ["10.9.0.2/24".parse().unwrap()]);
+    }
+    assert_eq!(addresses(&w, "node2", "q"), ["10.9.0.4/24"]);
+    w.silent.clear();
+    w.settle();
+    assert!(entry(&w, &c, "a").leases.is_empty());
+    w.pod(pod("r", "node2", &[(LABEL, "d")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "r"), ["10.9.0.2/24"]);
+    assert_eq!((w.phase(&c), w.phase(&d)), (Phase::Ready, Phase::Ready));
+}
+
+#[test]
+fn what_is_left_on_a_node_that_is_away_stays_taken() {
+    let mut w = World::with_agents();
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    w.silent.insert(node("node1"));
+    w.node("node1", true, false);
+    w.delete(&c);
+    w.settle();
+    assert!(!w.objects.contains_key(&c));
+    w.restart();
+    let d = w.apply(config("d", vec![veth("x", "pcbr0", "10.9.0.0/24")]));
+    w.pod(pod("b", "node2", &[(LABEL, "d")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "b"), ["10.9.0.3/24"]);
+    w.silent.clear();
+    w.node("node1", true, true);
+    w.settle();
+    w.pod(pod("e", "node2", &[(LABEL, "d")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "e"), ["10.9.0.2/24"]);
+    assert_eq!(w.phase(&d), Phase::Ready, "{}", w.message(&d));
 }

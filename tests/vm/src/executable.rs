@@ -16,21 +16,30 @@ pub enum Target {
     Test(&'static str),
 }
 
-/// Builds a test target, where it isn't built yet; its executable.
+impl Target {
+    fn is(self, built: &cargo_metadata::Target) -> bool {
+        match self {
+            Self::Lib => built.is_lib(),
+            Self::Test(name) => built.is_test() && built.name == name,
+        }
+    }
+}
+
+/// Builds a test target, where it isn't built yet; its executable. Everything is built along with it, as the tests of the
+/// whole workspace do: dependencies then have the features, and thus are the artefacts, that are there already.
 pub fn build(package: &str, target: Target) -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["test", "--no-run", "--locked", "--message-format=json-render-diagnostics", "-p", package]);
-    match target {
-        Target::Lib => command.arg("--lib"),
-        Target::Test(name) => command.args(["--test", name]),
-    };
+    command.args(["test", "--workspace", "--no-run", "--locked", "--message-format=json-render-diagnostics"]);
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("{command:?}"))?;
     if !output.status.success() {
         bail!("{command:?}: {}", output.status);
     }
+    let of_package = format!("#{package}@");
     for message in Message::parse_stream(output.stdout.as_slice()) {
         if let Message::CompilerArtifact(artifact) = message?
             && artifact.profile.test
+            && artifact.package_id.repr.contains(&of_package)
+            && target.is(&artifact.target)
             && let Some(executable) = artifact.executable
         {
             return Ok(executable.into());

@@ -209,7 +209,7 @@ async fn what_a_hand_changes_is_repaired_within_a_second() {
                 inside(&pod, move |n| {
                     n.execute(Request::set("net1", index, "MTU", vec![LinkAttribute::Mtu(1300)]))
                 })
-                .await
+                .await;
             }
             1 => {
                 inside(&pod, move |n| {
@@ -219,7 +219,7 @@ async fn what_a_hand_changes_is_repaired_within_a_second() {
                         all.iter().find(|a| a.net.to_string() == "10.9.0.2/24").unwrap(),
                     ))
                 })
-                .await
+                .await;
             }
             2 => node.on_host(move |n| n.execute(Request::set_master("end", index_of_end, 0))).await,
             _ => inside(&pod, move |n| n.execute(Request::delete_link("net1", index))).await,

@@ -36,6 +36,7 @@ use record::{Network, Point, Record};
 const NAD_DRIVER: &str = "nad";
 
 /// The world as far as it is known, and what follows from it.
+#[allow(clippy::struct_excessive_bools, reason = "what was done once since the start, and work to do")]
 #[derive(Debug)]
 pub struct Engine {
     config: Config,

@@ -64,8 +64,12 @@ impl Engine {
         }
         if is_config {
             let (refused, waiting, waits_on) = (pods.refused, pods.waiting, pods.waits_on);
-            refused.into_iter().for_each(|words| verdict.refuse(words));
-            waiting.into_iter().for_each(|words| verdict.wait(words));
+            if let Some(words) = refused {
+                verdict.refuse(words);
+            }
+            if let Some(words) = waiting {
+                verdict.wait(words);
+            }
             verdict.waits_on = verdict.waits_on.take().or(waits_on);
             return;
         }
