@@ -66,7 +66,8 @@ impl Ids {
         true
     }
 
-    /// Decides who holds `vid` where: who holds it and still claims it keeps it, the rest goes by seniority.
+    /// Decides who holds `vid` where: who holds it and still claims it keeps it, who holds it elsewhere comes next
+    /// (a part of the fabric may have got another name), the rest goes by seniority.
     /// Returns those for whom something changed, and those who are still refused.
     pub fn arbitrate(&mut self, vid: VlanId) -> BTreeSet<Key> {
         let Some(vlan) = self.vlans.get_mut(&vid) else { return BTreeSet::new() };
@@ -78,17 +79,18 @@ impl Ids {
             Place::Unplaced => holders.contains(key),
             _ => holds_at(place, key) || holds_at(&Place::Unplaced, key),
         };
-        let mut order: Vec<(bool, bool, &Seniority, &Key, &Place)> = Vec::new();
+        let mut order: Vec<(bool, bool, bool, &Seniority, &Key, &Place)> = Vec::new();
         for (key, (seniority, places)) in &vlan.claims {
             for place in places {
                 let holds = held_before(place, key);
-                order.push((!holds, holds && *place == Place::Unplaced, seniority, key, place));
+                let nowhere = holds && *place == Place::Unplaced;
+                order.push((!holds, !holders.contains(key), nowhere, seniority, key, place));
             }
         }
         order.sort();
         let mut held: BTreeMap<Place, BTreeSet<Key>> = BTreeMap::new();
         let mut changed: BTreeSet<Key> = BTreeSet::new();
-        for (new, _, _, key, place) in order {
+        for (new, .., key, place) in order {
             let taken =
                 held.iter().any(|(other, keys)| place.conflicts(other) && keys.iter().any(|k| k != key));
             if !taken {

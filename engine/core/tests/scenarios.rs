@@ -2,7 +2,7 @@
 
 mod world;
 
-use eno_core::spec::{Invalid, Plugin, Spec, SubnetSpec, SupportedCni};
+use eno_core::spec::{Invalid, LeadsTo, Plugin, Spec, SubnetSpec, SupportedCni};
 use eno_core::{Key, Kind, Target};
 use eno_schemas::{Ipam, Item, NadVlans, Phase, Rejection, VlanId};
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
@@ -96,6 +96,80 @@ fn one_id_one_holder() {
     assert_eq!(w.phase(&old), Phase::Ready);
     assert_eq!(w.carriers(100), ["leaf2:gw"]);
     assert!(w.carriers(200).is_empty());
+}
+
+#[test]
+fn a_pool_that_reaches_a_fabric_does_not_bring_along_what_another_holds_there() {
+    let mut w = World::leaf_spine();
+    for node in ["node1", "node2", "node3", "node4"] {
+        w.node(node, false, true);
+    }
+    let s = w.apply(created(service("s", 100, &[]), 1));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    let holder = w.apply(created(service("holder", 100, &["dc"]), 2));
+    w.settle();
+    assert_eq!((w.phase(&s), w.phase(&a), w.phase(&holder)), (Phase::Ready, Phase::Ready, Phase::Ready));
+    w.node("node3", true, true);
+    w.settle();
+    for restarted in [false, true] {
+        assert_eq!((w.phase(&s), w.phase(&holder)), (Phase::Error, Phase::Ready), "{restarted}");
+        assert!(w.message(&s).contains("held by L2Service holder in the fabric"), "{}", w.message(&s));
+        assert!(w.message(&a).contains("L2Service s is in error"), "{}", w.message(&a));
+        assert!(w.nad("ns", "a").is_some(), "on its nodes it stays");
+        assert_eq!(w.carriers(100), ["leaf2:gw"]);
+        w.restart();
+        w.settle();
+    }
+    let late = w.apply(attachment("late", &["holder"], "cp"));
+    w.settle();
+    assert_eq!(w.phase(&late), Phase::Error, "there are pods of s on those bridges");
+    assert!(w.message(&late).contains("held by L2Service s in bridge br-cp"), "{}", w.message(&late));
+    assert_eq!(w.carriers(100), ["leaf2:gw"]);
+    w.delete(&holder);
+    w.delete(&late);
+    w.settle();
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
+    assert_eq!(w.carriers(100), ["leaf2:e1"]);
+}
+
+#[test]
+fn an_attachment_gets_nothing_that_was_free_only_before_it_counted() {
+    let mut w = World::leaf_spine();
+    w.apply(point("cp2", Some("pool")));
+    let mut bare = point("bare", None);
+    let Ok(Spec::ConnectionPoint(spec)) = &mut bare.spec else { unreachable!() };
+    spec.interfaces.clear();
+    spec.cnis.truncate(1);
+    w.apply(bare);
+    let moving = w.apply(created(service("moving", 100, &[]), 1));
+    let first = w.apply(attachment("z", &["moving"], "cp"));
+    w.settle();
+    // It leaves the fabric, and takes another ID, just as someone else asks for both.
+    w.apply(attachment("z", &["moving"], "bare"));
+    w.apply(service("moving", 101, &[]));
+    let late = w.apply(attachment("a", &["moving"], "cp2"));
+    let holder = w.apply(created(service("holder", 101, &["dc"]), 2));
+    w.settle();
+    assert_eq!((w.phase(&moving), w.phase(&first)), (Phase::Ready, Phase::Ready), "{}", w.message(&moving));
+    assert_eq!((w.phase(&holder), w.phase(&late)), (Phase::Ready, Phase::Error));
+    assert!(w.message(&late).contains("held by L2Service holder"), "{}", w.message(&late));
+    assert!(w.nad("ns", "a").is_none());
+    assert_eq!(w.carriers(101), ["leaf2:gw"]);
+}
+
+#[test]
+fn a_fabric_that_gets_another_name_keeps_its_holders() {
+    let mut w = World::leaf_spine();
+    let young = w.apply(created(service("young", 100, &["dc"]), 200));
+    w.settle();
+    let old = w.apply(created(service("old", 100, &["dc"]), 100));
+    w.settle();
+    let link = LeadsTo::Device { device: "leaf1".into(), port: "u3".into() };
+    w.apply(device("access1", &[("u1", link)]));
+    w.settle();
+    assert_eq!((w.phase(&young), w.phase(&old)), (Phase::Ready, Phase::Error));
+    assert!(w.message(&old).contains("the fabric of FabricDevice access1"), "{}", w.message(&old));
+    assert_eq!(w.carriers(100), ["leaf2:gw"]);
 }
 
 #[test]

@@ -77,17 +77,17 @@ impl Net {
         for words in ["-d link show", "-o address show", "rule show", "-6 rule show"] {
             all += &self.ip(words);
         }
-        // An interface that was up has another queue when it is down than one that never was, and IPv6 is busy for
-        // a moment with one that has just come up.
+        // An interface that was up has another queue when it is down than one that never was, IPv6 is busy for a
+        // moment with one that has just come up, and the kernel takes its time to say that it has a carrier or not.
         let mut lines: Vec<String> = Vec::new();
         for line in all.lines() {
             let mut words = line.split(' ');
             let mut kept = Vec::new();
             while let Some(word) = words.next() {
                 match word {
-                    "qdisc" => _ = words.next(),
-                    "tentative" => {}
-                    _ => kept.push(word),
+                    "qdisc" | "state" => _ = words.next(),
+                    "tentative" | "linkdown" => {}
+                    _ => kept.push(word.replace("NO-CARRIER,", "").replace(",LOWER_UP", "")),
                 }
             }
             lines.push(kept.join(" "));

@@ -254,6 +254,7 @@ impl Engine {
             } else if let Some(vid) = self.contested.pop_first() {
                 for key in self.ids.arbitrate(vid) {
                     self.dirty_referrers(&key);
+                    self.replan.insert(key.clone());
                     self.dirty.insert(key);
                 }
             } else if next.is_some() {
@@ -349,6 +350,10 @@ impl Engine {
                 if (record.finalized, record.deleting) != (object.finalized, object.deleting) {
                     // It counts from now on, or takes nobody new: all that depends on it looks again.
                     (record.finalizer_asked, record.version) = (false, 0);
+                    if !record.finalized && plan::is_user(&object.key) {
+                        // What it was found to be while it didn't count has kept nothing for it.
+                        record.effective = record.status.realized.clone();
+                    }
                 }
                 (record.deleting, record.finalized, record.forget) =
                     (object.deleting, object.finalized, object.forget);

@@ -88,13 +88,11 @@ impl Engine {
         if point.ports.is_empty() || spec.node_pool.is_none() {
             point.missing.clear();
         }
-        // The fabric reaches all of its nodes' bridges; without one each bridge is a place of its own.
+        // The bridge too: it may be in use since before the fabric reached it.
         point.places = self.fabrics(&point.ports);
         let pool = spec.node_pool.clone().unwrap_or_else(|| "".into());
         let bridge = spec.cnis.iter().find_map(|cni| cni.plugin.bridge()).unwrap_or(&key.name);
-        if point.places.is_empty() {
-            point.places.insert(Place::Bridge(pool, bridge.into()));
-        }
+        point.places.insert(Place::Bridge(pool, bridge.into()));
         if self.points.get(&key.name) == Some(&point) {
             return;
         }
@@ -117,16 +115,16 @@ impl Engine {
     }
 
     /// Before anything new is decided, everyone holds the VLAN that is realised for it: first where it is, then
-    /// where it is asked for, and there those last who were refused.
+    /// where it is asked for, and those last who were refused.
     pub(super) fn seed(&mut self) {
         self.seeded = true;
-        let mut rounds: [Vec<(VlanId, Key, BTreeSet<Place>)>; 3] = Default::default();
+        let mut rounds: [Vec<(VlanId, Key, BTreeSet<Place>)>; 4] = Default::default();
         for (key, record) in self.records.iter().filter(|(key, record)| is_network(key) && !record.generated)
         {
             let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
-            let refused = record.status.phase == Some(Phase::Error);
-            rounds[0].push((vid, key.clone(), self.realised_places(key)));
-            rounds[if refused { 2 } else { 1 }].push((vid, key.clone(), self.claimed_places(key)));
+            let last = usize::from(record.status.phase == Some(Phase::Error));
+            rounds[last].push((vid, key.clone(), self.realised_places(key)));
+            rounds[2 + last].push((vid, key.clone(), self.claimed_places(key)));
         }
         for claims in rounds {
             let vids: BTreeSet<VlanId> = claims.iter().map(|(vid, ..)| *vid).collect();
@@ -236,7 +234,7 @@ impl Engine {
 
     /// Tells the networks what an attachment or bridge domain asks of them and what of it is realised.
     pub(super) fn recount(&mut self, key: &Key) {
-        if !matches!(key.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain) {
+        if !is_user(key) {
             return;
         }
         let Some(record) = self.records.get_mut(key) else { return };
@@ -306,13 +304,19 @@ impl Engine {
         changed
     }
 
-    /// The VLAN of a network and all ports that are to carry it.
+    /// The VLAN of a network and all ports that are to carry it, which are those where it holds the VLAN.
     fn plan_of(&self, key: &Key) -> Option<(VlanId, Ports)> {
         let record = self.records.get(key).filter(|record| record.finalized && !record.generated)?;
         let spec = record.effective.as_deref()?;
         let points = self.networks.get(key).map(|network| network.points.keys());
-        let ports = self.ports_of(spec.service(), points.into_iter().flatten());
-        Some((vid_of(spec)?, ports))
+        let vid = vid_of(spec)?;
+        let mut ports = self.ports_of(spec.service(), points.into_iter().flatten());
+        // A connection point may have grown to where someone else holds the VLAN.
+        ports.retain(|device, _| {
+            let fabric = self.topology.component(device).cloned().map(Place::Fabric);
+            fabric.is_some_and(|fabric| self.ids.check(vid, key, &fabric).is_ok())
+        });
+        Some((vid, ports))
     }
 
     /// The ports of connection points and of a service's networks, and of the ways between them.
@@ -459,6 +463,11 @@ fn or_unplaced(places: BTreeSet<Place>) -> BTreeSet<Place> {
 
 fn is_network(key: &Key) -> bool {
     matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain)
+}
+
+/// What wants networks at connection points.
+pub(super) fn is_user(key: &Key) -> bool {
+    matches!(key.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain)
 }
 
 fn vid_of(spec: &Spec) -> Option<VlanId> {
