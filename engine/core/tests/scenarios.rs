@@ -173,6 +173,22 @@ fn a_fabric_that_gets_another_name_keeps_its_holders() {
 }
 
 #[test]
+fn who_uses_a_service_that_is_being_deleted_may_move() {
+    let mut w = World::leaf_spine();
+    w.apply(point("cp2", Some("pool")));
+    let s = w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    w.delete(&s);
+    w.apply(attachment("a", &["s"], "cp2"));
+    w.settle();
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Terminating, Phase::Ready), "{}", w.message(&a));
+    w.delete(&a);
+    w.settle();
+    assert!(w.carriers(100).is_empty() && !w.objects.contains_key(&s));
+}
+
+#[test]
 fn an_id_twice_without_any_place_is_refused_too() {
     let mut w = World::leaf_spine();
     let a = w.apply(created(service("a", 100, &[]), 1));

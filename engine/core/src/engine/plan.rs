@@ -201,7 +201,9 @@ impl Engine {
                 if let Some(vid) = record.effective.as_deref().and_then(vid_of) {
                     claims.insert(vid, or_unplaced(self.realised_places(key)));
                 }
-                if let Some(vid) = record.wanted().and_then(|spec| vid_of(spec)) {
+                // Those who use what is being deleted may still ask for it elsewhere.
+                let spec = record.wanted().or(record.effective.as_ref());
+                if let Some(vid) = spec.and_then(|spec| vid_of(spec)) {
                     // What is asked for comes on top, and ends being nowhere.
                     claims.insert(vid, self.claimed_places(key));
                 }
