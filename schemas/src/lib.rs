@@ -13,6 +13,7 @@ mod nad;
 mod node;
 mod report;
 pub mod subject;
+mod sysctl;
 mod transition;
 mod vlan;
 
@@ -28,5 +29,6 @@ pub use node::{
     Parent, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
 };
 pub use report::{Applied, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report};
+pub use sysctl::safe_sysctls;
 pub use transition::{Phase, Transition};
 pub use vlan::{VlanError, VlanId, VlanSet};

@@ -173,8 +173,8 @@ pub struct PodLink {
     /// Rules that choose the table of a route.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<PodRule>,
-    /// Below `/proc/sys/net/{ipv4,ipv6}/{conf,neigh}/<interface>`, such as `ipv4/conf/rp_filter`; the agent knows
-    /// which are safe.
+    /// Below `/proc/sys/net/{ipv4,ipv6}/{conf,neigh}/<interface>`, such as `ipv4/conf/rp_filter`; only those of
+    /// [`crate::safe_sysctls`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
     /// Administratively up.

@@ -90,13 +90,14 @@ impl Node {
         let folder = self.folder.path().display().to_string();
         self.command(&format!("containerd --config {folder}/config.toml >>{folder}/containerd.log 2>&1 &"));
         let begin = Instant::now();
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
         while !self.cri.is_ready().await {
             assert!(
                 begin.elapsed() < Duration::from_mins(1),
                 "containerd doesn't answer: {}",
                 fs::read_to_string(self.folder.path().join("containerd.log")).unwrap_or_default()
             );
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            ticks.tick().await;
         }
     }
 

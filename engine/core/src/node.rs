@@ -262,6 +262,14 @@ impl NodeTarget {
         seen || self.rejected.iter().any(kept)
     }
 
+    /// An interface with an id that begins so, last seen in a pod and not wanted there any more.
+    pub fn unwanted_link(&self, uid: &Name, prefix: &str) -> Option<&str> {
+        let wanted = self.pods.get(uid);
+        let mut seen = self.pods_seen.get(&**uid).into_iter().flat_map(BTreeMap::keys);
+        let is_wanted = |id: &str| wanted.is_some_and(|slot| revisions(&slot.pod).any(|(own, _)| own == id));
+        seen.find(|id| id.starts_with(prefix) && !is_wanted(id)).map(String::as_str)
+    }
+
     /// An interface of a pod as it was found, if it is the one that is wanted, and how far it is.
     pub fn link_hop(&self, uid: &Name, id: &str) -> (Option<&AppliedLink>, LinkHop<'_>) {
         let Some(slot) = self.pods.get(uid) else { return (None, LinkHop::Waiting) };

@@ -146,6 +146,25 @@ fn a_label_that_goes_takes_it_back() {
 }
 
 #[test]
+fn it_is_not_ready_before_what_it_no_longer_wants_is_gone() {
+    let mut w = World::with_agents();
+    let two = config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24"), veth("pc1", "pcbr1", "10.8.0.0/24")]);
+    let c = w.apply(two.clone());
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Ready);
+    w.silent.insert(node("node1"));
+    w.apply(links_of(&two, |spec| drop(spec.links.pop())));
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Pending);
+    assert!(w.message(&c).contains("the removal of PodConfig/c/pc1 on Node node1"), "{}", w.message(&c));
+    w.silent.clear();
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Ready, "{}", w.message(&c));
+    assert_eq!(given(&w, "node1", "a").unwrap().links.len(), 1);
+}
+
+#[test]
 fn deleting_waits_for_the_node_but_not_for_one_that_is_away() {
     let mut w = World::with_agents();
     let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use crate::objects::Objects;
 use crate::{api, events};
 
-/// The kinds of notes that tell of it.
-const KINDS: [&str; 2] = ["Repaired", "Drift"];
+/// The kind of notes that tell of it.
+const REPAIRED: &str = "Repaired";
 
 /// The report tells of something that was put right.
 pub fn any(report: &Report) -> bool {
-    report.notes.iter().any(|note| KINDS.contains(&&*note.kind))
+    report.notes.iter().any(|note| note.kind == REPAIRED)
 }
 
 /// What was put right, each on the object that asked for the interface, on the pod, or else on the Node. `desired`: what
@@ -23,7 +23,7 @@ pub fn told<'a>(
     objects: &Objects,
     report: &'a Report,
 ) -> Vec<(ObjectReference, &'a str)> {
-    let notes = report.notes.iter().filter(|note| KINDS.contains(&&*note.kind));
+    let notes = report.notes.iter().filter(|note| note.kind == REPAIRED);
     let tell = notes.map(|note| {
         let pod = note.item.pod.as_ref().and_then(|uid| Some((uid, desired?.pods.get(uid)?)));
         let Some((uid, pod)) = pod else { return (events::of_node(node), note.message.as_str()) };
@@ -82,7 +82,7 @@ mod tests {
             rejected: vec![],
             notes: vec![
                 note("Repaired", Item::link("u", "PodConfig/pc/pc0")),
-                note("Drift", Item::link("u", "PodConfig/gone/pc0")),
+                note("Repaired", Item::link("u", "PodConfig/gone/pc0")),
                 note("Repaired", Item::port("br-data")),
                 note("Repaired", Item::pod("another")),
                 note("Stale", Item::port("br-data")),

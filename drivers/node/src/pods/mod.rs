@@ -61,7 +61,7 @@ pub struct PodsApplied {
     pub pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
     /// What is not.
     pub rejected: Vec<Rejection>,
-    /// `Drift`: what another hand had changed and is as wanted again.
+    /// `Repaired`: what another hand had changed and is as wanted again.
     pub notes: Vec<Note>,
     /// Host ends that are to be ports of an Open vSwitch bridge, by their names.
     pub ovs_ports: BTreeMap<String, OvsPort>,
@@ -346,7 +346,7 @@ impl Done {
                             "{}/{}: what another hand had changed is as wanted again",
                             pod.namespace, pod.name
                         );
-                        told.notes.push(Note { kind: "Drift".to_owned(), item: Item::pod(&uid), message });
+                        told.notes.push(Note { kind: "Repaired".to_owned(), item: Item::pod(&uid), message });
                     }
                     found.settled = (complete && wanted).then_some(pod);
                 }

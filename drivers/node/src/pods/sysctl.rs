@@ -1,93 +1,10 @@
-//! Settings of one interface below `/proc/sys/net`, the safe ones.
-//!
-//! Safe is what changes how the pod itself treats the packets of that interface. Left out are what lets others in
-//! (`route_localnet`, `accept_source_route`), what takes the kernel's memory (queue lengths) and what the kernel
-//! doesn't let anyone write.
+//! Settings of one interface below `/proc/sys/net`. What is safe is checked here too, whatever the engine says.
 
 use std::path::{Path, PathBuf};
 
+use eno_schemas::safe_sysctls;
+
 use super::check::Refusal;
-
-const IPV4_CONF: &[&str] = &[
-    "accept_local",
-    "accept_redirects",
-    "arp_accept",
-    "arp_announce",
-    "arp_evict_nocarrier",
-    "arp_filter",
-    "arp_ignore",
-    "arp_notify",
-    "drop_gratuitous_arp",
-    "drop_unicast_in_l2_multicast",
-    "force_igmp_version",
-    "forwarding",
-    "ignore_routes_with_linkdown",
-    "log_martians",
-    "promote_secondaries",
-    "proxy_arp",
-    "proxy_arp_pvlan",
-    "rp_filter",
-    "secure_redirects",
-    "send_redirects",
-    "shared_media",
-    "src_valid_mark",
-];
-
-const IPV6_CONF: &[&str] = &[
-    "accept_dad",
-    "accept_ra",
-    "accept_ra_defrtr",
-    "accept_ra_from_local",
-    "accept_ra_min_hop_limit",
-    "accept_ra_mtu",
-    "accept_ra_pinfo",
-    "accept_ra_rt_info_max_plen",
-    "accept_ra_rt_info_min_plen",
-    "accept_ra_rtr_pref",
-    "accept_redirects",
-    "addr_gen_mode",
-    "autoconf",
-    "dad_transmits",
-    "disable_ipv6",
-    "drop_unicast_in_l2_multicast",
-    "drop_unsolicited_na",
-    "enhanced_dad",
-    "force_mld_version",
-    "forwarding",
-    "hop_limit",
-    "ignore_routes_with_linkdown",
-    "keep_addr_on_down",
-    "ndisc_evict_nocarrier",
-    "ndisc_notify",
-    "optimistic_dad",
-    "proxy_ndp",
-    "router_solicitation_delay",
-    "router_solicitation_interval",
-    "router_solicitations",
-    "suppress_frag_ndisc",
-    "temp_prefered_lft",
-    "temp_valid_lft",
-    "use_oif_addrs_only",
-    "use_optimistic",
-    "use_tempaddr",
-];
-
-const NEIGH: &[&str] = &[
-    "anycast_delay",
-    "app_solicit",
-    "base_reachable_time",
-    "base_reachable_time_ms",
-    "delay_first_probe_time",
-    "gc_stale_time",
-    "interval_probe_time_ms",
-    "locktime",
-    "mcast_resolicit",
-    "mcast_solicit",
-    "proxy_delay",
-    "retrans_time",
-    "retrans_time_ms",
-    "ucast_solicit",
-];
 
 /// What turns IPv6 off on an interface: it has to be on for one that gets an IPv6 address.
 pub const DISABLE_IPV6: &str = "ipv6/conf/disable_ipv6";
@@ -97,12 +14,8 @@ const VALUE: usize = 11;
 
 /// Refuses what is not on the list, and values that are no numbers.
 pub fn check(key: &str, value: &str) -> Result<(), Refusal> {
-    let known = match parts(key) {
-        Some(("ipv4", "conf", name)) => IPV4_CONF.contains(&name),
-        Some(("ipv6", "conf", name)) => IPV6_CONF.contains(&name),
-        Some(("ipv4" | "ipv6", "neigh", name)) => NEIGH.contains(&name),
-        _ => false,
-    };
+    let list = |(family, group, name)| Some((safe_sysctls(family, group)?, name));
+    let known = parts(key).and_then(list).is_some_and(|(safe, name)| safe.contains(&name));
     if !known {
         return Err(Refusal::never(format!("the sysctl {key} is not on the list of those that are safe")));
     }

@@ -119,6 +119,10 @@ impl Engine {
                 }
             }
         }
+        if let Some(former) = node.unwanted_link(uid, &template::link_id(key, "")) {
+            let words = format!("the removal of {former} on Node {name} {}", self.waits_for_node(name));
+            return Stage::Waits(words, Some(name.clone()));
+        }
         Stage::Confirmed
     }
 
