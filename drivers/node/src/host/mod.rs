@@ -11,6 +11,7 @@
 pub mod applied;
 pub mod guard;
 pub mod mark;
+mod nic;
 pub mod plan;
 mod pod_bridge;
 pub mod state;

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{HostNetwork, NodeDesired, Uplink, VlanId, VlanSet};
-use rtnetlink::packet_route::link::{AfSpecInet6, AfSpecUnspec, BondMode, In6AddrGenMode, LinkAttribute};
+use rtnetlink::packet_route::link::{BondMode, LinkAttribute};
 use rtnetlink::{LinkBond, LinkBridge, LinkMessageBuilder, LinkVlan};
 
 use super::guard::{self, Refusal, User};
 use super::mark::{self, Was};
+use super::nic::{address_generation, can_carry};
 use super::state::{NO_ADDRESSES, State, kind_name};
 use crate::netlink::{Kind, Link, PortVlan, Request};
 
@@ -99,7 +100,7 @@ pub(super) struct Planner<'a> {
     pub(super) cluster: &'a str,
     pub(super) group: u32,
     pub(super) state: &'a State,
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     refused: BTreeMap<Spot, Refusal>,
     /// Names of interfaces that a network consists of.
     keep: BTreeSet<String>,
@@ -386,59 +387,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The NICs of those names, once each, if all of them may be used.
-    fn nics(&self, names: &[String], asked: Option<u32>, ovs: bool) -> Result<Vec<&'a Link>, Refusal> {
-        let mut nics: Vec<&Link> = Vec::new();
-        for name in names {
-            let nic = guard::nic(self.state, name, User { group: self.group, ovs })?;
-            can_carry(nic, asked)?;
-            if nics.iter().all(|other| other.index != nic.index) {
-                nics.push(nic);
-            }
-        }
-        Ok(nics)
-    }
-
-    /// What a NIC was like before it was used.
-    fn was(&self, nic: &Link) -> Was {
-        Was::of(nic, self.cluster).map_or_else(|| Was::now(nic), |(was, _)| was)
-    }
-
-    fn note_what_was(&mut self, spot: &Spot, nic: &Link) {
-        if Was::of(nic, self.cluster).is_none() {
-            let written = Was::now(nic).written(self.cluster, nic.index);
-            let request = Request::add_altname(&nic.name, nic.index, &written);
-            self.step(spot, request, format!("{} was not marked as used", nic.name));
-        }
-    }
-
-    /// Uses a NIC: marked, up, with an MTU that suffices, a port of `master`.
-    fn take(&mut self, spot: &Spot, nic: &Link, asked: Option<u32>, master: Option<u32>) {
-        self.note_what_was(spot, nic);
-        let was = self.was(nic);
-        if !was.up && nic.address_generation.is_some_and(|mode| mode != NO_ADDRESSES) {
-            let attributes = vec![address_generation(NO_ADDRESSES)];
-            let request = Request::set(&nic.name, nic.index, "IPv6 mode", attributes);
-            self.step(spot, request, format!("{} gave itself IPv6 addresses", nic.name));
-        }
-        let mtu = asked.unwrap_or(0).max(was.mtu);
-        if nic.mtu != mtu {
-            let request = Request::set(&nic.name, nic.index, "MTU", vec![LinkAttribute::Mtu(mtu)]);
-            self.step(spot, request, format!("{} had an MTU of {}", nic.name, nic.mtu));
-        }
-        if nic.master != master {
-            let difference = match (nic.master, master) {
-                (Some(other), _) => format!("{} was a member of {}", nic.name, self.state.name(other)),
-                (None, _) => format!("{} was not a port of the bridge", nic.name),
-            };
-            self.step(spot, Request::set_master(&nic.name, nic.index, master.unwrap_or(0)), difference);
-        }
-        if !nic.up {
-            let request = Request::set_up(&nic.name, nic.index, true);
-            self.step(spot, request, format!("{} was down", nic.name));
-        }
-    }
-
     /// The VLANs of an uplink: exactly these, tagged.
     fn port_vlans(&mut self, spot: &Spot, port: &Link, wanted: &VlanSet) {
         let (tagged, untagged) = self.state.uplink_vlans(port.index);
@@ -483,38 +431,6 @@ impl<'a> Planner<'a> {
         self.stale_rules(&spot);
         std::mem::replace(&mut self.steps, before)
     }
-
-    fn give_back(&mut self, spot: &Spot, nic: &Link, was: Was, written: &str, gone: &BTreeSet<u32>) {
-        let before = self.steps.len();
-        let difference = format!("{} is not used any more", nic.name);
-        let master = nic.master.and_then(|master| self.state.snapshot.link(master));
-        // What another hand made it a part of meanwhile is not undone.
-        let theirs = master.is_some_and(|master| master.group != self.group);
-        if !theirs {
-            if master.is_some_and(|master| !gone.contains(&master.index)) {
-                self.step(spot, Request::set_master(&nic.name, nic.index, 0), difference.as_str());
-            }
-            if nic.mtu != was.mtu {
-                let attributes = vec![LinkAttribute::Mtu(was.mtu)];
-                self.step(spot, Request::set(&nic.name, nic.index, "MTU", attributes), difference.as_str());
-            }
-            if nic.up != was.up {
-                self.step(spot, Request::set_up(&nic.name, nic.index, was.up), difference.as_str());
-            }
-            if let Some(mode) = was.address_generation.filter(|mode| nic.address_generation != Some(*mode)) {
-                let attributes = vec![address_generation(mode)];
-                self.step(
-                    spot,
-                    Request::set(&nic.name, nic.index, "IPv6 mode", attributes),
-                    difference.as_str(),
-                );
-            }
-        }
-        // The mark goes last, when there is nothing left to remember.
-        if self.steps.len() == before && master.is_none_or(|master| !gone.contains(&master.index)) {
-            self.step(spot, Request::delete_altname(&nic.name, nic.index, written), difference.as_str());
-        }
-    }
 }
 
 /// A bridge of ours that is yet to be made. A bridge keeps to an MTU only once that was changed: one that is given at
@@ -524,20 +440,6 @@ pub(super) fn bridge_message(name: &str, group: u32, mtu: Option<u32>) -> LinkMe
     match mtu {
         Some(mtu) => message.mtu(mtu.saturating_sub(1)),
         None => message,
-    }
-}
-
-fn address_generation(mode: u8) -> LinkAttribute {
-    let setting = AfSpecInet6::AddrGenMode(In6AddrGenMode::from(mode));
-    LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![setting])])
-}
-
-fn can_carry(nic: &Link, asked: Option<u32>) -> Result<(), Refusal> {
-    match asked {
-        Some(asked) if nic.max_mtu != 0 && asked > nic.max_mtu => {
-            Err(Refusal::Mtu { name: nic.name.clone(), asked, most: nic.max_mtu })
-        }
-        _ => Ok(()),
     }
 }
 
