@@ -3,7 +3,10 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use eno_schemas::{Applied, Command, DeviceInfo, Failure, Generation, Note, Outcome, PayloadKind, Rejection};
+use eno_schemas::{
+    Applied, ChangeReport, Command, DeviceInfo, Failure, Generation, Note, Outcome, PayloadKind, Rejection,
+    Transaction,
+};
 use futures::Stream;
 use tokio::sync::{mpsc, watch};
 
@@ -69,6 +72,11 @@ impl Work {
         *self.newest.borrow() <= self.command.generation
     }
 
+    /// The transaction that this command opens: the change has to be held.
+    pub fn transaction(&self) -> Option<&Transaction> {
+        self.command.transaction.as_ref().filter(|transaction| transaction.decision.is_none())
+    }
+
     /// Says what is being done, for work that takes long. Never blocks; what can't be taken is dropped.
     pub fn progress(&self, message: impl Into<String>) {
         let _ = self.progress.try_send(message.into());
@@ -88,6 +96,8 @@ pub struct Reconciled {
     pub notes: Vec<Note>,
     /// What the device said of itself.
     pub device: Option<DeviceInfo>,
+    /// The change that was made, if there was one to make.
+    pub change: Option<ChangeReport>,
 }
 
 impl Reconciled {
@@ -99,6 +109,7 @@ impl Reconciled {
             rejected: Vec::new(),
             notes: Vec::new(),
             device: None,
+            change: None,
         }
     }
 
@@ -110,6 +121,7 @@ impl Reconciled {
             rejected: Vec::new(),
             notes: Vec::new(),
             device: None,
+            change: None,
         }
     }
 

@@ -78,6 +78,12 @@ impl Desired {
 }
 
 /// A change of several targets that is confirmed on all or rolled back on all.
+///
+/// A command that opens one (no decision yet) has its driver make the change so that it can still be taken back,
+/// verify it, report [`Outcome::Held`](crate::Outcome::Held) and wait. The decision comes as the next command of the
+/// target: the same desired state, the same transaction, with `decision`. Any other newer command, and the deadline,
+/// mean [`Decision::Abort`]. A target whose device can't hold a change takes no part: it is commanded without a
+/// transaction, once the others are confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Transaction {
@@ -87,4 +93,18 @@ pub struct Transaction {
     pub participants: Vec<String>,
     /// RFC 3339: each participant rolls back by itself when no decision has come by then.
     pub deadline: String,
+    /// What was decided; absent: nothing yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Decision {
+    /// Every participant has verified: what is held is confirmed. Who holds nothing, since it was started anew in
+    /// between, makes the change by itself.
+    Confirm,
+    /// What is held is taken back, and nothing is done until the next command.
+    Abort,
 }

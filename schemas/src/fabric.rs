@@ -39,6 +39,9 @@ pub struct Device {
     /// What to do about drift.
     #[serde(default)]
     pub drift: Drift,
+    /// VLANs that exist there under another name and are taken over when they are wanted: they get our name.
+    #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
+    pub adopt: VlanSet,
 }
 
 /// What a driver does when the device no longer holds what it verified.

@@ -18,7 +18,7 @@ mod transition;
 mod vlan;
 
 pub use codec::{Message, MessageError, decode, encode, schema_of};
-pub use command::{Command, Desired, Generation, Transaction};
+pub use command::{Command, Decision, Desired, Generation, Transaction};
 pub use driver::{DriverHello, PayloadKind};
 pub use fabric::{Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, vlan_name};
 pub use nad::{
@@ -28,7 +28,9 @@ pub use node::{
     AppliedLink, AppliedNetwork, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, OvsDatapath,
     Parent, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
 };
-pub use report::{Applied, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report};
+pub use report::{
+    Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report, Rollback,
+};
 pub use sysctl::safe_sysctls;
 pub use transition::{Phase, Transition};
 pub use vlan::{VlanError, VlanId, VlanSet};

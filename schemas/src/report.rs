@@ -37,6 +37,9 @@ pub struct Report {
     /// What the device said of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceInfo>,
+    /// The last change of the device; absent: none was made for this command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<ChangeReport>,
 }
 
 /// How a command ended.
@@ -45,6 +48,15 @@ pub struct Report {
 pub enum Outcome {
     /// All but the rejected items is there, as read back.
     Applied,
+    /// All but the rejected items is there, as read back, and can still be taken back: the transaction waits for its
+    /// decision. `applied` says what is there while it is held.
+    Held,
+    /// The transaction was aborted, and the device is as it was before. Nothing is done until the next command.
+    #[serde(rename = "rolled-back")]
+    RolledBack {
+        /// Why, in words.
+        reason: String,
+    },
     /// Nothing of this generation could be done.
     Failed(Failure),
     /// Still at it.
@@ -78,6 +90,9 @@ pub enum Applied {
         /// For each listed port the VLANs of ours that it carries; ports that carry none may be left out. An
         /// open trunk counts as carrying what is wanted on it.
         ports: BTreeMap<String, VlanSet>,
+        /// For each listed port that switches, all that it carries, ours and foreign.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        carried: BTreeMap<String, Carried>,
     },
     /// A NetworkAttachmentDefinition.
     Nad {
@@ -91,6 +106,21 @@ pub enum Applied {
         /// The interfaces of pods, by the pod's uid and the interface's id; only those that are as wanted.
         pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
     },
+}
+
+/// All that a port carries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Carried {
+    /// Tagged VLANs.
+    #[serde(skip_serializing_if = "VlanSet::is_empty")]
+    pub tagged: VlanSet,
+    /// The VLAN of untagged frames: the native VLAN of a trunk, or the VLAN of an access port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub untagged: Option<VlanId>,
+    /// A trunk without a list, which carries every VLAN.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
 }
 
 /// One thing of a command: a VLAN, a port, a VLAN on a port, a pod, an interface of a pod, or (all absent) the target
@@ -190,7 +220,8 @@ pub struct Rejection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Note {
-    /// A condition type in CamelCase, such as `OpenTrunk`, `Drift` or `NoConfirmedCommit`.
+    /// A condition type in CamelCase, such as `OpenTrunk`, `Drift` or `NoConfirmedCommit`. Of `Drift` there is one for
+    /// each difference, up to a bound, which says what was found in place of what should be there.
     pub kind: String,
     /// What it is about.
     #[serde(default)]
@@ -212,4 +243,41 @@ pub struct DeviceInfo {
     /// `SHA256:…` of the host key that it showed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_key_fingerprint: Option<String>,
+    /// Make, model or software, as far as it tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How a change of it can be taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollback: Option<Rollback>,
+}
+
+/// How a change of a device can be taken back after it took effect. Only a device that can do it takes part in a
+/// [`Transaction`](crate::Transaction).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Rollback {
+    /// The device does it by itself after a while unless it is told otherwise, and whoever knows the name of the
+    /// change can confirm or cancel it (RFC 6241, confirmed commit 1.1 with persist).
+    Persistent,
+    /// The device does it by itself after a while, or when the session ends (RFC 4741, confirmed commit 1.0).
+    Session,
+    /// It can't be taken back.
+    None,
+}
+
+/// A change that was made on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChangeReport {
+    /// The transaction that it was a part of; absent: it was made by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<String>,
+    /// When it was confirmed, RFC 3339.
+    pub at: String,
+    /// From the first request to the last answer, without the time that it was held, in milliseconds.
+    pub took_ms: u64,
+    /// VLANs, and VLANs on ports, that were made.
+    pub added: u32,
+    /// VLANs, and VLANs on ports, that were taken away.
+    pub removed: u32,
 }

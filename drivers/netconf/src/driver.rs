@@ -256,6 +256,7 @@ fn info(hello: &Hello, dialect: Option<&dyn Dialect>, fingerprint: &str) -> Devi
         dialect: dialect.map(|dialect| dialect.name().to_owned()),
         capabilities: hello.short_names(),
         host_key_fingerprint: Some(fingerprint.to_owned()),
+        ..DeviceInfo::default()
     }
 }
 

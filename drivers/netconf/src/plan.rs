@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet, vlan_name,
+    Applied, Carried, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet, vlan_name,
 };
 
 /// The configuration of a device, as far as it matters here, whatever the device's model.
@@ -411,13 +411,18 @@ pub fn ours(seen: &Seen, cluster: &str) -> VlanSet {
 /// What is there of ours.
 pub fn applied(seen: &Seen, desired: &FabricDesired) -> Applied {
     let ours = ours(seen, &desired.cluster);
-    let mut ports = BTreeMap::new();
+    let (mut ports, mut carried) = (BTreeMap::new(), BTreeMap::new());
     for port in &desired.ports {
         let Some(there) = seen.ports.get(interface(port)) else { continue };
-        let carried = if there.is_open() { port.vlans.clone() } else { there.tagged() }.intersection(&ours);
-        if !carried.is_empty() {
-            ports.insert(port.name.clone(), carried);
+        let tagged = there.tagged();
+        let of_ours = if there.is_open() { &port.vlans } else { &tagged }.intersection(&ours);
+        if !of_ours.is_empty() {
+            ports.insert(port.name.clone(), of_ours);
+        }
+        if let Some(mode) = there.mode {
+            let untagged = if mode == Mode::Access { there.access } else { there.native };
+            carried.insert(port.name.clone(), Carried { tagged, untagged, open: there.is_open() });
         }
     }
-    Applied::Fabric { vlans: ours, ports }
+    Applied::Fabric { vlans: ours, ports, carried }
 }

@@ -196,7 +196,7 @@ prop_compose! {
         let vlans = ids(&vlans);
         FabricDesired {
             cluster: "c1".into(),
-            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift: Drift::default() },
+            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift: Drift::default(), adopt: VlanSet::EMPTY },
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
             ports: ports.into_iter().map(|(name, (wanted, trunk))| FabricPort {
                 name,

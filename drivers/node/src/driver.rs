@@ -88,6 +88,7 @@ impl<R: Resolve> NodeDriver<R> {
             rejected: told.rejected,
             notes: told.notes,
             device: None,
+            change: None,
         })
     }
 }

@@ -199,12 +199,12 @@ impl DeviceTarget {
     /// Takes in what a driver reported and returns the networks for which something may have changed.
     pub fn report(&mut self, report: Report) -> BTreeSet<Key> {
         let mut touched = VlanSet::EMPTY;
-        if matches!(report.outcome, Outcome::Progress { .. }) {
+        if matches!(report.outcome, Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. }) {
             return BTreeSet::new();
         }
         let failure = match report.outcome {
             Outcome::Failed(failure) => Some(failure),
-            Outcome::Applied | Outcome::Progress { .. } => None,
+            Outcome::Applied | Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => None,
         };
         let mut networks = BTreeSet::new();
         if self.failure != failure || self.rejected != report.rejected {
@@ -215,7 +215,7 @@ impl DeviceTarget {
         self.rejected = report.rejected;
         self.notes = report.notes;
         self.info = report.device.or(self.info.take());
-        if let Some(Applied::Fabric { vlans, ports }) = report.applied {
+        if let Some(Applied::Fabric { vlans, ports, .. }) = report.applied {
             let seen = Seen {
                 vlans,
                 ports: self

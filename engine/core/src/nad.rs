@@ -57,7 +57,7 @@ impl NadTarget {
     /// Takes in what the driver reported.
     pub fn report(&mut self, report: Report) {
         let problem = match report.outcome {
-            Outcome::Progress { .. } => return,
+            Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => return,
             Outcome::Failed(failure) => Some(Box::new(failure)),
             Outcome::Applied => report.rejected.into_iter().next().map(|rejection| {
                 Box::new(Failure {

@@ -186,7 +186,7 @@ impl NodeTarget {
     /// Takes in what the agent reported.
     pub fn report(&mut self, report: Report) -> Change {
         let failure = match report.outcome {
-            Outcome::Progress { .. } => return Change::None,
+            Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => return Change::None,
             Outcome::Failed(failure) => Some(failure),
             Outcome::Applied => None,
         };

@@ -233,6 +233,7 @@ mod tests {
                 credential: None,
                 host_key: None,
                 drift: Drift::Repair,
+                adopt: VlanSet::EMPTY,
             },
             ports: ports
                 .iter()

@@ -157,6 +157,7 @@ pub(crate) fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
             credential: None,
             host_key: None,
             drift: Drift::Repair,
+            adopt: VlanSet::EMPTY,
         },
         vlans: vids.into_iter().map(vlan).collect(),
         ports: Vec::new(),

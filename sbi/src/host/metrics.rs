@@ -73,7 +73,8 @@ impl HostMetrics {
             Outcome::Failed(failure) if failure.unreachable => "unreachable",
             Outcome::Failed(failure) if failure.retryable => "failed",
             Outcome::Failed(_) => "refused",
-            Outcome::Progress { .. } => "progress",
+            Outcome::RolledBack { .. } => "rolled back",
+            Outcome::Held | Outcome::Progress { .. } => "progress",
         };
         self.reconciles.get_or_create(&ByOutcome { outcome }).inc();
         self.duration.observe(took.as_secs_f64());

@@ -163,6 +163,7 @@ impl<D: Driver> Context<D> {
                     rejected: Vec::new(),
                     notes: Vec::new(),
                     device: None,
+                    change: None,
                 },
             );
             if let Err(error) = self.publisher.publish(record, &report).await {
@@ -257,6 +258,7 @@ impl<D: Driver> Context<D> {
             rejected: reconciled.rejected,
             notes: reconciled.notes,
             device: reconciled.device,
+            change: reconciled.change,
         }
     }
 }

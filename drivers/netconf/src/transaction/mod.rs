@@ -438,6 +438,7 @@ fn superseded() -> Reconciled {
         rejected: Vec::new(),
         notes: Vec::new(),
         device: None,
+        change: None,
     }
 }
 

@@ -67,6 +67,7 @@ impl Bench {
             credential: Some(name.to_owned()),
             host_key: Some(info.host_key.clone()),
             drift: Drift::Repair,
+            adopt: VlanSet::EMPTY,
         }
     }
 
@@ -144,7 +145,7 @@ pub fn set(text: &str) -> VlanSet {
 pub fn there(reconciled: &Reconciled) -> (String, BTreeMap<String, String>) {
     assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
     match &reconciled.applied {
-        Some(Applied::Fabric { vlans, ports }) => {
+        Some(Applied::Fabric { vlans, ports, .. }) => {
             (vlans.to_string(), ports.iter().map(|(name, vlans)| (name.clone(), vlans.to_string())).collect())
         }
         other => panic!("no fabric: {other:?}"),

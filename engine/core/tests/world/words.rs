@@ -41,6 +41,7 @@ pub fn device(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
         credential: None,
         host_key: None,
         drift: Drift::Repair,
+        adopt: VlanSet::EMPTY,
     };
     object(
         Kind::FabricDevice,

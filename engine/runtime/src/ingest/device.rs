@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_core::spec::{DevicePort, DeviceSpec, Invalid, LeadsTo};
 use eno_nbi_crds as crds;
-use eno_schemas::{Device, Drift, PortMode};
+use eno_schemas::{Device, Drift, PortMode, VlanSet};
 
 use super::interface_name;
 
@@ -31,6 +31,7 @@ pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Inval
                 crds::Drift::Repair => Drift::Repair,
                 crds::Drift::Report => Drift::Report,
             },
+            adopt: VlanSet::EMPTY,
         },
         driver: source.driver.into(),
         ports,

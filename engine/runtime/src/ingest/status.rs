@@ -28,6 +28,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         dialect: source.dialect,
         capabilities: source.capabilities,
         host_key_fingerprint: source.host_key_fingerprint,
+        ..DeviceInfo::default()
     };
     Status {
         phase: source.phase.map(phase),
