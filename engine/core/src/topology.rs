@@ -233,7 +233,7 @@ mod tests {
                 credential: None,
                 host_key: None,
                 drift: Drift::Repair,
-                adopt: VlanSet::EMPTY,
+                adopt: eno_schemas::VlanSet::EMPTY,
             },
             ports: ports
                 .iter()

@@ -300,6 +300,7 @@ impl World {
                             )
                         })
                         .collect(),
+                    carried: BTreeMap::new(),
                 }
             }
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
@@ -334,6 +335,7 @@ impl World {
             rejected,
             notes: Vec::new(),
             device: None,
+            change: None,
         };
         self.engine.handle(Event::Report(target.clone(), Box::new(report)));
     }

@@ -1,0 +1,1 @@
+//! The southbound driver `ovs-fabric`: ports of Open vSwitch bridges as the ports of a fabric.
