@@ -88,6 +88,7 @@ mod tests {
                 note("Stale", Item::port("br-data")),
             ],
             device: None,
+            change: None,
         };
         assert!(any(&report));
         let told = told(&"worker1".into(), Some(&desired), &objects, &report);

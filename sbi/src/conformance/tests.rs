@@ -76,7 +76,10 @@ impl Memory {
         }
         let there = self.ask(|switch| switch.vlans.clone()).await?;
         let vlans: VlanSet = there.into_iter().map(|vid| VlanId::new(vid).unwrap()).collect();
-        Ok(Reconciled { rejected, ..Reconciled::applied(Applied::Fabric { vlans, ports: BTreeMap::new() }) })
+        Ok(Reconciled {
+            rejected,
+            ..Reconciled::applied(Applied::Fabric { vlans, ports: BTreeMap::new(), carried: BTreeMap::new() })
+        })
     }
 }
 

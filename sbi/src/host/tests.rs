@@ -232,6 +232,7 @@ async fn a_report_does_not_replace_a_newer_one() {
         rejected: Vec::new(),
         notes: Vec::new(),
         device: None,
+        change: None,
     };
     engine.command(&command("x", 1, 3)).await;
     let (mut one, mut two) = (Record::default(), Record::default());

@@ -1,5 +1,6 @@
 //! A switch in memory behind the host that real drivers use.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use eno_sbi::host::{HostOptions, run};
@@ -26,6 +27,7 @@ impl Driver for Memory {
         Reconciled::applied(Applied::Fabric {
             vlans: desired.vlans.iter().map(|vlan| vlan.vid).collect(),
             ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
+            carried: BTreeMap::new(),
         })
     }
 
