@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-const FOLDERS: [(&str, &str); 8] = [
+const FOLDERS: [(&str, &str); 9] = [
     ("NAMESPACE", "deploy/namespace.yaml"),
     ("CRDS", "deploy/crds"),
     ("NAD_CRD", "deploy/nad-crd"),
     ("RBAC", "deploy/rbac"),
     ("POLICY", "deploy/policy"),
+    ("AGENT", "deploy/agent"),
     ("ADMISSION", "deploy/admission"),
     ("DEMO", "examples/demo"),
     ("DEMO_PODS", "examples/pods"),

@@ -21,6 +21,8 @@ pub struct ManifestError {
     source: Box<serde_saphyr::Error>,
 }
 
+/// The namespace of the agents.
+pub const AGENT_NAMESPACE: &str = "eno-node";
 /// The namespace of the operator.
 pub const NAMESPACE: &str = "eno-system";
 
@@ -42,6 +44,11 @@ pub fn roles() -> Result<Vec<DynamicObject>, ManifestError> {
 /// The policies that say who may use what, and what the engine may change of nodes.
 pub fn policies() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::POLICY)
+}
+
+/// The agent of every node, and the namespace that it has to itself.
+pub fn agent() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::AGENT)
 }
 
 /// The admission policy and its binding.
@@ -75,7 +82,7 @@ mod tests {
 
     #[test]
     fn every_manifest_is_an_object_with_a_name() {
-        let all = [crds(), namespace(), roles(), policies(), admission(), demo(), demo_pods()];
+        let all = [crds(), namespace(), roles(), policies(), agent(), admission(), demo(), demo_pods()];
         for objects in all {
             let objects = objects.expect("valid manifests");
             assert!(!objects.is_empty());

@@ -6,14 +6,15 @@
 mod callbacks;
 mod nodes;
 mod objects;
+mod program;
 mod switches;
 mod system;
 
 pub use callbacks::{Callback, Receiver};
-pub use nodes::deployment;
+pub use nodes::{deployment, two_nodes};
 pub use objects::Wanted;
 pub use switches::Ports;
-pub use system::{PATIENCE, System, alone, on_nodes, own, shared};
+pub use system::{PATIENCE, System, alone, on_nodes, on_nodes_alone, own, shared};
 
 /// What the sandbox's engine puts in front of the ID in the name of a VLAN.
 pub const VLAN_PREFIX: &str = "eno-sandbox-";

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use eno::sandbox::ExecOutput;
+use eno::sandbox::{ExecOutput, SandboxOptions};
 use eno_nbi_crds::{PodInterface, PodNetwork, PodNetworkStatus};
+use eno_simulator::Topology;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
@@ -73,14 +74,37 @@ impl System {
     /// one of its processes, as its node numbers them.
     pub async fn pings_from_node(&self, node: &str, pid: &str, address: &str) {
         let command = ["nsenter", "-t", pid, "-n", "ping", "-c", "1", "-W", "1", address];
+        self.until_on_node(node, &command, |output| output.contains("1 received")).await;
+    }
+
+    /// Runs a program on a node again and again until what it prints is good.
+    pub async fn until_on_node(&self, node: &str, command: &[&str], mut good: impl FnMut(&str) -> bool) {
+        let mut last = String::new();
         let asking = async {
             let mut ticks = tokio::time::interval(AGAIN);
-            while !self.on_node(node, &command).await.contains("1 received") {
+            while !good(&last) {
                 ticks.tick().await;
+                last = self.on_node(node, command).await;
             }
         };
-        let reached = timeout(PATIENCE, asking).await.is_ok();
-        assert!(reached, "{address} is not reached from process {pid} of {node}");
+        let seen = timeout(PATIENCE, asking).await.is_ok();
+        assert!(seen, "{command:?} on {node}: not as expected, but:\n{last}");
+    }
+
+    /// The processes on a node that run this program: their numbers on the node, and what `/proc/PID/status` says.
+    pub fn processes(&self, node: &str, program: &str) -> Vec<(String, String)> {
+        let node = self.sandbox.machine(node).expect("a node of the sandbox");
+        let entries = std::fs::read_dir(node.inside("/proc")).expect("/proc of the node");
+        let folders = entries.flatten().map(|entry| entry.path());
+        // A process may end while it is looked at.
+        let of_program = folders
+            .filter(|folder| std::fs::read_link(folder.join("exe")).is_ok_and(|exe| exe.ends_with(program)));
+        of_program
+            .filter_map(|folder| {
+                let status = std::fs::read_to_string(folder.join("status")).ok()?;
+                Some((folder.file_name()?.to_str()?.to_owned(), status))
+            })
+            .collect()
     }
 
     /// Sets a label of a pod, or takes it away.
@@ -147,6 +171,12 @@ impl System {
             .expect("nsenter");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+}
+
+/// Two nodes, one on each of two leaves.
+pub fn two_nodes(options: &mut SandboxOptions) {
+    options.topology = Topology::leaf_spine(2, 2, 2);
+    options.nodes = 2;
 }
 
 fn is_running(pod: &Pod) -> bool {

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::RwLock;
 
+use crate::two_nodes;
+
 /// How long any one condition may take on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -129,12 +131,19 @@ static WITH_NODES: Common = Mutex::new(Weak::new());
 /// Runs a test that minds its own names, namespaces and VLAN IDs on a sandbox with two real nodes, one on each leaf,
 /// along with others.
 pub fn on_nodes<F: AsyncFnOnce(&System)>(test: F) {
-    let system = common(&WITH_NODES, |options| {
-        options.topology = Topology::leaf_spine(2, 2, 2);
-        options.nodes = 2;
-    });
+    let system = common(&WITH_NODES, two_nodes);
     runtime().block_on(async {
         let _guard = system.in_use.read().await;
+        test(&system).await;
+    });
+    leave(system);
+}
+
+/// Runs a test on the sandbox of [`on_nodes`] while no other runs there: it breaks something for all.
+pub fn on_nodes_alone<F: AsyncFnOnce(&System)>(test: F) {
+    let system = common(&WITH_NODES, two_nodes);
+    runtime().block_on(async {
+        let _guard = system.in_use.write().await;
         test(&system).await;
     });
     leave(system);

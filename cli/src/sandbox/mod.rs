@@ -6,6 +6,7 @@
 //! its children. The same directory is the same cluster again, with its data and the same switches.
 
 mod admission;
+mod agent_pods;
 mod children;
 mod error;
 mod exec;
@@ -41,7 +42,7 @@ pub use error::SandboxError;
 pub use exec::ExecOutput;
 pub use fabric::POOL;
 pub use nodes::{NodeInfo, TEST_IMAGE};
-pub use options::SandboxOptions;
+pub use options::{AgentsAs, SandboxOptions};
 pub use state::{ProcessInfo, SandboxInfo};
 
 /// The field manager of what the sandbox itself applies.
@@ -137,7 +138,7 @@ impl Sandbox {
         let (devices, ()) =
             tokio::try_join!(self.apply_fabric(&switches), self.wait_until_healthy(deadline))?;
         if self.options.has_agents() {
-            nodes::start_operator(self, deadline).await?;
+            nodes::start_operator(self, since, deadline).await?;
         }
         step("FabricDevices applied, the operator is up");
         if self.options.engine {
@@ -449,7 +450,7 @@ impl Sandbox {
     pub fn info(&self) -> SandboxInfo {
         let own = self.children().iter().map(|child| child.name.clone()).collect::<Vec<_>>().into_iter();
         let agents = self.nodes().into_iter().map(|node| OnMachine::Agent.child(&node.name));
-        let agents = agents.filter(|_| self.options.has_agents());
+        let agents = agents.filter(|_| self.options.has_agent_processes());
         let processes = own.chain(agents).map(|name| self.process(&name, self.url(&name))).collect();
         SandboxInfo {
             dir: self.dir().to_owned(),

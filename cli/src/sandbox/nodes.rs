@@ -12,7 +12,7 @@ use eno_simulator::Topology;
 use serde::{Deserialize, Serialize};
 
 use super::wait::{self, Deadline};
-use super::{Sandbox, SandboxError, SandboxOptions};
+use super::{Sandbox, SandboxError, SandboxOptions, agent_pods};
 use crate::manifests::NAMESPACE;
 use crate::programs;
 
@@ -101,6 +101,9 @@ pub(super) fn options(options: &SandboxOptions) -> Result<Option<NodesOptions>, 
         }
     }
     made.aliases.extend(options.image_aliases.iter().cloned());
+    if options.has_agent_pods() {
+        made.images.push(agent_pods::image()?);
+    }
     Ok(Some(made))
 }
 
@@ -131,7 +134,8 @@ pub(super) fn wires(topology: &Topology, nodes: &Nodes) -> Vec<String> {
 /// Which machine and what on it a process's name means.
 pub(super) fn find<'a>(sandbox: &'a Sandbox, child: &str) -> Option<(&'a str, OnMachine)> {
     let nodes = sandbox.control_plane.nodes()?;
-    let all = || Service::ALL.map(OnMachine::Service).into_iter().chain(OnMachine::OPERATOR);
+    let operator = || OnMachine::OPERATOR.into_iter().filter(|_| sandbox.options.has_agent_processes());
+    let all = || Service::ALL.map(OnMachine::Service).into_iter().chain(operator());
     let names = nodes.all().iter().map(Node::name).chain(nodes.gateways().iter().map(Machine::name));
     names
         .flat_map(|machine| all().map(move |what| (machine, what)))
@@ -167,8 +171,15 @@ pub(super) async fn start(
     }
 }
 
-/// The resolver and the agent of every node.
-pub(super) async fn start_operator(sandbox: &Sandbox, deadline: Deadline) -> Result<(), SandboxError> {
+/// The resolver and the agent of every node, `since` being when the sandbox was started (seconds since 1970).
+pub(super) async fn start_operator(
+    sandbox: &Sandbox,
+    since: i64,
+    deadline: Deadline,
+) -> Result<(), SandboxError> {
+    if sandbox.options.has_agent_pods() {
+        return agent_pods::start(sandbox, since, deadline).await;
+    }
     let names = sandbox.control_plane.nodes().into_iter().flat_map(Nodes::all).map(Node::name);
     let started = names.map(|name| async move {
         for what in OnMachine::OPERATOR {

@@ -16,6 +16,16 @@ use crate::programs::{self, ProgramError};
 /// Told what is done, a line at a time.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// As what the agents run, and the resolvers beside them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AgentsAs {
+    /// As processes of the sandbox, with the capabilities that `deploy/agent` gives them.
+    #[default]
+    Processes,
+    /// As the pods of `deploy/agent`, with an image that is made on the spot of the programs beside `eno`.
+    Pods,
+}
+
 /// What to start.
 #[derive(Clone)]
 pub struct SandboxOptions {
@@ -32,6 +42,8 @@ pub struct SandboxOptions {
     pub nodes: usize,
     /// Whether the agents run on the nodes.
     pub agents: bool,
+    /// As what the agents run.
+    pub agents_as: AgentsAs,
     /// What the agents may use as masters and parents of pods' interfaces, besides what they make themselves.
     pub agent_interfaces: Vec<String>,
     /// Further names of images, tags not counted, for which the nodes get the one that is made on the spot.
@@ -60,6 +72,7 @@ impl SandboxOptions {
             eno: programs::eno()?,
             nodes: 0,
             agents: true,
+            agents_as: AgentsAs::default(),
             agent_interfaces: Vec::new(),
             image_aliases: Vec::new(),
             engine: true,
@@ -74,6 +87,16 @@ impl SandboxOptions {
     /// Whether agents tell the engine of nodes.
     pub(super) fn has_agents(&self) -> bool {
         self.nodes > 0 && self.agents
+    }
+
+    /// Whether agents are processes of ours.
+    pub(super) fn has_agent_processes(&self) -> bool {
+        self.has_agents() && self.agents_as == AgentsAs::Processes
+    }
+
+    /// Whether agents are pods.
+    pub(super) fn has_agent_pods(&self) -> bool {
+        self.has_agents() && self.agents_as == AgentsAs::Pods
     }
 
     pub(super) fn runs(&self, role: Role) -> bool {

@@ -44,7 +44,12 @@ impl Deadline {
         }
     }
 
-    fn late(self, what: impl Into<String>, detail: String) -> SandboxError {
+    /// What a future becomes, or `None` when the deadline comes first.
+    pub(super) async fn next<T>(self, future: impl Future<Output = T>) -> Option<T> {
+        tokio::time::timeout_at(self.at, future).await.ok()
+    }
+
+    pub(super) fn late(self, what: impl Into<String>, detail: String) -> SandboxError {
         SandboxError::Late { what: what.into(), seconds: self.total.as_secs(), detail }
     }
 }
@@ -135,7 +140,7 @@ pub(super) async fn devices_ready(
     Ok(())
 }
 
-fn says(waiting: &BTreeMap<String, String>) -> String {
+pub(super) fn says(waiting: &BTreeMap<String, String>) -> String {
     waiting.iter().fold(String::new(), |text, (name, said)| text + "\n  " + name + " is " + said)
 }
 

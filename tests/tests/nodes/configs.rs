@@ -12,7 +12,8 @@ const PODCONFIG: &str = include_str!("manifests/podconfig.yaml");
 const PODNETWORK: &str = include_str!("manifests/podnetworkconfig.yaml");
 const BRIDGE: &str = include_str!("manifests/bridge.yaml");
 
-async fn configured<K>(
+/// Waits until the status of a configuration, as its spec is now, is what is wanted.
+pub async fn configured<K>(
     system: &System,
     namespace: &str,
     name: &str,
@@ -42,7 +43,7 @@ where
 }
 
 /// The value of a key in an entry such as `{podVethName:pc05 podIPAddr:192.168.100.2/24}`.
-fn field<'a>(entry: &'a str, key: &str) -> &'a str {
+pub fn field<'a>(entry: &'a str, key: &str) -> &'a str {
     let inner = entry.trim_start_matches('{').trim_end_matches('}');
     inner.split(' ').find_map(|pair| pair.strip_prefix(key)?.strip_prefix(':')).unwrap_or_default()
 }

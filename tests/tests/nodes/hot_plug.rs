@@ -54,7 +54,7 @@ pub fn attachment(namespace: &str, name: &str, more: &str) -> String {
 }
 
 /// The addresses that the attachment's status gives the pods, by pod.
-async fn addresses(system: &System, name: &str, pods: usize) -> Vec<(String, Vec<String>)> {
+pub async fn addresses(system: &System, name: &str, pods: usize) -> Vec<(String, Vec<String>)> {
     let (namespace, plain) = name.split_once('/').expect("namespace/name");
     let config = watcher::Config::default().fields(&format!("metadata.name={plain}"));
     let api = kube::Api::<L2ServiceAttachment>::namespaced(system.sandbox.client(), namespace);

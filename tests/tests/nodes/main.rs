@@ -2,5 +2,7 @@
 //! They need root, for network namespaces and containers.
 
 mod configs;
+mod crashes;
+mod daemon_set;
 mod hot_plug;
 mod marks;

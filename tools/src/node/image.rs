@@ -1,11 +1,16 @@
-//! Two container images, made on the spot: one whose program only waits, and one with a shell and the tools to look at
-//! networks (busybox).
+//! Container images, made on the spot: one whose program only waits, one with a shell and the tools to look at networks
+//! (busybox), and such with programs of this machine and the shared libraries that they need.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
+
+use super::programs::is_static;
 
 /// The image of a pod's sandbox.
 pub(crate) const PAUSE: &str = "eno.k8s.io/pause:latest";
@@ -35,10 +40,37 @@ pub enum ImageError {
         /// Why not.
         source: io::Error,
     },
+    /// It has no programs, or one that is no file.
+    #[error("{} is no program that an image could have", path.display())]
+    NoProgram {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The dynamic loader doesn't find what a program needs.
+    #[error("the shared libraries of {}: {said}", program.display())]
+    Libraries {
+        /// Whose.
+        program: PathBuf,
+        /// What `ldd` says.
+        said: String,
+    },
     /// No program for this machine's processor is known.
     #[error("there is no pause program for {}", std::env::consts::ARCH)]
     Architecture,
 }
+
+/// An image with programs of this machine, as `deploy/images/Containerfile` makes one: they are in [`PROGRAMS`], with the
+/// shared libraries that they need, and nothing else is.
+#[derive(Debug, Clone)]
+pub struct ProgramsImage {
+    /// What manifests call it; the tag doesn't count.
+    pub name: String,
+    /// The programs' files. The first one is run unless a manifest says otherwise.
+    pub programs: Vec<PathBuf>,
+}
+
+/// Where an image has its programs.
+const PROGRAMS: &str = "usr/local/bin";
 
 /// Bytes by their digest.
 #[derive(Debug, Clone)]
@@ -73,7 +105,8 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    fn new(layer: Vec<u8>, entrypoint: &[&str], command: &[&str]) -> Self {
+    /// `config` is the image's `config` (OCI image configuration).
+    fn new(layer: Vec<u8>, config: &serde_json::Value) -> Self {
         let layer = Blob::new(LAYER, layer);
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -83,14 +116,7 @@ impl Image {
         let config = json!({
             "architecture": architecture,
             "os": "linux",
-            "config": {
-                "Env": ["PATH=/bin"],
-                "Entrypoint": entrypoint,
-                "Cmd": command,
-                "WorkingDir": "/",
-                // A first process without a handler ignores SIGTERM: every pod would take its grace period to end.
-                "StopSignal": "SIGKILL",
-            },
+            "config": config,
             "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
         });
         let config = Blob::new(CONFIG, config.to_string().into_bytes());
@@ -103,12 +129,25 @@ impl Image {
         Self { manifest: Blob::new(MANIFEST, manifest.to_string().into_bytes()), config, layer }
     }
 
+    /// Of programs without a handler of signals: as first processes they ignore SIGTERM, and every pod would take its
+    /// grace period to end.
+    fn of_simple(layer: Vec<u8>, entrypoint: &[&str], command: &[&str]) -> Self {
+        let config = json!({
+            "Env": ["PATH=/bin"],
+            "Entrypoint": entrypoint,
+            "Cmd": command,
+            "WorkingDir": "/",
+            "StopSignal": "SIGKILL",
+        });
+        Self::new(layer, &config)
+    }
+
     /// The image whose program only waits.
     pub(crate) fn pause() -> Result<Self, ImageError> {
         let program = pause_program().ok_or(ImageError::Architecture)?;
         let mut files = Files::new();
         files.file("pause", 0o755, &program)?;
-        Ok(Self::new(files.finish()?, &["/pause"], &[]))
+        Ok(Self::of_simple(files.finish()?, &["/pause"], &[]))
     }
 
     /// The image with a shell, from a statically linked busybox.
@@ -129,7 +168,33 @@ impl Image {
         files.link("sbin", "bin")?;
         files.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
         files.file("etc/group", 0o644, b"root:x:0:\n")?;
-        Ok(Self::new(files.finish()?, &[], &["sleep", "2147483647"]))
+        Ok(Self::of_simple(files.finish()?, &[], &["sleep", "2147483647"]))
+    }
+
+    /// An image with programs. It reads large files and runs `ldd`: not on a thread that others wait for.
+    pub(crate) fn programs(image: &ProgramsImage) -> Result<Self, ImageError> {
+        let mut files = Files::new();
+        let mut libraries = BTreeSet::new();
+        let mut entrypoint = None;
+        for program in &image.programs {
+            let name = program.file_name().and_then(OsStr::to_str);
+            let name = name.ok_or_else(|| ImageError::NoProgram { path: program.clone() })?;
+            let path = format!("{PROGRAMS}/{name}");
+            files.copy(&path, program)?;
+            entrypoint.get_or_insert(format!("/{path}"));
+            libraries.extend(libraries_of(program)?);
+        }
+        for library in &libraries {
+            // Under the name by which the loader looks for it; what it links to is copied.
+            files.copy(library.trim_start_matches('/'), Path::new(library))?;
+        }
+        let config = json!({
+            "Env": [format!("PATH=/{PROGRAMS}")],
+            "Entrypoint": [entrypoint.ok_or_else(|| ImageError::NoProgram { path: PathBuf::new() })?],
+            "WorkingDir": "/",
+            "User": "65532:65532",
+        });
+        Ok(Self::new(files.finish()?, &config))
     }
 }
 
@@ -166,6 +231,13 @@ impl Files {
         self.add(path, tar::EntryType::Regular, mode, None, content)
     }
 
+    /// Adds an executable file of this machine.
+    fn copy(&mut self, path: &str, from: &Path) -> Result<(), ImageError> {
+        let read = std::fs::read(from);
+        let content = read.map_err(|source| ImageError::Pack { path: from.to_owned(), source })?;
+        self.file(path, 0o755, &content)
+    }
+
     fn directory(&mut self, path: &str, mode: u32) -> Result<(), ImageError> {
         self.add(path, tar::EntryType::Directory, mode, None, &[])
     }
@@ -177,6 +249,36 @@ impl Files {
     fn finish(self) -> Result<Vec<u8>, ImageError> {
         self.0.into_inner().map_err(|source| ImageError::Pack { path: "layer".into(), source })
     }
+}
+
+/// The paths of the shared libraries that a program needs, the loader included; none for one that is linked statically.
+fn libraries_of(program: &Path) -> Result<Vec<String>, ImageError> {
+    if is_static(program) {
+        return Ok(Vec::new());
+    }
+    let failed = |said: String| ImageError::Libraries { program: program.to_owned(), said };
+    let output =
+        Command::new("ldd").arg(program).output().map_err(|error| failed(format!("ldd: {error}")))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    parse_ldd(&String::from_utf8_lossy(&output.stdout)).map_err(failed)
+}
+
+/// The paths in what `ldd` prints (ldd(1)): `NAME => PATH (ADDRESS)` or `PATH (ADDRESS)`; the kernel's vDSO has none.
+fn parse_ldd(text: &str) -> Result<Vec<String>, String> {
+    let mut paths = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let found = line.split_once(" => ").map_or(line, |(_, path)| path);
+        if found == "not found" {
+            return Err(line.to_owned());
+        }
+        let path = found.rsplit_once(" (").map_or(found, |(path, _)| path);
+        if path.starts_with('/') {
+            paths.push(path.to_owned());
+        }
+    }
+    Ok(paths)
 }
 
 /// A static ELF program (System V ABI, 64 bits) that waits for a signal, again and again.
@@ -243,6 +345,33 @@ mod tests {
         }
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn libraries_are_read_from_what_the_loader_says() {
+        let text = "\tlinux-vdso.so.1 (0x00007fd798d48000)\n\
+            \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007fd79761e000)\n\
+            \t/lib64/ld-linux-x86-64.so.2 (0x00007fd798d4a000)\n";
+        let found = parse_ldd(text).unwrap();
+        assert_eq!(found, ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]);
+        assert_eq!(parse_ldd("\tlibx.so => not found\n").unwrap_err(), "libx.so => not found");
+    }
+
+    #[test]
+    fn a_program_is_packed_with_its_libraries() {
+        let this = std::env::current_exe().unwrap();
+        let image = ProgramsImage { name: "this".to_owned(), programs: vec![this.clone()] };
+        let packed = Image::programs(&image).unwrap();
+        let mut layer = tar::Archive::new(&packed.layer.bytes[..]);
+        let paths: Vec<_> =
+            layer.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().into_owned()).collect();
+        assert_eq!(paths[0], Path::new(PROGRAMS).join(this.file_name().unwrap()));
+        assert!(paths.iter().any(|path| path.to_string_lossy().contains("libc.so")), "{paths:?}");
+        let config: serde_json::Value = serde_json::from_slice(&packed.config.bytes).unwrap();
+        assert_eq!(config["config"]["Entrypoint"][0], format!("/{}", paths[0].display()));
+
+        let none = ProgramsImage { name: "none".to_owned(), programs: Vec::new() };
+        assert!(matches!(Image::programs(&none), Err(ImageError::NoProgram { .. })));
     }
 
     #[test]

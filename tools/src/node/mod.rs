@@ -35,7 +35,7 @@ use network::Hub;
 use registry::{Images, Registry};
 
 pub use configuration::{CNI_BIN, CNI_CONFIGURATION, CONTAINERD_SOCKET, OVSDB_SOCKET, POD_BRIDGE};
-pub use image::{ImageError, TEST as TEST_IMAGE};
+pub use image::{ImageError, ProgramsImage, TEST as TEST_IMAGE};
 pub use machine::{Machine, Service};
 pub use network::{NODE_INTERFACE, NetworkError};
 pub use programs::{Missing, MissingPrograms};
@@ -137,6 +137,8 @@ pub struct NodesOptions {
     pub gateways: Vec<String>,
     /// Names of images, tags not counted, for which the nodes get [`TEST_IMAGE`].
     pub aliases: Vec<String>,
+    /// Further images that are made on the spot.
+    pub images: Vec<ProgramsImage>,
 }
 
 impl NodesOptions {
@@ -147,6 +149,7 @@ impl NodesOptions {
             names,
             gateways: Vec::new(),
             aliases: ["nicolaka/netshoot", "busybox", "alpine"].map(str::to_owned).to_vec(),
+            images: Vec::new(),
         }
     }
 
@@ -246,6 +249,18 @@ impl Nodes {
         images.add(TEST_IMAGE, &test);
         for alias in &options.aliases {
             images.add(alias, &test);
+        }
+        for wanted in options.images.clone() {
+            // Large files are read: a second or so.
+            let making = tokio::task::spawn_blocking(move || {
+                Image::programs(&wanted).map(|image| (wanted.name, image))
+            });
+            let lost = |error: tokio::task::JoinError| NodeError::Program {
+                program: "packing an image".to_owned(),
+                said: error.to_string(),
+            };
+            let (name, image) = making.await.map_err(lost)??;
+            images.add(&name, &image);
         }
 
         // The same directory has the same names and, where they are free, the same addresses.

@@ -82,7 +82,7 @@ pub(super) fn path() -> OsString {
 }
 
 /// Whether a file is a program that asks for no loader: an ELF file of 64 bits without `PT_INTERP`.
-fn is_static(path: &Path) -> bool {
+pub(super) fn is_static(path: &Path) -> bool {
     let Ok(elf) = std::fs::read(path) else { return false };
     let number = |at: usize, size: usize| {
         let bytes = elf.get(at..at + size)?;

@@ -33,8 +33,7 @@ impl Netlink {
 
     /// The interfaces.
     pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
-        let found = self.dump("list interfaces", &RouteNetlinkMessage::GetLink(asked()))?;
-        let mut links: Vec<Link> = found.into_iter().filter_map(new_link).collect();
+        let mut links = self.dump("list interfaces", &RouteNetlinkMessage::GetLink(asked()), new_link)?;
         links.sort_by_key(|link| link.index);
         Ok(links)
     }
@@ -63,39 +62,29 @@ impl Netlink {
 
     /// The addresses of all interfaces.
     pub fn addresses(&mut self) -> Result<Vec<Address>, NetlinkError> {
-        let found =
-            self.dump("list addresses", &RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
-        Ok(found
-            .into_iter()
-            .filter_map(|message| match message {
-                RouteNetlinkMessage::NewAddress(message) => address(&message),
-                _ => None,
-            })
-            .collect())
+        let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        self.dump("list addresses", &all, |message| match message {
+            RouteNetlinkMessage::NewAddress(message) => address(&message),
+            _ => None,
+        })
     }
 
     /// The unicast routes of all tables but `local`.
     pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
-        let found = self.dump("list routes", &RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
-        Ok(found
-            .into_iter()
-            .flat_map(|message| match message {
-                RouteNetlinkMessage::NewRoute(message) => routes(&message),
-                _ => Vec::new(),
-            })
-            .collect())
+        let all = RouteNetlinkMessage::GetRoute(RouteMessage::default());
+        self.dump("list routes", &all, |message| match message {
+            RouteNetlinkMessage::NewRoute(message) => routes(&message),
+            _ => Vec::new(),
+        })
     }
 
     /// The rules that lead to a table.
     pub fn rules(&mut self) -> Result<Vec<Rule>, NetlinkError> {
-        let found = self.dump("list rules", &RouteNetlinkMessage::GetRule(RuleMessage::default()))?;
-        Ok(found
-            .into_iter()
-            .filter_map(|message| match message {
-                RouteNetlinkMessage::NewRule(message) => rule(&message),
-                _ => None,
-            })
-            .collect())
+        let all = RouteNetlinkMessage::GetRule(RuleMessage::default());
+        self.dump("list rules", &all, |message| match message {
+            RouteNetlinkMessage::NewRule(message) => rule(&message),
+            _ => None,
+        })
     }
 }
 

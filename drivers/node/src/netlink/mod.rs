@@ -1,7 +1,7 @@
 //! rtnetlink in one network namespace at a time.
 //!
 //! The kernel answers a netlink request within the call that sends it, so nothing here waits and nothing here is
-//! `async`: work is done on a thread of its own that has entered the namespace ([`Namespace::run`]), where a round
+//! `async`: work is done on a thread that has entered the namespace ([`Namespace::run`]), where a round
 //! trip costs some 10 µs and several requests go in one system call ([`Netlink::batch`]). What such a thread reads
 //! or writes below `/proc/sys/net` is that namespace's too.
 //!
@@ -26,6 +26,7 @@ mod snapshot;
 mod socket;
 mod vlan;
 mod watch;
+mod workers;
 
 pub use error::{NamespaceError, NetlinkError};
 pub use namespace::{Namespace, NamespaceId};

@@ -1,4 +1,4 @@
-//! Network namespaces: opened, told apart by (device, inode), entered on threads of their own.
+//! Network namespaces: opened, told apart by (device, inode), entered on threads that nothing else runs on.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -11,6 +11,7 @@ use nix::sys::statfs::{FsType, fstatfs};
 use tokio::sync::oneshot;
 
 use super::NamespaceError;
+use super::workers::{self, Tell};
 
 /// `NSFS_MAGIC` of linux/magic.h.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
@@ -85,12 +86,13 @@ impl Namespace {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd()))
     }
 
-    /// Moves the calling thread there for good: only for threads that end soon and that nobody else uses.
+    /// Moves the calling thread there for good: only for threads that nobody else uses, such as that of
+    /// [`Self::run`].
     pub fn enter(&self) -> Result<(), NamespaceError> {
         setns(&*self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| NamespaceError::Enter { errno })
     }
 
-    /// Does `work` on a new thread inside it. When the future is dropped the work goes on to its end.
+    /// Does `work` on a thread that is inside it. When the future is dropped the work goes on to its end.
     pub async fn run<T, F>(&self, work: F) -> Result<T, NamespaceError>
     where
         T: Send + 'static,
@@ -98,13 +100,13 @@ impl Namespace {
     {
         let (done, result) = oneshot::channel();
         let namespace = self.clone();
-        std::thread::Builder::new()
-            .name("netns".to_owned())
-            .stack_size(512 * 1024)
-            .spawn(move || {
-                let outcome = namespace.enter().map(|()| work());
-                let _ = done.send(outcome);
-            })
+        let job = move || -> Tell {
+            let outcome = namespace.enter().map(|()| work());
+            // Nothing that waits keeps it alive.
+            drop(namespace);
+            Box::new(move || drop(done.send(outcome)))
+        };
+        workers::spawn(Box::new(job))
             .map_err(|error| NamespaceError::Thread { message: error.to_string() })?;
         result.await.map_err(|_| NamespaceError::Thread { message: "its thread crashed".to_owned() })?
     }

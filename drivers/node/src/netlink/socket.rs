@@ -127,20 +127,21 @@ impl Netlink {
         }));
     }
 
-    /// All objects that the kernel lists upon `message`. Those that can't be decoded are left out: an interface of a
-    /// kind from the future is nobody's business here.
-    pub(super) fn dump(
+    /// What `read` makes of the objects that the kernel lists upon `message`, one after the other. Those that can't
+    /// be decoded are left out: an interface of a kind from the future is nobody's business here.
+    pub(super) fn dump<T, I: IntoIterator<Item = T>>(
         &mut self,
         operation: &str,
         message: &RouteNetlinkMessage,
-    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        read: impl Fn(RouteNetlinkMessage) -> I,
+    ) -> Result<Vec<T>, NetlinkError> {
         let mut found = Vec::new();
         let mut bytes = Vec::new();
         append(&mut bytes, message.clone(), NLM_F_REQUEST | NLM_F_DUMP, 0);
         self.dump_raw(operation, &mut bytes, &mut found, |found, part| {
             match NetlinkMessage::<RouteNetlinkMessage>::deserialize(part) {
                 Ok(NetlinkMessage { payload: NetlinkPayload::InnerMessage(message), .. }) => {
-                    found.push(message);
+                    found.extend(read(message));
                 }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, operation, "left out an object that is not understood"),

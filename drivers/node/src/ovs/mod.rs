@@ -2,7 +2,7 @@
 //!
 //! [`Ovs::reconcile`] takes the complete desired state and brings the database there in one transaction, waits
 //! until ovs-vswitchd has it (`cur_cfg`), and tells what is there. `plan` decides and does nothing; `session`
-//! speaks to the database.
+//! speaks to the database; `daemon` knows whether ovs-vswitchd still runs.
 //!
 //! # What is ours
 //! Bridges and ports with `external_ids:eno-cluster` of our cluster; a port also has `eno-id`, which says what it
@@ -23,12 +23,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 mod adopt;
+mod daemon;
 mod observe;
 mod plan;
 mod session;
 mod view;
 mod wanted;
 
+pub use daemon::Silence;
 pub use session::{Ovs, OvsError};
 
 /// The only entry of the list of a trunk that carries nothing: reserved by IEEE 802.1Q, so never a VLAN.

@@ -10,6 +10,7 @@ use eno_ovsdb::{
 use futures::Stream;
 use tokio::sync::{Mutex, watch};
 
+use super::daemon::{Daemon, Silence};
 use super::observe::observe;
 use super::plan::{Plan, plan};
 use super::view::View;
@@ -48,6 +49,14 @@ pub enum OvsError {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// The database is there, and what it says is not done.
+    #[error("Open vSwitch at {endpoint}: {silence}")]
+    Silent {
+        /// As in `unix:/run/openvswitch/db.sock`.
+        endpoint: String,
+        /// How it was noticed.
+        silence: Silence,
+    },
     /// Others change the same all the time.
     #[error("Open vSwitch at {endpoint} is being changed by others: {reason}")]
     Contended {
@@ -63,7 +72,10 @@ impl OvsError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Database { error, .. } => error.retry_helps(),
-            Self::NotInitialised { .. } | Self::NotApplied { .. } | Self::Contended { .. } => true,
+            Self::NotInitialised { .. }
+            | Self::NotApplied { .. }
+            | Self::Silent { .. }
+            | Self::Contended { .. } => true,
         }
     }
 }
@@ -73,6 +85,7 @@ pub struct Ovs {
     client: Client,
     mirror: Mirror,
     default: Datapath,
+    daemon: Daemon,
     /// One reconcile at a time.
     turn: Mutex<()>,
     known: watch::Sender<Known>,
@@ -97,10 +110,11 @@ impl Ovs {
             max_backoff: Duration::from_millis(500),
             ..Options::default()
         };
+        let daemon = Daemon::of(&endpoint);
         let client = Client::new(endpoint, options);
         let mirror = client.mirror(DATABASE, View::request());
         let known = watch::Sender::new(Known::Nothing);
-        Self { client, mirror, default, turn: Mutex::new(()), known }
+        Self { client, mirror, default, daemon, turn: Mutex::new(()), known }
     }
 
     /// Brings Open vSwitch to the desired state and tells what is there then. Nothing is written when nothing
@@ -116,10 +130,14 @@ impl Ovs {
     }
 
     /// Tells when what [`reconcile`](Self::reconcile) found last is not so any more, by another hand or since an
-    /// interface came or went; and after one that failed, when anything changed.
+    /// interface came or went, or ovs-vswitchd ended; and after one that failed, when anything changed.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + 'static + use<> {
-        let watch =
-            Watch { changes: self.mirror.changes(), known: self.known.subscribe(), default: self.default };
+        let watch = Watch {
+            changes: self.mirror.changes(),
+            known: self.known.subscribe(),
+            ended: self.daemon.ended(),
+            default: self.default,
+        };
         futures::stream::unfold(watch, |mut watch| async move {
             watch.deviation().await?;
             Some(((), watch))
@@ -141,6 +159,11 @@ impl Ovs {
                 if root.cur_cfg < root.next_cfg {
                     self.applied(root.next_cfg).await?;
                     continue;
+                }
+                if desired.bridges.is_empty() && desired.ports.is_empty() {
+                    self.daemon.ignore();
+                } else {
+                    self.daemon.answers().await.map_err(|silence| self.silent(silence))?;
                 }
                 return Ok(observe(desired, &view, &plan));
             }
@@ -175,7 +198,10 @@ impl Ovs {
         match tokio::time::timeout(APPLY, done).await {
             Ok(done) => done.map_err(|error| self.failed(error)),
             Err(_) => match self.mirror.state() {
-                MirrorState::Current => Err(OvsError::NotApplied { endpoint: self.endpoint(), limit: APPLY }),
+                MirrorState::Current => {
+                    self.daemon.answers().await.map_err(|silence| self.silent(silence))?;
+                    Err(OvsError::NotApplied { endpoint: self.endpoint(), limit: APPLY })
+                }
                 // It says why.
                 _ => self.mirror.current().await.map_err(|error| self.failed(error)),
             },
@@ -184,6 +210,10 @@ impl Ovs {
 
     fn endpoint(&self) -> String {
         self.client.endpoint().to_string()
+    }
+
+    fn silent(&self, silence: Silence) -> OvsError {
+        OvsError::Silent { endpoint: self.endpoint(), silence }
     }
 
     fn failed(&self, error: Error) -> OvsError {
@@ -206,6 +236,7 @@ impl Drop for Outcome<'_> {
 struct Watch {
     changes: Changes,
     known: watch::Receiver<Known>,
+    ended: watch::Receiver<bool>,
     default: Datapath,
 }
 
@@ -221,9 +252,13 @@ impl Watch {
                     }
                 }
                 changed = self.known.changed() => changed.ok()?,
+                changed = self.ended.changed() => changed.ok()?,
             }
             let known = self.known.borrow().clone();
             if let (Known::Done(found), MirrorState::Current) = (known, self.changes.state()) {
+                if *self.ended.borrow() {
+                    return Some(());
+                }
                 let (desired, applied) = &*found;
                 let view = self.changes.read(View::read);
                 let plan = plan(desired, self.default, &view);

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
+use eno_schemas::{AppliedLink, Item, LinkKind, NodeDesired, NodePod, Note, PodLink, PortVlans, Rejection};
 use futures::{Stream, StreamExt as _};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
@@ -36,10 +36,13 @@ use self::mark::LEAVING;
 use self::plan::Wanted;
 use self::session::{Outcome, Sockets, Trouble, converge};
 use self::watch::{News, Watched};
-use crate::netlink::{Namespace, NamespaceId, Netlink, NetlinkError, Request, Snapshot, Watch};
+use crate::netlink::{Link, Namespace, NamespaceId, Netlink, NetlinkError, Request, Snapshot, Watch};
 
-/// Pods that are asked for, or worked on, at the same time. The kernel changes one interface at a time.
-const AT_ONCE: u32 = 16;
+/// Pods that are asked for at the same time.
+const AT_ONCE: usize = 16;
+
+/// Pods that are worked on at the same time. The kernel changes one interface at a time: more would wait for it.
+const THREADS: u32 = 4;
 
 /// How it is set up.
 #[derive(Clone, Debug)]
@@ -118,9 +121,25 @@ struct KnownPod {
     sandbox: Sandbox,
     /// `NodePod::container` when it was looked up.
     container: String,
-    /// What was there at the end of the last run, if all of it was as wanted.
+    /// What was there at the end of the last run, and nothing else of ours, if all of it was as wanted.
     settled: Option<NodePod>,
     watched: Option<Watched>,
+}
+
+/// Ends of pairs that were deleted on the host, by the pod's uid and the link's id.
+type Swept = BTreeSet<(String, String)>;
+
+impl KnownPod {
+    /// It had nothing but pairs, all of which have gone with their ends on the host, and what is on them with them:
+    /// its namespace need not be entered.
+    fn went_with(&self, uid: &str, swept: &Swept) -> bool {
+        let went = |link: &PodLink| {
+            matches!(link.kind, LinkKind::Veth { .. })
+                && link.rules.is_empty()
+                && swept.contains(&(uid.to_owned(), link.id.clone()))
+        };
+        self.settled.as_ref().is_some_and(|pod| pod.primary.is_none() && pod.links.iter().all(went))
+    }
 }
 
 /// One pod's work.
@@ -147,7 +166,7 @@ impl<R: Resolve> Pods<R> {
                 options,
                 known: Mutex::default(),
                 news: News::default(),
-                slots: Arc::new(Semaphore::new(AT_ONCE as usize)),
+                slots: Arc::new(Semaphore::new(THREADS as usize)),
             }),
         }
     }
@@ -164,9 +183,9 @@ impl<R: Resolve> Pods<R> {
         let mut told = PodsApplied::default();
         let mut known = self.shared.known.lock().await;
         // Nothing that an earlier run began is still under way.
-        drop(self.slots(AT_ONCE).await);
-        let host = match self.look_at_host(desired, &mut known).await {
-            Ok(host) => Arc::new(host),
+        drop(self.slots(THREADS).await);
+        let (host, swept) = match self.look_at_host(desired, &mut known).await {
+            Ok((host, swept)) => (Arc::new(host), swept),
             Err(trouble) => {
                 told.rejected.push(rejection(Item::TARGET, trouble.into()));
                 return told;
@@ -178,6 +197,11 @@ impl<R: Resolve> Pods<R> {
                 Err(refusal) => told.rejected.push(rejection(Item::TARGET, refusal)),
             }
         }
+        known.pods.retain(|uid, pod| desired.pods.contains_key(uid) || !pod.went_with(uid, &swept));
+        for (uid, pod) in &mut known.pods {
+            // From now on it may be on its way to another state, whether or not this is waited for.
+            pod.settled.take_if(|settled| desired.pods.get(uid) != Some(settled));
+        }
         let departed = known.pods.keys().filter(|uid| !desired.pods.contains_key(*uid));
         let jobs: Vec<Job> = departed
             .map(|uid| (uid, nothing()))
@@ -186,7 +210,7 @@ impl<R: Resolve> Pods<R> {
             .collect();
         let mut work = futures::stream::iter(jobs)
             .map(|job| self.work(job, Arc::clone(&host), desired.cluster.clone()))
-            .buffer_unordered(AT_ONCE as usize);
+            .buffer_unordered(AT_ONCE);
         while let Some(done) = work.next().await {
             let wanted = desired.pods.contains_key(&done.uid);
             done.tell(wanted, &mut told, &mut known);
@@ -196,7 +220,7 @@ impl<R: Resolve> Pods<R> {
     }
 
     /// Looks at the host's side, and deletes the ends of pairs that nothing wants: all of them at once.
-    async fn look_at_host(&self, desired: &NodeDesired, known: &mut Known) -> Result<Host, Trouble> {
+    async fn look_at_host(&self, desired: &NodeDesired, known: &mut Known) -> Result<(Host, Swept), Trouble> {
         let start = known.host.is_none();
         let desired = desired.clone();
         let allowed = self.shared.options.allowed_masters.clone();
@@ -212,21 +236,23 @@ impl<R: Resolve> Pods<R> {
                 rules: Vec::new(),
             };
             let mut host = Host::new(found, &desired, &allowed);
-            let stale: Vec<(u32, String)> =
-                host.stale(&desired).map(|link| (link.index, link.name.clone())).collect();
+            let stale: Vec<Link> = host.stale(&desired).cloned().collect();
             if !stale.is_empty() {
                 sweep(&mut netlink, &stale)?;
-                for (index, _) in stale {
-                    host.forget(index);
-                }
             }
-            Ok((host, watch))
+            let mut swept = Swept::new();
+            for link in &stale {
+                host.forget(link.index);
+                let whose = link.alias.as_deref().and_then(|alias| mark::read_alias(&desired.cluster, alias));
+                swept.extend(whose.map(|(uid, id)| (uid.to_owned(), id.to_owned())));
+            }
+            Ok((host, swept, watch))
         };
-        let (host, watch) = self.shared.options.host.run(look).await??;
+        let (host, swept, watch) = self.shared.options.host.run(look).await??;
         if let Some(watch) = watch {
             known.host = Watched::start(watch, &self.shared.news, None).ok();
         }
-        Ok(host)
+        Ok((host, swept))
     }
 
     /// Finds pods of earlier lives that are not wanted any more: marks of ours in namespaces of this node.
@@ -390,10 +416,10 @@ fn rejection(item: Item, refusal: Refusal) -> Rejection {
 }
 
 /// Deletes interfaces, many in the time of few: they are moved to a group of their own and deleted with it.
-fn sweep(netlink: &mut Netlink, links: &[(u32, String)]) -> Result<(), NetlinkError> {
-    let group = |(index, name): &(u32, String)| {
+fn sweep(netlink: &mut Netlink, links: &[Link]) -> Result<(), NetlinkError> {
+    let group = |link: &Link| {
         let attributes = vec![rtnetlink::packet_route::link::LinkAttribute::Group(LEAVING)];
-        Request::set(name, *index, "group", attributes).tolerating(nix::errno::Errno::ENODEV)
+        Request::set(&link.name, link.index, "group", attributes).tolerating(nix::errno::Errno::ENODEV)
     };
     netlink.batch(links.iter().map(group).collect()).into_iter().collect::<Result<Vec<()>, _>>()?;
     netlink.execute(Request::delete_group(LEAVING))

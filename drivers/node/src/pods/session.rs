@@ -66,10 +66,19 @@ impl From<Trouble> for Refusal {
 /// What looks and acts; tests put something in between.
 pub trait Kernel<'a> {
     /// What is there.
-    fn look(&mut self, wanted: &Wanted<'_>) -> Result<Seen<'a>, Trouble>;
+    fn look(&mut self, wanted: &Wanted<'_>, at: Look) -> Result<Seen<'a>, Trouble>;
 
     /// Does the steps in their order; one that fails stops none of the others.
     fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>>;
+}
+
+/// How much of a pod is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// All of it: at the beginning, and for the proof at the end.
+    All,
+    /// Interfaces, and what their settings are: of the rest nothing can have changed since interfaces were made.
+    Made,
 }
 
 /// What came of a pod.
@@ -93,13 +102,18 @@ pub fn converge<'a>(kernel: &mut impl Kernel<'a>, wanted: &Wanted<'_>) -> Result
     let mut created: BTreeSet<String> = BTreeSet::new();
     // Making, marking, renaming, filling and what follows from that; and one interface made on the other.
     let passes = 8 + 2 * wanted.pod.links.len();
+    let mut at = Look::All;
     for _ in 0..passes {
-        let seen = kernel.look(wanted)?;
+        let seen = kernel.look(wanted, at)?;
         let mut plan = plan::plan(wanted, &seen, &outcome.refused);
         outcome.refused.append(&mut plan.refused);
         if outcome.pod.is_some() {
             // What can't be undone is not tried over and over.
             plan.steps.retain(|step| step.link.is_some());
+        }
+        if plan.steps.is_empty() && at != Look::All {
+            at = Look::All;
+            continue;
         }
         if plan.steps.is_empty() {
             // What was begun here and can't be finished does not stay.
@@ -111,6 +125,8 @@ pub fn converge<'a>(kernel: &mut impl Kernel<'a>, wanted: &Wanted<'_>) -> Result
             return Ok(outcome);
         }
         outcome.steps += plan.steps.len();
+        let makes = plan.steps.iter().all(|step| step.creates || matches!(step.op, Op::Host(_)));
+        at = if makes { Look::Made } else { Look::All };
         for (step, result) in plan.steps.iter().zip(kernel.act(&plan.steps)) {
             if step.creates && result.is_ok() {
                 created.extend(step.link.clone());
@@ -126,7 +142,7 @@ pub fn converge<'a>(kernel: &mut impl Kernel<'a>, wanted: &Wanted<'_>) -> Result
             }
         }
     }
-    let seen = kernel.look(wanted)?;
+    let seen = kernel.look(wanted, Look::All)?;
     let plan = plan::plan(wanted, &seen, &outcome.refused);
     for step in &plan.steps {
         let refusal = Refusal::for_now("it does not stay as it is set");
@@ -172,6 +188,8 @@ pub struct Sockets<'a> {
     address_marks: bool,
     runtime: tokio::runtime::Handle,
     quiet: Option<Quiet>,
+    /// Of the last look.
+    seen: Snapshot,
 }
 
 impl<'a> Sockets<'a> {
@@ -186,7 +204,8 @@ impl<'a> Sockets<'a> {
         let host = Netlink::open()?;
         namespace.enter()?;
         let pod = Netlink::open()?;
-        Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks: address_marks(), runtime, quiet })
+        let (address_marks, seen) = (address_marks(), Snapshot::default());
+        Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks, runtime, quiet, seen })
     }
 
     fn flush(&mut self, batch: &mut Vec<&Op>, results: &mut Vec<Result<(), Trouble>>) {
@@ -227,19 +246,23 @@ impl<'a> Sockets<'a> {
 }
 
 impl<'a> Kernel<'a> for Sockets<'a> {
-    fn look(&mut self, wanted: &Wanted<'_>) -> Result<Seen<'a>, Trouble> {
+    fn look(&mut self, wanted: &Wanted<'_>, at: Look) -> Result<Seen<'a>, Trouble> {
         // What has been done so far is no news; what comes after this look is.
         if let Some(quiet) = &self.quiet {
             quiet.drain();
         }
-        let links = self.pod.links()?;
-        let known = links.iter().any(|link| {
-            link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
-        });
-        // Routes go with their interfaces: where there is none of ours there are none.
-        let routes = if known { self.pod.routes()? } else { Vec::new() };
-        let pod = Snapshot { links, addresses: self.pod.addresses()?, routes, rules: self.pod.rules()? };
-        let ends: Vec<u32> = pod
+        self.seen.links = self.pod.links()?;
+        if at == Look::All {
+            let known = self.seen.links.iter().any(|link| {
+                link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
+            });
+            // Routes go with their interfaces: where there is none of ours there are none.
+            self.seen.routes = if known { self.pod.routes()? } else { Vec::new() };
+            self.seen.addresses = self.pod.addresses()?;
+            self.seen.rules = self.pod.rules()?;
+        }
+        let pod = self.seen.clone();
+        let ends: BTreeSet<u32> = pod
             .links
             .iter()
             .filter(|link| link.kind == Kind::Veth && link.group == GROUP)

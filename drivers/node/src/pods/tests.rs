@@ -10,7 +10,7 @@ use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessa
 
 use super::host::{Host, HostView};
 use super::plan::{Seen, Step, Wanted};
-use super::session::{Kernel, Outcome, Sockets, Trouble, converge};
+use super::session::{Kernel, Look, Outcome, Sockets, Trouble, converge};
 use crate::netlink::{Namespace, Netlink, Request, Snapshot};
 
 const CLUSTER: &str = "t1";
@@ -22,8 +22,8 @@ struct Mortal<K> {
 }
 
 impl<'a, K: Kernel<'a>> Kernel<'a> for Mortal<K> {
-    fn look(&mut self, wanted: &Wanted<'_>) -> Result<Seen<'a>, Trouble> {
-        if self.left == 0 { Err(killed()) } else { self.inner.look(wanted) }
+    fn look(&mut self, wanted: &Wanted<'_>, at: Look) -> Result<Seen<'a>, Trouble> {
+        if self.left == 0 { Err(killed()) } else { self.inner.look(wanted, at) }
     }
 
     fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>> {

@@ -2,6 +2,7 @@
 //! interfaces that small kernels lack.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use eno_schemas::{HostNetwork, NodeDesired, Uplink};
 
@@ -29,6 +30,12 @@ fn node() -> (Net, Net) {
     }
     node.ip("link set eth1 up");
     node.ip("link set eth3 up mtu 4000");
+    // The kernel takes its time to give them their link-local addresses, and the routes that come with these.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let settled = |nic: &&str| node.ip(&format!("-6 route show table main dev {nic}")).contains("fe80");
+    while !["eth1", "eth3"].iter().all(settled) {
+        assert!(Instant::now() < deadline, "no link-local addresses");
+    }
     (node, fabric)
 }
 

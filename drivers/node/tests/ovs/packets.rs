@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_driver_node::ovs::{BridgeDesired, Datapath, Item, OvsDesired, PortDesired, PortVlans};
+use eno_driver_node::ovs::{BridgeDesired, Datapath, Item, OvsDesired, OvsError, PortDesired, PortVlans};
 use futures::StreamExt;
 
 use crate::rig::{Node, access, bridge, desired, soon};
@@ -147,6 +147,38 @@ async fn a_switch_that_is_killed_and_comes_back() {
     assert!(node.reaches("c", 4));
     assert!(!node.reaches("a", 2));
     assert_eq!(node.database.ovs().reconcile(&desired()).await.unwrap().bridges.len(), 0);
+}
+
+#[tokio::test]
+#[ignore = "needs root: network namespaces and ovs-vswitchd"]
+async fn a_switch_that_is_dead_is_no_success() {
+    let mut node = Node::start();
+    let wanted = two_bridges(&mut node);
+    let ovs = node.database.ovs();
+    let applied = ovs.reconcile(&wanted).await.unwrap();
+    let written = node.database.next_cfg().await;
+    let mut changed = std::pin::pin!(ovs.changed());
+    node.kill();
+    soon("word of its end", changed.next()).await.unwrap();
+    for ovs in [&ovs, &node.database.ovs()] {
+        let error = ovs.reconcile(&wanted).await.unwrap_err();
+        assert!(error.to_string().contains("ovs-vswitchd does not run") && error.retryable(), "{error}");
+    }
+    // Where nothing is wanted of it, it may be dead.
+    node.database.ovs().reconcile(&OvsDesired { cluster: "other".into(), ..desired() }).await.unwrap();
+    node.resume();
+    let back = async {
+        loop {
+            match ovs.reconcile(&wanted).await {
+                Ok(again) if again == applied => return,
+                Ok(_) | Err(OvsError::Silent { .. }) => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    soon("its return", back).await;
+    assert_eq!(node.database.next_cfg().await, written);
+    assert!(node.reaches("a", 2));
 }
 
 #[tokio::test]

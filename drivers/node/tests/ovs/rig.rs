@@ -310,7 +310,8 @@ impl Node {
 
     /// Does a ping get through? The switch has done all that was asked of it before.
     pub fn reaches(&self, pod: &str, last: u8) -> bool {
-        let control = self.database.path("switch.ctl").display().to_string();
+        let pid = self.switch.as_ref().unwrap().id();
+        let control = self.database.path(&format!("ovs-vswitchd.{pid}.ctl")).display().to_string();
         said(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
         let namespace = format!("{}-{pod}", self.name);
         let mut ping = Command::new("ip");
@@ -323,13 +324,12 @@ impl Node {
     }
 
     pub fn resume(&mut self) {
-        let control = format!("--unixctl={}", self.database.path("switch.ctl").display());
         let remote = format!("unix:{}", self.database.path("db.sock").display());
         let daemon = self.database.daemon("ovs-vswitchd");
         let mut command = Command::new("ip");
         // `ip` becomes the daemon.
         command.args(["netns", "exec", &self.name]).arg(daemon.get_program()).args(daemon.get_args());
-        command.args([remote, control]);
+        command.arg(remote);
         for (key, value) in daemon.get_envs() {
             command.env(key, value.unwrap_or_default());
         }

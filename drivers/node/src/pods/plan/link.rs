@@ -13,6 +13,10 @@ use crate::pods::check::{self, Refusal};
 use crate::pods::kind::{self, Base};
 use crate::pods::mark::{self, GROUP};
 
+/// The end of a pair has one queue in use whatever it is asked for. Unless it is asked for one, the kernel makes one
+/// for every CPU first, with its files in sysfs, waits until nobody can be using them, and takes them away again.
+const ONE_QUEUE: [LinkAttribute; 2] = [LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)];
+
 impl<'a> Planner<'a> {
     pub(super) fn consider(&mut self, at: usize, link: &'a PodLink) {
         let found = self.ours.get(link.id.as_str()).copied();
@@ -130,6 +134,9 @@ impl<'a> Planner<'a> {
         }
         peer.attributes.push(LinkAttribute::NetNsFd(self.seen.namespace));
         let mut message = kind::message(&host_name, link.mtu, None);
+        for end in [&mut peer, &mut message] {
+            end.attributes.extend(ONE_QUEUE);
+        }
         let mut open = true;
         match master {
             None => {}

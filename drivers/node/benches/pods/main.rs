@@ -8,6 +8,8 @@
 //! (`~/.cache/eno/cni-*`). Host and pods are network namespaces of this process; a round is the same pod, the same
 //! bridge and the same address for both: one interface, up, with its address, on the bridge.
 
+mod agent;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::Write as _;
@@ -95,8 +97,11 @@ async fn main() -> Result<()> {
     println!("{PODS} pods looked at, nothing to do:       {:.1?}", median(again));
     println!("one more pod with {PODS} there:             {:.1?}", median(one_more));
     println!("detach {} of {PODS}:                      {:.1?}", PODS / 2, median(detach));
-    pods.reconcile(&desired(0..PODS)).await;
-    println!("resident memory at {PODS} pods:             {}", resident()?);
+    drop(pods);
+    let agent = agent::measure(runtime, desired(0..PODS))?;
+    println!("the agent, {PODS} pods over NATS:          {:.1?}", agent.applied);
+    let [now, most] = agent.memory;
+    println!("its resident memory with {PODS} pods:      {now}, at most {most}");
     Ok(())
 }
 
@@ -123,7 +128,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 fn uid(at: u32) -> String {
-    format!("pod-{at}")
+    format!("{at:08x}-0000-4000-8000-000000000000")
 }
 
 fn address(at: u32) -> String {
@@ -222,8 +227,8 @@ async fn cni(
     Err(format!("{command}: {}", String::from_utf8_lossy(&output.stdout)).into())
 }
 
-fn resident() -> Result<String> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("unknown");
-    Ok(line.trim().to_owned())
+/// The value of a line of `/proc/<pid>/status`.
+fn line(status: &str, name: &str) -> String {
+    let found = status.lines().find_map(|line| line.strip_prefix(name));
+    found.unwrap_or("unknown").trim().to_owned()
 }

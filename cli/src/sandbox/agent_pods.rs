@@ -1,0 +1,174 @@
+//! The agents as a cluster runs them: the manifests of `deploy/agent` as they are, but for where NATS is and for Open
+//! vSwitch's datapath, and the image that they name, made on the spot.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+
+use eno_control_plane::node::ProgramsImage;
+use futures::TryStreamExt as _;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::fs;
+
+use super::wait::{self, Deadline};
+use super::{MANAGER, Sandbox, SandboxError};
+use crate::apply::{apply, dynamic};
+use crate::manifests::{self, AGENT_NAMESPACE};
+use crate::programs;
+
+/// As the manifests name it.
+const IMAGE: &str = "eno:dev";
+/// Of those in the real image, what the agent's pods run.
+const PROGRAMS: [&str; 3] = ["eno", "eno-driver-node", "eno-cri-resolver"];
+/// Who the pods are.
+const LABELS: &str = "app.kubernetes.io/name=eno-agent";
+/// The Secret with the nkey, and the key in it.
+const SECRET: (&str, &str) = ("eno-nats", "agent.seed");
+/// The container that the settings are for.
+const CONTAINER: &str = "agent";
+
+/// The image that the nodes get.
+pub(super) fn image() -> Result<ProgramsImage, SandboxError> {
+    let programs = PROGRAMS.map(programs::beside).into_iter().collect::<Result<_, _>>()?;
+    Ok(ProgramsImage { name: IMAGE.to_owned(), programs })
+}
+
+/// Applies the manifests, and waits until a pod on every node is ready that was started since then (seconds since
+/// 1970).
+pub(super) async fn start(sandbox: &Sandbox, since: i64, deadline: Deadline) -> Result<(), SandboxError> {
+    let client = sandbox.client();
+    let settings = BTreeMap::from([
+        ("ENO_NATS_URL", sandbox.control_plane.nats().url.clone()),
+        // No kernel module is asked for: the same on every machine.
+        ("ENO_OVS_DATAPATH", "netdev".to_owned()),
+        ("ENO_ALLOW_INTERFACES", sandbox.options.agent_interfaces.join(",")),
+    ]);
+    let secret = dynamic(&secret(sandbox).await?)?;
+    // The namespace comes first, as `kubectl apply -k` has it.
+    for mut object in manifests::agent()? {
+        set(&mut object, &settings);
+        apply(&client, MANAGER, &object).await?;
+        if object.types.as_ref().is_some_and(|types| types.kind == "Namespace") {
+            apply(&client, MANAGER, &secret).await?;
+        }
+    }
+    ready(sandbox, since, deadline).await
+}
+
+async fn secret(sandbox: &Sandbox) -> Result<Secret, SandboxError> {
+    let path = &sandbox.control_plane.nats().credentials;
+    let seed = fs::read(path).await.map_err(SandboxError::file("reading", path))?;
+    Ok(Secret {
+        metadata: ObjectMeta {
+            name: Some(SECRET.0.to_owned()),
+            namespace: Some(AGENT_NAMESPACE.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some(BTreeMap::from([(SECRET.1.to_owned(), ByteString(seed))])),
+        ..Secret::default()
+    })
+}
+
+/// Sets environment variables of the agent, if this is what runs it.
+fn set(object: &mut DynamicObject, settings: &BTreeMap<&str, String>) {
+    let containers = object.data.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
+    let agent = containers.into_iter().flatten().find(|container| container["name"] == CONTAINER);
+    let Some(variables) = agent.and_then(|agent| agent["env"].as_array_mut()) else { return };
+    for (name, value) in settings {
+        variables.retain(|variable| variable["name"] != *name);
+        variables.push(json!({ "name": name, "value": value }));
+    }
+}
+
+async fn ready(sandbox: &Sandbox, since: i64, deadline: Deadline) -> Result<(), SandboxError> {
+    let mut waiting: BTreeMap<String, String> =
+        sandbox.nodes().into_iter().map(|node| (node.name, "without a pod".to_owned())).collect();
+    let watched = |source| SandboxError::Watch { what: "the agents' pods", source: Box::new(source) };
+    let pods: Api<Pod> = Api::namespaced(sandbox.client(), AGENT_NAMESPACE);
+    let config = watcher::Config::default().labels(LABELS);
+    let mut events = pin!(watcher(pods, config).default_backoff().applied_objects());
+    while !waiting.is_empty() {
+        let Some(event) = deadline.next(events.try_next()).await else {
+            return Err(deadline.late("the agents' pods", wait::says(&waiting)));
+        };
+        let Some(pod) = event.map_err(watched)? else { break };
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        match state(&pod, since) {
+            Ok(()) => drop(waiting.remove(&node)),
+            Err(said) => {
+                if let Some(before) = waiting.get_mut(&node) {
+                    *before = format!("not ready: pod {}: {said}", pod.name_any());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether all containers of a pod are ready and none is of an earlier life; else what one of them says.
+fn state(pod: &Pod, since: i64) -> Result<(), String> {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or(&[]);
+    if statuses.is_empty() {
+        return Err("it has no containers yet".to_owned());
+    }
+    let fresh = |status: &ContainerStatus| {
+        let running = status.state.as_ref().and_then(|state| state.running.as_ref());
+        let started = running.and_then(|running| running.started_at.as_ref());
+        status.ready && started.is_some_and(|time| time.0.as_second() >= since)
+    };
+    match statuses.iter().find(|status| !fresh(status)) {
+        None => Ok(()),
+        Some(status) => Err(format!("container {}: {}", status.name, said(status))),
+    }
+}
+
+fn said(status: &ContainerStatus) -> String {
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    let why = waiting.map(|waiting| {
+        let parts = [waiting.reason.as_deref(), waiting.message.as_deref()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+    });
+    why.unwrap_or_else(|| "it is not ready".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_is_changed_in_nothing_but_its_settings() {
+        let manifests = manifests::agent().expect("manifests");
+        let mut changed = manifests.clone();
+        let url = "nats://192.0.2.1:4222".to_owned();
+        let settings = BTreeMap::from([("ENO_NATS_URL", url.clone()), ("ENO_NEW", "x".to_owned())]);
+        for object in &mut changed {
+            set(object, &settings);
+        }
+        let differ: Vec<_> = manifests.iter().zip(&changed).filter(|(one, other)| one != other).collect();
+        let [(before, after)] = differ[..] else { panic!("{differ:?}") };
+        let pointer = "/spec/template/spec/containers/0/env";
+        let after_variables = after.data.pointer(pointer).and_then(Value::as_array).expect("variables");
+        let is_set = |name, value: &str| after_variables.contains(&json!({ "name": name, "value": value }));
+        assert!(is_set("ENO_NATS_URL", &url) && is_set("ENO_NEW", "x"), "{after_variables:?}");
+        let count = before.data.pointer(pointer).and_then(Value::as_array).map_or(0, Vec::len);
+        assert_eq!(after_variables.len(), count + 1);
+        let mut restored = after.clone();
+        *restored.data.pointer_mut(pointer).expect("variables") =
+            before.data.pointer(pointer).cloned().expect("variables");
+        assert_eq!(&restored, before);
+    }
+
+    #[test]
+    fn the_manifests_run_programs_of_the_image() {
+        let text = serde_json::to_string(&manifests::agent().expect("manifests")).expect("JSON");
+        assert!(
+            text.contains(&format!("\"image\":\"{IMAGE}\""))
+                && text.contains("/usr/local/bin/eno-cri-resolver")
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! The program itself with as many pods: what it has in memory. It runs in a namespace that is its node, with a real
+//! nats-server and a resolver that is played.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::{Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use eno_driver_node::driver::NAME;
+use eno_driver_node::netlink::{Namespace, Netlink, Request};
+use eno_driver_node::pods::Resolve as _;
+use eno_sbi::conformance::{Engine, NatsServer};
+use eno_schemas::{Applied, Command, Desired, Generation, NodeDesired, Report};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixListener;
+
+use crate::{Result, Runtime};
+
+/// What was seen of it.
+pub struct Agent {
+    /// From the command to the report that all of it is there, the first time, with NATS in between.
+    pub applied: Duration,
+    /// `VmRSS` and `VmHWM`.
+    pub memory: [String; 2],
+}
+
+/// Ends the program with the benchmark, however that ends.
+struct Child(std::process::Child);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Has it give the pods what they want.
+pub fn measure(pods: Runtime, desired: NodeDesired) -> Result<Agent> {
+    let node = Namespace::create()?;
+    // What this thread starts, and its sockets, are in the node's namespace.
+    let inside = std::thread::spawn(move || -> std::result::Result<Agent, String> {
+        let run = || -> Result<Agent> {
+            node.enter()?;
+            Netlink::open()?.execute(Request::set_up("lo", 1, true))?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(life(pods, desired))
+        };
+        run().map_err(|error| error.to_string())
+    });
+    inside.join().map_err(|_| "the agent's thread crashed")?.map_err(Into::into)
+}
+
+async fn life(pods: Runtime, desired: NodeDesired) -> Result<Agent> {
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let folder = tempfile::tempdir()?;
+    let socket = folder.path().join("cri.sock");
+    let resolver = tokio::spawn(resolve(UnixListener::bind(&socket)?, pods));
+    let agent = Process::new(env!("CARGO_BIN_EXE_eno-driver-node"))
+        .args(["--node", "node1", "--instance", "node1", "--nats-url", &server.args().nats_url])
+        .arg("--cri-resolver")
+        .arg(&socket)
+        .arg("--ovsdb")
+        .arg(format!("unix:{}", folder.path().join("no-ovsdb").display()))
+        .arg("--namespaces")
+        .arg(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let agent = Child(agent);
+    let count = desired.pods.len();
+    let nothing = NodeDesired { cluster: desired.cluster.clone(), ..NodeDesired::default() };
+    send(&engine, 1, nothing).await;
+    engine.report(NAME, "node1", |report| whole(report, 1, 0)).await;
+    let begun = Instant::now();
+    send(&engine, 2, desired).await;
+    engine.report(NAME, "node1", |report| whole(report, 2, count)).await;
+    let applied = begun.elapsed();
+    let status = std::fs::read_to_string(Path::new("/proc").join(agent.0.id().to_string()).join("status"))?;
+    resolver.abort();
+    Ok(Agent { applied, memory: ["VmRSS:", "VmHWM:"].map(|name| crate::line(&status, name)) })
+}
+
+async fn send(engine: &Engine, sequence: u64, desired: NodeDesired) {
+    let desired = Desired::Node(desired);
+    let generation = Generation { term: 1, sequence, hash: desired.hash() };
+    let target = "node1".to_owned();
+    engine
+        .command(&Command { driver: NAME.to_owned(), target, generation, desired, transaction: None })
+        .await;
+}
+
+fn whole(report: &Report, sequence: u64, count: usize) -> bool {
+    let there = match &report.applied {
+        Some(Applied::Node { pods, .. }) => pods.values().filter(|links| links.len() == 1).count(),
+        _ => 0,
+    };
+    report.generation.sequence == sequence && there == count && report.rejected.is_empty()
+}
+
+/// As `eno-cri-resolver` answers.
+async fn resolve(listener: UnixListener, pods: Runtime) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let pods = pods.clone();
+        tokio::spawn(async move {
+            let answer = answer(stream, &pods).await;
+            if let Err(error) = answer {
+                eprintln!("the resolver: {error}");
+            }
+        });
+    }
+}
+
+async fn answer(
+    stream: tokio::net::UnixStream,
+    pods: &Runtime,
+) -> std::result::Result<(), Box<dyn Error + Send + Sync>> {
+    let mut stream = BufReader::new(stream);
+    let mut question = String::new();
+    stream.read_line(&mut question).await?;
+    let question: eno_cri::protocol::Question = serde_json::from_str(&question)?;
+    let found = pods.resolve(question.pod.as_str(), None).await?;
+    let own = std::process::id().to_string();
+    let resolved = eno_cri::Resolved {
+        path: found.path.to_string_lossy().replace("self", &own).into(),
+        inode: found.id.inode,
+        device: found.id.device,
+        pid: found.pid,
+    };
+    let mut line = serde_json::to_vec(&resolved)?;
+    line.push(b'\n');
+    stream.write_all(&line).await?;
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! The `eno` program as a person runs it against a sandbox.
+
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use crate::System;
+
+impl System {
+    /// Runs `eno` with these arguments and this standard input, knowing where the cluster and NATS are.
+    pub async fn eno(&self, arguments: &[&str], input: &str) -> Output {
+        let info = self.sandbox.info();
+        let program = eno::programs::eno().expect("the program: cargo build --workspace --bins");
+        let mut child = Command::new(program)
+            .args(arguments)
+            .env("KUBECONFIG", &info.kubeconfig)
+            .env("ENO_NATS_URL", &info.nats_url)
+            .env("ENO_NATS_CREDENTIALS", &info.nats_credentials)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(input.as_bytes()).await.expect("the program reads");
+        drop(stdin);
+        child.wait_with_output().await.expect("the program ends")
+    }
+
+    /// Runs `eno … -o json`, which has to end with this exit code, and reads what it says.
+    pub async fn eno_json(&self, arguments: &[&str], input: &str, code: i32) -> Value {
+        let output = self.eno(&[arguments, &["-o", "json"]].concat(), input).await;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "eno {arguments:?}: {errors}{text}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("eno {arguments:?}: {error} in {text}"))
+    }
+}
