@@ -4,6 +4,8 @@ pub mod apply;
 pub mod bench;
 pub mod commands;
 pub mod demo;
+pub mod import;
+mod inspect;
 pub mod manifests;
 pub mod programs;
 pub mod sandbox;

@@ -23,23 +23,49 @@ use crate::schema;
     printcolumn(name = "Driver", type_ = "string", json_path = ".spec.Driver"),
     printcolumn(name = "Address", type_ = "string", json_path = ".spec.Address"),
     printcolumn(name = "Dialect", type_ = "string", json_path = ".status.dialect"),
+    printcolumn(
+        name = "Reachable",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Reachable\")].status"
+    ),
+    printcolumn(name = "Pending", type_ = "integer", json_path = ".status.pendingChanges"),
     printcolumn(name = "Drift", type_ = "string", json_path = ".spec.Drift", priority = 1),
+    printcolumn(name = "Rollback", type_ = "string", json_path = ".status.rollback", priority = 1),
+    printcolumn(name = "Model", type_ = "string", json_path = ".status.model", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "PascalCase")]
-#[schemars(extend("x-kubernetes-validations" = [schema::rule_at(
-    ".Credentials",
-    "self.Driver != 'netconf' || has(self.Credentials)",
-    "is needed by the netconf driver: name a Secret in the operator's namespace in Credentials.SecretName",
-)]))]
+#[schemars(extend("x-kubernetes-validations" = [
+    schema::rule_at(
+        ".Credentials",
+        "self.Driver != 'netconf' || has(self.Credentials)",
+        "is needed by the netconf driver: name a Secret in the operator's namespace in Credentials.SecretName",
+    ),
+    schema::rule_at(
+        ".Credentials",
+        "self.Driver != 'ovs-fabric' || !self.Address.startsWith('ssl:') || has(self.Credentials)",
+        "is needed for ssl: name a Secret with ca.crt, tls.crt and tls.key in Credentials.SecretName",
+    ),
+    schema::rule_at(
+        ".Address",
+        "self.Driver != 'netconf' || !self.Address.matches('^(unix:/|(tcp|ssl):.+:[0-9]+$)')",
+        "must be a host name or an address with an optional port, such as 192.0.2.1:830, for the driver netconf",
+    ),
+    schema::rule_at(
+        ".Address",
+        "self.Driver != 'ovs-fabric' || self.Address.matches('^(unix:/|(tcp|ssl):.+:[0-9]+$)')",
+        "must be unix:/path, tcp:host:port or ssl:host:port, such as tcp:192.0.2.1:6640, for the driver ovs-fabric",
+    ),
+]))]
 pub struct FabricDeviceSpec {
     /// The driver that manages the device.
     #[serde(default = "netconf")]
     #[schemars(schema_with = "driver")]
     pub driver: String,
-    /// Where the driver reaches the device: a host name or an address, and optionally a port, such as
-    /// leaf1.example.com, 192.0.2.1:830 or [2001:db8::1]:830. The default port is the driver's, 830 for netconf.
+    /// Where the driver reaches the device. For netconf a host name or an address, and optionally a port, such as
+    /// leaf1.example.com, 192.0.2.1:830 or [2001:db8::1]:830; the default port is 830. For ovs-fabric unix:/path,
+    /// tcp:host:port or ssl:host:port, such as tcp:192.0.2.1:6640.
     #[schemars(schema_with = "address")]
     pub address: String,
     /// The configuration model to speak, such as openconfig; absent lets the driver choose by what the device offers.
@@ -57,6 +83,12 @@ pub struct FabricDeviceSpec {
     /// What to do when somebody else changed what is ours on the device.
     #[serde(default)]
     pub drift: Drift,
+    /// VLANs that exist on the device under names of others and are taken over once they are wanted: they get the
+    /// engine's name, and go when nobody wants them any more. IDs and ranges of them, such as "42,100-199". Without this
+    /// a VLAN of others is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::vlan_set")]
+    pub adopt: Option<String>,
     /// The ports that the engine may configure, and where each leads. No other port is touched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -218,16 +250,19 @@ fn address(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "minLength": 1,
-        "maxLength": 262,
+        "maxLength": 266,
         "x-kubernetes-validations": [
             schema::rule(
-                "self.matches('^([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\])(:[0-9]{1,5})?$') \
-                 && (!self.startsWith('[') || isIP(self.substring(1, self.indexOf(']'))))",
+                "self.matches('^unix:/[ -~]{0,106}$') \
+                 || self.matches('^(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\])(:[0-9]{1,5})?\
+                 |(tcp|ssl):([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5})$') \
+                 && (!self.contains('[') || isIP(self.substring(self.indexOf('[') + 1, self.indexOf(']'))))",
                 "must be a host name or an address with an optional port, such as leaf1.example.com, 192.0.2.1:830 or \
-                 [2001:db8::1]:830",
+                 [2001:db8::1]:830, or unix:/path, tcp:host:port or ssl:host:port",
             ),
             schema::rule(
-                "!self.matches('^[^\\\\[:]*:[0-9]{1,5}$|\\\\]:[0-9]{1,5}$') \
+                "self.startsWith('unix:/') \
+                 || !self.matches('^((tcp|ssl):)?[^\\\\[:]*:[0-9]{1,5}$|\\\\]:[0-9]{1,5}$') \
                  || int(self.substring(self.lastIndexOf(':') + 1)) >= 1 \
                  && int(self.substring(self.lastIndexOf(':') + 1)) <= 65535",
                 "must have a port from 1 to 65535",

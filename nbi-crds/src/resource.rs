@@ -30,7 +30,15 @@ macro_rules! eno_resource {
 
 eno_resource! {
     ConnectionPoint: [];
-    FabricDevice: ["dialect", "capabilities", "hostKeyFingerprint"];
+    FabricDevice: [
+        "dialect",
+        "capabilities",
+        "hostKeyFingerprint",
+        "model",
+        "rollback",
+        "lastTransaction",
+        "pendingChanges",
+    ];
     L2BridgeDomain: ["grantedID"];
     L2Service: ["grantedID", "connectionPoints"];
     L2ServiceAttachment: ["podConfigurations", "addresses"];

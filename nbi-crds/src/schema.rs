@@ -133,6 +133,29 @@ pub(crate) fn list<T: schemars::JsonSchema, const MAX: u32>(generator: &mut Sche
     })
 }
 
+/// An object, with its schema in place.
+pub(crate) fn plain<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    T::json_schema(generator)
+}
+
+/// A time as RFC 3339.
+pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// VLAN IDs and ranges of them in one text; that they are from 1 to 4094 and rise is the engine's to check.
+pub(crate) fn vlan_set(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 10240,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$')",
+            "must be VLAN IDs and rising ranges of them from 1 to 4094, such as \"42,100-199\"",
+        )],
+    })
+}
+
 /// A list of at most `MAX` objects with a `name`, each name once.
 pub(crate) fn map_list<T: schemars::JsonSchema, const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({

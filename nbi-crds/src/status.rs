@@ -44,6 +44,41 @@ impl fmt::Display for Phase {
     }
 }
 
+/// A change that was made on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastTransaction {
+    /// The transaction over several devices that it was a part of; absent when it was made by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub id: Option<String>,
+    /// When it was confirmed or taken back.
+    #[schemars(schema_with = "schema::date_time")]
+    pub at: String,
+    /// How long it took, in milliseconds, without the time that it was held.
+    #[schemars(range(min = 0))]
+    pub took_ms: i64,
+    /// How many VLANs, and VLANs on ports, were made.
+    #[schemars(range(min = 0))]
+    pub added: i64,
+    /// How many VLANs, and VLANs on ports, were taken away.
+    #[schemars(range(min = 0))]
+    pub removed: i64,
+    /// How it ended: confirmed or rolled-back.
+    pub outcome: TransactionOutcome,
+}
+
+/// How a change of a device ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransactionOutcome {
+    /// It is there.
+    #[default]
+    Confirmed,
+    /// It was taken back.
+    RolledBack,
+}
+
 /// What the engine reports about an object.
 ///
 /// One type for all kinds; [`crate::EnoResource::STATUS_EXTRAS`] says which of the later fields a kind has. Absent
@@ -95,6 +130,24 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub host_key_fingerprint: Option<String>,
+    /// The device's make, model or software, as far as it tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub model: Option<String>,
+    /// How a change of the device can be taken back after it took effect: persistent and session devices do it by
+    /// themselves unless the change is confirmed, and so can change together with others; none can't.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub rollback: Option<String>,
+    /// The last change that was made on the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::plain::<LastTransaction>")]
+    pub last_transaction: Option<LastTransaction>,
+    /// How many VLANs, and VLANs on ports, are not yet on the device as they are wanted, or not yet gone. Brought up to
+    /// date when something else changes in the status, and when nothing is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub pending_changes: Option<i64>,
     /// The running pods that were given an interface by a label.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<PodConfiguration, 10000>")]

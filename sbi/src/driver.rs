@@ -1,14 +1,11 @@
 //! What a southbound driver is.
 
 use std::future::Future;
-use std::sync::Arc;
 
-use eno_schemas::{
-    Applied, ChangeReport, Command, DeviceInfo, Failure, Generation, Note, Outcome, PayloadKind, Rejection,
-    Transaction,
-};
+use eno_schemas::{Applied, ChangeReport, DeviceInfo, Failure, Note, Outcome, PayloadKind, Rejection};
 use futures::Stream;
-use tokio::sync::{mpsc, watch};
+
+use crate::work::Work;
 
 /// What a driver is called and what it can do.
 #[derive(Clone, Debug)]
@@ -17,7 +14,7 @@ pub struct Identity {
     pub name: String,
     /// The kinds of targets that it realises.
     pub kinds: Vec<PayloadKind>,
-    /// What else it can do, such as the dialects that it speaks.
+    /// What else it can do: [`HOLD`](crate::HOLD), the dialects that it speaks.
     pub capabilities: Vec<String>,
 }
 
@@ -36,7 +33,8 @@ pub trait Driver: Send + Sync + 'static {
         None
     }
 
-    /// Brings one target to the state that `work.command` describes.
+    /// Brings one target to the state that `work.command` describes. A driver that announces
+    /// [`HOLD`](crate::HOLD) asks [`Work::intent`] first.
     fn reconcile(&self, work: Work) -> impl Future<Output = Reconciled> + Send;
 
     /// Targets of which something seems to have changed by another hand, for the host to reconcile again. Called
@@ -45,42 +43,6 @@ pub trait Driver: Send + Sync + 'static {
 
     /// The target is gone for good: close its session, drop what is remembered of it.
     fn forget(&self, target: &str) -> impl Future<Output = ()> + Send;
-}
-
-/// One command to carry out, and what a driver may ask while it does.
-#[derive(Clone, Debug)]
-pub struct Work {
-    /// The newest command of the target when the work began.
-    pub command: Arc<Command>,
-    newest: watch::Receiver<Generation>,
-    progress: mpsc::Sender<String>,
-}
-
-impl Work {
-    /// For the host and for tests: `newest` follows the target's newest generation.
-    pub fn new(
-        command: Arc<Command>,
-        newest: watch::Receiver<Generation>,
-        progress: mpsc::Sender<String>,
-    ) -> Self {
-        Self { command, newest, progress }
-    }
-
-    /// False as soon as a newer command for the target has come. Asked once more after the device is locked and
-    /// before anything is committed.
-    pub fn is_current(&self) -> bool {
-        *self.newest.borrow() <= self.command.generation
-    }
-
-    /// The transaction that this command opens: the change has to be held.
-    pub fn transaction(&self) -> Option<&Transaction> {
-        self.command.transaction.as_ref().filter(|transaction| transaction.decision.is_none())
-    }
-
-    /// Says what is being done, for work that takes long. Never blocks; what can't be taken is dropped.
-    pub fn progress(&self, message: impl Into<String>) {
-        let _ = self.progress.try_send(message.into());
-    }
 }
 
 /// What came of a command.
@@ -113,6 +75,11 @@ impl Reconciled {
         }
     }
 
+    /// What was held was taken back, and this is there now.
+    pub fn rolled_back(reason: String, applied: Applied) -> Self {
+        Self { outcome: Outcome::RolledBack { reason }, ..Self::applied(applied) }
+    }
+
     /// Nothing could be done.
     pub fn failed(failure: Failure) -> Self {
         Self {
@@ -129,6 +96,8 @@ impl Reconciled {
     pub fn wants_retry(&self) -> bool {
         match &self.outcome {
             Outcome::Failed(failure) => failure.retryable,
+            // Nothing is done until the next command.
+            Outcome::RolledBack { .. } => false,
             _ => self.rejected.iter().any(|rejection| rejection.retryable),
         }
     }

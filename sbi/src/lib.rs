@@ -7,7 +7,9 @@ pub mod daemon;
 mod driver;
 pub mod host;
 pub mod nats;
+mod work;
 
 pub use daemon::{DriverAbout, driver_main};
-pub use driver::{Driver, Identity, Reconciled, Work};
+pub use driver::{Driver, Identity, Reconciled};
 pub use host::Ownership;
+pub use work::{HOLD, Intent, Newest, Phase, Verdict, Work};

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Command, DriverHello, Report, Transition};
+use crate::{Command, Delivery, DriverHello, Preview, Report, Transition};
 
 /// Why a message was not written or read. A retry can't help: the other side has to send a good one.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +58,8 @@ message!(Command, "command");
 message!(Report, "result");
 message!(Transition, "transition");
 message!(DriverHello, "driver");
+message!(Delivery, "delivery");
+message!(Preview, "preview");
 
 fn compile<T: Message>() -> Validator {
     // The schema is generated from a type of this crate; a test compiles each.

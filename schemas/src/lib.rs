@@ -7,10 +7,12 @@
 
 mod codec;
 mod command;
+mod delivery;
 mod driver;
 mod fabric;
 mod nad;
 mod node;
+mod preview;
 mod report;
 pub mod subject;
 mod sysctl;
@@ -19,6 +21,7 @@ mod vlan;
 
 pub use codec::{Message, MessageError, decode, encode, schema_of};
 pub use command::{Command, Decision, Desired, Generation, Transaction};
+pub use delivery::{Delivery, DeliveryEnd};
 pub use driver::{DriverHello, PayloadKind};
 pub use fabric::{Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, vlan_name};
 pub use nad::{
@@ -28,6 +31,7 @@ pub use node::{
     AppliedLink, AppliedNetwork, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, OvsDatapath,
     Parent, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
 };
+pub use preview::Preview;
 pub use report::{
     Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report, Rollback,
 };

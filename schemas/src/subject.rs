@@ -32,6 +32,16 @@ pub fn history(driver: &str, target: &str) -> String {
     format!("eno.v1.history.{}.{}", token(driver), token(target))
 }
 
+/// The subject of an object's callbacks in the history: `eno.v1.history.callback.<kind>.<namespace or _>.<name>`.
+pub fn deliveries(kind: &str, namespace: Option<&str>, name: &str) -> String {
+    transition(kind, namespace, name).replacen("transition", "history.callback", 1)
+}
+
+/// Where a driver is asked what it would do about a target: `eno.v1.preview.<driver>.<target>`.
+pub fn preview(driver: &str, target: &str) -> String {
+    format!("eno.v1.preview.{}.{}", token(driver), token(target))
+}
+
 /// The subject of an object's transitions: `eno.v1.transition.<kind>.<namespace or _>.<name>`.
 pub fn transition(kind: &str, namespace: Option<&str>, name: &str) -> String {
     format!(
@@ -70,6 +80,7 @@ mod tests {
         assert_eq!(result("nad", "ns/a*>b"), "eno.v1.result.nad.ns=2Fa=2A=3Eb");
         assert_eq!(transition("L2Service", None, "s"), "eno.v1.transition.L2Service._.s");
         assert_eq!(transition("L2Service", Some("_"), "s"), "eno.v1.transition.L2Service._.s");
+        assert_eq!(deliveries("L2Service", None, "s"), "eno.v1.history.callback.L2Service._.s");
         assert_eq!(token("é ="), "=C3=A9=20=3D");
     }
 }

@@ -1,7 +1,7 @@
 //! The committed schemas are the types' own, and messages that break them are refused with the path of the fault.
 
 use eno_schemas::{
-    Command, DriverHello, Message, MessageError, Report, Transition, decode, encode, schema_of,
+    Command, Delivery, DriverHello, Message, MessageError, Preview, Report, Transition, decode, encode, schema_of,
 };
 use serde_json::{Value, json};
 
@@ -17,6 +17,8 @@ fn committed_schemas_are_fresh() {
     fresh::<Report>();
     fresh::<Transition>();
     fresh::<DriverHello>();
+    fresh::<Delivery>();
+    fresh::<Preview>();
 }
 
 fn command() -> Value {

@@ -44,6 +44,9 @@ pub fn router(
         .route("/switches/{name}/faults", get(faults).post(add_fault).delete(clear_faults))
         .route("/switches/{name}/reboot", post(reboot))
         .route("/switches/{name}/edit", post(edit))
+        .route("/switches/{name}/backup", post(back_up))
+        .route("/switches/{name}/restore", post(restore))
+        .route("/switches/{name}/replace", post(replace))
         .with_state(Shared { switches: Arc::new(switches), version, data_plane })
 }
 
@@ -91,6 +94,26 @@ struct Awaited {
 #[serde(deny_unknown_fields, default)]
 struct Reboot {
     load: Boot,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Backup {
+    name: String,
+    #[serde(default)]
+    reboot: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Replace {
+    new_host_key: bool,
+}
+
+impl Default for Replace {
+    fn default() -> Self {
+        Self { new_host_key: true }
+    }
 }
 
 /// What a request is refused with.
@@ -233,4 +256,35 @@ async fn edit(
         switch.change_by_hand(&body::<HandEdit>(&text)?)?;
     }
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn back_up(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    text: String,
+) -> Result<StatusCode, Refused> {
+    shared.find(&name)?.back_up(&body::<Backup>(&text)?.name);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn restore(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    text: String,
+) -> Result<StatusCode, Refused> {
+    let backup: Backup = body(&text)?;
+    let restored = shared.find(&name)?.restore(&backup.name, backup.reboot);
+    restored.map_err(|error| Refused(StatusCode::NOT_FOUND, error.to_string()))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn replace(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    text: String,
+) -> Result<Json<serde_json::Value>, Refused> {
+    let request: Replace = if text.trim().is_empty() { Replace::default() } else { body(&text)? };
+    let key = shared.find(&name)?.replace(request.new_host_key);
+    let key = key.map_err(|error| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    Ok(Json(serde_json::json!({ "hostKey": key })))
 }

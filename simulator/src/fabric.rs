@@ -169,6 +169,7 @@ impl Fabric {
             let (switch, server, listener, reach) =
                 start_switch(spec, directory, control, &version, &shutdown, &tasks).await?;
             tasks.spawn(server.run(listener));
+            tasks.spawn(Arc::clone(&switch).keep_saved());
             switches.insert(spec.name.clone(), switch);
             info.push(reach);
         }

@@ -35,6 +35,73 @@ pub enum Fault {
         #[serde(default)]
         times: Option<u32>,
     },
+    /// The connection is lost at an operation, `edit-config` or any other by its name: before it has an effect, or
+    /// after that and before its reply.
+    Drop {
+        /// Its name; any when absent.
+        #[serde(default)]
+        operation: Option<String>,
+        /// Before or after the effect.
+        #[serde(default)]
+        when: When,
+        /// How often.
+        #[serde(default)]
+        times: Option<u32>,
+    },
+    /// An operation is never answered, and nothing after it on that session; the connection stays open.
+    Hang {
+        /// Its name; any when absent.
+        #[serde(default)]
+        operation: Option<String>,
+        /// Before or after the effect.
+        #[serde(default)]
+        when: When,
+        /// How often.
+        #[serde(default)]
+        times: Option<u32>,
+    },
+    /// New connections are accepted, and nothing is ever said on them.
+    HalfOpen {},
+    /// Another manager holds a lock: it is denied to all, and edits are refused as in use.
+    Locked {
+        /// `running` or `candidate`; both when absent.
+        #[serde(default)]
+        datastore: Option<String>,
+        /// Its session; one that doesn't exist here.
+        #[serde(default = "another_session")]
+        session: u32,
+    },
+    /// Access control (RFC 8341) denies edits below a place, or an operation.
+    #[serde(rename_all = "camelCase")]
+    AccessDenied {
+        /// The names from the top, such as `interfaces/interface`.
+        #[serde(default)]
+        subtree: Option<String>,
+        /// The name of an operation.
+        #[serde(default)]
+        operation: Option<String>,
+        /// The place isn't shown either.
+        #[serde(default)]
+        hidden: bool,
+    },
+    /// Notifications are sent before the reply to what caused them.
+    NotificationsFirst {},
+    /// `<hello>` announces these instead of what the switch can do.
+    Announce {
+        /// All of them, as in the topology.
+        capabilities: Box<crate::topology::Capabilities>,
+    },
+    /// A confirmed commit is done for good: it is never rolled back.
+    IgnoreConfirmed {},
+    /// Edits are answered with `<ok/>` and not done.
+    IgnoreEdit {
+        /// Those whose XML contains this text; all when absent.
+        #[serde(default)]
+        contains: Option<String>,
+        /// How often.
+        #[serde(default)]
+        times: Option<u32>,
+    },
     /// Every operation takes this much longer.
     Slow {
         /// Milliseconds.
@@ -47,6 +114,21 @@ pub enum Fault {
     Unreachable {},
     /// Not a fault: ends all of them.
     Clear {},
+}
+
+/// On which side of an operation's effect something happens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum When {
+    /// It is not done.
+    #[default]
+    Before,
+    /// It is done.
+    After,
+}
+
+fn another_session() -> u32 {
+    4_000_000
 }
 
 /// Which configurations are refused, when and how.
@@ -65,6 +147,8 @@ pub struct RejectEdit {
     pub at: Stage,
     /// Don't say where: no `error-path`.
     pub without_path: bool,
+    /// Further errors in the same reply.
+    pub also: Vec<Tag>,
     /// How often.
     pub times: Option<u32>,
 }
@@ -83,17 +167,44 @@ pub enum Stage {
 }
 
 impl Fault {
+    /// Whether an edit in this message is not done.
+    pub fn ignores(&self, message: &str) -> bool {
+        match self {
+            Fault::IgnoreEdit { contains, .. } => contains.as_ref().is_none_or(|text| message.contains(text)),
+            _ => false,
+        }
+    }
+
     fn times(&mut self) -> Option<&mut u32> {
         match self {
             Fault::LockDenied { times }
             | Fault::DropBeforeCommit { times }
             | Fault::DropAfterCommit { times }
             | Fault::LoseConfirm { times }
+            | Fault::Drop { times, .. }
+            | Fault::Hang { times, .. }
+            | Fault::IgnoreEdit { times, .. }
             | Fault::Slow { times, .. }
             | Fault::RejectEdit(RejectEdit { times, .. }) => times.as_mut(),
-            Fault::Unreachable {} | Fault::Clear {} => None,
+            Fault::Unreachable {}
+            | Fault::HalfOpen {}
+            | Fault::Locked { .. }
+            | Fault::AccessDenied { .. }
+            | Fault::NotificationsFirst {}
+            | Fault::Announce { .. }
+            | Fault::IgnoreConfirmed {}
+            | Fault::Clear {} => None,
         }
     }
+}
+
+/// How a connection breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Break {
+    /// It is cut.
+    Lost,
+    /// It stays, and nothing comes.
+    Silent,
 }
 
 /// The faults that a switch has at present.
@@ -126,6 +237,47 @@ impl Faults {
     /// Whether the switch can be reached.
     pub fn unreachable(&self) -> bool {
         self.0.contains(&Fault::Unreachable {})
+    }
+
+    /// Whether there is such a fault; it isn't counted.
+    pub fn any(&self, which: impl Fn(&Fault) -> bool) -> bool {
+        self.0.iter().any(which)
+    }
+
+    /// What `<hello>` announces instead.
+    pub fn announced(&self) -> Option<&crate::topology::Capabilities> {
+        self.0.iter().rev().find_map(|fault| match fault {
+            Fault::Announce { capabilities } => Some(&**capabilities),
+            _ => None,
+        })
+    }
+
+    /// The session of another manager that holds the lock of a datastore.
+    pub fn lock_holder(&self, store: &str) -> Option<u32> {
+        self.0.iter().find_map(|fault| match fault {
+            Fault::Locked { datastore, session } if datastore.as_ref().is_none_or(|d| d == store) => {
+                Some(*session)
+            }
+            _ => None,
+        })
+    }
+
+    /// The places that may not be edited, and those that aren't shown.
+    pub fn denied(&self, hidden_only: bool) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(move |fault| match fault {
+            Fault::AccessDenied { subtree, hidden, .. } if *hidden || !hidden_only => subtree.as_deref(),
+            _ => None,
+        })
+    }
+
+    /// How the connection breaks at an operation: lost, or silent.
+    pub fn breaks(&mut self, operation: &str, at: When) -> Option<Break> {
+        let here = |name: &Option<String>| name.as_ref().is_none_or(|name| name == operation);
+        self.strike(|fault| match fault {
+            Fault::Drop { operation, when, .. } if *when == at && here(operation) => Some(Break::Lost),
+            Fault::Hang { operation, when, .. } if *when == at && here(operation) => Some(Break::Silent),
+            _ => None,
+        })
     }
 
     /// Strikes the first fault that `which` accepts, and counts.
@@ -175,6 +327,10 @@ impl RejectEdit {
         }
         if self.without_path {
             errors.truncate(1);
+        }
+        if !errors.is_empty() {
+            let further = |tag: &Tag| RpcError::application(tag.clone(), "this is wrong with it too");
+            errors.extend(self.also.iter().map(further));
         }
         (!errors.is_empty()).then_some(errors)
     }

@@ -39,10 +39,10 @@ pub use dataplane::{
 };
 pub use dialect::{HandEdit, PortMode, PortView, View, VlanSet, VlanSetError, VlanView};
 pub use fabric::{Fabric, FabricError, FabricOptions, SwitchInfo};
-pub use faults::{Fault, RejectEdit, Stage};
+pub use faults::{Fault, RejectEdit, Stage, When};
 pub use netconf::error::Tag;
 pub use run::{SimulatorArgs, run};
-pub use switch::{Boot, HandEditError, Stats, Switch};
+pub use switch::{Boot, HandEditError, NoSuchBackup, Stats, Switch};
 pub use topology::{
     Capabilities, ConfirmedCommit, HostKeyKind, Link, LinkEnd, Node, NodeInterface, PhysicalNetwork,
     SwitchSpec, Topology, TopologyError,

@@ -88,7 +88,8 @@ async fn converse<S>(switch: &Switch, stream: &mut S, mut opened: Opened) -> Res
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let capabilities = hello::capabilities(&switch.capabilities, switch.dialect);
+    let announced = switch.announced();
+    let capabilities = hello::capabilities(&announced, switch.dialect);
     let greeting = hello::write(&capabilities, opened.session);
     stream.write_all(&encode(Framing::EndOfMessage, &greeting)).await?;
     stream.flush().await?;
@@ -98,12 +99,21 @@ where
     loop {
         while let Some(message) = decoder.next_message()? {
             let Some(framing) = greeted else {
-                let framing = hello::read(&message, &switch.capabilities)?;
+                let framing = hello::read(&message, &announced)?;
                 decoder.set_framing(framing);
                 greeted = Some(framing);
                 continue;
             };
             let answer = answer(switch, opened.session, framing, &message).await?;
+            if answer.silent {
+                // Until the connection ends.
+                return std::future::pending().await;
+            }
+            if switch.notifies_first() {
+                while let Ok(message) = opened.outgoing.try_recv() {
+                    stream.write_all(&encode(framing, &message)).await?;
+                }
+            }
             if let Some(reply) = answer.reply {
                 stream.write_all(&encode(framing, &reply)).await?;
                 stream.flush().await?;
@@ -130,6 +140,7 @@ where
 struct Answer {
     reply: Option<String>,
     last: bool,
+    silent: bool,
 }
 
 async fn answer(
@@ -144,7 +155,11 @@ async fn answer(
         Err(error) if framing == Framing::EndOfMessage => return Err(error.into()),
         Err(error) => {
             let error = RpcError::rpc(Tag::MalformedMessage, error.to_string());
-            return Ok(Answer { reply: Some(write_reply("", &Reply::Errors(vec![error]))), last: false });
+            return Ok(Answer {
+                reply: Some(write_reply(switch, "", &Reply::Errors(vec![error]))),
+                last: false,
+                silent: false,
+            });
         }
     };
     let delay = switch.delay();
@@ -154,12 +169,12 @@ async fn answer(
     // Parsing succeeded, so the text is UTF-8.
     let text = std::str::from_utf8(message).unwrap_or_default();
     let reaction = react(switch, session, &document, text);
-    let reply = reaction.reply.map(|reply| write_reply(&document.root_attributes, &reply));
-    Ok(Answer { reply, last: reaction.last })
+    let reply = reaction.reply.map(|reply| write_reply(switch, &document.root_attributes, &reply));
+    Ok(Answer { reply, last: reaction.last, silent: reaction.silent })
 }
 
 fn react(switch: &Switch, session: u32, document: &Document, text: &str) -> Reaction {
-    let refuse = |errors| Reaction { reply: Some(Reply::Errors(errors)), last: false };
+    let refuse = |errors| Reaction::reply(Reply::Errors(errors));
     let root = &document.root;
     if !root.is(NETCONF, "rpc") {
         return refuse(vec![
@@ -185,7 +200,7 @@ fn react(switch: &Switch, session: u32, document: &Document, text: &str) -> Reac
 }
 
 /// The `<rpc-reply>`, with the request's attributes as RFC 6241 section 4.2 wants.
-fn write_reply(attributes: &str, reply: &Reply) -> String {
+fn write_reply(switch: &Switch, attributes: &str, reply: &Reply) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<rpc-reply");
     push_attribute(&mut out, "xmlns", NETCONF);
     out.push_str(attributes);
@@ -197,9 +212,10 @@ fn write_reply(attributes: &str, reply: &Reply) -> String {
             out.push_str(xml);
             out.push_str("</data>");
         }
+        Reply::Content(xml) => out.push_str(xml),
         Reply::Errors(errors) => {
             for error in errors {
-                error.write(&mut out);
+                error.write(switch.dialect.paths, &mut out);
             }
         }
     }

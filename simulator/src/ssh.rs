@@ -46,18 +46,13 @@ impl Server {
         shutdown: CancellationToken,
         tasks: TaskTracker,
     ) -> Self {
-        let config = Config {
-            methods: MethodSet::from(&[MethodKind::PublicKey, MethodKind::Password][..]),
-            auth_rejection_time: Duration::from_millis(50),
-            auth_rejection_time_initial: Some(Duration::ZERO),
-            keys: vec![host_key],
-            // A whole configuration in flight must not wait for window updates.
-            window_size: 16 << 20,
-            inactivity_timeout: None,
-            nodelay: true,
-            ..Config::default()
-        };
-        Self { switch, credentials: Arc::new(credentials), config: Arc::new(config), shutdown, tasks }
+        Self {
+            switch,
+            credentials: Arc::new(credentials),
+            config: Arc::new(config(host_key)),
+            shutdown,
+            tasks,
+        }
     }
 
     /// Accepts connections until the shutdown.
@@ -68,6 +63,7 @@ impl Server {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
+                Ok((stream, _)) if self.switch.half_open() => self.keep_quiet(stream),
                 Ok((stream, address)) if self.switch.reachable() => self.connect(stream, address),
                 Ok(_) => {}
                 Err(error) => {
@@ -77,6 +73,19 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Holds a connection until the client gives it up, and says nothing.
+    fn keep_quiet(&self, mut stream: TcpStream) {
+        let shutdown = self.shutdown.clone();
+        self.tasks.spawn(async move {
+            let mut heard = tokio::io::sink();
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                // Either way it is over.
+                _ = tokio::io::copy(&mut stream, &mut heard) => {}
+            }
+        });
     }
 
     fn connect(&self, stream: TcpStream, address: SocketAddr) {
@@ -90,13 +99,30 @@ impl Server {
             cut: connection.clone(),
             tasks: self.tasks.clone(),
         };
-        let config = Arc::clone(&self.config);
+        let config = match self.switch.new_host_key() {
+            Some(key) => Arc::new(config(key)),
+            None => Arc::clone(&self.config),
+        };
         let name = self.switch.name.clone();
         self.tasks.spawn(async move {
             if let Err(error) = serve(config, stream, handler, connection).await {
                 tracing::debug!(switch = name, %address, %error, "connection ended");
             }
         });
+    }
+}
+
+fn config(host_key: PrivateKey) -> Config {
+    Config {
+        methods: MethodSet::from(&[MethodKind::PublicKey, MethodKind::Password][..]),
+        auth_rejection_time: Duration::from_millis(50),
+        auth_rejection_time_initial: Some(Duration::ZERO),
+        keys: vec![host_key],
+        // A whole configuration in flight must not wait for window updates.
+        window_size: 16 << 20,
+        inactivity_timeout: None,
+        nodelay: true,
+        ..Config::default()
     }
 }
 

@@ -1,21 +1,24 @@
 //! One switch: its datastores, sessions, faults and counters.
 
 mod operations;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use russh::keys::PrivateKey;
 use serde::Serialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::datastores::{Datastores, Name, SessionId};
 use crate::dialect::{Dialect, HandEdit, Hardware, View};
-use crate::faults::{Fault, Faults};
+use crate::faults::{Break, Fault, Faults, When};
 use crate::model::edit::{self, OnError, Operation};
 use crate::model::tree::{self, Container};
-use crate::netconf::error::RpcError;
+use crate::netconf::error::{RpcError, Tag};
+use crate::netconf::push::Subscription;
 use crate::netconf::rpc::{Context, Rpc};
 use crate::netconf::xml::{self, XmlError};
 use crate::notifications::{self, Event, Origin};
@@ -36,6 +39,12 @@ pub struct Switch {
     hardware: Hardware,
     factory: Container,
     directory: Option<PathBuf>,
+    /// What is on disk; nothing yet of what isn't there.
+    saved: Mutex<(Option<Container>, Option<Container>)>,
+    /// Something may have to be saved.
+    unsaved: Notify,
+    /// The host key that the switch got by being replaced.
+    new_host_key: Mutex<Option<PrivateKey>>,
     state: Mutex<State>,
     version: watch::Sender<u64>,
     fabric_version: watch::Sender<u64>,
@@ -46,9 +55,11 @@ pub struct Switch {
 #[derive(Debug)]
 struct State {
     stores: Datastores,
-    saved: (Container, Option<Container>),
     sessions: BTreeMap<SessionId, Session>,
     last_session: SessionId,
+    last_subscription: u32,
+    /// Configurations put away by name.
+    backups: BTreeMap<String, Container>,
     faults: Faults,
     stats: Stats,
 }
@@ -63,6 +74,8 @@ struct Session {
     end: CancellationToken,
     outgoing: mpsc::UnboundedSender<String>,
     subscribed: bool,
+    /// To changes, by YANG-push.
+    subscriptions: Vec<Subscription>,
 }
 
 /// What a switch counted since it was started.
@@ -92,6 +105,20 @@ pub struct Reaction {
     pub reply: Option<Reply>,
     /// Whether the session ends after that.
     pub last: bool,
+    /// Whether the session says nothing more, and stays open.
+    pub silent: bool,
+}
+
+impl Reaction {
+    /// A reply, and the session goes on.
+    pub fn reply(reply: Reply) -> Self {
+        Self { reply: Some(reply), last: false, silent: false }
+    }
+
+    /// The connection is lost.
+    pub fn lost() -> Self {
+        Self { reply: None, last: true, silent: false }
+    }
 }
 
 /// The content of an `<rpc-reply>`.
@@ -101,6 +128,8 @@ pub enum Reply {
     Ok,
     /// `<data>` with this XML in it.
     Data(String),
+    /// This XML.
+    Content(String),
     /// `<rpc-error>`s.
     Errors(Vec<RpcError>),
 }
@@ -126,6 +155,11 @@ pub enum HandEditError {
     #[error("the switch refuses it: {}", .0.iter().map(|e| e.message.as_str()).collect::<Vec<_>>().join("; "))]
     Refused(Vec<RpcError>),
 }
+
+/// Why a configuration that was put away can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no backup {0}")]
+pub struct NoSuchBackup(pub String);
 
 /// What a switch comes up with after a reboot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
@@ -157,7 +191,12 @@ impl Switch {
     /// A switch with the configuration found in its directory, else as it left the factory.
     pub fn new(setup: Setup<'_>) -> Result<Arc<Self>, HandEditError> {
         let Setup { spec, dialect, directory, fabric_version, shutdown } = setup;
-        let hardware = Hardware { ports: spec.ports.clone() };
+        let hardware = Hardware {
+            ports: spec.ports.clone(),
+            lags: spec.lags.clone(),
+            mac: mac(&spec.name),
+            strict_references: spec.strict_references,
+        };
         let mut factory = (dialect.factory)(&hardware);
         if let Some(xml) = &spec.configuration {
             factory = merged(dialect, &hardware, &factory, xml)?;
@@ -178,9 +217,10 @@ impl Switch {
             if spec.capabilities.startup { saved("startup.xml").or(Some(factory.clone())) } else { None };
         let state = State {
             stores: Datastores::new(running.clone(), startup.clone()),
-            saved: (running, startup),
             sessions: BTreeMap::new(),
             last_session: 0,
+            last_subscription: 0,
+            backups: BTreeMap::new(),
             faults: Faults::default(),
             stats: Stats::default(),
         };
@@ -191,6 +231,9 @@ impl Switch {
             hardware,
             factory,
             directory,
+            saved: Mutex::new((None, None)),
+            unsaved: Notify::new(),
+            new_host_key: Mutex::new(None),
             state: Mutex::new(state),
             version: watch::Sender::new(1),
             fabric_version,
@@ -293,6 +336,7 @@ impl Switch {
             end: end.clone(),
             outgoing: sender,
             subscribed: false,
+            subscriptions: Vec::new(),
         };
         state.sessions.insert(session, new);
         state.stats.sessions_opened += 1;
@@ -321,13 +365,35 @@ impl Switch {
     pub fn execute(&self, session: SessionId, rpc: Rpc, message: &str) -> Reaction {
         let mut state = self.state();
         if !state.sessions.contains_key(&session) {
-            return Reaction { reply: None, last: true };
+            return Reaction::lost();
+        }
+        let name = rpc.name();
+        if let Some(how) = state.faults.breaks(name, When::Before) {
+            return state.broken(session, how);
         }
         let before = state.stores.running().clone();
         let reaction = self.perform(&mut state, session, rpc, message);
         let origin = state.origin(Some(session));
         self.settle(&mut state, &before, &origin);
-        reaction
+        match state.faults.breaks(name, When::After) {
+            Some(how) => state.broken(session, how),
+            None => reaction,
+        }
+    }
+
+    /// What `<hello>` announces: what the switch can do, unless it lies.
+    pub fn announced(&self) -> Capabilities {
+        self.state().faults.announced().unwrap_or(&self.capabilities).clone()
+    }
+
+    /// Whether notifications precede the reply to what caused them.
+    pub fn notifies_first(&self) -> bool {
+        self.state().faults.any(|fault| matches!(fault, Fault::NotificationsFirst {}))
+    }
+
+    /// Whether connections are accepted, and nothing is said on them.
+    pub fn half_open(&self) -> bool {
+        self.state().faults.any(|fault| matches!(fault, Fault::HalfOpen {}))
     }
 
     /// Counts an operation, understood or not.
@@ -353,32 +419,16 @@ impl Switch {
     /// The same, said in ports and VLANs.
     pub fn change_by_hand(&self, edit: &HandEdit) -> Result<(), HandEditError> {
         let running = self.state().stores.running().clone();
-        self.edit_by_hand(&(self.dialect.by_hand)(edit, &running))
+        if let Some(port) = &edit.port
+            && !(self.dialect.view)(&running, &self.hardware).ports.contains_key(port)
+        {
+            let error = RpcError::application(Tag::InvalidValue, format!("this switch has no port {port}"));
+            return Err(HandEditError::Refused(vec![error]));
+        }
+        self.edit_by_hand(&(self.dialect.by_hand)(edit, &running, &self.hardware))
     }
 
-    /// Goes down and comes up: sessions, candidate and locks are lost, an unconfirmed commit is undone.
-    pub fn reboot(&self, boot: Boot) {
-        let mut state = self.state();
-        for session in std::mem::take(&mut state.sessions).into_values() {
-            session.connection.cancel();
-        }
-        let origin = state.origin(None);
-        let before = state.stores.running().clone();
-        if state.stores.is_pending() {
-            state.stats.rolled_back += 1;
-        }
-        let running = match boot {
-            Boot::Factory => self.factory.clone(),
-            Boot::Saved if self.capabilities.startup => {
-                state.stores.startup().unwrap_or(&self.factory).clone()
-            }
-            Boot::Saved => state.stores.durable().clone(),
-        };
-        state.stores.reboot(running);
-        self.settle(&mut state, &before, &origin);
-    }
-
-    /// After anything that may have changed a datastore: saves, announces, wakes those who wait.
+    /// After anything that may have changed a datastore: announces, wakes those who wait, has it saved.
     fn settle(&self, state: &mut State, before: &Container, origin: &Origin) {
         if state.stores.running() != before {
             let mut edits = Vec::new();
@@ -388,38 +438,57 @@ impl Switch {
                     state.stores.running(),
                     self.dialect.roots,
                     None,
-                    &mut |path, change| {
+                    &mut |path, change, _| {
                         edits.push((path.instance(), change));
                     },
                 );
             }
             state.announce(&Event::ConfigChange(edits), origin);
+            self.push(state, before);
             self.version.send_modify(|version| *version += 1);
             self.fabric_version.send_modify(|version| *version += 1);
         }
-        let Some(directory) = &self.directory else { return };
-        let durable = (state.stores.durable(), state.stores.startup());
-        for (now, saved, file) in [
-            (Some(durable.0), Some(&state.saved.0), "running.xml"),
-            (durable.1, state.saved.1.as_ref(), "startup.xml"),
-        ] {
-            if now == saved {
-                continue;
-            }
-            let mut out = String::new();
-            if let Some(now) = now {
-                now.write(self.dialect.roots, "", &mut out);
-            }
-            if let Err(error) = crate::files::replace(&directory.join(file), out.as_bytes()) {
-                tracing::warn!(switch = self.name, file, %error, "configuration not saved");
+        self.unsaved.notify_one();
+    }
+
+    /// Tells YANG-push's subscribers of a change of running.
+    fn push(&self, state: &mut State, before: &Container) {
+        let State { sessions, stores, .. } = state;
+        let after = stores.running();
+        let mut states = None;
+        for session in sessions.values_mut() {
+            for subscription in &mut session.subscriptions {
+                let message = if subscription.wanted.operational {
+                    let show = |config| (self.dialect.operational)(config, &self.hardware);
+                    let (before, after) = &*states.get_or_insert_with(|| (show(before), show(after)));
+                    subscription.changes(before, after, self.dialect.roots)
+                } else {
+                    subscription.changes(before, after, self.dialect.roots)
+                };
+                // A receiver that is gone belongs to a session that is just ending.
+                message.map(|message| session.outgoing.send(message));
             }
         }
-        let saved = (durable.0.clone(), durable.1.cloned());
-        state.saved = saved;
     }
 }
 
 impl State {
+    fn cut_all(&mut self) {
+        for session in std::mem::take(&mut self.sessions).into_values() {
+            session.connection.cancel();
+        }
+    }
+
+    fn broken(&self, session: SessionId, how: Break) -> Reaction {
+        match how {
+            Break::Lost => {
+                self.sever(session);
+                Reaction::lost()
+            }
+            Break::Silent => Reaction { reply: None, last: false, silent: true },
+        }
+    }
+
     fn origin(&self, session: Option<SessionId>) -> Origin {
         match session.and_then(|id| Some((id, self.sessions.get(&id)?))) {
             Some((id, session)) => {
@@ -439,6 +508,14 @@ impl State {
             let _ = session.outgoing.send(message.clone());
         }
     }
+}
+
+/// A locally administered MAC address that a switch of this name always has; the last 16 bits are free for ports.
+fn mac(name: &str) -> [u8; 6] {
+    // FNV-1a.
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    let [a, b, c, _] = hash.to_be_bytes();
+    [0x02, a, b, c, 0, 0]
 }
 
 /// `config` with the XML fragments in `xml` merged in, checked.

@@ -1,6 +1,6 @@
 //! The topology file: which switches there are, what they can do, and how they are connected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,12 @@ pub struct SwitchSpec {
     /// The kind of its SSH host key.
     #[serde(default)]
     pub host_key: HostKeyKind,
+    /// Link aggregations that it has from the factory, with their member ports.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lags: BTreeMap<String, Vec<String>>,
+    /// Refuse ports that name undefined VLANs, where the model alone accepts it (Junos).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict_references: bool,
     /// XML merged into the factory configuration: what others configured before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
@@ -108,6 +114,8 @@ pub struct Capabilities {
     pub startup: bool,
     /// `:notification` and `:interleave` (RFC 5277) with RFC 6470's events.
     pub notifications: bool,
+    /// YANG-push on change (RFC 8641) through dynamic subscriptions (RFC 8639, 8640).
+    pub yang_push: bool,
 }
 
 impl Default for Capabilities {
@@ -122,6 +130,7 @@ impl Default for Capabilities {
             rollback_on_error: true,
             startup: false,
             notifications: true,
+            yang_push: false,
         }
     }
 }
@@ -316,23 +325,42 @@ impl Topology {
     /// On a leaf, nodes come first (`Ethernet1`…), then the uplinks from `Ethernet49`, as on common 48-port
     /// switches; `dc-gw` is on `Ethernet48`. More than 47 nodes on a leaf move the rest up accordingly.
     pub fn leaf_spine(leaves: usize, spines: usize, nodes: usize) -> Self {
-        let ethernet = |n: usize| format!("Ethernet{n}");
+        Self::leaf_spine_of(leaves, spines, nodes, &["openconfig"])
+    }
+
+    /// The same of several makes: the switches, leaves first, get the dialects in turn, and their ports the names
+    /// that the make gives them (`xe-0/0/1`, `ethernet-1/1`, …). Dialects that aren't known are refused by
+    /// [`Self::validate`]; no dialects stand for OpenConfig.
+    pub fn leaf_spine_of(leaves: usize, spines: usize, nodes: usize, dialects: &[&str]) -> Self {
+        let dialect_of = |n: usize| dialects.get(n % dialects.len().max(1)).copied().unwrap_or("openconfig");
+        let port = |dialect: &str, n: usize| {
+            Dialect::named(dialect).map_or_else(|| format!("Ethernet{n}"), |dialect| (dialect.port)(n))
+        };
+        let leaf_port = |leaf: usize, n: usize| port(dialect_of(leaf - 1), n);
         let per_leaf = nodes.div_ceil(leaves.max(1));
         let border = per_leaf.max(47) + 1;
         let mut topology = Topology::default();
+        let mut add = |name: String, ports: usize| {
+            let dialect = dialect_of(topology.switches.len());
+            let ports = (1..=ports).map(|n| port(dialect, n)).collect();
+            topology
+                .switches
+                .push(SwitchSpec { dialect: dialect.to_owned(), ..SwitchSpec::new(name, ports) });
+        };
         for leaf in 1..=leaves {
-            let ports = (1..=border + spines).map(ethernet).collect();
-            topology.switches.push(SwitchSpec::new(format!("leaf{leaf}"), ports));
+            add(format!("leaf{leaf}"), border + spines);
         }
         for spine in 1..=spines {
-            let ports = (1..=leaves.max(32)).map(ethernet).collect();
-            topology.switches.push(SwitchSpec::new(format!("spine{spine}"), ports));
+            add(format!("spine{spine}"), leaves.max(32));
         }
         for leaf in 1..=leaves {
             for spine in 1..=spines {
                 topology.links.push(Link {
-                    a: LinkEnd { switch: format!("leaf{leaf}"), port: ethernet(border + spine) },
-                    b: LinkEnd { switch: format!("spine{spine}"), port: ethernet(leaf) },
+                    a: LinkEnd { switch: format!("leaf{leaf}"), port: leaf_port(leaf, border + spine) },
+                    b: LinkEnd {
+                        switch: format!("spine{spine}"),
+                        port: port(dialect_of(leaves + spine - 1), leaf),
+                    },
                 });
             }
         }
@@ -343,14 +371,14 @@ impl Topology {
                     interfaces: vec![NodeInterface {
                         name: "eth1".to_owned(),
                         switch: format!("leaf{}", n / per_leaf + 1),
-                        port: ethernet(n % per_leaf + 1),
+                        port: leaf_port(n / per_leaf + 1, n % per_leaf + 1),
                     }],
                 })
                 .collect();
             topology.physical_networks = vec![PhysicalNetwork {
                 name: "dc-gw".to_owned(),
                 switch: format!("leaf{leaves}"),
-                port: ethernet(border),
+                port: leaf_port(leaves, border),
             }];
         }
         topology
@@ -370,6 +398,8 @@ impl SwitchSpec {
             capabilities: Capabilities::default(),
             listen: loopback(),
             host_key: HostKeyKind::default(),
+            lags: BTreeMap::new(),
+            strict_references: false,
             configuration: None,
         }
     }
@@ -382,6 +412,20 @@ impl SwitchSpec {
         }
         if Dialect::named(&self.dialect).is_none() {
             return Err(TopologyError::Dialect { switch: self.name.clone(), dialect: self.dialect.clone() });
+        }
+        let mut members = BTreeSet::new();
+        for member in self.lags.values().flatten() {
+            let (switch, port) = (self.name.clone(), member.clone());
+            if !self.ports.contains(member) {
+                return Err(TopologyError::NoSuchPort {
+                    what: "a link aggregation".to_owned(),
+                    switch,
+                    port,
+                });
+            }
+            if !members.insert(member) {
+                return Err(TopologyError::PortTaken { switch, port });
+            }
         }
         let capabilities = &self.capabilities;
         let problem = if !capabilities.base_1_0 && !capabilities.base_1_1 {
@@ -412,6 +456,17 @@ mod tests {
         for (leaves, spines, nodes) in [(1, 0, 1), (2, 2, 4), (3, 1, 100), (32, 4, 1000), (0, 0, 0)] {
             Topology::leaf_spine(leaves, spines, nodes).validate().expect("valid");
         }
+    }
+
+    #[test]
+    fn the_shipped_mixed_fabric_is_valid_and_has_every_make() {
+        let shipped = Topology::parse(include_str!("../topologies/mixed.yaml")).expect("valid");
+        let makes: BTreeSet<&str> = shipped.switches.iter().map(|switch| switch.dialect.as_str()).collect();
+        assert_eq!(makes.len(), Dialect::ALL.len());
+        let made = Topology::leaf_spine_of(3, 2, 6, &["openconfig", "junos", "srlinux", "ieee8021q", "nxos"]);
+        made.validate().expect("valid");
+        assert_eq!(made.nodes[2].interfaces[0].port, "xe-0/0/1");
+        assert_eq!(made.links[5].b.port, "eth1/3");
     }
 
     #[test]

@@ -18,7 +18,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("eno-cri", &[]),
     ("eno-vm-lane", &[]),
     ("eno-control-plane", &[]),
-    ("eno", &["eno-engine", "eno-sbi", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+    ("eno", &["eno-engine", "eno-schemas", "eno-sbi", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
     ("eno-tests", &["eno", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
 ];
 

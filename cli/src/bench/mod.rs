@@ -1,4 +1,4 @@
-//! Measures the operator on a fabric of four simulated switches; `docs/benchmark.md` says how and why so.
+//! Measures the operator on a fabric of simulated switches; `docs/benchmark.md` says how and why so.
 
 mod bare;
 mod counters;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use eno_control_plane::parts::Parts;
+use eno_simulator::Topology;
 use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +38,15 @@ pub struct BenchArgs {
     /// For how many seconds nothing is changed, to see that nothing is written.
     #[arg(long, default_value_t = 10)]
     idle: u64,
+    /// How many leaves the fabric has.
+    #[arg(long, default_value_t = 2, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=512))]
+    leaves: usize,
+    /// How many spines it has.
+    #[arg(long, default_value_t = 2, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=32))]
+    spines: usize,
+    /// How many nodes hang on the leaves, spread evenly.
+    #[arg(long, default_value_t = 4, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    nodes: usize,
     /// Leave out the bare client.
     #[arg(long)]
     no_bare: bool,
@@ -66,14 +76,14 @@ pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()>
 async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     let dir = tempfile::Builder::new().prefix("eno-bench-").tempdir().context("making a directory")?;
     eprintln!("the whole system, with {} pairs", args.size);
-    let sandbox = sandbox(&dir.path().join("whole"), true).await?;
+    let sandbox = sandbox(args, &dir.path().join("whole"), true).await?;
     let figures = whole(args, &sandbox).await;
     sandbox.stop().await;
     let mut figures = figures?;
     if !args.no_bare {
         let writes = figures.our_writes.values().sum();
         eprintln!("a bare client, with {} creates and {writes} other writes", 2 * args.size);
-        let sandbox = self::sandbox(&dir.path().join("bare"), false).await?;
+        let sandbox = self::sandbox(args, &dir.path().join("bare"), false).await?;
         let bare = bare::run(&sandbox, args.size, writes, args.concurrency).await;
         sandbox.stop().await;
         figures.bare_client = Some(bare?.as_secs_f64());
@@ -81,8 +91,9 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-async fn sandbox(dir: &Path, operator: bool) -> anyhow::Result<Sandbox> {
+async fn sandbox(args: &BenchArgs, dir: &Path, operator: bool) -> anyhow::Result<Sandbox> {
     let mut options = SandboxOptions::new(dir, Parts::from_env()?)?;
+    options.topology = Topology::leaf_spine(args.leaves, args.spines, args.nodes);
     options.engine = operator;
     options.drivers = operator;
     options.report = Arc::new(|line| eprintln!("  {line}"));
@@ -111,6 +122,7 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     remove_creates(&mut our_writes, services, args.size);
     let transactions = after(counters::transactions(&http, sandbox).await?, &transactions);
     let engine_memory = counters::resident_kib(sandbox, Role::Engine.name())?;
+    let driver_memory = counters::resident_kib(sandbox, Role::DriverNetconf.name())?;
 
     let before = quiet(&client).await?;
     // Nothing is waited for: that nothing happens in this time is what is measured.
@@ -124,6 +136,8 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     Ok(Figures {
         size: args.size,
+        switches: args.leaves + args.spines,
+        nodes: args.nodes,
         concurrency: args.concurrency,
         create_to_ready: create_to_ready.as_secs_f64(),
         bare_client: None,
@@ -135,6 +149,7 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
         one_change_median_ms: percentile(&mut changes, 50),
         one_change_p95_ms: percentile(&mut changes, 95),
         engine_memory_mib: engine_memory as f64 / 1024.0,
+        driver_memory_mib: driver_memory as f64 / 1024.0,
         delete_to_nothing: delete_to_nothing.as_secs_f64(),
     })
 }

@@ -11,6 +11,8 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Figures {
     pub(super) size: usize,
+    pub(super) switches: usize,
+    pub(super) nodes: usize,
     pub(super) concurrency: usize,
     /// From the first create to the last `ready`.
     pub(super) create_to_ready: f64,
@@ -31,6 +33,8 @@ pub(super) struct Figures {
     pub(super) one_change_p95_ms: f64,
     /// The engine's resident memory with everything there, in MiB.
     pub(super) engine_memory_mib: f64,
+    /// The same of the driver of all switches.
+    pub(super) driver_memory_mib: f64,
     /// From the first delete until no object, no NetworkAttachmentDefinition and no VLAN is left.
     pub(super) delete_to_nothing: f64,
 }
@@ -43,6 +47,7 @@ impl Figures {
             table.add_row([figure, &measured, aim]);
         };
         row("L2Services with an attachment each", self.size.to_string(), "");
+        row("switches, nodes", format!("{}, {}", self.switches, self.nodes), "");
         row("first create to last ready", format!("{:.2} s", self.create_to_ready), "");
         if let Some(bare) = self.bare_client {
             row("a bare client's same writes", format!("{bare:.2} s"), "");
@@ -56,6 +61,7 @@ impl Figures {
         row("one change, median", format!("{:.0} ms", self.one_change_median_ms), "under 150 ms");
         row("one change, 95th percentile", format!("{:.0} ms", self.one_change_p95_ms), "");
         row("engine memory", format!("{:.0} MiB", self.engine_memory_mib), "under 100 MB at 10,000");
+        row("netconf driver memory", format!("{:.0} MiB", self.driver_memory_mib), "");
         row("delete to nothing left", format!("{:.2} s", self.delete_to_nothing), "under 10 s at 1,000");
         table
     }

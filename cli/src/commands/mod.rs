@@ -1,9 +1,15 @@
 //! The command line.
 
+mod adopt;
 mod agent;
+mod blame;
 mod demo;
 mod driver;
+mod import;
+mod plan;
 mod sandbox;
+mod status;
+mod trace;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -52,15 +58,22 @@ enum Command {
     Sandbox(sandbox::SandboxArgs),
     /// Show in a sandbox how custom resources reach switches, pods and callbacks, and go again.
     Demo(demo::DemoArgs),
+    Plan(plan::PlanArgs),
+    Status(status::StatusArgs),
+    Trace(trace::TraceArgs),
+    Blame(blame::BlameArgs),
+    Adopt(adopt::AdoptArgs),
+    Import(import::ImportArgs),
     /// Measure the operator in a sandbox; docs/benchmark.md says how.
     Bench(crate::bench::BenchArgs),
 }
 
 impl Eno {
-    /// Runs the command. The exit code is 0 when it did what it is for, 1 when not; a wrong command line is 2.
+    /// Runs the command. The exit code is 0 when it did what it is for, 1 when not; a wrong command line is 2, and so is
+    /// a plan in which something would fail.
     pub fn run(self) -> ExitCode {
         match self.dispatch() {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(code) => code,
             Err(error) => {
                 eprintln!("eno: {error:#}");
                 ExitCode::FAILURE
@@ -68,8 +81,14 @@ impl Eno {
         }
     }
 
-    fn dispatch(self) -> anyhow::Result<()> {
+    fn dispatch(self) -> anyhow::Result<ExitCode> {
         match self.command {
+            Command::Plan(args) => return for_people(|_| plan::run(args)),
+            Command::Status(args) => for_people(|_| status::run(args)),
+            Command::Trace(args) => for_people(|_| trace::run(args)),
+            Command::Blame(args) => for_people(|_| blame::run(args)),
+            Command::Adopt(args) => for_people(|_| adopt::run(args)),
+            Command::Import(args) => import::run(args),
             Command::Driver(args) => driver::exec(&args),
             Command::Agent(args) => agent::exec(&args),
             Command::Engine(EngineCommand { engine, telemetry }) => {
@@ -84,23 +103,24 @@ impl Eno {
             Command::Demo(args) => for_people(|stop| demo::run(args, stop)),
             Command::Bench(args) => for_people(|stop| crate::bench::run(args, stop)),
         }
+        .map(|()| ExitCode::SUCCESS)
     }
 }
 
 /// Runs a command that people look at: only warnings are logged, and the attempts to reach a server that is just
 /// starting are none.
-fn for_people<F: Future<Output = anyhow::Result<()>>>(
+fn for_people<T, F: Future<Output = anyhow::Result<T>>>(
     command: impl FnOnce(CancellationToken) -> F,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<T> {
     let filter = std::env::var("ENO_LOG").unwrap_or_else(|_| "warn,kube_client=off".to_owned());
     TelemetryArgs { log: filter, log_format: LogFormat::Text }.init()?;
     run(command)
 }
 
 /// Runs a command with a token that SIGINT and SIGTERM cancel.
-fn run<F: Future<Output = anyhow::Result<()>>>(
+fn run<T, F: Future<Output = anyhow::Result<T>>>(
     command: impl FnOnce(CancellationToken) -> F,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Runtime::new().context("starting the async runtime")?;
     runtime.block_on(async { command(shutdown_on_signals()).await })
 }

@@ -76,6 +76,8 @@ pub(super) fn print_help(sandbox: &Sandbox) {
     let info = sandbox.info();
     println!("Kubernetes: export KUBECONFIG={}", info.kubeconfig.display());
     println!("            kubectl get eno -A");
+    println!("NATS:       export ENO_NATS_URL={}", info.nats_url);
+    println!("            export ENO_NATS_CREDENTIALS={}", info.nats_credentials.display());
     println!("Switches:   {}", info.fabric.display());
     for process in &info.processes {
         if let Some(metrics) = &process.metrics {

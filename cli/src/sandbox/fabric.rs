@@ -79,6 +79,7 @@ pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
             dialect: None,
             credentials: Some(Credentials { secret_name: secret_name(&switch.name) }),
             host_key: Some(switch.host_key.clone()),
+            adopt: None,
             drift: Drift::Repair,
             ports: ports(topology, &switch.name),
             callback_url: None,

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use eno_sbi::{Driver, Identity, Reconciled, Work};
+use eno_sbi::{Driver, HOLD, Identity, Intent, Reconciled, Work};
 use eno_schemas::{Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind};
-use futures::Stream;
 use futures::channel::mpsc;
+use futures::{Stream, stream};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
@@ -15,9 +15,13 @@ use crate::credentials::CredentialSource;
 use crate::dialect::{DIALECTS, Dialect, choose};
 use crate::hello::{Hello, Profile};
 use crate::notification;
+use crate::operation::Operation;
+use crate::pace::{Losses, Rotation};
+use crate::plan::interfaces;
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
-use crate::transaction::{Circumstances, Transaction};
+use crate::transaction::drift::{self, Known};
+use crate::transaction::{Circumstances, Transaction, TransactionError};
 
 /// How the driver works.
 #[derive(Clone, Debug)]
@@ -28,12 +32,16 @@ pub struct Options {
     pub limits: Limits,
     /// After how long a device takes back a commit that was not confirmed.
     pub confirm_timeout: Duration,
+    /// After how long a device is read again though nothing was heard of it; a quarter more or less.
+    pub audit_interval: Duration,
 }
 
 /// Configures switches over NETCONF.
 pub struct NetconfDriver {
     options: Options,
     devices: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Device>>>>,
+    rotation: Arc<Rotation>,
+    losses: Arc<Losses>,
     changed: mpsc::UnboundedSender<String>,
     /// Given out once.
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
@@ -43,8 +51,8 @@ pub struct NetconfDriver {
 #[derive(Default)]
 struct Device {
     live: Option<Live>,
-    /// The hash of the desired state that was there in full when it was last read.
-    verified: Option<String>,
+    /// The hash of the desired state that was there when it was last read, and what of it was not.
+    verified: Option<(String, Known)>,
 }
 
 /// An open session and what it was opened with.
@@ -62,7 +70,14 @@ impl NetconfDriver {
     /// A driver without sessions.
     pub fn new(options: Options) -> Self {
         let (changed, changes) = mpsc::unbounded();
-        Self { options, devices: Mutex::default(), changed, changes: Mutex::new(Some(changes)) }
+        Self {
+            rotation: Arc::new(Rotation::new(options.audit_interval)),
+            losses: Arc::default(),
+            options,
+            devices: Mutex::default(),
+            changed,
+            changes: Mutex::new(Some(changes)),
+        }
     }
 
     fn device(&self, target: &str) -> Arc<tokio::sync::Mutex<Device>> {
@@ -75,6 +90,9 @@ impl NetconfDriver {
         let device = self.device(target);
         let mut device = device.lock().await;
         let hash = &work.command.generation.hash;
+        let known = device.verified.as_ref().filter(|(verified, _)| verified == hash);
+        let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, hash));
+        let mut intent = work.intent();
         loop {
             // Out of its place while in use: when this future is dropped, so is the session, and the device lets
             // go of its locks.
@@ -82,11 +100,12 @@ impl NetconfDriver {
             let reused = kept.is_some();
             let mut live = match kept {
                 Some(live) => live,
-                None => match self.connect(work, &desired.device).await {
+                None => match self.connect(work, desired).await {
                     Ok(live) => live,
                     Err(failed) => return *failed,
                 },
             };
+            let info = live.info();
             let persist_id = format!("eno-{}-{target}", desired.cluster);
             let transaction = Transaction {
                 session: &live.session,
@@ -96,44 +115,44 @@ impl NetconfDriver {
                 desired,
                 persist_id: &persist_id,
                 confirm_timeout: self.options.confirm_timeout,
+                intent: &intent,
+                device: &info,
             };
-            let circumstances = Circumstances {
-                may_be_pending: live.fresh,
-                was_verified: device.verified.as_ref() == Some(hash),
-            };
-            let mut reconciled = match transaction.run(circumstances).await {
+            let circumstances = Circumstances { may_be_pending: live.fresh, known: known.as_ref() };
+            let error = match transaction.run(circumstances).await {
                 Ok(reconciled) => {
                     live.fresh = false;
-                    if let (Outcome::Applied, true) = (&reconciled.outcome, reconciled.rejected.is_empty()) {
-                        let drifted = reconciled.notes.iter().any(|note| note.kind == "Drift");
-                        if !drifted || desired.device.drift == eno_schemas::Drift::Repair {
-                            device.verified = Some(hash.clone());
-                        }
+                    device.live = Some(live);
+                    self.rotation.was_read(target);
+                    if let Some(known) = now_known(&reconciled, desired).or(known) {
+                        device.verified = Some((hash.clone(), known));
                     }
-                    reconciled
+                    return reconciled;
                 }
-                Err(error) if error.ends_session() && reused => {
+                Err(error) => error,
+            };
+            match error {
+                error if error.ends_session() && reused => {
                     debug!(target, %error, "the session was stale; connecting again");
-                    continue;
                 }
-                Err(error) => {
-                    let reconciled = Reconciled::failed(error.failure());
-                    let info = live.info();
+                TransactionError::Aborted { reason } => {
+                    // The end of its session is what takes it back.
+                    live.close().await;
+                    intent = Intent::TakeBack { reason };
+                }
+                error => {
                     if !error.taints_session() {
                         live.fresh = false;
                         device.live = Some(live);
                     }
-                    return Reconciled { device: Some(info), ..reconciled };
+                    return Reconciled { device: Some(info), ..Reconciled::failed(error.failure()) };
                 }
-            };
-            reconciled.device = Some(live.info());
-            device.live = Some(live);
-            return reconciled;
+            }
         }
     }
 
-    async fn connect(&self, work: &Work, endpoint: &eno_schemas::Device) -> Result<Live, Box<Reconciled>> {
-        let target = work.command.target.clone();
+    async fn connect(&self, work: &Work, desired: &FabricDesired) -> Result<Live, Box<Reconciled>> {
+        let (target, endpoint) = (work.command.target.clone(), &desired.device);
         let own_session = Arc::new(OnceLock::new());
         let notified: Notified = {
             let (changed, target, own_session) =
@@ -159,17 +178,28 @@ impl NetconfDriver {
         info!(target, session = ?hello.session_id(), "connected");
         let unfit = |reason: String, dialect: Option<&dyn Dialect>| {
             let failure = Failure { reason, retryable: false, unreachable: false };
-            let info = info(hello, dialect, session.fingerprint());
+            let info = info(hello, dialect, None, session.fingerprint());
             Box::new(Reconciled { device: Some(info), ..Reconciled::failed(failure) })
         };
-        let Some(dialect) = choose(endpoint.dialect.as_deref(), hello) else {
-            return Err(unfit(no_dialect(endpoint.dialect.as_deref(), hello), None));
+        let asked = endpoint.dialect.as_deref();
+        let mut known = hello.clone();
+        if choose(asked, hello).is_none_or(|dialect| dialect.score(hello) == 0)
+            && let Some(filter) = hello.library()
+        {
+            match session.call(Operation::Get { filter }.xml()).await {
+                Ok(library) => drop(known.learn(&library)),
+                Err(error) => debug!(target, %error, "no YANG library"),
+            }
+        }
+        let Some(dialect) = choose(asked, &known) else {
+            return Err(unfit(no_dialect(asked, &known), None));
         };
         let Some(profile) = dialect.profile(hello) else {
             let reason = "the device offers neither a candidate configuration nor a writable running one";
             return Err(unfit(reason.into(), Some(dialect)));
         };
-        for subscribe in notification::subscriptions(hello) {
+        let of_interest = dialect.filter(&interfaces(desired));
+        for subscribe in notification::subscriptions(hello, &of_interest) {
             // Without it, changes by another hand are found when they are looked for.
             match session.call(subscribe).await {
                 Ok(_) => break,
@@ -178,10 +208,13 @@ impl NetconfDriver {
         }
         let watch = tokio::spawn({
             let (mut closed, changed) = (session.closed(), self.changed.clone());
+            let losses = Arc::clone(&self.losses);
             async move {
                 // An error means that the session was dropped here.
                 if closed.wait_for(|closed| *closed).await.is_ok() {
-                    info!(target, "the session ended");
+                    let wait = losses.lost();
+                    info!(target, ?wait, "the session ended");
+                    tokio::time::sleep(wait).await;
                     let _ = changed.unbounded_send(target);
                 }
             }
@@ -210,7 +243,13 @@ impl Live {
     }
 
     fn info(&self) -> DeviceInfo {
-        info(self.session.hello(), Some(self.dialect), self.session.fingerprint())
+        info(self.session.hello(), Some(self.dialect), Some(&self.profile), self.session.fingerprint())
+    }
+
+    /// Politely; a device that does not answer loses the connection anyway.
+    async fn close(self) {
+        let closing = self.session.call("<close-session/>".into());
+        let _ = tokio::time::timeout(Duration::from_secs(1), closing).await;
     }
 }
 
@@ -219,7 +258,9 @@ impl Driver for NetconfDriver {
         Identity {
             name: "netconf".into(),
             kinds: vec![PayloadKind::Fabric],
-            capabilities: DIALECTS.iter().map(|dialect| format!("dialect:{}", dialect.name())).collect(),
+            capabilities: std::iter::once(HOLD.to_owned())
+                .chain(DIALECTS.iter().map(|dialect| format!("dialect:{}", dialect.name())))
+                .collect(),
         }
     }
 
@@ -236,27 +277,50 @@ impl Driver for NetconfDriver {
 
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
-        changes.unwrap_or_else(|| mpsc::unbounded().1)
+        let changes = changes.unwrap_or_else(|| mpsc::unbounded().1);
+        let audits = stream::unfold(Arc::clone(&self.rotation), async |rotation| {
+            Some((rotation.next().await, rotation))
+        });
+        stream::select(changes, audits)
     }
 
     async fn forget(&self, target: &str) {
         let device = self.devices.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+        self.rotation.forget(target);
         let Some(device) = device else { return };
         if let Some(live) = device.lock().await.live.take() {
-            // Politely; a device that does not answer loses the connection anyway.
-            let _ =
-                tokio::time::timeout(Duration::from_secs(1), live.session.call("<close-session/>".into()))
-                    .await;
+            live.close().await;
         }
     }
 }
 
-fn info(hello: &Hello, dialect: Option<&dyn Dialect>, fingerprint: &str) -> DeviceInfo {
+/// What of the command was not there when another process verified it; `None`: none did.
+fn verified_before(work: &Work, hash: &str) -> Option<Known> {
+    let reported = work.reported()?;
+    let verified = reported.generation.hash == hash && reported.outcome == Outcome::Applied;
+    verified.then(|| Known::of_report(reported))
+}
+
+/// What of the command is not there and is no drift; `None`: what was known before still counts.
+fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<Known> {
+    let drifted = reconciled.notes.iter().any(|note| note.kind == "Drift");
+    let left_as_it_is = drifted && desired.device.drift == eno_schemas::Drift::Report;
+    (reconciled.outcome == Outcome::Applied && !left_as_it_is)
+        .then(|| Known::of(drift::items(&reconciled.rejected, &reconciled.notes)))
+}
+
+fn info(
+    hello: &Hello,
+    dialect: Option<&dyn Dialect>,
+    profile: Option<&Profile>,
+    fingerprint: &str,
+) -> DeviceInfo {
     DeviceInfo {
         dialect: dialect.map(|dialect| dialect.name().to_owned()),
         capabilities: hello.short_names(),
         host_key_fingerprint: Some(fingerprint.to_owned()),
-        ..DeviceInfo::default()
+        model: dialect.map_or_else(|| hello.make().map(str::to_owned), |dialect| dialect.model(hello)),
+        rollback: profile.map(Profile::rollback),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use eno_schemas::Rollback;
+
 use crate::xml::{NETCONF, Scope, Step, XmlError, walk};
 
 const BASE: &str = "urn:ietf:params:netconf:base:";
@@ -73,11 +75,66 @@ impl Hello {
             .map(|uri| uri.split('?').next().unwrap_or(uri))
     }
 
+    /// The subtree filter for what [`learn`](Self::learn) reads, where the device has that. YANG 1.1 modules are
+    /// not announced one by one (RFC 7950 section 5.6.4).
+    pub(crate) fn library(&self) -> Option<&'static str> {
+        if self.has("yang-library:1.1") {
+            Some(
+                "<yang-library xmlns=\"urn:ietf:params:xml:ns:yang:ietf-yang-library\"><module-set><name/><module>\
+                 <name/><namespace/></module></module-set></yang-library>",
+            )
+        } else if self.has("yang-library:1.0") {
+            Some(
+                "<modules-state xmlns=\"urn:ietf:params:xml:ns:yang:ietf-yang-library\"><module><name/><revision/>\
+                 <namespace/><conformance-type/></module></modules-state>",
+            )
+        } else {
+            None
+        }
+    }
+
+    /// Adds the modules that the device implements by its YANG library (RFC 8525, RFC 7895).
+    pub(crate) fn learn(&mut self, library: &str) -> Result<(), XmlError> {
+        const LIBRARY: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-library";
+        let scope = |ns: &str| match ns {
+            LIBRARY => Scope::Known,
+            NETCONF => Scope::Transparent,
+            _ => Scope::Foreign,
+        };
+        let mut last = (String::new(), false);
+        walk(library, scope, |step| match step {
+            Step::Enter("modules-state/module") => last = Default::default(),
+            Step::Leave("modules-state/module/namespace", namespace) => namespace.clone_into(&mut last.0),
+            Step::Leave("modules-state/module/conformance-type", kind) => last.1 = kind == "implement",
+            Step::Leave("modules-state/module", _) if last.1 => {
+                self.capabilities.insert(std::mem::take(&mut last.0));
+            }
+            Step::Leave("yang-library/module-set/module/namespace", namespace) => {
+                self.capabilities.insert(namespace.to_owned());
+            }
+            _ => {}
+        })
+    }
+
     /// The protocol versions and standard capabilities by their short names: `base:1.1`, `candidate:1.0`, …
     pub fn short_names(&self) -> Vec<String> {
         let bases =
             self.capabilities.iter().filter_map(|uri| uri.strip_prefix(BASE)).map(|v| format!("base:{v}"));
         bases.chain(self.standard().map(str::to_owned)).collect()
+    }
+
+    /// The make of the device, as far as the owners of the modules that it announces tell.
+    pub fn make(&self) -> Option<&'static str> {
+        const MAKES: [(&str, &str); 6] = [
+            ("nokia.com:srlinux", "Nokia SR Linux"),
+            ("juniper.net/", "Juniper Junos"),
+            ("arista.com/", "Arista EOS"),
+            ("cisco.com/ns/yang/cisco-nx-os", "Cisco NX-OS"),
+            ("cisco.com/", "Cisco"),
+            ("huawei", "Huawei"),
+        ];
+        let of = |owner: &str| self.modules().any(|module| module.to_ascii_lowercase().contains(owner));
+        MAKES.into_iter().find(|(owner, _)| of(owner)).map(|(_, make)| make)
     }
 
     fn standard(&self) -> impl Iterator<Item = &str> {
@@ -131,6 +188,19 @@ pub struct Profile {
     pub rollback_on_error: bool,
     /// What runs has to be copied to the startup datastore.
     pub startup: bool,
+    /// The datastores to lock, in this order.
+    pub locks: &'static [&'static str],
+}
+
+impl Profile {
+    /// How a change can be taken back, for the device's report.
+    pub fn rollback(&self) -> Rollback {
+        match self.confirmation {
+            Confirmation::Persistent => Rollback::Persistent,
+            Confirmation::Session => Rollback::Session,
+            Confirmation::None => Rollback::None,
+        }
+    }
 }
 
 impl Profile {
@@ -154,6 +224,10 @@ impl Profile {
             validate: hello.has("validate:1.1") || hello.has("validate:1.0"),
             rollback_on_error: hello.has("rollback-on-error:1.0"),
             startup: hello.has("startup:1.0"),
+            locks: match target {
+                Target::Candidate => &["running", "candidate"],
+                Target::Running => &["running"],
+            },
         })
     }
 }
@@ -181,7 +255,44 @@ mod tests {
         assert!(
             hello.base("1.1") && !hello.base("1.0") && hello.has_module("http://openconfig.net/yang/vlan")
         );
+        assert_eq!(hello.make(), None);
         assert_eq!(hello.short_names(), ["base:1.1", "candidate:1.0", "with-defaults:1.0"]);
+    }
+
+    #[test]
+    fn the_owner_of_a_module_tells_the_make() {
+        let make = |module: &str| Hello::new([module.to_owned()], None).make();
+        assert_eq!(make("urn:nokia.com:srlinux:chassis:interfaces?module=x"), Some("Nokia SR Linux"));
+        assert_eq!(make("http://yang.juniper.net/junos-qfx/conf/root"), Some("Juniper Junos"));
+        assert_eq!(make("http://cisco.com/ns/yang/cisco-nx-os-device"), Some("Cisco NX-OS"));
+        assert_eq!(make("http://openconfig.net/yang/vlan"), None);
+    }
+
+    #[test]
+    fn modules_are_learnt_from_the_library() {
+        let reply = |content: &str| {
+            format!(
+                "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><data>{}</data></rpc-reply>",
+                content.replacen('>', " xmlns=\"urn:ietf:params:xml:ns:yang:ietf-yang-library\">", 1)
+            )
+        };
+        let mut new = hello(&["yang-library:1.1?revision=2019-01-04&content-id=7"]);
+        assert!(new.library().unwrap().starts_with("<yang-library "));
+        let modules = "<module><name>a</name><namespace>urn:a</namespace></module>\
+                       <import-only-module><name>b</name><namespace>urn:b</namespace></import-only-module>";
+        new.learn(&reply(&format!("<yang-library><module-set>{modules}</module-set></yang-library>")))
+            .unwrap();
+        assert!(new.has_module("urn:a") && !new.has_module("urn:b"));
+
+        let mut old = hello(&["yang-library:1.0?revision=2016-06-21&module-set-id=7"]);
+        let module = |name: &str, kind: &str| {
+            format!(
+                "<module><namespace>urn:{name}</namespace><conformance-type>{kind}</conformance-type></module>"
+            )
+        };
+        let modules = module("a", "implement") + &module("b", "import");
+        old.learn(&reply(&format!("<modules-state>{modules}</modules-state>"))).unwrap();
+        assert!(old.has_module("urn:a") && !old.has_module("urn:b") && hello(&[]).library().is_none());
     }
 
     #[test]

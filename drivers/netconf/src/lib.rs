@@ -5,7 +5,7 @@
 //! | [`plan`] | what is to change, whose is what | none |
 //! | [`dialect`] | how a family of devices writes it | none |
 //! | [`hello`] | what a device offers, and how a transaction runs on it | none |
-//! | [`transaction`] | lock, edit, commit, read back, confirm; leaving out what is refused | through [`session::Session`] |
+//! | [`transaction`] | lock, edit, commit, read back, hold, confirm; leaving out what is refused | through [`session::Session`] |
 //! | [`session`], [`ssh`] | NETCONF over SSH | yes |
 //! | [`credentials`] | who we are to a device | yes |
 //! | [`driver`] | the devices and their sessions | yes |
@@ -14,9 +14,12 @@ pub mod credentials;
 pub mod dialect;
 pub mod driver;
 mod framing;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod hello;
 mod notification;
 mod operation;
+mod pace;
 pub mod plan;
 mod reply;
 pub mod session;

@@ -33,6 +33,9 @@ struct Args {
     /// Seconds after which a device takes back a commit that was not confirmed
     #[arg(long, env = "ENO_CONFIRM_TIMEOUT", value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=4_294_967_295))]
     confirm_timeout: u64,
+    /// Seconds after which a device that nobody spoke of is read again, to find what was changed by another hand
+    #[arg(long, env = "ENO_AUDIT_INTERVAL", value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    audit_interval: u64,
 }
 
 /// Where the credentials that commands name are read from.
@@ -56,7 +59,9 @@ fn main() -> ExitCode {
         };
         let credentials = args.credentials.source().await?;
         let confirm_timeout = Duration::from_secs(args.confirm_timeout);
-        Ok::<_, anyhow::Error>(NetconfDriver::new(Options { credentials, limits, confirm_timeout }))
+        let audit_interval = Duration::from_secs(args.audit_interval);
+        let options = Options { credentials, limits, confirm_timeout, audit_interval };
+        Ok::<_, anyhow::Error>(NetconfDriver::new(options))
     })
 }
 

@@ -1,40 +1,60 @@
-//! Configuration changes as the device tells them (RFC 5277, RFC 6470).
+//! Configuration changes as the device tells them: RFC 5277 with RFC 6470, or YANG-push (RFC 8639, 8641).
 
 use crate::hello::Hello;
 use crate::xml::{Scope, Step, walk};
 
 const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
 const EVENTS: &str = "urn:ietf:params:xml:ns:yang:ietf-netconf-notifications";
+const SUBSCRIBED: &str = "urn:ietf:params:xml:ns:yang:ietf-subscribed-notifications";
+const PUSH: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-push";
+const DATASTORES: &str = "urn:ietf:params:xml:ns:yang:ietf-datastores";
 
-/// The operations that ask for them, the best first: a device may not know filters. None at all: the device has no
-/// notifications, or none on a session that makes requests too.
-pub(crate) fn subscriptions(hello: &Hello) -> Vec<String> {
-    if !(hello.has("notification:1.0") && hello.has("interleave:1.0")) {
-        return Vec::new();
+/// The operations that ask for them, the best first: one is enough, and a device may not know them all. None: the
+/// device has no notifications, or none on a session that makes requests too. `of_interest`: the subtree filter of
+/// what is read.
+///
+/// RFC 6470 says who made a change, so that ours are no news: it comes first. YANG-push says what became different,
+/// also by a hand that is no NETCONF session, and tells ours too: each costs one more read.
+pub(crate) fn subscriptions(hello: &Hello, of_interest: &str) -> Vec<String> {
+    let mut subscriptions = Vec::new();
+    if hello.has("notification:1.0") && hello.has("interleave:1.0") {
+        // Who changed it is enough to know; what was changed can be long.
+        let filter = format!(
+            "<filter type=\"subtree\"><netconf-config-change xmlns=\"{EVENTS}\"><changed-by/></netconf-config-change>\
+             <netconf-confirmed-commit xmlns=\"{EVENTS}\"/></filter>"
+        );
+        let subscribe = |filter: &str| {
+            format!("<create-subscription xmlns=\"{NOTIFICATION}\">{filter}</create-subscription>")
+        };
+        subscriptions.extend([subscribe(&filter), subscribe("")]);
     }
-    // Who changed it is enough to know; what was changed can be long.
-    let filter = format!(
-        "<filter type=\"subtree\"><netconf-config-change xmlns=\"{EVENTS}\"><changed-by/></netconf-config-change>\
-         <netconf-confirmed-commit xmlns=\"{EVENTS}\"/></filter>"
-    );
-    let subscribe = |filter: &str| {
-        format!("<create-subscription xmlns=\"{NOTIFICATION}\">{filter}</create-subscription>")
-    };
-    vec![subscribe(&filter), subscribe("")]
+    if hello.has_module(PUSH) {
+        // Without sync-on-start, since all of it is read anyway.
+        let push = format!(
+            "<establish-subscription xmlns=\"{SUBSCRIBED}\" xmlns:yp=\"{PUSH}\">\
+             <yp:datastore xmlns:ds=\"{DATASTORES}\">ds:running</yp:datastore>\
+             <yp:datastore-subtree-filter>{of_interest}</yp:datastore-subtree-filter>\
+             <yp:on-change><yp:sync-on-start>false</yp:sync-on-start></yp:on-change></establish-subscription>"
+        );
+        // A device that has both and does not announce the events of RFC 6470 has only other ones.
+        let at = if hello.has_module(EVENTS) { subscriptions.len() } else { 0 };
+        subscriptions.insert(at, push);
+    }
+    subscriptions
 }
 
-/// The configuration was changed, and not by the session `own`.
+/// The configuration was changed, and not by the session `own` as far as the device tells.
 pub(crate) fn is_foreign_change(message: &str, own: Option<u32>) -> bool {
     let (mut changed, mut by) = (false, None);
     let scope = |namespace: &str| match namespace {
-        EVENTS => Scope::Known,
+        EVENTS | PUSH => Scope::Known,
         NOTIFICATION => Scope::Transparent,
         _ => Scope::Foreign,
     };
     let walked = walk(message, scope, |step| match step {
         Step::Leave("netconf-config-change/changed-by/session-id", id) => by = id.parse::<u32>().ok(),
         // Or rolled back because nobody confirmed it in time.
-        Step::Enter("netconf-config-change")
+        Step::Enter("netconf-config-change" | "push-change-update")
         | Step::Leave("netconf-confirmed-commit/confirm-event", "timeout") => changed = true,
         _ => {}
     });
@@ -63,5 +83,37 @@ mod tests {
         );
         assert!(is_foreign_change(&expired, Some(7)));
         assert!(!is_foreign_change("<notification/>", None));
+    }
+
+    #[test]
+    fn what_is_pushed_is_a_change() {
+        let pushed = format!(
+            "<notification xmlns='{NOTIFICATION}'><eventTime>2020-01-01T00:00:00Z</eventTime>\
+             <push-change-update xmlns='{PUSH}'><id>1</id><datastore-changes><yang-patch><edit><target>/x</target>\
+             </edit></yang-patch></datastore-changes></push-change-update></notification>"
+        );
+        assert!(is_foreign_change(&pushed, Some(7)));
+        let started = format!(
+            "<notification xmlns='{NOTIFICATION}'><subscription-started xmlns='{SUBSCRIBED}'/></notification>"
+        );
+        assert!(!is_foreign_change(&started, Some(7)));
+    }
+
+    #[test]
+    fn the_best_subscription_comes_first() {
+        let capability = |name: &str| format!("urn:ietf:params:netconf:capability:{name}:1.0");
+        let first = |offered: &[String]| {
+            let hello = Hello::new(offered.iter().cloned(), None);
+            subscriptions(&hello, "<x/>").first().map(|operation| operation[..12].to_owned())
+        };
+        let both = [capability("notification"), capability("interleave")];
+        let push = format!("{PUSH}?module=ietf-yang-push");
+        assert_eq!(first(&[]), None);
+        assert_eq!(first(&both[..1]), None);
+        assert_eq!(first(&both).as_deref(), Some("<create-subs"));
+        assert_eq!(first(&[push.clone()]).as_deref(), Some("<establish-s"));
+        let [a, b] = both;
+        assert_eq!(first(&[a.clone(), b.clone(), push.clone()]).as_deref(), Some("<establish-s"));
+        assert_eq!(first(&[a, b, push, EVENTS.to_owned()]).as_deref(), Some("<create-subs"));
     }
 }

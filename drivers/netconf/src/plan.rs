@@ -1,19 +1,24 @@
 //! What is to change on a device, from what was seen there and what is wanted. Pure.
 //!
 //! Whose is what, told from the device alone:
-//! - A VLAN is ours when it bears the name [`vlan_name`] of its VID. Every other VLAN is foreign.
+//! - A VLAN is ours when it bears the name [`vlan_name`] of its VID. Every other VLAN is foreign, until it is both
+//!   wanted and to be adopted: then it gets our name, and is ours from then on.
 //! - On a listed port, our tagged VLANs that are not wanted go; foreign ones, the native VLAN and everything else
-//!   stay. Unlisted ports are never touched, not even when they name a VLAN of ours that goes.
-//! - A trunk without a list carries every VLAN. We never make one: it is foreign, stays, and counts as carrying
-//!   what is wanted.
+//!   stay. Unlisted ports are never touched, not even when they carry a VLAN of ours that goes; one that a port
+//!   tells by its name stays until nothing names it.
+//! - A trunk that carries every VLAN (on many devices: one without a list) is never made by us: it is foreign,
+//!   stays, and counts as carrying what is wanted.
 //! - A port loses its trunk mode with its last tagged VLAN: nobody else's VLAN is on it, so the mode serves nobody
-//!   but us. Where a native VLAN is set, which needs the mode, the native VLAN becomes the list's only member.
+//!   but us. Where a native VLAN is set, which needs the mode, the native VLAN becomes the list's only member if an
+//!   empty list would carry every VLAN.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
     Applied, Carried, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet, vlan_name,
 };
+
+use crate::dialect::Layout;
 
 /// The configuration of a device, as far as it matters here, whatever the device's model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,15 +29,31 @@ pub struct Seen {
     pub vlans: BTreeMap<VlanId, SeenVlan>,
     /// Of the interfaces that were asked for, those that exist.
     pub ports: BTreeMap<String, SeenPort>,
+    /// A trunk whose list is empty carries every VLAN.
+    pub empty_opens: bool,
+    /// How the device writes it, for the dialect that read it.
+    pub layout: Layout,
+}
+
+/// A device's interfaces by name, from its state: configured ones, and those that are only in the hardware.
+pub type Inventory = BTreeMap<String, InterfaceState>;
+
+/// What the state says of an interface, where the model has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceState {
+    /// The number that other parts of the configuration know it by (IEEE 802.1Q: `bridge-port/port-number`).
+    pub number: Option<u32>,
 }
 
 /// A VLAN that exists.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenVlan {
     /// Its name.
     pub name: Option<String>,
     /// It forwards.
     pub active: bool,
+    /// Why it can't get another name, where it can't.
+    pub fixed: Option<String>,
 }
 
 /// An interface that exists.
@@ -50,6 +71,16 @@ pub struct SeenPort {
     pub native: Option<VlanId>,
     /// The VLAN of an access port.
     pub access: Option<VlanId>,
+    /// It is a trunk that carries every VLAN.
+    pub open: bool,
+    /// VIDs that something else uses on it, which is not the VLAN of that VID on the device, in words.
+    pub taken: BTreeMap<VlanId, String>,
+    /// Why it can carry no VLAN of ours, where it can't: what it is, in words that follow its name.
+    pub unfit: Option<String>,
+    /// Tagged VLANs that come to it from elsewhere in the configuration, which is not changed: they stay.
+    pub inherited: VlanSet,
+    /// VLANs that it tells by their names, and not by their VIDs. Without such a VLAN it would name nothing.
+    pub names: VlanSet,
 }
 
 /// Switching modes.
@@ -66,11 +97,6 @@ impl SeenPort {
     pub fn tagged(&self) -> VlanSet {
         let ids = self.tagged.iter().flat_map(|(first, last)| first.get()..=last.get());
         ids.filter_map(|id| VlanId::new(id).ok()).collect()
-    }
-
-    /// A trunk that carries every VLAN.
-    pub fn is_open(&self) -> bool {
-        self.mode == Some(Mode::Trunk) && self.tagged.is_empty()
     }
 }
 
@@ -229,19 +255,11 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
         let name = vlan_name(&desired.cluster, vlan.vid);
         match seen.vlans.get(&vlan.vid) {
             Some(there) if there.name.as_ref() != Some(&name) => {
-                let under = match &there.name {
-                    Some(foreign) => format!("under the name {foreign:?}"),
-                    None => "without a name".to_owned(),
-                };
-                plan.rejected.push(reject(
-                    Item::vlan(vlan.vid),
-                    format!(
-                        "VLAN {} exists on the device {under}, so it is not ours: delete it there, or let it be \
-                         adopted by naming it {name:?}",
-                        vlan.vid
-                    ),
-                ));
-                continue;
+                if let Some(reason) = not_to_be_had(vlan.vid, there, &name, &desired.device.adopt) {
+                    plan.rejected.push(reject(Item::vlan(vlan.vid), reason));
+                    continue;
+                }
+                plan.changes.make.insert(vlan.vid, name);
             }
             Some(there) if there.active => {}
             _ => {
@@ -275,7 +293,7 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
         let stay = left_out.on(name);
         still_carried = still_carried.union(&stay.intersection(&there.tagged()));
         let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
-        let subject = PortSubject { name, ports, there };
+        let subject = PortSubject { name, ports, there, empty_opens: seen.empty_opens };
         let want = want.intersection(&usable).difference(&stay);
         // A VLAN that is wanted but can't be made is not taken off either.
         let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans));
@@ -289,13 +307,69 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
         .iter()
         .filter(|vid| !left_out.vlan(*vid))
         .collect();
+    keep_what_is_named(seen, &mut plan);
     plan
+}
+
+/// Keeps the VLANs that an interface still names after the change.
+fn keep_what_is_named(seen: &Seen, plan: &mut Plan) {
+    for (name, port) in seen.ports.iter().filter(|(_, port)| !port.names.is_empty()) {
+        let changed = plan.changes.ports.get(name);
+        let converted = port.mode == Some(Mode::Access) && changed.is_some_and(|c| c.mode == ModeChange::Trunk);
+        if converted {
+            continue;
+        }
+        let gone = changed.map_or(VlanSet::EMPTY, |change| change.remove.difference(&port.inherited));
+        for vid in port.names.difference(&gone).intersection(&plan.changes.delete).iter() {
+            plan.changes.delete.remove(vid);
+            plan.notes.push(Note {
+                kind: "StillNamed".into(),
+                item: Item::vlan(vid),
+                message: format!("VLAN {vid} is not deleted: {name} names it on the device"),
+            });
+        }
+    }
+}
+
+/// Why a VLAN under another name than ours is not taken over, if it isn't.
+fn not_to_be_had(vid: VlanId, there: &SeenVlan, name: &str, adopt: &VlanSet) -> Option<String> {
+    let under = match &there.name {
+        Some(foreign) => format!("under the name {foreign:?}"),
+        None => "without a name".to_owned(),
+    };
+    match &there.fixed {
+        None if adopt.contains(vid) => None,
+        Some(why) if adopt.contains(vid) => {
+            Some(format!("VLAN {vid} exists on the device {under} and can't be adopted: {why}"))
+        }
+        _ => Some(format!(
+            "VLAN {vid} exists on the device {under}, so it is not ours: delete it there, or let it be adopted by \
+             naming it {name:?}"
+        )),
+    }
 }
 
 struct PortSubject<'a> {
     name: &'a str,
     ports: &'a [&'a FabricPort],
     there: &'a SeenPort,
+    empty_opens: bool,
+}
+
+impl PortSubject<'_> {
+    /// Rejects a VLAN on each of the ports that want it.
+    fn reject_vlan(&self, vid: VlanId, reason: &str, plan: &mut Plan) {
+        for port in self.ports.iter().filter(|port| port.vlans.contains(vid)) {
+            plan.rejected.push(reject(Item::port_vlan(&port.name, vid), reason.to_owned()));
+        }
+    }
+
+    /// Rejects each of the ports that want something.
+    fn reject(&self, reason: &str, plan: &mut Plan) {
+        for port in self.ports.iter().filter(|port| !port.vlans.is_empty()) {
+            plan.rejected.push(reject(Item::port(&port.name), reason.to_owned()));
+        }
+    }
 }
 
 /// The change of one interface that is to carry `want` of ours and none of `unwanted`.
@@ -306,36 +380,36 @@ fn plan_port(
     plan: &mut Plan,
 ) -> Option<PortChange> {
     let there = subject.there;
+    if let Some(what) = &there.unfit {
+        subject.reject(&format!("{} {what}", subject.name), plan);
+        want = VlanSet::EMPTY;
+    }
+    for (vid, what) in there.taken.iter().filter(|(vid, _)| want.contains(**vid)) {
+        subject.reject_vlan(*vid, &format!("VLAN {vid} can't be on {}: {what}", subject.name), plan);
+    }
+    let taken: VlanSet = there.taken.keys().copied().collect();
+    want = want.difference(&taken);
     if there.mode == Some(Mode::Access) {
         if want.is_empty() {
             return None;
         }
         if subject.ports.iter().all(|port| port.mode == PortMode::Keep) {
             let vlan = there.access.map_or(String::new(), |vid| format!(" of VLAN {vid}"));
-            for port in subject.ports.iter().filter(|port| !port.vlans.is_empty()) {
-                plan.rejected.push(reject(
-                    Item::port(&port.name),
-                    format!(
-                        "{} is an access port{vlan}, which is not ours: set Mode: trunk on it in the FabricDevice \
-                         to make it a trunk",
-                        subject.name
-                    ),
-                ));
-            }
+            let reason = format!(
+                "{} is an access port{vlan}, which is not ours: set Mode: trunk on it in the FabricDevice to make \
+                 it a trunk",
+                subject.name
+            );
+            subject.reject(&reason, plan);
             return None;
         }
-        return Some(PortChange { add: want, remove: VlanSet::EMPTY, mode: ModeChange::Trunk });
     }
     if let Some(native) = there.native.filter(|native| want.contains(*native)) {
         want.remove(native);
-        for port in subject.ports.iter().filter(|port| port.vlans.contains(native)) {
-            plan.rejected.push(reject(
-                Item::port_vlan(&port.name, native),
-                format!("VLAN {native} is the native VLAN of {}, which is never changed", subject.name),
-            ));
-        }
+        let reason = format!("VLAN {native} is the native VLAN of {}, which is never changed", subject.name);
+        subject.reject_vlan(native, &reason, plan);
     }
-    if there.is_open() {
+    if there.open {
         for port in subject.ports.iter().filter(|_| !want.is_empty()) {
             plan.notes.push(Note {
                 kind: "OpenTrunk".into(),
@@ -351,7 +425,7 @@ fn plan_port(
     let tagged = there.tagged();
     let mut change = PortChange {
         add: want.difference(&tagged),
-        remove: tagged.intersection(unwanted),
+        remove: tagged.intersection(unwanted).difference(&taken).difference(&there.inherited),
         mode: ModeChange::Keep,
     };
     // The native VLAN may be on the list; it is the port's own.
@@ -364,11 +438,13 @@ fn plan_port(
     let left = tagged.difference(&change.remove).union(&change.add);
     match (left.is_empty(), there.mode, there.native) {
         (true, Some(Mode::Trunk), Some(native)) => {
-            change.add.insert(native);
+            if subject.empty_opens {
+                change.add.insert(native);
+            }
         }
         (true, _, _) => change.mode = ModeChange::Drop,
-        (false, None, _) => change.mode = ModeChange::Trunk,
-        (false, Some(_), _) => {}
+        (false, None | Some(Mode::Access), _) => change.mode = ModeChange::Trunk,
+        (false, Some(Mode::Trunk), _) => {}
     }
     Some(change)
 }
@@ -415,13 +491,14 @@ pub fn applied(seen: &Seen, desired: &FabricDesired) -> Applied {
     for port in &desired.ports {
         let Some(there) = seen.ports.get(interface(port)) else { continue };
         let tagged = there.tagged();
-        let of_ours = if there.is_open() { &port.vlans } else { &tagged }.intersection(&ours);
+        let taken: VlanSet = there.taken.keys().copied().collect();
+        let of_ours = if there.open { &port.vlans } else { &tagged }.intersection(&ours).difference(&taken);
         if !of_ours.is_empty() {
             ports.insert(port.name.clone(), of_ours);
         }
         if let Some(mode) = there.mode {
             let untagged = if mode == Mode::Access { there.access } else { there.native };
-            carried.insert(port.name.clone(), Carried { tagged, untagged, open: there.is_open() });
+            carried.insert(port.name.clone(), Carried { tagged, untagged, open: there.open });
         }
     }
     Applied::Fabric { vlans: ours, ports, carried }

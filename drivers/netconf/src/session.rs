@@ -66,6 +66,9 @@ pub trait Session: Send + Sync {
     /// Sends the operation, an XML element, at once and in the order of the calls; the returned future gives the
     /// outcome. Dropping the future leaves the session usable.
     fn call(&self, operation: String) -> Call;
+
+    /// Ready when the session has ended.
+    fn ended(&self) -> BoxFuture<'static, ()>;
 }
 
 /// What a session hears without having asked.
@@ -145,10 +148,11 @@ impl StreamSession {
         let (outgoing, mut to_send) = mpsc::unbounded_channel::<String>();
         let (close, closed) = watch::channel(false);
         let writing = tokio::spawn(async move {
-            let mut bytes = Vec::new();
             while let Some(message) = to_send.recv().await {
-                bytes.clear();
+                // Not kept: a request can be long, and most are short.
+                let mut bytes = Vec::with_capacity(message.len() + 32);
                 framing.encode(&message, &mut bytes);
+                drop(message);
                 while let Ok(message) = to_send.try_recv() {
                     framing.encode(&message, &mut bytes);
                 }
@@ -235,6 +239,18 @@ impl Session for StreamSession {
             }
         })
     }
+
+    fn ended(&self) -> BoxFuture<'static, ()> {
+        until_closed(self.closed())
+    }
+}
+
+/// Ready when the session of this receiver has ended.
+pub(crate) fn until_closed(mut closed: watch::Receiver<bool>) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        // An error: its reader is gone, and so is the session.
+        let _ = closed.wait_for(|closed| *closed).await;
+    })
 }
 
 /// `<name>` of an operation's element.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
 use tokio::net::TcpStream;
@@ -179,6 +180,10 @@ impl Session for SshSession {
 
     fn call(&self, operation: String) -> Call {
         self.session.call(operation)
+    }
+
+    fn ended(&self) -> BoxFuture<'static, ()> {
+        self.session.ended()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Streaming over XML: elements as paths of local names, without a tree in memory.
 
 use quick_xml::escape::{minimal_escape, resolve_predefined_entity};
-use quick_xml::events::Event;
+use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::ResolveResult;
 use quick_xml::reader::NsReader;
 
@@ -43,6 +43,37 @@ pub(crate) enum Step<'a> {
 pub(crate) fn walk(
     xml: &str,
     scope: impl Fn(&str) -> Scope,
+    visit: impl FnMut(Step<'_>),
+) -> Result<(), XmlError> {
+    walk_tags(xml, |element| scope(element.namespace), visit)
+}
+
+/// An element that begins, for the decision what to do with it.
+pub(crate) struct Element<'a> {
+    /// Its namespace; empty where there is none.
+    pub(crate) namespace: &'a str,
+    /// The path of the element around it.
+    pub(crate) within: &'a str,
+    tag: &'a BytesStart<'a>,
+}
+
+impl Element<'_> {
+    /// Its local name.
+    pub(crate) fn name(&self) -> &str {
+        self.tag.local_name().into_inner()
+    }
+
+    /// Whether it has this attribute with this value, whatever the attribute's namespace.
+    pub(crate) fn says(&self, attribute: &str, value: &str) -> bool {
+        let mut attributes = self.tag.attributes().flatten();
+        attributes.any(|own| own.key.local_name().into_inner() == attribute && own.value == value)
+    }
+}
+
+/// As [`walk`], where more than the namespace decides.
+pub(crate) fn walk_tags(
+    xml: &str,
+    scope: impl Fn(&Element<'_>) -> Scope,
     mut visit: impl FnMut(Step<'_>),
 ) -> Result<(), XmlError> {
     let mut reader = NsReader::from_str(xml);
@@ -63,7 +94,7 @@ pub(crate) fn walk(
                     ResolveResult::Unbound | ResolveResult::Unknown(_) => "",
                 };
                 text.clear();
-                match scope(namespace) {
+                match scope(&Element { namespace, within: &path, tag: &tag }) {
                     Scope::Foreign => skipped = 1,
                     Scope::Transparent => open.push(None),
                     Scope::Known => {

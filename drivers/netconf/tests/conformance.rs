@@ -8,7 +8,7 @@ use common::{Bench, CLUSTER, options};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_sbi::conformance::Rig;
 use eno_schemas::{Desired, Item, VlanId, vlan_name};
-use eno_simulator::{Fault, HandEdit, PortMode, RejectEdit};
+use eno_simulator::{ConfirmedCommit, Fault, HandEdit, PortMode, RejectEdit};
 
 const SWITCH: &str = "leaf1";
 
@@ -17,7 +17,16 @@ struct Switch(Bench);
 
 impl Switch {
     async fn new() -> Self {
-        let bench = Bench::start(|_| ()).await;
+        Self::with(ConfirmedCommit::V1_1).await
+    }
+
+    async fn with(confirmed_commit: ConfirmedCommit) -> Self {
+        let bench = Bench::start(|topology| {
+            for switch in &mut topology.switches {
+                switch.capabilities.confirmed_commit = confirmed_commit;
+            }
+        })
+        .await;
         let leaf = bench.switch(SWITCH);
         let defined = [(10, "users".to_owned()), (11, "voice".to_owned())];
         leaf.change_by_hand(&HandEdit { define_vlans: defined.into(), ..HandEdit::default() })
@@ -142,3 +151,13 @@ impl Rig for Switch {
 }
 
 eno_sbi::conformance_tests!(Switch::new().await);
+
+/// A change that ends with its session is held as well.
+mod held_in_a_session {
+    use super::*;
+
+    eno_sbi::conformance_tests! { @holding Switch::with(ConfirmedCommit::V1_0).await;
+        keeps_what_is_confirmed, takes_back_what_is_not_confirmed, does_what_was_decided_while_it_was_away,
+        can_be_killed_while_it_holds
+    }
+}

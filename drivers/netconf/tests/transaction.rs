@@ -9,8 +9,8 @@ use common::{Bench, calls, command, failed, on_switch, options, set, there, work
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_driver_netconf::session::Session as _;
 use eno_driver_netconf::ssh::SshSession;
-use eno_sbi::{Driver as _, Work};
-use eno_schemas::{Drift, FabricPort, Generation, Item, Outcome, PortMode};
+use eno_sbi::{Driver as _, Newest, Work};
+use eno_schemas::{Drift, FabricPort, Item, Outcome, PortMode};
 use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Stage, Topology};
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, watch};
@@ -379,13 +379,16 @@ async fn a_newer_command_stops_an_older_one_before_its_commit() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let older = Arc::new(command("leaf1", bench.desired("leaf1", "100", &["Ethernet1"])));
-    let (newest, seen) = watch::channel(older.generation.clone());
+    let (newest, seen) = watch::channel(Newest::Command(older.clone()));
     let (progress, mut said) = mpsc::channel(8);
     leaf.inject(Fault::LockDenied { times: Some(1) });
-    let reconciling = bench.driver.reconcile(Work::new(older, seen, progress));
+    let reconciling = bench.driver.reconcile(Work::new(older.clone(), seen, progress));
     let overtaking = async {
         said.recv().await.expect("it says that it waits for the lock");
-        newest.send_replace(Generation { term: 1, sequence: 2, hash: String::new() });
+        let newer = bench.desired("leaf1", "200", &["Ethernet1"]);
+        let mut newer = command("leaf1", newer);
+        newer.generation.sequence = 2;
+        newest.send_replace(Newest::Command(Arc::new(newer)));
     };
     let (reconciled, ()) = tokio::join!(reconciling, overtaking);
     assert!(matches!(reconciled.outcome, Outcome::Progress { .. }), "{reconciled:?}");
@@ -410,7 +413,7 @@ async fn drift_is_repaired_or_reported_as_told() {
         assert_eq!(changed.next().await.as_deref(), Some("leaf1"), "the device tells");
         let after = bench.reconcile("leaf1", desired.clone()).await;
         let note = after.notes.iter().find(|note| note.kind == "Drift").expect("it is said");
-        assert!(note.message.contains("Ethernet1 had lost 100"), "{note:?}");
+        assert_eq!(note.message, "VLAN 100 on Ethernet1 missing");
         let carried = if drift == Drift::Repair { "100,102" } else { "102" };
         assert_eq!(there(&after).1["Ethernet1"], carried);
         assert_eq!(on_switch(leaf, "Ethernet1").1, carried);

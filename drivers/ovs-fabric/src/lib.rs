@@ -1,1 +1,16 @@
 //! The southbound driver `ovs-fabric`: ports of Open vSwitch bridges as the ports of a fabric.
+//!
+//! A FabricDevice is one Open vSwitch, reached over OVSDB (RFC 7047) by its [`address`]; its ports are found by name
+//! on whatever bridge has them. [`plan`] decides and does nothing, [`device`] speaks to the database, [`driver`] keeps
+//! one session for each device.
+
+pub mod address;
+pub mod credentials;
+pub mod device;
+pub mod driver;
+pub mod observe;
+pub mod ownership;
+pub mod plan;
+pub mod record;
+pub mod render;
+pub mod view;

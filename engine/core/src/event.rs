@@ -39,6 +39,13 @@ pub enum Event {
     Commanded(Target, Box<Desired>),
     /// The drivers that are alive; one that works on one target only, as `<driver>/<target>`.
     Drivers(BTreeSet<Name>),
+    /// The drivers that can hold a change of a switch until a transaction is decided.
+    Holding(BTreeSet<Name>),
+    /// A switch had not answered when the deadline of its transaction came: it takes part in no other until it has
+    /// done something by itself.
+    Late(Name),
+    /// The time that [`Effect::Retry`] asked for is over; with its attempt.
+    Retry(Key, u32),
     /// The time that [`Effect::Await`] asked for is over.
     Waited(Key),
     /// The status of the object is written with all leases up to [`Status::leased`]: now they may be acted on.
@@ -95,6 +102,14 @@ pub enum Effect {
     /// The object names something that is not there: send [`Event::Waited`] in a second. Objects that are applied
     /// together arrive in any order, so until then it is pending and not in error.
     Await(Key),
+    /// A switch refused the network, which is withheld now: send [`Event::Retry`] after a while, which is to be the
+    /// longer the more attempts there were.
+    Retry {
+        /// The network.
+        network: Key,
+        /// Counts its attempts, from 1.
+        attempt: u32,
+    },
     /// All is clean: take our finalizer off the object.
     RemoveFinalizer(Key),
     /// What is wanted of the target changed: publish [`crate::Engine::desired`] when its turn has come.

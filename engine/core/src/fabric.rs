@@ -1,17 +1,19 @@
 //! One switch as a target: what is wanted on it and what it has confirmed.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
     Applied, Desired, Device, DeviceInfo, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
-    Outcome, Rejection, Report, VlanId, VlanSet,
+    Outcome, Rejection, Report, Rollback, VlanId, VlanSet,
 };
 
+use crate::changes::{Changes, Owners};
 use crate::spec::DeviceSpec;
+use crate::status::{ChangeOutcome, LastTransaction};
 use crate::{Key, Name};
 
-/// How many handed out states are remembered: more than can be on their way at once.
-const HANDED_OUT: usize = 8;
+/// So many bytes of notes of one kind are shown.
+const NOTES: usize = 4000;
 
 /// The state of one switch.
 #[derive(Debug)]
@@ -21,7 +23,7 @@ pub struct DeviceTarget {
     access: Device,
     /// Its listed ports, sorted by name; indices point here.
     pub ports: Vec<FabricPort>,
-    wanted: BTreeMap<VlanId, BTreeMap<Key, Vec<u16>>>,
+    wanted: BTreeMap<VlanId, Owners>,
     applied: Option<Seen>,
     rejected: Vec<Rejection>,
     /// The last report was a failure.
@@ -30,16 +32,19 @@ pub struct DeviceTarget {
     pub notes: Vec<Note>,
     /// What the device said of itself.
     pub info: Option<DeviceInfo>,
-    /// Counts the changes of what is wanted.
-    changes: u64,
-    /// Hashes of the states handed out, with the count of changes that they contain.
-    handed_out: VecDeque<(String, u64)>,
-    /// VLANs that changed since the last state that was reported on.
-    unsettled: BTreeMap<VlanId, (u64, BTreeSet<Key>)>,
+    /// The last change of the device.
+    pub last: Option<LastTransaction>,
+    /// The last report was that a change is held until its transaction is decided.
+    pub held: bool,
+    /// It had not answered when the deadline of a transaction came, and has done nothing by itself since.
+    pub late: bool,
+    changes: Changes,
     /// A report on a state that was handed out, or on the present one, has come since the start.
     known: bool,
     /// The hash of the state last reported as applied.
     reported: Option<String>,
+    /// Term and sequence of the last generation that was applied or failed.
+    answered: Option<(u64, u64)>,
     /// The present state is the one reported as applied.
     pub settled: bool,
 }
@@ -48,6 +53,13 @@ pub struct DeviceTarget {
 struct Seen {
     vlans: VlanSet,
     ports: Vec<VlanSet>,
+}
+
+impl Seen {
+    /// The ports that carry a VLAN.
+    fn carriers(&self, vid: VlanId) -> Vec<u16> {
+        (0u16..).zip(&self.ports).filter(|(_, carried)| carried.contains(vid)).map(|(i, _)| i).collect()
+    }
 }
 
 /// How far one VLAN is on one port.
@@ -77,11 +89,13 @@ impl DeviceTarget {
             failure: None,
             notes: Vec::new(),
             info: None,
-            changes: 0,
-            handed_out: VecDeque::new(),
-            unsettled: BTreeMap::new(),
+            last: None,
+            held: false,
+            late: false,
+            changes: Changes::default(),
             known: false,
             reported: None,
+            answered: None,
             settled: false,
         };
         target.reshape(spec, ports);
@@ -115,11 +129,19 @@ impl DeviceTarget {
         if self.access != spec.device || self.driver != spec.driver {
             self.failure = None;
         }
-        self.changes += 1;
+        let moves = |old: u16| {
+            let name = &self.ports.get(usize::from(old))?.name;
+            new.iter().position(|port| port.name == *name).and_then(|index| u16::try_from(index).ok())
+        };
+        self.changes.renumber(moves);
+        self.changes.touch();
         for (vid, owners) in std::mem::take(&mut self.wanted) {
-            let unsettled = self.unsettled.entry(vid).or_default();
-            unsettled.0 = self.changes;
-            unsettled.1.extend(owners.into_keys());
+            for (network, ports) in owners {
+                let mut ports: Vec<u16> = ports.into_iter().filter_map(moves).collect();
+                ports.sort_unstable();
+                self.changes.left(vid, &network, ports);
+            }
+            self.changes.weigh(vid, None);
         }
         (self.ports, self.access, self.driver) = (new, spec.device.clone(), spec.driver.clone());
         self.settled = false;
@@ -140,12 +162,16 @@ impl DeviceTarget {
         if before.as_deref().unwrap_or_default() == ports {
             return false;
         }
-        self.changes += 1;
         self.settled = false;
-        let unsettled = self.unsettled.entry(vid).or_default();
-        unsettled.0 = self.changes;
-        unsettled.1.insert(network.clone());
+        self.changes.touch();
+        self.changes.left(vid, network, before.unwrap_or_default());
+        self.changes.weigh(vid, self.wanted.get(&vid));
         true
+    }
+
+    /// What is done about `vid` goes together with what is done about it elsewhere.
+    pub fn tie(&mut self, vid: VlanId) {
+        self.changes.tie(vid);
     }
 
     /// The complete desired state, and the networks for which something is settled by it: a state that the device
@@ -166,16 +192,9 @@ impl DeviceTarget {
             ports,
         });
         let hash = desired.hash();
-        let again = self.handed_out.back().is_some_and(|(last, _)| *last == hash);
-        if again {
-            self.handed_out.pop_back();
-        }
-        self.handed_out.push_back((hash.clone(), self.changes));
-        if self.handed_out.len() > HANDED_OUT {
-            self.handed_out.pop_front();
-        }
+        let again = self.changes.hand_out(&hash);
         let settled = if again && self.reported.as_ref() == Some(&hash) {
-            self.settle(self.changes)
+            self.settle(self.changes.count())
         } else {
             BTreeSet::new()
         };
@@ -184,29 +203,37 @@ impl DeviceTarget {
 
     /// The state after `contained` changes is there.
     fn settle(&mut self, contained: u64) -> BTreeSet<Key> {
-        let mut networks = BTreeSet::new();
-        self.settled = contained == self.changes;
-        self.unsettled.retain(|_, (changed, keys)| {
-            let open = *changed > contained;
-            if !open {
-                networks.append(keys);
-            }
-            open
-        });
-        networks
+        self.settled = contained == self.changes.count();
+        self.changes.settle(contained, &self.wanted)
     }
 
     /// Takes in what a driver reported and returns the networks for which something may have changed.
     pub fn report(&mut self, report: Report) -> BTreeSet<Key> {
-        let mut touched = VlanSet::EMPTY;
-        if matches!(report.outcome, Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. }) {
+        self.held = match &report.outcome {
+            Outcome::Progress { .. } => return BTreeSet::new(),
+            Outcome::Held => true,
+            Outcome::Applied | Outcome::RolledBack { .. } | Outcome::Failed(_) => false,
+        };
+        self.info = report.device.or(self.info.take());
+        if self.held {
             return BTreeSet::new();
         }
+        let outcome = match &report.outcome {
+            Outcome::RolledBack { .. } => ChangeOutcome::RolledBack,
+            _ => ChangeOutcome::Confirmed,
+        };
+        self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
+        let mut touched = self.take_applied(report.applied);
+        let mut networks = BTreeSet::new();
         let failure = match report.outcome {
             Outcome::Failed(failure) => Some(failure),
-            Outcome::Applied | Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => None,
+            Outcome::Applied => None,
+            _ => {
+                self.owners_of(&touched, &mut networks);
+                return networks;
+            }
         };
-        let mut networks = BTreeSet::new();
+        self.answered = Some((report.generation.term, report.generation.sequence));
         if self.failure != failure || self.rejected != report.rejected {
             touched.extend(self.wanted.keys().copied());
         }
@@ -214,31 +241,10 @@ impl DeviceTarget {
         self.failure = failure;
         self.rejected = report.rejected;
         self.notes = report.notes;
-        self.info = report.device.or(self.info.take());
-        if let Some(Applied::Fabric { vlans, ports, .. }) = report.applied {
-            let seen = Seen {
-                vlans,
-                ports: self
-                    .ports
-                    .iter()
-                    .map(|port| ports.get(&port.name).cloned().unwrap_or_default())
-                    .collect(),
-            };
-            let before = self.applied.take().unwrap_or_default();
-            for (i, now) in seen.ports.iter().enumerate() {
-                let was = before.ports.get(i).unwrap_or(&VlanSet::EMPTY);
-                touched = touched.union(&was.difference(now)).union(&now.difference(was));
-            }
-            touched = touched
-                .union(&before.vlans.difference(&seen.vlans))
-                .union(&seen.vlans.difference(&before.vlans));
-            self.applied = Some(seen);
-        }
         if applied_it {
+            self.late = false;
             let hash = report.generation.hash;
-            if let Some(contained) =
-                self.handed_out.iter().rev().find(|(known, _)| *known == hash).map(|(_, n)| *n)
-            {
+            if let Some(contained) = self.changes.contained(&hash) {
                 if !self.known {
                     self.known = true;
                     touched.extend(self.wanted.keys().copied());
@@ -247,11 +253,110 @@ impl DeviceTarget {
             }
             self.reported = Some(hash);
         }
-        for vid in touched.iter() {
-            networks.extend(self.wanted.get(&vid).into_iter().flat_map(|owners| owners.keys().cloned()));
-            networks.extend(self.unsettled.get(&vid).into_iter().flat_map(|(_, keys)| keys.iter().cloned()));
-        }
+        self.owners_of(&touched, &mut networks);
         networks
+    }
+
+    /// Takes over what was read back; the VLANs with which something is otherwise than before.
+    fn take_applied(&mut self, applied: Option<Applied>) -> VlanSet {
+        let mut touched = VlanSet::EMPTY;
+        let Some(Applied::Fabric { vlans, ports, .. }) = applied else { return touched };
+        let ports =
+            self.ports.iter().map(|port| ports.get(&port.name).cloned().unwrap_or_default()).collect();
+        let seen = Seen { vlans, ports };
+        let before = self.applied.take().unwrap_or_default();
+        for (i, now) in seen.ports.iter().enumerate() {
+            let was = before.ports.get(i).unwrap_or(&VlanSet::EMPTY);
+            touched = touched.union(&was.difference(now)).union(&now.difference(was));
+        }
+        touched =
+            touched.union(&before.vlans.difference(&seen.vlans)).union(&seen.vlans.difference(&before.vlans));
+        if !self.known {
+            self.changes.found(&self.wanted, |vid| seen.carriers(vid));
+        }
+        self.applied = Some(seen);
+        touched
+    }
+
+    /// Adds the networks that have to do with these VLANs.
+    fn owners_of(&self, vlans: &VlanSet, networks: &mut BTreeSet<Key>) {
+        for vid in vlans.iter() {
+            networks.extend(self.wanted.get(&vid).into_iter().flat_map(|owners| owners.keys().cloned()));
+            networks.extend(self.changes.open(vid).cloned());
+        }
+    }
+
+    /// True when the report is not the answer to a command, but what became of one that was answered before.
+    pub fn is_anew(&self, report: &Report) -> bool {
+        report.outcome == Outcome::Applied
+            && self.answered == Some((report.generation.term, report.generation.sequence))
+    }
+
+    /// The networks that a report refuses though it was their turn to change, each with the device's words.
+    pub fn refused_by(&self, report: &Report) -> BTreeMap<Key, String> {
+        let mut refused = BTreeMap::new();
+        let Some(contained) = self.changes.contained(&report.generation.hash) else { return refused };
+        for Rejection { item, reason, .. } in &report.rejected {
+            let vids = match item.vlan {
+                Some(vid) => vec![vid],
+                None => self.changes.open_vlans().collect(),
+            };
+            for vid in vids {
+                for (network, ports) in self.changes.made_by(contained, vid, self.wanted.get(&vid)) {
+                    let name =
+                        |index: &u16| self.ports.get(usize::from(*index)).map_or("", |port| &port.name);
+                    if ports.iter().any(|index| item.covers(vid, name(index))) {
+                        refused.entry(network.clone()).or_insert_with(|| format!("{item}: {reason}"));
+                    }
+                }
+            }
+        }
+        refused
+    }
+
+    /// Where `network` was last confirmed to have `vid`, by the names of the ports.
+    pub fn confirmed(&self, vid: VlanId, network: &Key) -> Vec<Name> {
+        let wanted = || self.wanted.get(&vid)?.get(network).map(Vec::as_slice);
+        let ports = self.changes.confirmed(vid, network).or_else(wanted).unwrap_or_default();
+        let name = |index: &u16| Some(self.ports.get(usize::from(*index))?.name.as_str().into());
+        ports.iter().filter_map(name).collect()
+    }
+
+    /// True when a change of the network with this VLAN is not confirmed yet.
+    pub fn is_open(&self, vid: VlanId, network: &Key) -> bool {
+        self.changes.is_open_for(vid, network)
+    }
+
+    /// Others have confirmed what is wanted of the network: when it has to stay as it is, then so.
+    pub fn accept(&mut self, vid: VlanId, network: &Key) {
+        self.changes.accept(vid, network, self.wanted.get(&vid));
+    }
+
+    /// The VLANs that are wanted elsewhere than they were confirmed.
+    pub fn moved(&self) -> &VlanSet {
+        self.changes.moved()
+    }
+
+    /// A change of it can be taken back.
+    pub fn can_hold(&self) -> bool {
+        let rollback = self.info.as_ref().and_then(|info| info.rollback);
+        matches!(rollback, Some(Rollback::Persistent | Rollback::Session))
+    }
+
+    /// How many VLANs, and VLANs on ports, are not as they are wanted.
+    pub fn pending(&self) -> u32 {
+        let mut count = 0;
+        for vid in self.changes.open_vlans() {
+            let owners = self.wanted.get(&vid);
+            let there = self.applied.as_ref().is_some_and(|seen| seen.vlans.contains(vid));
+            count += u32::from(owners.is_some() != there);
+            let wanted: BTreeSet<u16> =
+                owners.into_iter().flat_map(BTreeMap::values).flatten().copied().collect();
+            let found = self.applied.as_ref().map(|seen| seen.carriers(vid)).unwrap_or_default();
+            let found = found.into_iter().collect();
+            count += u32::try_from(wanted.symmetric_difference(&found).count()).unwrap_or(u32::MAX);
+        }
+        count
     }
 
     /// How far `vid` is on the port with this index.
@@ -264,7 +369,7 @@ impl DeviceTarget {
         let there = self.applied.as_ref().is_some_and(|seen| {
             seen.vlans.contains(vid) && seen.ports.get(index).is_some_and(|v| v.contains(vid))
         });
-        if there && self.known && !self.unsettled.contains_key(&vid) {
+        if there && self.known && !self.changes.is_open(vid) {
             return Hop::Confirmed;
         }
         match &self.failure {
@@ -277,7 +382,7 @@ impl DeviceTarget {
     /// True when nothing that `network` gave up is left on the device. (A network that was given up before this
     /// process began is known to be gone once the device has reported on a state of ours.)
     pub fn gone(&self, network: &Key) -> bool {
-        self.known && !self.unsettled.values().any(|(_, keys)| keys.contains(network))
+        self.known && !self.changes.has_open(network)
     }
 
     /// True when the device is verifiably empty of ours.
@@ -287,6 +392,38 @@ impl DeviceTarget {
                 .applied
                 .as_ref()
                 .is_some_and(|seen| seen.vlans.is_empty() && seen.ports.iter().all(VlanSet::is_empty))
+    }
+
+    /// What is known of the device itself, as conditions: type, whether it holds, reason and message.
+    pub fn conditions(&self) -> Vec<(&'static str, bool, &'static str, String)> {
+        let mut said = Vec::new();
+        if self.answered.is_some() {
+            said.push(match self.failure.as_ref().filter(|failure| failure.unreachable) {
+                Some(failure) => ("Reachable", false, "Unreachable", failure.reason.clone()),
+                None => ("Reachable", true, "Answers", String::new()),
+            });
+        }
+        if let Some(rollback) = self.info.as_ref().and_then(|info| info.rollback) {
+            said.push(rollback_condition(rollback));
+        }
+        if self.held {
+            let message = "its change is held until every switch of the transaction has verified its own";
+            said.push(("Held", true, "Transaction", message.into()));
+        }
+        for kind in ["Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
+            let notes: Vec<&str> = self
+                .notes
+                .iter()
+                .filter(|note| note.kind == kind)
+                .map(|note| note.message.as_str())
+                .collect();
+            if !notes.is_empty() {
+                said.push((kind, true, "ReportedByDriver", listed(&notes)));
+            } else if kind == "Drift" && self.known {
+                said.push((kind, false, "AsWanted", String::new()));
+            }
+        }
+        said
     }
 
     /// The rejections of the device as a whole.
@@ -305,4 +442,41 @@ impl DeviceTarget {
     pub fn networks(&self) -> BTreeSet<Key> {
         self.wanted.values().flat_map(|owners| owners.keys().cloned()).collect()
     }
+}
+
+fn rollback_condition(rollback: Rollback) -> (&'static str, bool, &'static str, String) {
+    match rollback {
+        Rollback::Persistent => {
+            let message = "the device takes a change back by itself unless it is confirmed in time; changes that \
+                           touch several devices are confirmed on all or taken back on all";
+            ("CanRollBack", true, "Persistent", message.into())
+        }
+        Rollback::Session => {
+            let message = "the device takes a change back by itself when the session ends or it is not confirmed in \
+                           time; changes that touch several devices are confirmed on all or taken back on all";
+            ("CanRollBack", true, "Session", message.into())
+        }
+        Rollback::None => {
+            let message = "what was changed can't be taken back: a change that fails midway is undone or completed \
+                           by later ones, and one that touches several devices follows once those that can hold \
+                           theirs have confirmed";
+            ("CanRollBack", false, "NotSupported", message.into())
+        }
+    }
+}
+
+/// As many of them as a message has room for.
+fn listed(notes: &[&str]) -> String {
+    let mut text = String::new();
+    for (index, note) in notes.iter().enumerate() {
+        if text.len() + note.len() > NOTES && index > 0 {
+            text.push_str(&format!("; and {} more", notes.len() - index));
+            break;
+        }
+        if index > 0 {
+            text.push_str("; ");
+        }
+        text.push_str(note.get(..note.floor_char_boundary(NOTES)).unwrap_or_default());
+    }
+    text
 }

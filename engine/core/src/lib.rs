@@ -2,6 +2,7 @@
 //! targets report to the phase of every object. It knows no clock, no network and no randomness; what it needs
 //! of them comes in with its events.
 
+mod changes;
 pub mod compat;
 mod engine;
 mod event;
@@ -19,9 +20,9 @@ pub mod spec;
 mod status;
 mod topology;
 
-pub use engine::Engine;
+pub use engine::{Engine, Group};
 pub use event::{Config, Effect, Event, Object};
 pub use key::{Key, Kind, Name, Target};
 pub use pods::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use selector::{Labels, Operator, Requirement, Selector};
-pub use status::{Condition, Status};
+pub use status::{ChangeOutcome, Condition, LastTransaction, Status};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eno_schemas::{DeviceInfo, Phase, VlanId};
+use eno_schemas::{ChangeReport, DeviceInfo, Phase, VlanId};
 
 use crate::spec::Spec;
 use crate::{Name, PodEntry};
@@ -28,12 +28,34 @@ pub struct Status {
     pub connection_points: Vec<Name>,
     /// What a device said of itself.
     pub device: Option<DeviceInfo>,
+    /// The last change of a device.
+    pub last_transaction: Option<LastTransaction>,
+    /// How many VLANs, and VLANs on ports, a device does not have as they are wanted; as of the last other news.
+    pub pending_changes: Option<u32>,
     /// The pods that it gives something to, by name.
     pub pods: Vec<PodEntry>,
     /// The bridges that it made, of a Bridge: the nodes where it is.
     pub nodes: Vec<Name>,
     /// Counts the changes of leases in `pods`, for [`crate::Event::Recorded`]. Not written down.
     pub leased: u64,
+}
+
+/// The last change of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastTransaction {
+    /// What the driver said of it.
+    pub change: ChangeReport,
+    /// How it ended.
+    pub outcome: ChangeOutcome,
+}
+
+/// How a change of a device ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeOutcome {
+    /// It is there.
+    Confirmed,
+    /// It was taken back.
+    RolledBack,
 }
 
 /// One condition of a status, as `metav1.Condition`.

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::kv::Operation;
 use eno_core::{Event, Name, Target};
+use eno_sbi::HOLD;
 use eno_sbi::nats::Connection;
-use eno_schemas::{Command, DriverHello, Report, decode, subject};
+use eno_schemas::{Command, Decision, DriverHello, Report, decode, subject};
 use futures::StreamExt as _;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -143,6 +144,10 @@ pub async fn commands(
                 let held = Held {
                     driver: command.driver.as_str().into(),
                     generation: Some(command.generation.clone()),
+                    unconfirmed: command
+                        .transaction
+                        .as_ref()
+                        .is_some_and(|transaction| transaction.decision != Some(Decision::Confirm)),
                     sequence: info.stream_sequence,
                 };
                 found.push((target(&command.driver, &command.target), held, Some(command)));
@@ -152,8 +157,12 @@ pub async fn commands(
                 metrics.malformed("command");
                 warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
                 if let Some((driver, target)) = parts(&message.subject) {
-                    let held =
-                        Held { driver: driver.into(), generation: None, sequence: info.stream_sequence };
+                    let held = Held {
+                        driver: driver.into(),
+                        generation: None,
+                        unconfirmed: false,
+                        sequence: info.stream_sequence,
+                    };
                     found.push((target, held, None));
                 }
             }
@@ -197,28 +206,47 @@ pub async fn presence(connection: Connection, mailbox: Mailbox, metrics: Arc<Met
     }
 }
 
-/// A driver process, and the target that it works on where that is only one.
-type Process = (Name, Option<Name>);
+/// A driver process.
+#[derive(Debug)]
+struct Process {
+    driver: Name,
+    /// The target that it works on, where that is only one.
+    target: Option<Name>,
+    /// It can hold a change until a transaction is decided.
+    holds: bool,
+}
+
+/// What is known of drivers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Present {
+    /// Those that are alive.
+    alive: BTreeSet<Name>,
+    /// Those of them of which each process can hold a change.
+    holding: BTreeSet<Name>,
+}
 
 /// Which driver processes are alive, and which drivers were told of last.
 #[derive(Debug, Default)]
 struct Alive {
     instances: HashMap<String, (Process, Instant)>,
-    told: Option<BTreeSet<Name>>,
+    told: Option<Present>,
 }
 
 impl Alive {
     /// The drivers, if they are others than last time.
-    fn news(&mut self, now: Instant) -> Option<BTreeSet<Name>> {
+    fn news(&mut self, now: Instant) -> Option<Present> {
         self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < STALE);
-        let mut drivers = BTreeSet::new();
-        for ((driver, target), _) in self.instances.values() {
-            drivers.insert(driver.clone());
-            drivers.extend(target.as_ref().map(|target| instance_of(driver, target)));
+        let mut present = Present::default();
+        let mut plain = BTreeSet::new();
+        for (Process { driver, target, holds }, _) in self.instances.values() {
+            present.alive.insert(driver.clone());
+            present.alive.extend(target.as_ref().map(|target| instance_of(driver, target)));
+            if *holds { &mut present.holding } else { &mut plain }.insert(driver.clone());
         }
-        (self.told.as_ref() != Some(&drivers)).then(|| {
-            self.told = Some(drivers.clone());
-            drivers
+        present.holding.retain(|driver| !plain.contains(driver));
+        (self.told.as_ref() != Some(&present)).then(|| {
+            self.told = Some(present.clone());
+            present
         })
     }
 }
@@ -237,8 +265,9 @@ async fn follow_presence(
     loop {
         if caught_up {
             let first = alive.told.is_none();
-            if let Some(drivers) = alive.news(Instant::now())
-                && !post(mailbox, Input::World(Event::Drivers(drivers))).await
+            if let Some(Present { alive, holding }) = alive.news(Instant::now())
+                && !(post(mailbox, Input::World(Event::Holding(holding))).await
+                    && post(mailbox, Input::World(Event::Drivers(alive))).await)
             {
                 return Ok(());
             }
@@ -254,7 +283,11 @@ async fn follow_presence(
                 match entry.operation {
                     Operation::Put => match decode::<DriverHello>(&entry.value) {
                         Ok(hello) => {
-                            let process = (hello.driver.into(), hello.target.map(Name::from));
+                            let process = Process {
+                                holds: hello.capabilities.iter().any(|one| one == HOLD),
+                                driver: hello.driver.into(),
+                                target: hello.target.map(Name::from),
+                            };
                             alive.instances.insert(entry.key, (process, Instant::now()));
                         }
                         Err(error) => {
@@ -292,12 +325,21 @@ mod tests {
     fn a_presence_that_is_not_renewed_ends() {
         let start = Instant::now();
         let mut alive = Alive::default();
-        assert_eq!(alive.news(start), Some(BTreeSet::new()));
-        alive.instances.insert("netconf.1".into(), (("netconf".into(), None), start));
-        alive.instances.insert("node.1".into(), (("node".into(), Some("worker1".into())), start));
-        let all = ["netconf", "node", "node/worker1"].map(Name::from);
-        assert_eq!(alive.news(start), Some(BTreeSet::from(all)));
+        assert_eq!(alive.news(start), Some(Present::default()));
+        let process = |driver: &str, target: Option<&str>, holds| {
+            (Process { driver: driver.into(), target: target.map(Name::from), holds }, start)
+        };
+        alive.instances.insert("netconf.1".into(), process("netconf", None, true));
+        alive.instances.insert("node.1".into(), process("node", Some("worker1"), false));
+        let present = |holding: &[&str]| Present {
+            alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
+            holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
+        };
+        assert_eq!(alive.news(start), Some(present(&["netconf"])));
         assert_eq!(alive.news(start), None);
-        assert_eq!(alive.news(start + STALE), Some(BTreeSet::new()));
+        // One process that can't is enough: it may be the one that is given the command.
+        alive.instances.insert("netconf.2".into(), process("netconf", None, false));
+        assert_eq!(alive.news(start), Some(present(&[])));
+        assert_eq!(alive.news(start + STALE), Some(Present::default()));
     }
 }

@@ -11,6 +11,7 @@ mod bridge_domains;
 mod callbacks;
 mod drivers;
 mod events;
+pub mod forecast;
 mod gate;
 pub mod ingest;
 mod latest;
@@ -32,6 +33,7 @@ mod samples;
 mod seen;
 mod status;
 mod streams;
+pub mod trace;
 mod watch;
 mod writer;
 

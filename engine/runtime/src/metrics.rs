@@ -11,6 +11,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::gate::Ended;
+
 /// Kind and phase of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ObjectLabels {
@@ -46,6 +48,13 @@ pub struct Metrics {
     /// Targets whose driver has not answered yet.
     pub publish_outstanding: Gauge,
     commands: Family<What, Counter>,
+    transactions: Family<What, Counter>,
+    /// Seconds from the opening of a transaction of several switches to its decision.
+    pub transaction_seconds: Histogram,
+    /// How many switches took part in one.
+    pub transaction_participants: Histogram,
+    /// Differences between what is there and what should be that drivers found on switches.
+    pub drift: Counter,
     /// Transitions that are not in the outbox yet.
     pub outbox_lag: Gauge,
     callbacks: Family<What, Counter>,
@@ -72,6 +81,10 @@ impl Default for Metrics {
             publish_waiting: Gauge::default(),
             publish_outstanding: Gauge::default(),
             commands: Family::default(),
+            transactions: Family::default(),
+            transaction_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 13)),
+            transaction_participants: Histogram::new(exponential_buckets(2.0, 2.0, 9)),
+            drift: Counter::default(),
             outbox_lag: Gauge::default(),
             callbacks: Family::default(),
             callbacks_pending: Gauge::default(),
@@ -87,6 +100,7 @@ impl Default for Metrics {
 impl Metrics {
     /// Adds them to a registry, under `eno_engine_…`.
     pub fn register(&self, registry: &mut Registry) {
+        registry.register("eno_drift", "Differences found on switches in what is ours", self.drift.clone());
         let all = registry.sub_registry_with_prefix("eno_engine");
         all.register("leading", "1 while this process leads", self.leading.clone());
         all.register("objects", "Custom resources by kind and phase", self.objects.clone());
@@ -100,6 +114,17 @@ impl Metrics {
             self.publish_outstanding.clone(),
         );
         all.register("commands", "Commands by what became of them", self.commands.clone());
+        all.register("transactions", "Transactions of switches by outcome", self.transactions.clone());
+        all.register(
+            "transaction_seconds",
+            "Time from the opening of a transaction to its decision",
+            self.transaction_seconds.clone(),
+        );
+        all.register(
+            "transaction_participants",
+            "Switches that took part in a transaction",
+            self.transaction_participants.clone(),
+        );
         all.register("outbox_lag", "Transitions not yet in the outbox", self.outbox_lag.clone());
         all.register("callbacks", "Callbacks by what became of them", self.callbacks.clone());
         all.register("callbacks_pending", "Callbacks not yet delivered", self.callbacks_pending.clone());
@@ -141,6 +166,7 @@ impl Metrics {
             Effect::PodNetwork { .. } => "pod-network",
             Effect::Mark { .. } => "mark",
             Effect::SampleDeployment { .. } => "sample-deployment",
+            Effect::Retry { .. } => "retry",
         };
         self.effects.get_or_create(&What { what }).inc();
     }
@@ -153,6 +179,14 @@ impl Metrics {
     /// A command was published, found to be there already, or not taken.
     pub fn command(&self, what: &'static str) {
         self.commands.get_or_create(&What { what }).inc();
+    }
+
+    /// A transaction of several switches was decided.
+    pub fn transaction(&self, ended: &Ended) {
+        self.transactions.get_or_create(&What { what: ended.outcome }).inc();
+        self.transaction_seconds.observe(ended.took.as_secs_f64());
+        // As many as there are switches: far from where numbers lose their last digit.
+        self.transaction_participants.observe(u32::try_from(ended.participants).unwrap_or(u32::MAX).into());
     }
 
     /// A callback was delivered, failed or given up.

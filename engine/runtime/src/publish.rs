@@ -58,7 +58,7 @@ pub async fn publish(
         target: name,
         generation: turn.generation,
         desired,
-        transaction: None,
+        transaction: turn.transaction,
     };
     let input = match attempt(&connection.jetstream, &command, turn.expected).await {
         Ok(sequence) => {

@@ -1,16 +1,17 @@
 //! One time of leading, from taking the lead to losing it. One task owns the core and decides; all others watch or
 //! write.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+mod turns;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eno_core::{Config, Effect, Engine, Event, Key, Name, Status, Target};
 use eno_sbi::nats::{Connection, ensure_streams};
-use eno_schemas::{Desired, Outcome, Phase};
+use eno_schemas::{Command, Phase};
 use jiff::Timestamp;
 use kube::Client;
-use kube::runtime::events::EventType;
 use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use crate::bridge_domains;
 use crate::callbacks;
 use crate::drivers;
 use crate::events::Events;
-use crate::gate::Gate;
+use crate::gate::{Gate, Participant};
 use crate::mailbox::{Input, Source};
 use crate::marks;
 use crate::metrics::Metrics;
@@ -28,7 +29,6 @@ use crate::objects::{Objects, Stored};
 use crate::outbox::{self, Last};
 use crate::pod_networks;
 use crate::publish;
-use crate::repairs;
 use crate::samples;
 use crate::streams;
 use crate::watch;
@@ -155,6 +155,8 @@ async fn rule(
         unsynced: Source::all().collect(),
         gone: Vec::new(),
         waits: VecDeque::new(),
+        retries: BTreeSet::new(),
+        drifts: HashMap::new(),
         mailbox,
         jobs,
         bridge_domains,
@@ -169,7 +171,7 @@ async fn rule(
         since: Timestamp::now(),
     };
     for (target, held, command) in commands {
-        throne.found(target, held, command.map(|command| command.desired));
+        throne.found(target, held, command);
     }
     let mut batch = Vec::new();
     let mut wake: Option<Instant> = None;
@@ -205,6 +207,7 @@ async fn rule(
             () = tokio::time::sleep_until(at.into()) => {}
         }
         throne.end_waits();
+        throne.end_retries();
         loop {
             wake = throne.publish();
             // What is commanded now is judged by what was reported before.
@@ -212,7 +215,8 @@ async fn rule(
                 break;
             }
         }
-        wake = wake.into_iter().chain(throne.waits.front().map(|(until, _)| *until)).min();
+        let put_off = throne.retries.first().map(|(at, ..)| *at);
+        wake = wake.into_iter().chain(throne.waits.front().map(|(until, _)| *until)).chain(put_off).min();
     }
 }
 
@@ -232,6 +236,10 @@ struct Throne {
     unsynced: HashSet<Source>,
     /// Objects that name something that is not there yet, and until when that is waited for, the first first.
     waits: VecDeque<(Instant, Key)>,
+    /// Networks that a switch refused, with the time at which they are tried again and their attempt.
+    retries: BTreeSet<(Instant, Key, u32)>,
+    /// The differences on each switch, as last reported.
+    drifts: HashMap<Name, BTreeSet<String>>,
     /// Objects that went away in this batch; their last words may still be said.
     gone: Vec<Key>,
     mailbox: mpsc::Sender<Input>,
@@ -258,11 +266,15 @@ impl Throne {
     }
 
     /// A command that was on NATS before this time of leading.
-    fn found(&mut self, target: Target, held: crate::gate::Held, desired: Option<eno_schemas::Desired>) {
-        if let Some(desired) = desired {
-            self.engine.handle(Event::Commanded(target.clone(), Box::new(desired)));
+    fn found(&mut self, target: Target, held: crate::gate::Held, command: Option<Command>) {
+        let driver = held.driver.clone();
+        self.gate.found(target.clone(), held);
+        let Some(Command { generation, desired, transaction, .. }) = command else { return };
+        self.engine.handle(Event::Commanded(target.clone(), Box::new(desired.clone())));
+        if let Some(open) = transaction.filter(|transaction| transaction.decision.is_none()) {
+            let who = Participant { target, driver, desired, hash: generation.hash.clone() };
+            self.gate.abort_found(who, generation, open, Instant::now());
         }
-        self.gate.found(target, held);
     }
 
     fn take(&mut self, input: Input) {
@@ -285,24 +297,7 @@ impl Throne {
                 }
                 self.engine.handle(event);
             }
-            Input::Report(target, driver, report) => {
-                // What a former driver of the target says no longer counts.
-                if self.gate.driver(&target).is_some_and(|current| *current != driver) {
-                    return;
-                }
-                let found = report.generation.term;
-                // Nothing is commanded before all is seen.
-                if found > self.term || (found == self.term && !self.unsynced.is_empty()) {
-                    self.used = self.used.max(Some(found));
-                }
-                if !matches!(report.outcome, Outcome::Progress { .. }) {
-                    self.gate.reported(&target, &report.generation);
-                }
-                if let Target::Node(node) = &target {
-                    self.tell_repairs(node, &report);
-                }
-                self.engine.handle(Event::Report(target, report));
-            }
+            Input::Report(target, driver, report) => self.reported(target, &driver, report),
             Input::Synced(source) => {
                 self.unsynced.remove(&source);
                 debug!(source = source.as_str(), left = self.unsynced.len(), "all seen");
@@ -318,20 +313,6 @@ impl Throne {
                 warn!("NATS lost its streams: publishing all commands again");
                 self.gate.lost();
             }
-        }
-    }
-
-    /// Tells of what an agent has put right on its node. A report of former times was told by who led then.
-    fn tell_repairs(&mut self, node: &Name, report: &eno_schemas::Report) {
-        if !repairs::any(report) || report.at.parse::<Timestamp>().is_ok_and(|at| at < self.since) {
-            return;
-        }
-        let desired = match self.engine.desired(&Target::Node(node.clone())) {
-            Some((_, Desired::Node(desired))) => Some(desired),
-            _ => None,
-        };
-        for (object, note) in repairs::told(node, desired.as_ref(), &self.objects, report) {
-            self.events.tell(object, EventType::Normal, "Repaired", "Repair", note);
         }
     }
 
@@ -390,7 +371,7 @@ impl Throne {
         match effect {
             Effect::Publish(target) => self.gate.changed(target, Instant::now()),
             Effect::Forget(target) => {
-                if let Some(driver) = self.gate.forget(&target) {
+                if let Some(driver) = self.gate.forget(&target, Instant::now()) {
                     let connection = self.realm.connection.clone();
                     self.publishing.spawn(async move {
                         publish::forget(&connection, &target, &driver).await;
@@ -414,6 +395,7 @@ impl Throne {
                     let _ = self.samples.send((owner, (stored.uid.clone(), name)));
                 }
             }
+            Effect::Retry { network, attempt } => self.retry_later(network, attempt),
             Effect::Await(key) => self.waits.push_back((Instant::now() + ARRIVAL, key)),
             Effect::AddFinalizer(key) => {
                 if let Some(stored) = self.stored(&key) {
@@ -462,34 +444,5 @@ impl Throne {
             // The writer ended, and with it this time of leading.
             self.over.cancel();
         }
-    }
-
-    /// Publishes the commands whose turn has come; tells when to look again.
-    fn publish(&mut self) -> Option<Instant> {
-        if !self.unsynced.is_empty() {
-            return None;
-        }
-        let now = Instant::now();
-        let (due, next) = self.gate.due(now);
-        for target in due {
-            let Some((driver, desired)) = self.engine.desired(&target) else {
-                self.gate.dropped(&target);
-                continue;
-            };
-            let Some(turn) = self.gate.take(&target, &driver, desired.hash(), now) else {
-                self.realm.metrics.command("same");
-                continue;
-            };
-            debug!(%target, driver = &*driver, generation = %turn.generation, "publishing");
-            let Realm { connection, metrics, .. } = self.realm.clone();
-            let mailbox = self.mailbox.clone();
-            self.publishing.spawn(async move {
-                publish::publish(&connection, &mailbox, &metrics, target, driver, desired, turn).await
-            });
-        }
-        let (waiting, outstanding) = self.gate.counts();
-        self.realm.metrics.publish_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        self.realm.metrics.publish_outstanding.set(i64::try_from(outstanding).unwrap_or(i64::MAX));
-        next
     }
 }

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_core::spec::Spec;
-use eno_core::{Kind, LinkEntry, PodEntry, Status};
+use eno_core::{ChangeOutcome, Kind, LastTransaction, LinkEntry, PodEntry, Status};
 use eno_nbi_crds as crds;
 use eno_schemas::Phase;
 use serde::Serialize;
@@ -50,6 +50,12 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     {
         fields.extend(device);
     }
+    if let Some(last) = &status.last_transaction {
+        put(&mut fields, "lastTransaction", &last_transaction(last));
+    }
+    if let Some(count) = status.pending_changes {
+        fields.insert("pendingChanges".into(), count.into());
+    }
     if !status.pods.is_empty() {
         let pods: Vec<_> = status.pods.iter().map(|pod| configuration(kind, pod)).collect();
         let field = if kind == Kind::PodNetworkConfig { "PodNetworkConfigs" } else { "podConfigurations" };
@@ -63,6 +69,21 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
         put(&mut fields, "bridgeConfigs", &bridges(status));
     }
     Value::Object(fields)
+}
+
+fn last_transaction(last: &LastTransaction) -> crds::LastTransaction {
+    let LastTransaction { change, outcome } = last;
+    crds::LastTransaction {
+        id: change.transaction.clone(),
+        at: change.at.clone(),
+        took_ms: i64::try_from(change.took_ms).unwrap_or(i64::MAX),
+        added: change.added.into(),
+        removed: change.removed.into(),
+        outcome: match outcome {
+            ChangeOutcome::Confirmed => crds::TransactionOutcome::Confirmed,
+            ChangeOutcome::RolledBack => crds::TransactionOutcome::RolledBack,
+        },
+    }
 }
 
 fn put(fields: &mut Map<String, Value>, name: &str, value: &impl Serialize) {
@@ -176,7 +197,7 @@ mod tests {
 
     use eno_core::spec::{BridgeSpec, PodLinksSpec, ServiceSpec};
     use eno_core::{Condition, Name};
-    use eno_schemas::{DeviceInfo, VlanId};
+    use eno_schemas::{ChangeReport, DeviceInfo, Rollback, VlanId};
 
     use super::*;
 
@@ -201,7 +222,23 @@ mod tests {
                 physical_networks: vec![],
             }))),
             connection_points: vec!["cp".into()],
-            device: Some(DeviceInfo { dialect: Some("openconfig".into()), ..DeviceInfo::default() }),
+            device: Some(DeviceInfo {
+                dialect: Some("openconfig".into()),
+                model: Some("x".into()),
+                rollback: Some(Rollback::Persistent),
+                ..DeviceInfo::default()
+            }),
+            last_transaction: Some(LastTransaction {
+                change: ChangeReport {
+                    transaction: Some("3-1".into()),
+                    at: "2026-01-02T03:04:05Z".into(),
+                    took_ms: 12,
+                    added: 3,
+                    removed: 1,
+                },
+                outcome: ChangeOutcome::RolledBack,
+            }),
+            pending_changes: Some(0),
             ..Status::default()
         }
     }
@@ -212,6 +249,8 @@ mod tests {
         assert_eq!(crate::ingest::status(Kind::L2Service, &json), Some(full()));
         assert_eq!(json["grantedID"], 10);
         assert_eq!(json["dialect"], "openconfig");
+        assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
+        assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
         let empty = to_json(Kind::L2Service, &Status::default());
         assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));
     }

@@ -44,8 +44,15 @@ pub const ACCEPTED: &[(&str, &str)] = &[
     ),
     ("PhysicalNetwork", "{SegmentationIDs: ['42', 100-199, 1-4094]}"),
     ("PhysicalNetwork", "{SegmentationIDs: ['42'], Namespaces: {matchLabels: {tenant: a}}, Description: x}"),
-    ("FabricDevice", "{Address: leaf1, Credentials: {SecretName: s}}"),
+    ("FabricDevice", "{Address: leaf1, Credentials: {SecretName: s}, Adopt: '42,100-199'}"),
     ("FabricDevice", "{Address: '192.0.2.1:65535', Driver: other, Dialect: srlinux-24.10}"),
+    ("FabricDevice", "{Address: 'unix:/run/openvswitch/db.sock', Driver: ovs-fabric}"),
+    ("FabricDevice", "{Address: 'tcp:192.0.2.1:6640', Driver: ovs-fabric}"),
+    (
+        "FabricDevice",
+        "{Address: 'ssl:[2001:db8::1]:65535', Driver: ovs-fabric, Credentials: {SecretName: s}}",
+    ),
+    ("FabricDevice", "{Address: 'tcp:830', Credentials: {SecretName: s}}"),
     (
         "FabricDevice",
         "{Address: '[2001:db8::1]:830', Driver: other, HostKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJMXq/W7J9mWGj3go/22VwcynD1DYjx5KTAJBhpQg0fH leaf 1', Drift: Report, Ports: [{Name: ethernet-1/1, Node: node1, Interface: eth1, Mode: trunk}, {Name: ethernet-1/2, PhysicalNW: p, Lag: lag1}, {Name: ethernet-1/3, Device: d, Port: xe-0/0/1}]}",

@@ -74,6 +74,44 @@ pub const REFUSED: &[Refused] = &[
     refused("PhysicalNetwork", "{SegmentationIDs: ['5'], CallbackURL: x}", "spec.CallbackURL", URL),
     refused(
         "FabricDevice",
+        "{Address: 'leaf1:6640', Driver: ovs-fabric}",
+        "spec.Address",
+        "for the driver ovs-fabric",
+    ),
+    refused(
+        "FabricDevice",
+        "{Address: 'tcp:192.0.2.1:6640', Credentials: {SecretName: s}}",
+        "spec.Address",
+        "for the driver netconf",
+    ),
+    refused(
+        "FabricDevice",
+        "{Address: 'ssl:192.0.2.1:6640', Driver: ovs-fabric}",
+        "spec.Credentials",
+        "ca.crt, tls.crt and tls.key",
+    ),
+    refused("FabricDevice", "{Address: 'unix:run/db.sock', Driver: other}", "spec.Address", "or unix:/path"),
+    refused("FabricDevice", "{Address: 'tcp:192.0.2.1', Driver: other}", "spec.Address", "or unix:/path"),
+    refused(
+        "FabricDevice",
+        "{Address: 'tcp:[192.0.2]:6640', Driver: other}",
+        "spec.Address",
+        "or unix:/path",
+    ),
+    refused(
+        "FabricDevice",
+        "{Address: 'ssl:a:65536', Driver: other}",
+        "spec.Address",
+        "must have a port from 1 to 65535",
+    ),
+    refused(
+        "FabricDevice",
+        "{Address: 'tcp:[::1]:0', Driver: other}",
+        "spec.Address",
+        "must have a port from 1 to 65535",
+    ),
+    refused(
+        "FabricDevice",
         "{Address: a, Credentials: {SecretName: s}, CallbackURL: x}",
         "spec.CallbackURL",
         URL,
@@ -344,6 +382,12 @@ pub const REFUSED: &[Refused] = &[
         "{Address: leaf1, Driver: x, Dialect: 'a b'}",
         "spec.Dialect",
         "must be the name of a dialect",
+    ),
+    refused(
+        "FabricDevice",
+        "{Address: leaf1, Driver: x, Adopt: '1-10,a'}",
+        "spec.Adopt",
+        "must be VLAN IDs and rising ranges",
     ),
     refused(
         "FabricDevice",

@@ -5,31 +5,31 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use eno_schemas::{Generation, Outcome};
+use eno_schemas::Outcome;
 use tokio::sync::{mpsc, watch};
 
 use super::{Rig, all, command};
-use crate::driver::{Driver, Reconciled, Work};
+use crate::driver::{Driver, Reconciled};
+use crate::work::{Newest, Work};
 
-/// Has the driver reconcile; `newest` is the newest generation of the target, by default the command's own.
-async fn reconcile<R: Rig>(rig: &R, driver: &R::Driver, items: &BTreeSet<usize>) -> Reconciled {
-    let (work, _kept) = work(rig, driver, items, None);
+/// Has the driver reconcile.
+pub(super) async fn reconcile<R: Rig>(rig: &R, driver: &R::Driver, items: &BTreeSet<usize>) -> Reconciled {
+    let (work, _kept) = work(rig, driver, items, 1);
     driver.reconcile(work).await
 }
 
-type Kept = (watch::Sender<Generation>, mpsc::Receiver<String>);
+type Kept = (watch::Sender<Newest>, mpsc::Receiver<String>);
 
-fn work<R: Rig>(rig: &R, driver: &R::Driver, items: &BTreeSet<usize>, newest: Option<u64>) -> (Work, Kept) {
-    let command = command(rig, &driver.identity().name, 1, items);
-    let mut generation = command.generation.clone();
-    generation.sequence = newest.unwrap_or(generation.sequence);
-    let (newest, newest_seen) = watch::channel(generation);
+/// Work on command 1, while the command of sequence `newest` is the newest of the target.
+fn work<R: Rig>(rig: &R, driver: &R::Driver, items: &BTreeSet<usize>, newest: u64) -> (Work, Kept) {
+    let of = |sequence| Arc::new(command(rig, &driver.identity().name, sequence, items));
+    let (newest, newest_seen) = watch::channel(Newest::Command(of(newest)));
     let (progress, messages) = mpsc::channel(16);
-    (Work::new(Arc::new(command), newest_seen, progress), (newest, messages))
+    (Work::new(of(1), newest_seen, progress), (newest, messages))
 }
 
 #[track_caller]
-fn assert_applied(reconciled: &Reconciled) {
+pub(super) fn assert_applied(reconciled: &Reconciled) {
     assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
     assert!(reconciled.applied.is_some(), "what is there was not read back: {reconciled:?}");
     assert!(reconciled.rejected.is_empty(), "{reconciled:?}");
@@ -131,7 +131,7 @@ pub async fn writes_nothing_for_an_older_generation<R: Rig>(rig: &R) {
     let driver = rig.driver();
     assert_applied(&reconcile(rig, &driver, &BTreeSet::new()).await);
     let writes = rig.writes().await;
-    let (work, _kept) = work(rig, &driver, &all::<R>(), Some(2));
+    let (work, _kept) = work(rig, &driver, &all::<R>(), 2);
     let overtaken = driver.reconcile(work).await;
     assert_ne!(overtaken.outcome, Outcome::Applied, "{overtaken:?}");
     assert_eq!(rig.writes().await, writes, "the target was written for a command that is not the newest");
@@ -145,7 +145,7 @@ pub async fn survives_being_killed_at_any_point<R: Rig>(rig: &R) {
     let mut steps = 1;
     loop {
         assert_applied(&reconcile(rig, &driver, &BTreeSet::new()).await);
-        let (work, kept) = work(rig, &driver, &all::<R>(), None);
+        let (work, kept) = work(rig, &driver, &all::<R>(), 1);
         let ended = broken_off(driver.reconcile(work), steps).await;
         drop(kept);
         if steps % 2 == 0 {

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use eno_schemas::{Outcome, Report};
+use eno_schemas::{Decision, Outcome, Report};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::holding::{holds, part};
 use super::{Engine, NatsServer, Rig, all, command};
 use crate::driver::Driver;
 use crate::host::{self, HostError, HostOptions, Ownership};
@@ -86,4 +88,56 @@ pub async fn goes_on_after_the_host_was_killed<R: Rig>(rig: Arc<R>) {
         stop.cancel();
         running.await.expect("no panic").expect("an orderly end");
     }
+}
+
+/// A change is held, reported and decided through the host; the report of the end is about the decision, and what
+/// was decided is not worked on again.
+pub async fn holds_in_its_host<R: Rig>(rig: Arc<R>) {
+    let looker = rig.driver();
+    if !holds(&looker) {
+        return;
+    }
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let (driver, target) = (looker.identity().name, rig.target());
+    let stop = CancellationToken::new();
+    let running = host(&*rig, &server, &stop).await;
+    let long = Duration::from_mins(5);
+    let mut sequence = 1;
+    let mut before = BTreeSet::new();
+    for (decision, items) in [
+        (Decision::Confirm, all::<R>()),
+        (Decision::Abort, BTreeSet::new()),
+        (Decision::Confirm, BTreeSet::new()),
+    ] {
+        let mut command = part(&*rig, &looker, sequence, &items, long, None);
+        engine.command(&command).await;
+        let held =
+            |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
+        engine.report(&driver, &target, held).await;
+        assert_eq!(rig.items().await, items);
+        command.generation.sequence += 1;
+        if let Some(transaction) = &mut command.transaction {
+            transaction.decision = Some(decision);
+        }
+        engine.command(&command).await;
+        let ended = |report: &Report| report.generation.sequence == sequence + 1;
+        let report = engine.report(&driver, &target, ended).await;
+        match decision {
+            Decision::Confirm => assert_eq!(report.outcome, Outcome::Applied),
+            Decision::Abort => assert!(matches!(report.outcome, Outcome::RolledBack { .. }), "{report:?}"),
+        }
+        before = if decision == Decision::Confirm { items } else { before };
+        assert_eq!(rig.items().await, before);
+        sequence += 2;
+    }
+    // The end of the process takes back what nobody decided.
+    engine.command(&part(&*rig, &looker, sequence, &all::<R>(), long, None)).await;
+    let held = |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
+    engine.report(&driver, &target, held).await;
+    stop.cancel();
+    running.await.expect("no panic").expect("an orderly end");
+    assert_eq!(rig.items().await, before);
+    let report = engine.report(&driver, &target, |_| true).await;
+    assert!(matches!(report.outcome, Outcome::RolledBack { .. }), "{report:?}");
 }

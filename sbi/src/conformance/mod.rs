@@ -2,10 +2,12 @@
 //!
 //! The test provides a [`Rig`]: the driver and a target of its own, whose real state can be looked at and
 //! interfered with past the driver. [`conformance_tests!`](crate::conformance_tests) makes one test of each check.
-//! A check panics with what it found.
+//! A check panics with what it found. Those of [`holding`] are for drivers that announce [`HOLD`](crate::HOLD), and
+//! pass for others.
 
 pub mod checks;
 mod engine;
+pub mod holding;
 pub mod hosted;
 mod nats_server;
 
@@ -62,10 +64,20 @@ macro_rules! conformance_tests {
             undoes_edits_by_hand, tells_unreachable_from_wrong, leaves_out_what_is_refused,
             writes_nothing_for_an_older_generation, survives_being_killed_at_any_point
         }
+        $crate::conformance_tests! { @holding $rig;
+            keeps_what_is_confirmed, takes_back_what_is_not_confirmed, does_what_was_decided_while_it_was_away,
+            can_be_killed_while_it_holds
+        }
         $crate::conformance_tests! { @hosted $rig;
-            survives_a_repeat_and_an_older_generation, goes_on_after_the_host_was_killed
+            survives_a_repeat_and_an_older_generation, goes_on_after_the_host_was_killed, holds_in_its_host
         }
     };
+    (@holding $rig:expr; $($check:ident),+) => { $(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $check() {
+            $crate::conformance::holding::$check(&$rig).await;
+        }
+    )+ };
     (@checks $rig:expr; $($check:ident),+) => { $(
         #[tokio::test(flavor = "multi_thread")]
         async fn $check() {

@@ -10,7 +10,8 @@ use eno_schemas::{
 use futures::Stream;
 
 use super::Rig;
-use crate::driver::{Driver, Identity, Reconciled, Work};
+use crate::driver::{Driver, Identity, Reconciled};
+use crate::work::{HOLD, Intent, Verdict, Work};
 
 #[derive(Default)]
 struct Switch {
@@ -18,6 +19,16 @@ struct Switch {
     writes: u64,
     unreachable: bool,
     refused: Option<u16>,
+    /// What comes back when the change is not confirmed.
+    before: Option<BTreeSet<u16>>,
+}
+
+impl Switch {
+    fn take_back(&mut self) {
+        if let Some(before) = self.before.take() {
+            self.vlans = before;
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -49,7 +60,15 @@ impl Memory {
         let Desired::Fabric(desired) = &work.command.desired else {
             unreachable!("the host checks the kind")
         };
+        self.ask(Switch::take_back).await?;
         let there = self.ask(|switch| switch.vlans.clone()).await?;
+        let intent = work.intent();
+        if let Intent::TakeBack { reason } = intent {
+            return Ok(Reconciled::rolled_back(reason, applied(there)));
+        }
+        if matches!(intent, Intent::Hold(_)) {
+            self.ask(|switch| switch.before = Some(switch.vlans.clone())).await?;
+        }
         let wanted: BTreeSet<u16> = desired.vlans.iter().map(|vlan| vlan.vid.get()).collect();
         let mut rejected = Vec::new();
         for vid in there.symmetric_difference(&wanted) {
@@ -75,17 +94,32 @@ impl Memory {
             }
         }
         let there = self.ask(|switch| switch.vlans.clone()).await?;
-        let vlans: VlanSet = there.into_iter().map(|vid| VlanId::new(vid).unwrap()).collect();
-        Ok(Reconciled {
-            rejected,
-            ..Reconciled::applied(Applied::Fabric { vlans, ports: BTreeMap::new(), carried: BTreeMap::new() })
-        })
+        let done = Reconciled { rejected, ..Reconciled::applied(applied(there)) };
+        if !matches!(intent, Intent::Hold(_)) {
+            return Ok(done);
+        }
+        match work.hold(done.clone()).await {
+            Verdict::Confirm => {
+                self.ask(|switch| switch.before = None).await?;
+                Ok(done)
+            }
+            Verdict::Abort { reason } => {
+                self.ask(Switch::take_back).await?;
+                let there = self.ask(|switch| switch.vlans.clone()).await?;
+                Ok(Reconciled::rolled_back(reason, applied(there)))
+            }
+        }
     }
+}
+
+fn applied(there: BTreeSet<u16>) -> Applied {
+    let vlans: VlanSet = there.into_iter().map(|vid| VlanId::new(vid).unwrap()).collect();
+    Applied::Fabric { vlans, ports: BTreeMap::new(), carried: BTreeMap::new() }
 }
 
 impl Driver for Memory {
     fn identity(&self) -> Identity {
-        Identity { name: "memory".into(), kinds: vec![PayloadKind::Fabric], capabilities: Vec::new() }
+        Identity { name: "memory".into(), kinds: vec![PayloadKind::Fabric], capabilities: vec![HOLD.into()] }
     }
 
     async fn reconcile(&self, work: Work) -> Reconciled {

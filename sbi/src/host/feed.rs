@@ -24,6 +24,8 @@ pub(super) struct Filter {
     /// The only target that it works on.
     pub target: Option<String>,
     pub kinds: Vec<PayloadKind>,
+    /// It can hold a change until a transaction is decided.
+    pub holds: bool,
 }
 
 /// What the stream says.
@@ -170,6 +172,13 @@ impl Filter {
         let kind = command.desired.kind();
         if !self.kinds.contains(&kind) {
             let reason = format!("driver {} does not realise targets of kind {kind:?}", self.driver);
+            return bad(command.target, reason);
+        }
+        if let (Some(transaction), false) = (&command.transaction, self.holds) {
+            let reason = format!(
+                "driver {} can't hold a change, and so has no part in transaction {}",
+                self.driver, transaction.id
+            );
             return bad(command.target, reason);
         }
         Event::Command(Arc::new(command), position)

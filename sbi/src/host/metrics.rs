@@ -73,7 +73,7 @@ impl HostMetrics {
             Outcome::Failed(failure) if failure.unreachable => "unreachable",
             Outcome::Failed(failure) if failure.retryable => "failed",
             Outcome::Failed(_) => "refused",
-            Outcome::RolledBack { .. } => "rolled back",
+            Outcome::RolledBack { .. } => "rolled-back",
             Outcome::Held | Outcome::Progress { .. } => "progress",
         };
         self.reconciles.get_or_create(&ByOutcome { outcome }).inc();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream as JetStream};
 use eno_schemas::{DriverHello, MessageError, subject};
 use futures::StreamExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -24,6 +24,7 @@ pub use metrics::HostMetrics;
 
 use crate::driver::Driver;
 use crate::nats::{self, Connection};
+use crate::work::HOLD;
 use feed::{Event, Filter};
 use owners::{Answer, Ask};
 use publish::{Publisher, Record};
@@ -48,7 +49,7 @@ pub enum Ownership {
 /// What a user may choose about a host.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HostArgs {
-    /// How many targets are worked on at once.
+    /// How many targets are worked on at once. Those that hold a change until a transaction is decided don't count.
     #[arg(long, env = "ENO_CONCURRENCY", default_value_t = 64, value_name = "COUNT",
           value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,
@@ -132,6 +133,7 @@ pub async fn run<D: Driver>(
     shutdown: CancellationToken,
 ) -> Result<(), HostError> {
     let identity = driver.identity();
+    let holds = identity.capabilities.iter().any(|capability| capability == HOLD);
     let hello = DriverHello {
         driver: identity.name.clone(),
         instance: options.instance.clone(),
@@ -154,7 +156,7 @@ pub async fn run<D: Driver>(
     let mut helpers = JoinSet::new();
     let (events_in, events) = mpsc::channel(256);
     let filter =
-        Filter { driver: identity.name.clone(), target: driver.only_target(), kinds: identity.kinds };
+        Filter { driver: identity.name.clone(), target: driver.only_target(), kinds: identity.kinds, holds };
     helpers.spawn(feed::run(connection.clone(), filter, events_in));
     let (asks, asks_out) = mpsc::unbounded_channel();
     let (answers_in, answers) = mpsc::unbounded_channel();
@@ -181,6 +183,7 @@ pub async fn run<D: Driver>(
             publisher: Publisher::new(connection.jetstream),
             time_limit: options.time_limit,
             metrics: options.metrics,
+            held: watch::Sender::default(),
         }),
         jobs: JoinSet::new(),
         checks: JoinSet::new(),
@@ -230,8 +233,10 @@ impl<D: Driver> Host<D> {
         C: futures::Stream<Item = String> + Unpin,
     {
         let mut changes_end = false;
+        let mut held = self.context.held.subscribe();
         loop {
-            while self.jobs.len() < concurrency {
+            // What is held waits for others, which must not wait for its place.
+            while self.jobs.len().saturating_sub(*held.borrow_and_update()) < concurrency {
                 let Some(start) = self.schedule.next() else { break };
                 self.jobs.spawn(work::run(self.context.clone(), start));
             }
@@ -246,6 +251,7 @@ impl<D: Driver> Host<D> {
                     None => changes_end = true,
                 },
                 Some(done) = self.jobs.join_next() => self.on_finished(done),
+                Ok(()) = held.changed() => {}
                 Some(Ok((target, position, wanted))) = self.checks.join_next() => {
                     // A command that came after it was said is for a new target of that name.
                     if !wanted && self.schedule.position(&target) == position {

@@ -16,9 +16,9 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The generation that the stored report is about, as far as is known.
-    pub fn generation(&self) -> Option<&Generation> {
-        self.stored.as_ref()?.report.as_ref().map(|report| &report.generation)
+    /// The stored report, as far as is known.
+    pub fn report(&self) -> Option<&Report> {
+        self.stored.as_ref()?.report.as_ref()
     }
 
     /// The next publish looks at the stream first. Returns the report that was last published.
@@ -84,7 +84,9 @@ impl Publisher {
     pub async fn load(&self, record: &mut Record, driver: &str, target: &str) -> Result<(), ReportError> {
         if record.stored.is_none() {
             let stored = self.read(driver, target).await?;
-            if let Some(Report { outcome: Outcome::Applied, applied, .. }) = &stored.report {
+            if let Some(Report { outcome: Outcome::Applied | Outcome::RolledBack { .. }, applied, .. }) =
+                &stored.report
+            {
                 record.applied.clone_from(applied);
             }
             record.stored = Some(stored);

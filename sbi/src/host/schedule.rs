@@ -9,12 +9,10 @@ use eno_schemas::{Command, Generation};
 use tokio::sync::watch;
 
 use super::Ownership;
+use crate::work::Newest;
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_mins(1);
-
-/// Newer than any command: tells work in flight that it is not current.
-const END: Generation = Generation { term: u64::MAX, sequence: u64::MAX, hash: String::new() };
 
 /// A message on a target's command subject that is no command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +41,8 @@ pub(super) enum Job {
 pub(super) struct Start<R> {
     pub target: String,
     pub job: Job,
-    /// Follows the newest generation of the target.
-    pub newest: watch::Receiver<Generation>,
+    /// Follows the newest command of the target.
+    pub newest: watch::Receiver<Newest>,
     /// What is known of its published reports.
     pub record: R,
 }
@@ -58,8 +56,12 @@ pub(super) enum Offer {
 }
 
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each may be due besides the others")]
 struct Pending {
-    reconcile: bool,
+    /// The newest command was not worked on yet.
+    command: bool,
+    /// It is to be worked on again.
+    again: bool,
     reject: Option<BadCommand>,
     verify: bool,
     forget: bool,
@@ -67,7 +69,7 @@ struct Pending {
 
 impl Pending {
     fn any(&self) -> bool {
-        self.reconcile || self.reject.is_some() || self.verify || self.forget
+        self.command || self.again || self.reject.is_some() || self.verify || self.forget
     }
 }
 
@@ -79,7 +81,7 @@ struct Target<R> {
     reading: u64,
     owned: bool,
     queued: bool,
-    busy: Option<watch::Sender<Generation>>,
+    busy: Option<watch::Sender<Newest>>,
     pending: Pending,
     retries: Option<ExponentialBackoff>,
     retry_at: Option<Instant>,
@@ -163,12 +165,12 @@ impl<R: Default> Schedule<R> {
             }
         }
         if let Some(newest) = &target.busy {
-            newest.send_replace(command.generation.clone());
+            newest.send_replace(Newest::Command(command.clone()));
         }
         target.command = Some(command);
         target.retries = None;
         self.unschedule(&name);
-        self.add(&name, |target| target.pending.reconcile = true);
+        self.add(&name, |target| target.pending.command = true);
         Offer::New
     }
 
@@ -180,7 +182,7 @@ impl<R: Default> Schedule<R> {
 
     /// Something on the target changed by another hand.
     pub fn changed(&mut self, name: &str) {
-        self.add(name, |target| target.pending.reconcile |= target.command.is_some());
+        self.add(name, |target| target.pending.again |= target.command.is_some());
     }
 
     /// The target is gone for good.
@@ -191,7 +193,7 @@ impl<R: Default> Schedule<R> {
             target.retries = None;
             target.pending = Pending { forget: true, ..Pending::default() };
             if let Some(newest) = &target.busy {
-                newest.send_replace(END);
+                newest.send_replace(Newest::End);
             }
         });
     }
@@ -212,10 +214,10 @@ impl<R: Default> Schedule<R> {
                 target.owned = owned;
                 target.retries = None;
                 if owned {
-                    target.pending.reconcile |= target.command.is_some();
+                    target.pending.again |= target.command.is_some();
                 } else {
                     if let Some(newest) = &target.busy {
-                        newest.send_replace(END);
+                        newest.send_replace(Newest::End);
                     }
                     // Another instance reports from now on.
                     target.record = R::default();
@@ -228,7 +230,7 @@ impl<R: Default> Schedule<R> {
     pub fn wind_down(&mut self) {
         for target in self.targets.values() {
             if let Some(newest) = &target.busy {
-                newest.send_replace(END);
+                newest.send_replace(Newest::End);
             }
         }
     }
@@ -249,16 +251,18 @@ impl<R: Default> Schedule<R> {
                 let generation = bad.generation.clone().or(known);
                 let nothing = Generation { term: 0, sequence: 0, hash: String::new() };
                 Job::Reject(bad, generation.unwrap_or(nothing))
-            } else if let (true, Some(command)) = (target.pending.reconcile, &target.command) {
+            } else if let (true, Some(command)) =
+                (target.pending.command || target.pending.again, &target.command)
+            {
                 // A reconcile publishes what it finds, which is all that verifying would do.
-                (target.pending.reconcile, target.pending.verify) = (false, false);
+                target.pending = Pending { forget: target.pending.forget, ..Pending::default() };
                 Job::Reconcile(command.clone())
             } else {
                 target.pending.verify = false;
                 Job::Verify
             };
-            let generation = target.command.as_ref().map_or(END, |command| command.generation.clone());
-            let (sender, newest) = watch::channel(generation);
+            let newest = target.command.clone().map_or(Newest::End, Newest::Command);
+            let (sender, newest) = watch::channel(newest);
             target.busy = Some(sender);
             let record = std::mem::take(&mut target.record);
             self.unschedule(&name);
@@ -267,8 +271,8 @@ impl<R: Default> Schedule<R> {
         None
     }
 
-    /// A job ended. `retry`: it was about this generation and wants to be tried again. Returns true when the
-    /// target is gone now.
+    /// A job ended: `done`, with the command that was worked on in the end, which may have come while it ran.
+    /// `retry`: it was about this generation and wants to be tried again. Returns true when the target is gone now.
     pub fn finished(
         &mut self,
         name: &str,
@@ -288,6 +292,11 @@ impl<R: Default> Schedule<R> {
             target.record = record;
         }
         let current = target.command.as_ref().map(|command| &command.generation);
+        if let Job::Reconcile(worked_on) = done
+            && current == Some(&worked_on.generation)
+        {
+            target.pending.command = false;
+        }
         match retry {
             Some(generation) if current == Some(generation) && target.owned => {
                 let delay = target

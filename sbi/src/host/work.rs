@@ -13,7 +13,8 @@ use tracing::{Instrument, debug, error, info, info_span, warn};
 use super::metrics::HostMetrics;
 use super::publish::{Published, Publisher, Record, ReportError};
 use super::schedule::{BadCommand, Job, Start};
-use crate::driver::{Driver, Reconciled, Work};
+use crate::driver::{Driver, Reconciled};
+use crate::work::{Newest, Phase, Work};
 
 /// Work that takes longer than this says so, and again each time that this has passed.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -26,11 +27,14 @@ pub(super) struct Context<D> {
     pub publisher: Publisher,
     pub time_limit: Duration,
     pub metrics: HostMetrics,
+    /// How many jobs hold a change and wait for a decision.
+    pub held: watch::Sender<usize>,
 }
 
 /// A job that ended.
 pub(super) struct Finished {
     pub target: String,
+    /// With the command that was worked on in the end: the decision, where one came while a change was held.
     pub job: Job,
     /// The generation to try again.
     pub retry: Option<Generation>,
@@ -40,17 +44,18 @@ pub(super) struct Finished {
 /// Does the job.
 pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record>) -> Finished {
     let span = info_span!("target", name = %start.target);
-    let Start { target, job, newest, mut record } = start;
+    let Start { target, mut job, newest, mut record } = start;
     async {
         let mut retry = None;
-        match &job {
+        match &mut job {
             Job::Reconcile(command) if context.is_older(command, &mut record).await => {}
             Job::Reconcile(command) => {
-                let reconciled = context.reconcile(command, newest.clone(), &mut record).await;
+                let (reconciled, worked_on) = context.reconcile(command, newest.clone(), &mut record).await;
+                *command = worked_on;
                 let again = reconciled.wants_retry();
-                let current = *newest.borrow() <= command.generation;
+                let current = !newest.borrow().is_newer_than(&command.generation);
                 // What was broken off for a newer command is no news.
-                if current || reconciled.outcome == Outcome::Applied {
+                if current || matches!(reconciled.outcome, Outcome::Applied | Outcome::RolledBack { .. }) {
                     let report = context.report(&target, &command.generation, reconciled);
                     context.publish(&mut record, report, newest).await;
                 }
@@ -66,7 +71,7 @@ pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record
                 let _ = AssertUnwindSafe(context.driver.forget(&target)).catch_unwind().await;
             }
         }
-        Finished { target: target.clone(), job: job.clone(), retry, record }
+        Finished { target: target.clone(), job, retry, record }
     }
     .instrument(span)
     .await
@@ -83,7 +88,7 @@ impl<D: Driver> Context<D> {
         if let Err(error) = self.publisher.load(record, &self.name, &command.target).await {
             warn!(%error, "can't tell what was reported last");
         }
-        let Some(stored) = record.generation() else { return false };
+        let Some(stored) = record.report().map(|report| &report.generation) else { return false };
         let older = (command.generation.term, command.generation.sequence) < (stored.term, stored.sequence);
         if older {
             self.metrics.older_command();
@@ -95,49 +100,103 @@ impl<D: Driver> Context<D> {
         older
     }
 
-    /// Has the driver do its work, within the time limit and whatever becomes of it.
+    /// Has the driver do its work, within the time limit and whatever becomes of it. Returns the command that was
+    /// worked on in the end as well.
     async fn reconcile(
         &self,
         command: &Arc<Command>,
-        newest: watch::Receiver<Generation>,
+        newest: watch::Receiver<Newest>,
         record: &mut Record,
-    ) -> Reconciled {
+    ) -> (Reconciled, Arc<Command>) {
         let started = Instant::now();
         let (progress, messages) = mpsc::channel(16);
-        let work = Work::new(command.clone(), newest.clone(), progress);
+        let reported = record.report().cloned();
+        let work = Work::new(command.clone(), newest.clone(), progress).with_reported(reported);
+        let phase = work.phase();
         let reconcile = AssertUnwindSafe(self.driver.reconcile(work)).catch_unwind();
-        let reconcile = tokio::time::timeout(self.time_limit, reconcile);
         let failed = |reason: String| {
             error!(generation = %command.generation, "{reason}");
             Reconciled::failed(Failure { reason, retryable: true, unreachable: false })
         };
         let reconciled = tokio::select! {
             done = reconcile => match done {
-                Ok(Ok(reconciled)) => reconciled,
-                Ok(Err(_)) => failed(format!("driver {} panicked", self.name)),
-                Err(_) => failed(format!("driver {} took longer than {} s", self.name, self.time_limit.as_secs())),
+                Ok(reconciled) => reconciled,
+                Err(_) => failed(format!("driver {} panicked", self.name)),
             },
-            never = self.tell_progress(command, &newest, messages, record) => match never {},
+            () = self.attend(command, &newest, messages, phase.clone(), record) => {
+                failed(format!("driver {} took longer than {} s", self.name, self.time_limit.as_secs()))
+            }
+        };
+        let worked_on = match &*phase.borrow() {
+            // A driver that gave up all the same has left the decision to be worked on.
+            Phase::Settled(Some(decision)) if !matches!(reconciled.outcome, Outcome::Progress { .. }) => {
+                decision.clone()
+            }
+            Phase::Settled(_) | Phase::Working | Phase::Held(_) => command.clone(),
         };
         record.applied.clone_from(&reconciled.applied);
         self.metrics.reconciled(&reconciled, started.elapsed());
+        let generation = &worked_on.generation;
         match &reconciled.outcome {
             Outcome::Failed(failure) => {
-                warn!(generation = %command.generation, retryable = failure.retryable, reason = %failure.reason, "failed");
+                warn!(%generation, retryable = failure.retryable, reason = %failure.reason, "failed");
             }
+            Outcome::RolledBack { reason } => info!(%generation, %reason, "taken back"),
             _ if !reconciled.rejected.is_empty() => {
-                warn!(generation = %command.generation, rejected = reconciled.rejected.len(), "applied in part");
+                warn!(%generation, rejected = reconciled.rejected.len(), "applied in part");
             }
-            _ => debug!(generation = %command.generation, took = ?started.elapsed(), "applied"),
+            _ => debug!(%generation, took = ?started.elapsed(), "applied"),
         }
-        reconciled
+        (reconciled, worked_on)
+    }
+
+    /// Listens to the driver while it works. Ends when the time limit is over, to which the time that a change is
+    /// held does not count; may be dropped at any point.
+    async fn attend(
+        &self,
+        command: &Command,
+        newest: &watch::Receiver<Newest>,
+        messages: mpsc::Receiver<String>,
+        mut phase: watch::Receiver<Phase>,
+        record: &mut Record,
+    ) {
+        let started = tokio::time::Instant::now();
+        let mut limit = started + self.time_limit;
+        let held = {
+            let telling = self.tell_progress(command, newest, messages, record);
+            tokio::select! {
+                never = telling => match never {},
+                () = tokio::time::sleep_until(limit) => return,
+                // The driver is gone when there is an error: so is this, soon.
+                Ok(phase) = phase.wait_for(|phase| *phase != Phase::Working) => match &*phase {
+                    Phase::Held(verified) => Some((**verified).clone()),
+                    Phase::Working | Phase::Settled(_) => None,
+                },
+            }
+        };
+        if let Some(held) = held {
+            let since = tokio::time::Instant::now();
+            let _place = Place::give_up(&self.held);
+            let report = self.report(&command.target, &command.generation, held);
+            debug!(generation = %command.generation, "held");
+            let publishing = async {
+                self.publish(record, report, newest.clone()).await;
+                std::future::pending::<std::convert::Infallible>().await
+            };
+            tokio::select! {
+                never = publishing => match never {},
+                _ = phase.wait_for(|phase| matches!(phase, Phase::Settled(_))) => {}
+            }
+            limit += since.elapsed();
+        }
+        tokio::time::sleep_until(limit).await;
     }
 
     /// Publishes what the driver says while it works. Never ends, and may be dropped at any point.
     async fn tell_progress(
         &self,
         command: &Command,
-        newest: &watch::Receiver<Generation>,
+        newest: &watch::Receiver<Newest>,
         mut messages: mpsc::Receiver<String>,
         record: &mut Record,
     ) -> std::convert::Infallible {
@@ -147,7 +206,7 @@ impl<D: Driver> Context<D> {
             while let Ok(message) = messages.try_recv() {
                 last = message;
             }
-            if *newest.borrow() > command.generation {
+            if newest.borrow().is_newer_than(&command.generation) {
                 continue;
             }
             if let Err(error) = self.publisher.load(record, &self.name, &command.target).await {
@@ -173,7 +232,7 @@ impl<D: Driver> Context<D> {
     }
 
     /// Publishes again what the stream has lost.
-    async fn verify(&self, target: &str, newest: watch::Receiver<Generation>, record: &mut Record) {
+    async fn verify(&self, target: &str, newest: watch::Receiver<Newest>, record: &mut Record) {
         let report = match self.publisher.is_there(record, &self.name, target).await {
             Ok(true) => return,
             Ok(false) => record.forget_stored(),
@@ -188,7 +247,7 @@ impl<D: Driver> Context<D> {
     }
 
     /// Publishes until it is done, or needless because of a newer command.
-    async fn publish(&self, record: &mut Record, report: Report, mut newest: watch::Receiver<Generation>) {
+    async fn publish(&self, record: &mut Record, report: Report, mut newest: watch::Receiver<Newest>) {
         let mut report = report;
         let mut delays = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(100))
@@ -220,7 +279,7 @@ impl<D: Driver> Context<D> {
                     tokio::select! {
                         () = tokio::time::sleep(delay) => {}
                         changed = newest.changed() => {
-                            if changed.is_err() || *newest.borrow() > report.generation {
+                            if changed.is_err() || newest.borrow().is_newer_than(&report.generation) {
                                 return;
                             }
                         }
@@ -260,5 +319,21 @@ impl<D: Driver> Context<D> {
             device: reconciled.device,
             change: reconciled.change,
         }
+    }
+}
+
+/// A job's place among those that are worked on at once, given up for as long as this lives.
+struct Place<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Place<'a> {
+    fn give_up(held: &'a watch::Sender<usize>) -> Self {
+        held.send_modify(|held| *held += 1);
+        Self(held)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|held| *held -= 1);
     }
 }

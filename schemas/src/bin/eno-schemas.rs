@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use eno_schemas::{Command, DriverHello, Message, Report, Transition, schema_of};
+use eno_schemas::{Command, Delivery, DriverHello, Message, Preview, Report, Transition, schema_of};
 
 fn main() -> io::Result<()> {
     let dir = env::args_os()
@@ -12,7 +12,9 @@ fn main() -> io::Result<()> {
     write::<Command>(&dir)?;
     write::<Report>(&dir)?;
     write::<Transition>(&dir)?;
-    write::<DriverHello>(&dir)
+    write::<DriverHello>(&dir)?;
+    write::<Delivery>(&dir)?;
+    write::<Preview>(&dir)
 }
 
 fn write<T: Message>(dir: &Path) -> io::Result<()> {

@@ -5,19 +5,25 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::dialect::openconfig_checks::check;
+use crate::dialect::tables::{module, put, words};
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Identity, Module, position};
-use crate::model::tree::{Container, Node};
-use crate::model::value::{Type, Value};
+use crate::model::tree::{Container, Key, Node};
+use crate::model::value::{IdentityRef, Type, Value};
+use crate::netconf::error::PathStyle;
 use crate::netconf::xml;
 
 /// The OpenConfig dialect.
 pub static OPENCONFIG: Dialect = Dialect {
     name: "openconfig",
     modules: &[&INTERFACES_MODULE, &ETHERNET, &AGGREGATE, &VLAN, &NETWORK_INSTANCE, &NI_TYPES, &IANA_IF_TYPE],
+    uris: &[],
+    paths: PathStyle::XPath,
+    port: |n| format!("Ethernet{n}"),
     roots: ROOTS,
     factory,
     check,
@@ -25,15 +31,6 @@ pub static OPENCONFIG: Dialect = Dialect {
     view,
     by_hand,
 };
-
-const fn module(
-    name: &'static str,
-    prefix: &'static str,
-    namespace: &'static str,
-    revision: &'static str,
-) -> Module {
-    Module { name, prefix, namespace, revision }
-}
 
 static INTERFACES_MODULE: Module =
     module("openconfig-interfaces", "oc-if", "http://openconfig.net/yang/interfaces", "2024-12-05");
@@ -217,21 +214,40 @@ fn factory(hardware: &Hardware) -> Container {
     let name_and_type = |name: &str, identity: &'static Identity| {
         let mut inner = Container::default();
         inner.set(0, Node::Leaf(Value::Text(name.into())));
-        inner.set(1, Node::Leaf(Value::Identity(crate::model::value::IdentityRef(identity))));
+        inner.set(1, Node::Leaf(Value::Identity(IdentityRef(identity))));
         inner
     };
     let entry = |name: &str, inner: Container| {
         let mut entry = Container::default();
         entry.set(0, Node::Leaf(Value::Text(name.into())));
         entry.set(1, Node::Container(inner.into()));
-        (vec![Value::Text(name.into())], entry.into())
+        (Key::from([words(name)]), Arc::new(entry))
     };
     config.with_container(position(ROOTS, "interfaces"), |interfaces| {
         interfaces.with_list(0, |entries| {
             for port in &hardware.ports {
                 let mut inner = name_and_type(port, &ETHERNET_CSMACD);
                 inner.set(position(INTERFACE_CONFIG, "enabled"), Node::Leaf(Value::Keyword("true")));
-                entries.extend([entry(port, inner)]);
+                let (key, mut entry) = entry(port, inner);
+                if let Some(lag) = hardware.lag_of(port) {
+                    Arc::make_mut(&mut entry).with_container(position(INTERFACE, "ethernet"), |ethernet| {
+                        ethernet.with_container(position(ETHERNET_CONTENT, "config"), |config| {
+                            put(config, ETHERNET_CONFIG, "aggregate-id", words(lag));
+                        });
+                    });
+                }
+                entries.insert(key, entry);
+            }
+            for lag in hardware.lags.keys() {
+                let mut inner = name_and_type(lag, &LAG);
+                put(&mut inner, INTERFACE_CONFIG, "enabled", Value::Keyword("true"));
+                let (key, mut entry) = entry(lag, inner);
+                Arc::make_mut(&mut entry).with_container(position(INTERFACE, "aggregation"), |aggregation| {
+                    aggregation.with_container(position(AGGREGATION_CONTENT, "config"), |config| {
+                        put(config, AGGREGATION_CONFIG, "lag-type", Value::Keyword("LACP"));
+                    });
+                });
+                entries.insert(key, entry);
             }
         });
     });
@@ -251,8 +267,8 @@ fn operational(running: &Container, hardware: &Hardware) -> Container {
         interfaces.with_list(0, |entries| {
             for port in &hardware.ports {
                 let name = Value::Text(port.as_str().into());
-                let entry = entries.entry(vec![name.clone()]).or_default();
-                let entry = std::sync::Arc::make_mut(entry);
+                let entry = entries.entry([name.clone()].into()).or_default();
+                let entry = Arc::make_mut(entry);
                 entry.set(0, Node::Leaf(name.clone()));
                 entry.with_container(state, |state| {
                     state.set(0, Node::Leaf(name));
@@ -330,7 +346,7 @@ fn fill_port(port: &mut PortView, config: &Container, active: &VlanSet) {
 }
 
 /// The XML of an edit made at the console, with merge as the default operation.
-fn by_hand(edit: &HandEdit, running: &Container) -> String {
+fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
     let mut out = String::new();
     // Writing to a String can't fail; hence the discarded results.
     let removed = |set: &VlanSet| set.iter().collect::<Vec<_>>();
@@ -395,10 +411,22 @@ fn by_hand(edit: &HandEdit, running: &Container) -> String {
                 let _ = write!(out, "<{leaf}>{id}</{leaf}>");
             }
         }
-        for id in removed(&edit.remove_vlans) {
-            let _ = write!(out, "<trunk-vlans nc:operation=\"remove\">{id}</trunk-vlans>");
+        let listed = interfaces(running)
+            .find(|(name, _)| name == port)
+            .and_then(|(_, interface)| switched_vlan(interface))
+            .and_then(|config| config.leaf_list(position(SWITCHED_VLAN_CONFIG, "trunk-vlans")));
+        let mut added: VlanSet = edit.vlans.clone();
+        for value in listed.into_iter().flatten() {
+            let becomes_access = edit.mode == Some(PortMode::Access);
+            if becomes_access || value.vlans().any(|id| edit.remove_vlans.contains(id)) {
+                let _ = write!(out, "<trunk-vlans nc:operation=\"remove\">{value}</trunk-vlans>");
+                // What a range has besides stays.
+                let stays = |id: &u16| !becomes_access && !edit.remove_vlans.contains(*id);
+                let rest = value.vlans().filter(stays);
+                added = added.iter().chain(rest).collect();
+            }
         }
-        for (low, high) in edit.vlans.ranges() {
+        for (low, high) in added.ranges() {
             let _ = if low == high {
                 write!(out, "<trunk-vlans>{low}</trunk-vlans>")
             } else {
@@ -409,15 +437,4 @@ fn by_hand(edit: &HandEdit, running: &Container) -> String {
     }
     let _ = write!(out, "</{holder}></interface></interfaces>");
     out
-}
-
-/// Applies XML that needs no checking against a datastore, for tests of this dialect.
-#[cfg(test)]
-pub(super) fn with_edit(config: &Container, xml: &str) -> Container {
-    use crate::model::edit::{self, OnError, Operation};
-    let doc = xml::parse(format!("<config>{xml}</config>").as_bytes()).expect("well-formed");
-    let edits = edit::parse(ROOTS, &doc.root.children).expect("well-typed");
-    let mut config = config.clone();
-    edit::apply(&mut config, &edits, Operation::Merge, OnError::Stop).expect("applies");
-    config
 }

@@ -195,7 +195,11 @@ fn mandatory(
 mod tests {
     use super::*;
     use crate::dialect::OPENCONFIG;
-    use crate::dialect::openconfig::with_edit;
+    use crate::dialect::tables;
+
+    fn with_edit(config: &Container, xml: &str) -> Container {
+        tables::with_edit(OPENCONFIG.roots, config, xml)
+    }
 
     fn port(name: &str, switched: &str) -> String {
         format!(
@@ -209,7 +213,7 @@ mod tests {
 
     #[test]
     fn when_conditions() {
-        let hardware = Hardware { ports: vec!["e1".to_owned()] };
+        let hardware = Hardware { ports: vec!["e1".to_owned()], ..Hardware::default() };
         let factory = (OPENCONFIG.factory)(&hardware);
         for mode in ["TRUNK", "ACCESS", ""] {
             for (leaf, needs) in
@@ -233,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_port_has_to_exist() {
-        let hardware = Hardware { ports: vec!["e1".to_owned()] };
+        let hardware = Hardware { ports: vec!["e1".to_owned()], ..Hardware::default() };
         let factory = (OPENCONFIG.factory)(&hardware);
         assert_eq!(check(&factory, &hardware), []);
         let errors =

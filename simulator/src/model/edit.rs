@@ -4,14 +4,18 @@
 //! type, missing keys); an [`Edit`] that exists is well-typed. [`apply`] then meets only what depends on the
 //! configuration: data that exists or is missing (RFC 6241 section 7.2).
 
+mod places;
+
 use std::collections::HashSet;
 
-use crate::model::path::{InstancePath, Path};
+use crate::model::path::Path;
 use crate::model::schema::{self, Definition, Kind};
 use crate::model::tree::{Container, Key, Node};
 use crate::model::value::{Type, Value};
 use crate::netconf::error::{RpcError, Tag};
 use crate::netconf::xml::{Element, NETCONF};
+
+pub use places::{places_below, places_of_vlan};
 
 /// What to do with a node (the `operation` attribute and `default-operation`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +178,7 @@ fn parse_node(
     };
     let removes = matches!(operation, Some(Operation::Delete | Operation::Remove));
     let body = match definition.kind {
-        Kind::Container(children) => {
+        Kind::Container(children) | Kind::Presence(children) => {
             if !blank(element, &path, errors) {
                 return None;
             }
@@ -237,7 +241,7 @@ fn parse_key(
     path: &Path<'_>,
     errors: &mut Vec<RpcError>,
 ) -> Option<Key> {
-    let mut key = Key::new();
+    let mut key = Vec::with_capacity(definition.keys().len());
     for leaf in definition.keys() {
         let Kind::Leaf(ty) = leaf.kind else { return None };
         let Some(child) = element.child(leaf.module.namespace, leaf.name) else {
@@ -253,7 +257,7 @@ fn parse_key(
         };
         key.push(parse_value(ty, child, &Path::node(Some(path), leaf), errors)?);
     }
-    Some(key)
+    Some(key.into())
 }
 
 fn parse_value(ty: Type, element: &Element, path: &Path<'_>, errors: &mut Vec<RpcError>) -> Option<Value> {
@@ -338,6 +342,7 @@ impl Work {
             let together = rest.iter().take_while(|edit| edit.at == first.at).count();
             let (run, others) = rest.split_at(together);
             rest = others;
+            Self::choose(target, run, inherited, parent.map_or(&[], Path::children));
             match first.body {
                 Body::Entry { .. } => target.with_list(first.at, |entries| {
                     for edit in run {
@@ -352,6 +357,23 @@ impl Work {
                             self.node(target, edit, inherited, parent);
                         }
                     }
+                }
+            }
+        }
+    }
+
+    /// Takes away what is in other cases of the choices that `run`, edits of one node, makes (RFC 7950
+    /// section 7.9).
+    fn choose(target: &mut Container, run: &[Edit], inherited: Operation, siblings: &'static [Definition]) {
+        let Some(first) = run.first().filter(|first| first.definition.case.is_some()) else { return };
+        let creates = |edit: &Edit| {
+            use Operation::{Create, Merge, Replace};
+            matches!(edit.operation.unwrap_or(inherited), Create | Merge | Replace)
+        };
+        if run.iter().any(creates) {
+            for (at, sibling) in siblings.iter().enumerate() {
+                if sibling.excludes(first.definition) {
+                    target.remove(at);
                 }
             }
         }
@@ -392,6 +414,22 @@ impl Work {
         self.children(std::sync::Arc::make_mut(entry), children, below, Some(&path));
     }
 
+    fn container(
+        &mut self,
+        target: &mut Container,
+        edit: &Edit,
+        children: &[Edit],
+        below: Operation,
+        path: &Path<'_>,
+    ) {
+        let work = |c: &mut Container| self.children(c, children, below, Some(path));
+        if path.is_presence() {
+            target.with_presence(edit.at, work);
+        } else {
+            target.with_container(edit.at, work);
+        }
+    }
+
     fn node(&mut self, target: &mut Container, edit: &Edit, inherited: Operation, parent: Option<&Path<'_>>) {
         let operation = edit.operation.unwrap_or(inherited);
         let path = Path::node(parent, edit.definition);
@@ -405,12 +443,11 @@ impl Work {
                 Operation::Create if target.get(edit.at).is_some() => self.exists(&path),
                 Operation::Replace | Operation::Create => {
                     target.remove(edit.at);
-                    target.with_container(edit.at, |c| {
-                        self.children(c, children, Operation::Merge, Some(&path));
-                    });
+                    self.container(target, edit, children, Operation::Merge, &path);
                 }
+                Operation::None if path.is_presence() && target.get(edit.at).is_none() => self.missing(&path),
                 Operation::Merge | Operation::None => {
-                    target.with_container(edit.at, |c| self.children(c, children, operation, Some(&path)));
+                    self.container(target, edit, children, operation, &path);
                 }
             },
             Body::Leaf(value) => match (operation, value) {
@@ -449,45 +486,6 @@ impl Work {
                 });
             }
             Body::Entry { .. } => {}
-        }
-    }
-}
-
-/// The places of an edit that name VLAN `vlan`: a list key or leaf whose name contains `vlan` and whose
-/// value is that id or a range around it.
-pub fn places_of_vlan(edits: &[Edit], vlan: u16) -> Vec<InstancePath> {
-    let mut found = Vec::new();
-    vlan_places(edits, vlan, None, &mut found);
-    found
-}
-
-fn vlan_places(edits: &[Edit], vlan: u16, parent: Option<&Path<'_>>, found: &mut Vec<InstancePath>) {
-    for edit in edits {
-        let names_a_vlan = |definition: &Definition| definition.name.contains("vlan");
-        match &edit.body {
-            Body::Container(children) => {
-                vlan_places(children, vlan, Some(&Path::node(parent, edit.definition)), found);
-            }
-            Body::Entry { key, children } => {
-                let path = Path::entry(parent, edit.definition, key);
-                let keys = edit.definition.keys().iter().zip(key);
-                if keys.into_iter().any(|(d, value)| names_a_vlan(d) && value.vlans().contains(&vlan)) {
-                    found.push(path.instance());
-                } else {
-                    vlan_places(children, vlan, Some(&path), found);
-                }
-            }
-            Body::Leaf(Some(value)) => {
-                if names_a_vlan(edit.definition) && value.vlans().contains(&vlan) {
-                    found.push(Path::node(parent, edit.definition).instance());
-                }
-            }
-            Body::LeafListValue(value) => {
-                if names_a_vlan(edit.definition) && value.vlans().contains(&vlan) {
-                    found.push(Path::value(parent, edit.definition, value).instance());
-                }
-            }
-            Body::Leaf(None) => {}
         }
     }
 }

@@ -51,6 +51,13 @@ fn select_node(
             let part = siblings(container, definition, filter)?;
             Some(Node::Container(part)).filter(|_| filter.text.trim().is_empty())
         }
+        Node::Presence(container) => {
+            if is_selection {
+                return Some(node.clone());
+            }
+            let part = siblings(container, definition, filter)?;
+            Some(Node::Presence(part)).filter(|_| filter.text.trim().is_empty())
+        }
         Node::List(entries) => {
             if is_selection {
                 return Some(node.clone());
@@ -84,7 +91,7 @@ fn candidates<'a>(
     definition: &'static Definition,
     filter: &Element,
 ) -> Box<dyn Iterator<Item = (&'a Key, &'a Arc<Container>)> + 'a> {
-    let key: Option<Key> = definition
+    let key: Option<Vec<Value>> = definition
         .keys()
         .iter()
         .map(|leaf| {
@@ -98,7 +105,7 @@ fn candidates<'a>(
         })
         .collect();
     match key {
-        Some(key) => Box::new(entries.get_key_value(&key).into_iter()),
+        Some(key) => Box::new(entries.get_key_value(key.as_slice()).into_iter()),
         None => Box::new(entries.iter()),
     }
 }
@@ -175,7 +182,7 @@ mod tests {
     use crate::netconf::xml;
 
     fn selected(filter: &str) -> String {
-        let hardware = Hardware { ports: vec!["e1".to_owned(), "e2".to_owned()] };
+        let hardware = Hardware { ports: vec!["e1".to_owned(), "e2".to_owned()], ..Hardware::default() };
         let config = (OPENCONFIG.factory)(&hardware);
         let doc = xml::parse(format!("<filter>{filter}</filter>").as_bytes()).expect("well-formed");
         let mut out = String::new();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::model::schema::{Definition, Module};
+use crate::model::schema::{Definition, Kind, Module};
 use crate::model::value::Value;
 
 /// A place in a configuration, linked to its parent.
@@ -36,49 +36,126 @@ impl<'a> Path<'a> {
         Self { parent, definition, predicate: Predicate::Value(value) }
     }
 
+    /// What the schema has below this place.
+    pub fn children(&self) -> &'static [Definition] {
+        self.definition.children()
+    }
+
+    /// Whether it is a presence container.
+    pub fn is_presence(&self) -> bool {
+        matches!(self.definition.kind, Kind::Presence(_))
+    }
+
     /// Written out.
     pub fn instance(&self) -> InstancePath {
-        let mut steps = vec![self];
-        while let Some(parent) = steps.last().and_then(|step| step.parent) {
-            steps.push(parent);
+        let mut links = vec![self];
+        while let Some(parent) = links.last().and_then(|step| step.parent) {
+            links.push(parent);
         }
-        let mut path = InstancePath { text: String::new(), modules: Vec::new() };
-        for step in steps.into_iter().rev() {
-            let module = step.definition.module;
+        let mut path = InstancePath { text: String::new(), modules: Vec::new(), steps: Vec::new() };
+        for link in links.into_iter().rev() {
+            let module = link.definition.module;
             if !path.modules.contains(&module) {
                 path.modules.push(module);
             }
             // Writing to a String can't fail.
-            let _ = write!(path.text, "/{}:{}", module.prefix, step.definition.name);
-            match step.predicate {
+            let _ = write!(path.text, "/{}:{}", module.prefix, link.definition.name);
+            let mut step = Step { definition: link.definition, values: Vec::new() };
+            match link.predicate {
                 Predicate::None => {}
                 Predicate::Keys(keys) => {
-                    for (key, value) in step.definition.keys().iter().zip(keys) {
-                        let _ = write!(
-                            path.text,
-                            "[{}:{}={}]",
-                            key.module.prefix,
-                            key.name,
-                            literal(&value.to_string())
-                        );
+                    for (key, value) in link.definition.keys().iter().zip(keys) {
+                        let value = value.to_string();
+                        let _ = write!(path.text, "[{}:{}={}]", key.module.prefix, key.name, literal(&value));
+                        step.values.push(value);
                     }
                 }
                 Predicate::Value(value) => {
-                    let _ = write!(path.text, "[.={}]", literal(&value.to_string()));
+                    let value = value.to_string();
+                    let _ = write!(path.text, "[.={}]", literal(&value));
+                    step.values.push(value);
                 }
             }
+            path.steps.push(step);
         }
         path
     }
 }
 
 /// An absolute XPath of an instance: `/oc-if:interfaces/oc-if:interface[oc-if:name='Ethernet1']`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct InstancePath {
     /// The expression.
     pub text: String,
     /// The modules whose prefixes it uses.
     pub modules: Vec<&'static Module>,
+    steps: Vec<Step>,
+}
+
+impl PartialEq for InstancePath {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text && self.modules == other.modules
+    }
+}
+
+impl Eq for InstancePath {}
+
+#[derive(Debug, Clone)]
+struct Step {
+    definition: &'static Definition,
+    /// Its keys, or its value in a leaf-list.
+    values: Vec<String>,
+}
+
+impl InstancePath {
+    /// As Junos names a place: `[edit vlans v7]`, `[edit interfaces xe-0/0/1 unit 0]`.
+    pub fn edit(&self) -> String {
+        let mut out = String::from("[edit");
+        // The outermost container stands for all of it.
+        for (above, step) in self.steps.iter().zip(&self.steps[1..]) {
+            let name = step.definition.name;
+            // `vlans { vlan { name v7` is `vlans v7` at the command line.
+            let flattened = !step.values.is_empty() && above.definition.name == format!("{name}s");
+            for word in (!flattened).then_some(name).into_iter().chain(step.values.iter().map(String::as_str))
+            {
+                out.push(' ');
+                out.push_str(word);
+            }
+        }
+        out.push(']');
+        out
+    }
+
+    /// As a resource's path (RFC 8040 section 3.5.3): `/openconfig-interfaces:interfaces/interface=Ethernet1`.
+    pub fn resource(&self) -> String {
+        let mut out = String::new();
+        let mut module = None;
+        for step in &self.steps {
+            out.push('/');
+            if module != Some(step.definition.module) {
+                module = Some(step.definition.module);
+                out.push_str(step.definition.module.name);
+                out.push(':');
+            }
+            out.push_str(step.definition.name);
+            for (at, value) in step.values.iter().enumerate() {
+                out.push(if at == 0 { '=' } else { ',' });
+                for byte in value.bytes() {
+                    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                        out.push(char::from(byte));
+                    } else {
+                        let _ = write!(out, "%{byte:02X}");
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// What the last step is in the schema.
+    pub fn definition(&self) -> Option<&'static Definition> {
+        self.steps.last().map(|step| step.definition)
+    }
 }
 
 /// An XPath string literal. XPath 1.0 knows no escapes: text with both quotes loses the single ones.

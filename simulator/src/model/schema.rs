@@ -32,6 +32,8 @@ pub struct Identity {
 pub enum Kind {
     /// A non-presence container.
     Container(&'static [Definition]),
+    /// A container that means something by being there, even empty.
+    Presence(&'static [Definition]),
     /// A list; the first `keys` of its children are its keys, in order.
     List {
         /// How many keys it has.
@@ -59,6 +61,8 @@ pub struct Definition {
     pub kind: Kind,
     /// Whether it can be configured; else it is seen by `<get>` only.
     pub config: bool,
+    /// Its `choice` and `case`: of the cases of one choice among siblings, only one exists at a time.
+    pub case: Option<(&'static str, &'static str)>,
 }
 
 impl Definition {
@@ -68,7 +72,47 @@ impl Definition {
         module: &'static Module,
         children: &'static [Definition],
     ) -> Self {
-        Self { name, module, kind: Kind::Container(children), config: true }
+        Self { name, module, kind: Kind::Container(children), config: true, case: None }
+    }
+
+    /// A presence container.
+    pub const fn presence(
+        name: &'static str,
+        module: &'static Module,
+        children: &'static [Definition],
+    ) -> Self {
+        Self { name, module, kind: Kind::Presence(children), config: true, case: None }
+    }
+
+    /// A container that only `<get>` shows.
+    pub const fn state_container(
+        name: &'static str,
+        module: &'static Module,
+        children: &'static [Definition],
+    ) -> Self {
+        Self { name, module, kind: Kind::Container(children), config: false, case: None }
+    }
+
+    /// A leaf-list that only `<get>` shows.
+    pub const fn state_leaf_list(name: &'static str, module: &'static Module, ty: Type) -> Self {
+        Self { name, module, kind: Kind::LeafList(ty), config: false, case: None }
+    }
+
+    /// The same, in a case of a choice.
+    #[must_use]
+    pub const fn in_case(mut self, choice: &'static str, case: &'static str) -> Self {
+        self.case = Some((choice, case));
+        self
+    }
+
+    /// Whether both can't exist at once: they are in different cases of one choice.
+    pub fn excludes(&self, other: &Definition) -> bool {
+        match (self.case, other.case) {
+            (Some((choice, case)), Some((other_choice, other_case))) => {
+                choice == other_choice && case != other_case
+            }
+            _ => false,
+        }
     }
 
     /// A list whose first `keys` children are its keys.
@@ -78,33 +122,36 @@ impl Definition {
         keys: usize,
         children: &'static [Definition],
     ) -> Self {
-        Self { name, module, kind: Kind::List { keys, children }, config: true }
+        Self { name, module, kind: Kind::List { keys, children }, config: true, case: None }
     }
 
     /// A leaf.
     pub const fn leaf(name: &'static str, module: &'static Module, ty: Type) -> Self {
-        Self { name, module, kind: Kind::Leaf(ty), config: true }
+        Self { name, module, kind: Kind::Leaf(ty), config: true, case: None }
     }
 
     /// A leaf-list.
     pub const fn leaf_list(name: &'static str, module: &'static Module, ty: Type) -> Self {
-        Self { name, module, kind: Kind::LeafList(ty), config: true }
+        Self { name, module, kind: Kind::LeafList(ty), config: true, case: None }
     }
 
     /// A leaf that only `<get>` shows.
     pub const fn state_leaf(name: &'static str, module: &'static Module, ty: Type) -> Self {
-        Self { name, module, kind: Kind::Leaf(ty), config: false }
+        Self { name, module, kind: Kind::Leaf(ty), config: false, case: None }
     }
 
     /// The `state` beside a `config` that has the same children.
     pub const fn mirror(module: &'static Module, children: &'static [Definition]) -> Self {
-        Self { name: "state", module, kind: Kind::Mirror(children), config: false }
+        Self { name: "state", module, kind: Kind::Mirror(children), config: false, case: None }
     }
 
     /// Its children; none for leaves.
     pub fn children(&self) -> &'static [Definition] {
         match self.kind {
-            Kind::Container(children) | Kind::List { children, .. } | Kind::Mirror(children) => children,
+            Kind::Container(children)
+            | Kind::Presence(children)
+            | Kind::List { children, .. }
+            | Kind::Mirror(children) => children,
             Kind::Leaf(_) | Kind::LeafList(_) => &[],
         }
     }

@@ -1,6 +1,7 @@
 //! A configuration: a persistent tree, so that a candidate is a cheap clone of running.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::model::path::Path;
@@ -9,14 +10,16 @@ use crate::model::value::{IdentityRef, Value};
 use crate::netconf::xml::{push_attribute, push_text};
 
 /// The keys of a list entry, in the schema's order.
-pub type Key = Vec<Value>;
+pub type Key = Arc<[Value]>;
 /// A list's entries.
 pub type Entries = BTreeMap<Key, Arc<Container>>;
 
 /// The content of a container or of one list entry: by position in the schema's children.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Container {
-    nodes: BTreeMap<usize, Node>,
+    /// In the schema's order. A configuration has hundreds of thousands of these: a map would be several times
+    /// as large.
+    nodes: Vec<(u8, Node)>,
 }
 
 /// What is stored for one schema node. Never an empty container, list or leaf-list: RFC 7950 gives an
@@ -25,6 +28,8 @@ pub struct Container {
 pub enum Node {
     /// A container with something in it.
     Container(Arc<Container>),
+    /// A presence container, perhaps with nothing in it.
+    Presence(Arc<Container>),
     /// A list with at least one entry.
     List(Arc<Entries>),
     /// A leaf.
@@ -38,7 +43,7 @@ impl Node {
         match self {
             Node::Container(container) => container.nodes.is_empty(),
             Node::List(entries) => entries.is_empty(),
-            Node::Leaf(_) => false,
+            Node::Leaf(_) | Node::Presence(_) => false,
             Node::LeafList(values) => values.is_empty(),
         }
     }
@@ -50,41 +55,56 @@ impl Container {
         self.nodes.is_empty()
     }
 
+    fn find(&self, at: usize) -> Result<usize, usize> {
+        self.nodes.binary_search_by_key(&at, |(position, _)| usize::from(*position))
+    }
+
     /// The node at a schema position.
     pub fn get(&self, at: usize) -> Option<&Node> {
-        self.nodes.get(&at)
+        self.find(at).ok().map(|index| &self.nodes[index].1)
+    }
+
+    fn get_mut(&mut self, at: usize) -> Option<&mut Node> {
+        self.find(at).ok().map(|index| &mut self.nodes[index].1)
     }
 
     /// Puts a node at a schema position; an empty one means none.
     pub fn set(&mut self, at: usize, node: Node) {
-        if node.is_empty() {
-            self.nodes.remove(&at);
-        } else {
-            self.nodes.insert(at, node);
+        match self.find(at) {
+            Ok(index) if node.is_empty() => {
+                self.nodes.remove(index);
+            }
+            Ok(index) => self.nodes[index].1 = node,
+            Err(_) if node.is_empty() => {}
+            // No container of any schema here has more children than a u8 can count.
+            Err(index) => {
+                self.nodes.reserve_exact(1);
+                self.nodes.insert(index, (u8::try_from(at).unwrap_or(u8::MAX), node));
+            }
         }
     }
 
     /// Takes the node at a schema position away.
     pub fn remove(&mut self, at: usize) -> Option<Node> {
-        self.nodes.remove(&at)
+        self.find(at).ok().map(|index| self.nodes.remove(index).1)
     }
 
     /// Nodes by schema position.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, &Node)> {
-        self.nodes.iter().map(|(at, node)| (*at, node))
+        self.nodes.iter().map(|(at, node)| (usize::from(*at), node))
     }
 
     /// The container at a schema position.
     pub fn container(&self, at: usize) -> Option<&Container> {
-        match self.nodes.get(&at) {
-            Some(Node::Container(container)) => Some(container),
+        match self.get(at) {
+            Some(Node::Container(container) | Node::Presence(container)) => Some(container),
             _ => None,
         }
     }
 
     /// The entries of the list at a schema position.
     pub fn list(&self, at: usize) -> Option<&Entries> {
-        match self.nodes.get(&at) {
+        match self.get(at) {
             Some(Node::List(entries)) => Some(entries),
             _ => None,
         }
@@ -92,7 +112,7 @@ impl Container {
 
     /// The value of the leaf at a schema position.
     pub fn leaf(&self, at: usize) -> Option<&Value> {
-        match self.nodes.get(&at) {
+        match self.get(at) {
             Some(Node::Leaf(value)) => Some(value),
             _ => None,
         }
@@ -100,7 +120,7 @@ impl Container {
 
     /// The values of the leaf-list at a schema position.
     pub fn leaf_list(&self, at: usize) -> Option<&BTreeSet<Value>> {
-        match self.nodes.get(&at) {
+        match self.get(at) {
             Some(Node::LeafList(values)) => Some(values),
             _ => None,
         }
@@ -108,7 +128,7 @@ impl Container {
 
     /// Works on the container at a schema position, made when absent and dropped when left empty.
     pub fn with_container<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
-        let mut inner = match self.nodes.remove(&at) {
+        let mut inner = match self.remove(at) {
             Some(Node::Container(container)) => container,
             _ => Arc::default(),
         };
@@ -117,9 +137,20 @@ impl Container {
         result
     }
 
+    /// Works on the presence container at a schema position, made when absent.
+    pub fn with_presence<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
+        let mut inner = match self.remove(at) {
+            Some(Node::Presence(container)) => container,
+            _ => Arc::default(),
+        };
+        let result = work(Arc::make_mut(&mut inner));
+        self.set(at, Node::Presence(inner));
+        result
+    }
+
     /// Works on the list at a schema position, made when absent and dropped when left empty.
     pub fn with_list<R>(&mut self, at: usize, work: impl FnOnce(&mut Entries) -> R) -> R {
-        let mut entries = match self.nodes.remove(&at) {
+        let mut entries = match self.remove(at) {
             Some(Node::List(entries)) => entries,
             _ => Arc::default(),
         };
@@ -130,7 +161,7 @@ impl Container {
 
     /// Works on the leaf-list at a schema position, made when absent and dropped when left empty.
     pub fn with_leaf_list<R>(&mut self, at: usize, work: impl FnOnce(&mut BTreeSet<Value>) -> R) -> R {
-        let mut values = match self.nodes.remove(&at) {
+        let mut values = match self.remove(at) {
             Some(Node::LeafList(values)) => values,
             _ => Arc::default(),
         };
@@ -141,9 +172,10 @@ impl Container {
 
     /// Adds all of `other`, a part of the same configuration.
     pub fn unite(&mut self, other: &Container) {
-        for (at, node) in &other.nodes {
-            match (self.nodes.get_mut(at), node) {
-                (Some(Node::Container(mine)), Node::Container(theirs)) => {
+        for (at, node) in other.nodes() {
+            match (self.get_mut(at), node) {
+                (Some(Node::Container(mine)), Node::Container(theirs))
+                | (Some(Node::Presence(mine)), Node::Presence(theirs)) => {
                     if !Arc::ptr_eq(mine, theirs) {
                         Arc::make_mut(mine).unite(theirs);
                     }
@@ -166,11 +198,34 @@ impl Container {
                 (Some(Node::LeafList(mine)), Node::LeafList(theirs)) => {
                     Arc::make_mut(mine).extend(theirs.iter().cloned());
                 }
-                _ => {
-                    self.nodes.insert(*at, node.clone());
-                }
+                _ => self.set(at, node.clone()),
             }
         }
+    }
+
+    /// Without what is at `subtree`, names from the top joined with slashes.
+    #[must_use]
+    pub fn without(&self, definitions: &'static [Definition], subtree: &str) -> Container {
+        let mut rest = self.clone();
+        let (name, below) = subtree.split_once('/').unwrap_or((subtree, ""));
+        for (at, definition) in definitions.iter().enumerate().filter(|(_, d)| d.name == name) {
+            if below.is_empty() {
+                rest.remove(at);
+                continue;
+            }
+            let children = definition.children();
+            match rest.get_mut(at) {
+                Some(Node::Container(container) | Node::Presence(container)) => {
+                    *container = Arc::new(container.without(children, below));
+                }
+                Some(Node::List(entries)) => {
+                    let part = entries.iter().map(|(k, e)| (k.clone(), Arc::new(e.without(children, below))));
+                    *entries = Arc::new(part.collect());
+                }
+                _ => {}
+            }
+        }
+        rest
     }
 
     /// With every `state` filled in from the `config` beside it: what `<get>` shows.
@@ -178,8 +233,11 @@ impl Container {
     pub fn with_state(&self, definitions: &'static [Definition]) -> Container {
         let mut whole = self.clone();
         for (at, definition) in definitions.iter().enumerate() {
-            match (&definition.kind, whole.nodes.get_mut(&at)) {
-                (Kind::Container(children), Some(Node::Container(container))) => {
+            match (&definition.kind, whole.get_mut(at)) {
+                (
+                    Kind::Container(children) | Kind::Presence(children),
+                    Some(Node::Container(container) | Node::Presence(container)),
+                ) => {
                     *container = Arc::new(container.with_state(children));
                 }
                 (Kind::List { children, .. }, Some(Node::List(entries))) => {
@@ -188,8 +246,8 @@ impl Container {
                     );
                 }
                 (Kind::Mirror(_), _) => {
-                    if let Some(config) = at.checked_sub(1).and_then(|config| self.nodes.get(&config)) {
-                        whole.nodes.insert(at, config.clone());
+                    if let Some(config) = at.checked_sub(1).and_then(|config| self.get(config)) {
+                        whole.set(at, config.clone());
                     }
                 }
                 _ => {}
@@ -200,21 +258,15 @@ impl Container {
 
     /// Appends the content as XML; `outer` is the default namespace in force.
     pub fn write(&self, definitions: &'static [Definition], outer: &str, out: &mut String) {
-        for (at, node) in &self.nodes {
-            let definition = &definitions[*at];
+        for (at, node) in self.nodes() {
+            let definition = &definitions[at];
             match node {
-                Node::Container(container) => {
-                    open(definition, outer, out);
-                    out.push('>');
-                    container.write(definition.children(), definition.module.namespace, out);
-                    close(definition, out);
+                Node::Container(container) | Node::Presence(container) => {
+                    write_container(definition, container, outer, out);
                 }
                 Node::List(entries) => {
                     for entry in entries.values() {
-                        open(definition, outer, out);
-                        out.push('>');
-                        entry.write(definition.children(), definition.module.namespace, out);
-                        close(definition, out);
+                        write_container(definition, entry, outer, out);
                     }
                 }
                 Node::Leaf(value) => write_value(definition, value, outer, out),
@@ -226,6 +278,18 @@ impl Container {
             }
         }
     }
+}
+
+/// Appends one container or list entry as an element.
+pub fn write_container(definition: &Definition, container: &Container, outer: &str, out: &mut String) {
+    open(definition, outer, out);
+    if container.is_empty() {
+        out.push_str("/>");
+        return;
+    }
+    out.push('>');
+    container.write(definition.children(), definition.module.namespace, out);
+    close(definition, out);
 }
 
 fn open(definition: &Definition, outer: &str, out: &mut String) {
@@ -242,13 +306,26 @@ fn close(definition: &Definition, out: &mut String) {
     out.push('>');
 }
 
-fn write_value(definition: &Definition, value: &Value, outer: &str, out: &mut String) {
+/// Appends one leaf, or one value of a leaf-list, as an element.
+pub fn write_value(definition: &Definition, value: &Value, outer: &str, out: &mut String) {
     open(definition, outer, out);
-    if let Value::Identity(IdentityRef(identity)) = value {
-        push_attribute(out, &format!("xmlns:{}", identity.module.prefix), identity.module.namespace);
+    match value {
+        Value::Identity(IdentityRef(identity)) => {
+            push_attribute(out, &format!("xmlns:{}", identity.module.prefix), identity.module.namespace);
+        }
+        Value::Keyword("") => {
+            out.push_str("/>");
+            return;
+        }
+        _ => {}
     }
     out.push('>');
-    push_text(out, &value.to_string());
+    match value {
+        Value::Text(text) => push_text(out, text),
+        Value::Keyword(word) => out.push_str(word),
+        // Writing to a String can't fail.
+        other => drop(write!(out, "{other}")),
+    }
     close(definition, out);
 }
 
@@ -263,6 +340,17 @@ pub enum Change {
     Deleted,
 }
 
+/// What a node that came or changed is, as it is written.
+#[derive(Debug, Clone, Copy)]
+pub enum Fresh<'a> {
+    /// It is gone.
+    Nothing,
+    /// A list entry or a presence container.
+    Container(&'a Container),
+    /// A leaf or a value of a leaf-list.
+    Value(&'a Value),
+}
+
 /// Tells `report` of every difference from `before` to `after`: the topmost nodes that came or went, and
 /// leaves that changed.
 pub fn differences(
@@ -270,13 +358,20 @@ pub fn differences(
     after: &Container,
     definitions: &'static [Definition],
     parent: Option<&Path<'_>>,
-    report: &mut impl FnMut(&Path<'_>, Change),
+    report: &mut impl FnMut(&Path<'_>, Change, Fresh<'_>),
 ) {
     for (at, definition) in definitions.iter().enumerate() {
         let (old, new) = (before.get(at), after.get(at));
         match old.or(new) {
             None => {}
-            Some(Node::Container(_)) => {
+            Some(Node::Presence(_)) if old.is_none() || new.is_none() => {
+                let path = Path::node(parent, definition);
+                match after.container(at) {
+                    Some(container) => report(&path, Change::Created, Fresh::Container(container)),
+                    None => report(&path, Change::Deleted, Fresh::Nothing),
+                }
+            }
+            Some(Node::Container(_) | Node::Presence(_)) => {
                 let nothing = Container::default();
                 let (old, new) =
                     (before.container(at).unwrap_or(&nothing), after.container(at).unwrap_or(&nothing));
@@ -297,18 +392,23 @@ pub fn differences(
                 let (old, new) =
                     (before.leaf_list(at).unwrap_or(&nothing), after.leaf_list(at).unwrap_or(&nothing));
                 for value in old.difference(new) {
-                    report(&Path::value(parent, definition, value), Change::Deleted);
+                    report(&Path::value(parent, definition, value), Change::Deleted, Fresh::Nothing);
                 }
                 for value in new.difference(old) {
-                    report(&Path::value(parent, definition, value), Change::Created);
+                    report(&Path::value(parent, definition, value), Change::Created, Fresh::Value(value));
                 }
             }
-            Some(Node::Leaf(_)) => match (old, new) {
-                (None, Some(_)) => report(&Path::node(parent, definition), Change::Created),
-                (Some(_), None) => report(&Path::node(parent, definition), Change::Deleted),
-                (old, new) if old != new => report(&Path::node(parent, definition), Change::Replaced),
-                _ => {}
-            },
+            Some(Node::Leaf(_)) => {
+                let path = Path::node(parent, definition);
+                match (before.leaf(at), after.leaf(at)) {
+                    (None, Some(value)) => report(&path, Change::Created, Fresh::Value(value)),
+                    (Some(_), None) => report(&path, Change::Deleted, Fresh::Nothing),
+                    (old, Some(value)) if old != Some(value) => {
+                        report(&path, Change::Replaced, Fresh::Value(value));
+                    }
+                    _ => {}
+                }
+            }
         }
     }
 }
@@ -318,17 +418,17 @@ fn list_differences(
     new: &Entries,
     definition: &'static Definition,
     parent: Option<&Path<'_>>,
-    report: &mut impl FnMut(&Path<'_>, Change),
+    report: &mut impl FnMut(&Path<'_>, Change, Fresh<'_>),
 ) {
     for (key, entry) in old {
         let path = Path::entry(parent, definition, key);
         match new.get(key) {
-            None => report(&path, Change::Deleted),
+            None => report(&path, Change::Deleted, Fresh::Nothing),
             Some(now) if Arc::ptr_eq(entry, now) => {}
             Some(now) => differences(entry, now, definition.children(), Some(&path), report),
         }
     }
-    for key in new.keys().filter(|key| !old.contains_key(*key)) {
-        report(&Path::entry(parent, definition, key), Change::Created);
+    for (key, entry) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
+        report(&Path::entry(parent, definition, key), Change::Created, Fresh::Container(entry));
     }
 }

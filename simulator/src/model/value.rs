@@ -24,8 +24,27 @@ pub enum Type {
     Identity(&'static [&'static Identity]),
     /// A VLAN id or a range `x..y` of them (openconfig-vlan-types `vlan-id` and `vlan-range`).
     VlanIdOrRange,
-    /// A MAC address.
+    /// A MAC address as OpenConfig writes it, `00:1b:44:11:3a:b7`.
     Mac,
+    /// A MAC address as IEEE 802 writes it, `00-1B-44-11-3A-B7`.
+    IeeeMac,
+    /// `empty`: the leaf has no value but that it is there.
+    Empty,
+    /// A string of so many characters that a rule accepts.
+    Name(&'static Name),
+    /// VLAN ids and ranges in ascending order, `1,10-100,250` (ieee802-dot1q-types `vid-range-type`).
+    VidRanges,
+}
+
+/// What makes a string right.
+#[derive(Debug)]
+pub struct Name {
+    /// The fewest and the most characters.
+    pub length: (usize, usize),
+    /// What more it has to be; `Err` is not needed, `what` says it.
+    pub accepts: fn(&str) -> bool,
+    /// What would be right, for an error message.
+    pub what: &'static str,
 }
 
 /// A value in canonical form; ordered by number where it is one.
@@ -80,6 +99,23 @@ impl Value {
             Value::Uint(n) => u16::try_from(*n).map_or(EMPTY, |n| n..=n),
             Value::Range(low, high) => *low..=*high,
             Value::Keyword(_) | Value::Text(_) | Value::Identity(_) => EMPTY,
+        }
+    }
+
+    /// Whether `vlan` is what it names, be it as a number, a range or a text such as `1,10-100` or `vlan-7`.
+    pub fn names_vlan(&self, vlan: u16) -> bool {
+        match self {
+            Value::Text(text) => vid_ranges(text.strip_prefix("vlan-").unwrap_or(text))
+                .is_some_and(|ranges| ranges.iter().any(|(low, high)| (*low..=*high).contains(&vlan))),
+            other => other.vlans().contains(&vlan),
+        }
+    }
+
+    /// The number, when it is one.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Value::Uint(n) => Some(*n),
+            _ => None,
         }
     }
 
@@ -153,18 +189,50 @@ impl Type {
                     },
                 }
             }
-            Type::Mac => {
-                let octets: Vec<_> = text.split(':').collect();
-                let ok = octets.len() == 6
-                    && octets.iter().all(|o| o.len() == 2 && o.bytes().all(|b| b.is_ascii_hexdigit()));
-                if ok {
-                    Ok(Value::Text(Arc::from(text.to_lowercase())))
+            Type::Mac if is_mac(text, ':') => Ok(Value::Text(Arc::from(text.to_lowercase()))),
+            Type::IeeeMac if is_mac(text, '-') => Ok(Value::Text(Arc::from(text.to_uppercase()))),
+            Type::Mac | Type::IeeeMac => Err("not a MAC address".to_owned()),
+            Type::Empty if text.is_empty() => Ok(Value::Keyword("")),
+            Type::Empty => Err("this leaf has no value".to_owned()),
+            Type::Name(name) => {
+                let text = element.text.as_str();
+                let (shortest, longest) = name.length;
+                if !(shortest..=longest).contains(&text.chars().count()) {
+                    Err(format!("not of {shortest} to {longest} characters"))
+                } else if (name.accepts)(text) {
+                    Ok(Value::Text(Arc::from(text)))
                 } else {
-                    Err("not a MAC address".to_owned())
+                    Err(format!("not {}", name.what))
                 }
             }
+            Type::VidRanges => match vid_ranges(text) {
+                Some(ranges) if ranges.windows(2).all(|pair| pair[0].1 < pair[1].0) => {
+                    Ok(Value::Text(Arc::from(text)))
+                }
+                _ => Err("no VLAN ids and ranges of them in ascending order such as 1,10-100".to_owned()),
+            },
         }
     }
+}
+
+fn is_mac(text: &str, separator: char) -> bool {
+    let octets: Vec<_> = text.split(separator).collect();
+    octets.len() == 6 && octets.iter().all(|o| o.len() == 2 && o.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// The VLAN ids of `1,10-100,250`, each range with its ends; none of them 0 or above 4094, none backwards.
+pub fn vid_ranges(text: &str) -> Option<Vec<(u16, u16)>> {
+    let id = |text: &str| {
+        let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
+        plain.then(|| text.parse::<u16>().ok()).flatten().filter(|n| *n <= 4094)
+    };
+    text.split(',')
+        .map(|part| {
+            let (low, high) = part.split_once('-').unwrap_or((part, part));
+            let (low, high) = (id(low)?, id(high)?);
+            (low <= high).then_some((low, high))
+        })
+        .collect()
 }
 
 /// A decimal number as YANG writes it; a sign `+` is legal, leading zeros are too.

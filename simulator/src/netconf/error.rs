@@ -66,6 +66,15 @@ impl Tag {
     }
 }
 
+/// How a make writes `error-path`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathStyle {
+    /// As RFC 6241 wants it: an XPath expression.
+    XPath,
+    /// As Junos does: `[edit interfaces xe-0/0/1]`.
+    Edit,
+}
+
 /// One `<rpc-error>` of severity `error`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcError {
@@ -76,7 +85,7 @@ pub struct RpcError {
     /// `error-app-tag`, such as `instance-required` (RFC 7950 section 15).
     pub app_tag: Option<&'static str>,
     /// `error-path`.
-    pub path: Option<InstancePath>,
+    pub path: Option<Box<InstancePath>>,
     /// `error-message`.
     pub message: String,
     /// Elements of `error-info`, in NETCONF's namespace.
@@ -109,7 +118,7 @@ impl RpcError {
     /// With `error-path`.
     #[must_use]
     pub fn at(mut self, path: InstancePath) -> Self {
-        self.path = Some(path);
+        self.path = Some(Box::new(path));
         self
     }
 
@@ -128,7 +137,7 @@ impl RpcError {
     }
 
     /// Appends the element; the surrounding default namespace is NETCONF's.
-    pub fn write(&self, out: &mut String) {
+    pub fn write(&self, style: PathStyle, out: &mut String) {
         let layer = match self.layer {
             Layer::Rpc => "rpc",
             Layer::Protocol => "protocol",
@@ -146,11 +155,19 @@ impl RpcError {
         }
         if let Some(path) = &self.path {
             out.push_str("<error-path");
-            for module in &path.modules {
-                push_attribute(out, &format!("xmlns:{}", module.prefix), module.namespace);
+            match style {
+                PathStyle::XPath => {
+                    for module in &path.modules {
+                        push_attribute(out, &format!("xmlns:{}", module.prefix), module.namespace);
+                    }
+                    out.push('>');
+                    push_text(out, &path.text);
+                }
+                PathStyle::Edit => {
+                    out.push('>');
+                    push_text(out, &path.edit());
+                }
             }
-            out.push('>');
-            push_text(out, &path.text);
             out.push_str("</error-path>");
         }
         out.push_str("<error-message xml:lang=\"en\">");

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::dialect::Dialect;
 use crate::netconf::framing::Framing;
+use crate::netconf::push;
 use crate::netconf::xml::{self, NETCONF, XmlError};
 use crate::topology::{Capabilities, ConfirmedCommit};
 
@@ -51,9 +52,13 @@ pub fn capabilities(capabilities: &Capabilities, dialect: &Dialect) -> Vec<Strin
     add(capabilities.startup, &capability("startup:1.0"));
     add(capabilities.notifications, &capability("notification:1.0"));
     add(capabilities.notifications, &capability("interleave:1.0"));
+    if capabilities.yang_push {
+        uris.extend(push::MODULES.iter().map(|uri| (*uri).to_owned()));
+    }
     for module in dialect.modules {
         uris.push(format!("{}?module={}&revision={}", module.namespace, module.name, module.revision));
     }
+    uris.extend(dialect.uris.iter().map(|uri| (*uri).to_owned()));
     uris
 }
 

@@ -3,5 +3,6 @@
 pub mod error;
 pub mod framing;
 pub mod hello;
+pub mod push;
 pub mod rpc;
 pub mod xml;

@@ -6,6 +6,7 @@ use crate::datastores::{self, CommitRequest, Name, SessionId};
 use crate::model::edit::{self, Edit, OnError, Operation};
 use crate::model::schema::Definition;
 use crate::netconf::error::{RpcError, Tag};
+use crate::netconf::push::{self, Establish};
 use crate::netconf::xml::{Element, NETCONF};
 use crate::topology::{Capabilities, ConfirmedCommit};
 
@@ -32,6 +33,32 @@ pub enum Rpc {
     KillSession { session: SessionId },
     CloseSession,
     CreateSubscription,
+    EstablishSubscription(Establish),
+    DeleteSubscription { id: u32 },
+}
+
+impl Rpc {
+    /// The operation's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Rpc::Get { .. } => "get",
+            Rpc::GetConfig { .. } => "get-config",
+            Rpc::EditConfig(_) => "edit-config",
+            Rpc::CopyConfig { .. } => "copy-config",
+            Rpc::DeleteConfig { .. } => "delete-config",
+            Rpc::Lock { .. } => "lock",
+            Rpc::Unlock { .. } => "unlock",
+            Rpc::DiscardChanges => "discard-changes",
+            Rpc::Validate { .. } => "validate",
+            Rpc::Commit(_) => "commit",
+            Rpc::CancelCommit { .. } => "cancel-commit",
+            Rpc::KillSession { .. } => "kill-session",
+            Rpc::CloseSession => "close-session",
+            Rpc::CreateSubscription => "create-subscription",
+            Rpc::EstablishSubscription(_) => "establish-subscription",
+            Rpc::DeleteSubscription { .. } => "delete-subscription",
+        }
+    }
 }
 
 /// `<edit-config>`.
@@ -94,6 +121,9 @@ pub fn parse(operation: &Element, context: Context<'_>) -> Parsed<Rpc> {
     };
     if operation.is(NOTIFICATION, "create-subscription") && capabilities.notifications {
         return create_subscription(operation);
+    }
+    if capabilities.yang_push && &*operation.namespace == push::SUBSCRIBED {
+        return push::parse(operation).unwrap_or_else(|| Err(unsupported()));
     }
     if &*operation.namespace != NETCONF {
         return Err(unsupported());

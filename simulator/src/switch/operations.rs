@@ -5,10 +5,11 @@ use std::sync::Weak;
 use super::{Reaction, Reply, State, Switch};
 use crate::datastores::{Applied, CommitRequest, Deadline, Name, SessionId};
 use crate::faults::{Fault, Seen, Stage};
-use crate::model::edit::{self, OnError, Operation};
+use crate::model::edit::{self, Edit, OnError, Operation};
 use crate::model::filter;
 use crate::model::tree::Container;
 use crate::netconf::error::{RpcError, Tag};
+use crate::netconf::push::{self, Establish, Subscription};
 use crate::netconf::rpc::{EditConfig, Rpc, Source, TestOption};
 use crate::netconf::xml::Element;
 use crate::notifications::Event;
@@ -16,12 +17,18 @@ use crate::notifications::Event;
 impl Switch {
     /// Does an operation; the caller settles what it changed.
     pub(super) fn perform(&self, state: &mut State, session: SessionId, rpc: Rpc, message: &str) -> Reaction {
+        if let Some(error) = state.denied(rpc.name()) {
+            return Reaction::reply(Reply::Errors(one(error)));
+        }
         let result = match rpc {
             Rpc::Get { filter } => {
                 let whole = (self.dialect.operational)(state.stores.running(), &self.hardware);
-                Ok(self.data(&whole, filter.as_deref()))
+                Ok(self.data(state, whole, filter.as_deref()))
             }
-            Rpc::GetConfig { source, filter } => Ok(self.data(&state.stores.get(source), filter.as_deref())),
+            Rpc::GetConfig { source, filter } => {
+                let whole = state.stores.get(source);
+                Ok(self.data(state, whole, filter.as_deref()))
+            }
             Rpc::EditConfig(request) => self.edit_config(state, session, request, message),
             Rpc::CopyConfig { target, source } => self.copy_config(state, session, target, source),
             Rpc::DeleteConfig { target } => state.stores.writable(target, session).map_err(one).map(|()| {
@@ -42,13 +49,40 @@ impl Switch {
                 })
             }
             Rpc::KillSession { session: other } => Self::kill(state, session, other),
-            Rpc::CloseSession => return Reaction { reply: Some(Reply::Ok), last: true },
+            Rpc::CloseSession => return Reaction { last: true, ..Reaction::reply(Reply::Ok) },
             Rpc::CreateSubscription => state.subscribe(session),
+            Rpc::EstablishSubscription(wanted) => Ok(self.establish(state, session, wanted)),
+            Rpc::DeleteSubscription { id } => state.unsubscribe(session, id),
         };
-        Reaction { reply: Some(result.unwrap_or_else(Reply::Errors)), last: false }
+        Reaction::reply(result.unwrap_or_else(Reply::Errors))
     }
 
-    fn data(&self, config: &Container, filter: Option<&[Element]>) -> Reply {
+    /// A subscription begins. With `sync-on-start`, all that there is follows.
+    fn establish(&self, state: &mut State, session: SessionId, wanted: Establish) -> Reply {
+        state.last_subscription = state.last_subscription.checked_add(1).unwrap_or(1);
+        let id = state.last_subscription;
+        let subscription = Subscription { id, wanted, told: 0 };
+        let running = state.stores.running().clone();
+        if let Some(session) = state.sessions.get_mut(&session) {
+            if subscription.wanted.sync_on_start {
+                let data = if subscription.wanted.operational {
+                    (self.dialect.operational)(&running, &self.hardware)
+                } else {
+                    running
+                };
+                // A receiver that is gone belongs to a session that is just ending.
+                let _ = session.outgoing.send(subscription.update(&data, self.dialect.roots));
+            }
+            session.subscriptions.push(subscription);
+        }
+        Reply::Content(push::established(id))
+    }
+
+    fn data(&self, state: &State, mut config: Container, filter: Option<&[Element]>) -> Reply {
+        for subtree in state.faults.denied(true) {
+            config = config.without(self.dialect.roots, subtree);
+        }
+        let config = &config;
         let mut out = String::new();
         match filter {
             None => config.write(self.dialect.roots, "", &mut out),
@@ -66,6 +100,12 @@ impl Switch {
                 format!("lock of {} denied: it is locked", target.as_str()),
             );
             return Err(one(denied.info("session-id", "0")));
+        }
+        if let Some(holder) = state.faults.lock_holder(target.as_str()) {
+            let denied = format!("lock of {} denied: it is locked", target.as_str());
+            return Err(one(
+                RpcError::protocol(Tag::LockDenied, denied).info("session-id", holder.to_string())
+            ));
         }
         state.stores.lock(target, session).map(|()| Reply::Ok).map_err(one)
     }
@@ -98,7 +138,12 @@ impl Switch {
         message: &str,
     ) -> Result<Reply, Vec<RpcError>> {
         let EditConfig { target, default, test, on_error, edits } = request;
+        state.free(target).map_err(one)?;
         state.stores.writable(target, session).map_err(one)?;
+        state.permitted(&edits, default)?;
+        if state.faults.strike(|fault| fault.ignores(message).then_some(())).is_some() {
+            return Ok(Reply::Ok);
+        }
         let seen = [Seen { edits: &edits, xml: message }];
         if let Some(errors) = state.faults.refusal(&[Stage::Edit], &seen) {
             return Err(errors);
@@ -133,6 +178,7 @@ impl Switch {
         target: Name,
         source: Source,
     ) -> Result<Reply, Vec<RpcError>> {
+        state.free(target).map_err(one)?;
         state.stores.writable(target, session).map_err(one)?;
         let config = Self::resolve(state, source)?;
         if target == Name::Running {
@@ -168,8 +214,12 @@ impl Switch {
         if errors.is_empty() { Ok(Reply::Ok) } else { Err(errors) }
     }
 
-    fn commit(&self, state: &mut State, session: SessionId, request: CommitRequest) -> Reaction {
-        let lost = Reaction { reply: None, last: true };
+    fn commit(&self, state: &mut State, session: SessionId, mut request: CommitRequest) -> Reaction {
+        let lost = Reaction::lost();
+        if state.faults.any(|fault| matches!(fault, Fault::IgnoreConfirmed {})) && !state.stores.is_pending()
+        {
+            request = CommitRequest::default();
+        }
         let confirming = state.stores.is_pending() && request.confirmed.is_none();
         let struck = |state: &mut State, which: fn(&Fault) -> bool| {
             state.faults.strike(|fault| which(fault).then_some(())).is_some()
@@ -188,7 +238,7 @@ impl Switch {
             state.sever(session);
             return lost;
         }
-        Reaction { reply: Some(reply.unwrap_or_else(Reply::Errors)), last: false }
+        Reaction::reply(reply.unwrap_or_else(Reply::Errors))
     }
 
     fn do_commit(
@@ -201,6 +251,8 @@ impl Switch {
         if !confirming {
             state.stats.transactions += 1;
         }
+        state.free(Name::Running).map_err(one)?;
+        state.free(Name::Candidate).map_err(one)?;
         state.stores.may_commit(session, &request).map_err(one)?;
         if let Some(errors) = state.refusal_of_candidate(&[Stage::Validate, Stage::Commit]) {
             return Err(errors);
@@ -263,7 +315,49 @@ impl State {
         }
     }
 
-    fn sever(&self, session: SessionId) {
+    fn unsubscribe(&mut self, session: SessionId, id: u32) -> Result<Reply, Vec<RpcError>> {
+        let subscriptions = self.sessions.get_mut(&session).map(|session| &mut session.subscriptions);
+        match subscriptions.and_then(|all| Some(all.remove(all.iter().position(|s| s.id == id)?))) {
+            Some(_) => Ok(Reply::Ok),
+            None => {
+                Err(one(RpcError::application(Tag::InvalidValue, "this session has no such subscription")
+                    .app_tag("ietf-subscribed-notifications:no-such-subscription")))
+            }
+        }
+    }
+
+    /// Whether access control denies an operation.
+    fn denied(&self, name: &str) -> Option<RpcError> {
+        let denies = |fault: &Fault| matches!(fault, Fault::AccessDenied { operation: Some(operation), .. } if operation == name);
+        self.faults.any(denies).then(|| {
+            RpcError::protocol(Tag::AccessDenied, format!("access to the operation {name} is denied"))
+        })
+    }
+
+    /// Whether access control lets an edit through.
+    fn permitted(&self, edits: &[Edit], default: Operation) -> Result<(), Vec<RpcError>> {
+        let places =
+            self.faults.denied(false).flat_map(|subtree| edit::places_below(edits, subtree, default));
+        let denied = |path| {
+            RpcError::application(Tag::AccessDenied, "access to this part of the configuration is denied")
+                .at(path)
+        };
+        let errors: Vec<_> = places.map(denied).collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    /// Whether another manager holds the lock of a datastore, as a fault says.
+    fn free(&self, target: Name) -> Result<(), RpcError> {
+        match self.faults.lock_holder(target.as_str()) {
+            None => Ok(()),
+            Some(holder) => {
+                let message = format!("{} is locked by session {holder}", target.as_str());
+                Err(RpcError::protocol(Tag::InUse, message).info("session-id", holder.to_string()))
+            }
+        }
+    }
+
+    pub(super) fn sever(&self, session: SessionId) {
         if let Some(session) = self.sessions.get(&session) {
             session.connection.cancel();
         }

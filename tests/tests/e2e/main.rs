@@ -2,6 +2,7 @@
 //! their own with the rights of `deploy/`, and simulated switches. They share one sandbox; each minds its own names,
 //! namespaces and VLAN IDs.
 
+mod asking;
 mod bad_devices;
 mod bad_input;
 mod bridge_domains;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_driver_nad::NadDriver;
-use eno_sbi::{Driver, Reconciled, Work};
+use eno_sbi::{Driver, Newest, Reconciled, Work};
 use eno_schemas::{
     Applied, Cni, Command, Desired, Failure, Generation, NadDesired, NadOwner, NadVlans, Outcome,
     VlanAttachment, VlanId,
@@ -153,7 +153,8 @@ pub async fn reconcile(driver: &NadDriver, command: &Command) -> Reconciled {
 
 /// `newest`: the newest generation that the host knows.
 pub async fn reconcile_with_newest(driver: &NadDriver, command: &Command, newest: Generation) -> Reconciled {
-    let (_newest, newest) = watch::channel(newest);
+    let newest = Command { generation: newest, ..command.clone() };
+    let (_newest, newest) = watch::channel(Newest::Command(Arc::new(newest)));
     let (progress, _progress) = mpsc::channel(1);
     driver.reconcile(Work::new(Arc::new(command.clone()), newest, progress)).await
 }

@@ -15,20 +15,46 @@ pub(super) struct Keys {
 
 /// By `error-path` first; what that leaves open, by the words of `error-message`.
 pub(super) fn blame(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<Unit> {
-    let touched = changes.vlans();
-    let (mut vid, mut interface) = (None, None);
-    let mut some_of_range = false;
+    let mut named = Named::default();
     for (key, value) in predicates(error.path.as_deref().unwrap_or_default()) {
         if keys.vlan.contains(&key) {
-            some_of_range = value.contains("..");
-            vid = value.parse().ok().filter(|vid| touched.contains(*vid)).or(vid);
+            named.some_of_range = value.contains("..");
+            named.vid = value.parse().ok().filter(|vid| changes.vlans().contains(*vid)).or(named.vid);
         } else if key == keys.interface && changes.ports.contains_key(value) {
-            interface = Some(value);
+            named.interface = Some(value.to_owned());
         }
     }
+    blame_named(named, error, changes, |_| None)
+}
+
+/// What the keys in an `error-path` name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) interface: Option<String>,
+    pub(super) vid: Option<VlanId>,
+    /// They name several VLANs, of which some may be to blame.
+    pub(super) some_of_range: bool,
+}
+
+/// By what the path names, and by the words of `error-message`: VIDs after `VLAN`, names of interfaces, and words
+/// that stand for either by `known`.
+pub(super) fn blame_named(
+    named: Named,
+    error: &RpcError,
+    changes: &Changes,
+    known: impl Fn(&str) -> Option<Named>,
+) -> Option<Unit> {
+    let touched = changes.vlans();
+    let Named { mut interface, mut vid, some_of_range } = named;
     let message = error.message.as_deref().unwrap_or_default();
     let words =
         || message.split(|c: char| c.is_whitespace() || "\"'`,;:()<>=".contains(c)).filter(|w| !w.is_empty());
+    if interface.is_none() && vid.is_none() {
+        for found in words().filter_map(|word| known(word.trim_end_matches('.'))) {
+            interface = interface.or(found.interface);
+            vid = vid.or(found.vid);
+        }
+    }
     if vid.is_none() {
         let vlan_words = words().zip(words().skip(1)).filter(|(word, _)| is_vlan_word(word));
         let named = vlan_words.filter_map(|(_, next)| next.trim_end_matches('.').parse().ok());
@@ -38,16 +64,18 @@ pub(super) fn blame(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<
         return None;
     }
     if interface.is_none() && error.path.as_deref().is_none_or(|path| predicates(path).is_empty()) {
-        interface =
-            words().map(|word| word.trim_end_matches('.')).find(|word| changes.ports.contains_key(*word));
+        interface = words()
+            .map(|word| word.trim_end_matches('.'))
+            .find(|word| changes.ports.contains_key(*word))
+            .map(str::to_owned);
     }
     match (interface, vid) {
         (Some(name), Some(vid)) => {
-            let change = changes.ports.get(name)?;
+            let change = changes.ports.get(&name)?;
             let there = change.add.contains(vid) || change.remove.contains(vid);
-            Some(if there { Unit::PortVlan(name.to_owned(), vid) } else { Unit::Vlan(vid) })
+            Some(if there { Unit::PortVlan(name, vid) } else { Unit::Vlan(vid) })
         }
-        (Some(name), None) => Some(Unit::Port(name.to_owned())),
+        (Some(name), None) => Some(Unit::Port(name)),
         (None, Some(vid)) => Some(Unit::Vlan(vid)),
         (None, None) => None,
     }
@@ -59,7 +87,7 @@ fn is_vlan_word(word: &str) -> bool {
 
 /// The `[key='value']` of an instance identifier (RFC 7950 section 9.13), keys as local names; `.` is given as the
 /// name of its node.
-fn predicates(path: &str) -> Vec<(&str, &str)> {
+pub(super) fn predicates(path: &str) -> Vec<(&str, &str)> {
     let local = |name: &'_ str| name.rfind(':').map_or(0, |at| at + 1);
     let mut found = Vec::new();
     let (mut rest, mut node) = (path, "");

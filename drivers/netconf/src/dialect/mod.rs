@@ -3,12 +3,16 @@
 //! The law of a dialect: `parse(apply(render(diff(seen, wanted)))) == wanted`, and what is not ours untouched.
 
 mod blame;
+pub mod ieee8021q;
+pub mod junos;
+pub mod nxos;
 pub mod openconfig;
+pub mod srlinux;
 
 use std::collections::BTreeSet;
 
 use crate::hello::{Hello, Profile};
-use crate::plan::{Changes, Seen, Unit};
+use crate::plan::{Changes, Inventory, Seen, Unit};
 use crate::reply::RpcError;
 use crate::xml::XmlError;
 
@@ -28,6 +32,21 @@ pub enum ParseError {
     },
 }
 
+/// What a dialect has to remember between reading and writing, beyond what [`Seen`] says for all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// Of SR Linux.
+    SrLinux(Box<srlinux::SrLinuxLayout>),
+    /// Of IEEE 802.1Q.
+    Bridge(Box<ieee8021q::BridgeLayout>),
+    /// Of Junos.
+    Junos(junos::Layout),
+}
+
 /// One way to write VLANs and ports. Pure.
 pub trait Dialect: Send + Sync {
     /// Its name, as FabricDevice `Dialect` has it.
@@ -36,41 +55,100 @@ pub trait Dialect: Send + Sync {
     /// How well it fits the device; 0: not at all. The highest wins.
     fn score(&self, hello: &Hello) -> u32;
 
+    /// What an admin has to know who lets it loose on a device.
+    fn caveat(&self) -> Option<&'static str> {
+        None
+    }
+
     /// How a transaction runs on the device; `None`: its configuration can't be written.
     fn profile(&self, hello: &Hello) -> Option<Profile> {
         Profile::of(hello)
     }
 
+    /// Make, model or software, as far as the device's `<hello>` tells.
+    fn model(&self, hello: &Hello) -> Option<String> {
+        hello.make().map(str::to_owned)
+    }
+
+    /// [`parse`](Self::parse) needs the inventory. Where it does not, it is read only when the configuration lacks
+    /// an interface that was asked for.
+    fn needs_inventory(&self) -> bool {
+        false
+    }
+
+    /// A request that tells the inventory where `<get>` does not. A device that refuses it is asked by `<get>`.
+    fn inventory_request(&self) -> Option<String> {
+        None
+    }
+
+    /// The subtree filter for [`parse_inventory`](Self::parse_inventory): what there is of these interfaces.
+    fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String;
+
+    /// Reads the reply to a `<get>` with that filter, or to [the request](Self::inventory_request).
+    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError>;
+
     /// The subtree filter for [`parse`](Self::parse): all VLANs, and these interfaces.
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String;
 
-    /// Reads the reply to a `<get-config>` with that filter.
-    fn parse(&self, reply: &str) -> Result<Seen, ParseError>;
-
-    /// The subtree filter for [`parse_inventory`](Self::parse_inventory): whether these interfaces exist.
-    fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String;
-
-    /// Reads the reply to a `<get>` with that filter.
-    fn parse_inventory(&self, reply: &str) -> Result<BTreeSet<String>, ParseError>;
+    /// Reads the reply to a `<get-config>` with that filter. The inventory is empty unless it
+    /// [is needed](Self::needs_inventory).
+    fn parse(&self, reply: &str, inventory: &Inventory) -> Result<Seen, ParseError>;
 
     /// The content of `<config>` for an edit that makes `changes` to a device in state `seen`. The prefix `nc` is
     /// bound to NETCONF's namespace.
     fn render(&self, seen: &Seen, changes: &Changes) -> String;
 
-    /// The unit of `changes` that an error is about, if it tells.
-    fn blame(&self, error: &RpcError, changes: &Changes) -> Option<Unit>;
+    /// The unit of `changes`, made to a device in state `seen`, that an error is about, if it tells.
+    fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit>;
 }
 
 /// All dialects.
-pub const DIALECTS: [&dyn Dialect; 1] = [&openconfig::OpenConfig];
+pub const DIALECTS: [&dyn Dialect; 8] = [
+    &openconfig::OpenConfig,
+    &junos::PLAIN,
+    &junos::QFX,
+    &junos::EX,
+    &junos::COMMON,
+    &nxos::NxOs,
+    &srlinux::SrLinux,
+    &ieee8021q::Ieee8021Q,
+];
 
-/// The named one, or the one that fits best.
+/// The one that fits best, of those of this name.
 pub fn choose(name: Option<&str>, hello: &Hello) -> Option<&'static dyn Dialect> {
-    match name {
-        Some(name) => DIALECTS.into_iter().find(|dialect| dialect.name() == name),
-        None => DIALECTS
-            .into_iter()
-            .filter(|dialect| dialect.score(hello) > 0)
-            .max_by_key(|dialect| dialect.score(hello)),
+    let fits = |dialect: &&dyn Dialect| match name {
+        Some(name) => dialect.name() == name,
+        None => dialect.score(hello) > 0,
+    };
+    DIALECTS.into_iter().filter(fits).max_by_key(|dialect| dialect.score(hello))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(modules: &[&str]) -> Option<&'static str> {
+        let hello = Hello::new(modules.iter().map(|module| format!("{module}?revision=2025-01-01")), None);
+        choose(None, &hello).map(Dialect::name)
+    }
+
+    #[test]
+    fn the_announced_modules_decide() {
+        let openconfig =
+            ["interfaces", "vlan", "network-instance"].map(|m| format!("http://openconfig.net/yang/{m}"));
+        let openconfig: Vec<&str> = openconfig.iter().map(String::as_str).collect();
+        let srlinux = [
+            "urn:nokia.com:srlinux:chassis:interfaces",
+            "urn:nokia.com:srlinux:chassis:interfaces-vlans",
+            "urn:nokia.com:srlinux:net-inst:network-instance",
+        ];
+        let ieee =
+            ["urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge", "urn:ietf:params:xml:ns:yang:ietf-interfaces"];
+        assert_eq!(chosen(&openconfig), Some("openconfig"));
+        assert_eq!(chosen(&srlinux), Some("srlinux"));
+        assert_eq!(chosen(&ieee), Some("ieee8021q"));
+        assert_eq!(chosen(&[&openconfig[..], &srlinux].concat()), Some("srlinux"));
+        assert_eq!(chosen(&[&openconfig[..], &ieee].concat()), Some("openconfig"));
+        assert_eq!(chosen(&srlinux[..2]), None);
     }
 }

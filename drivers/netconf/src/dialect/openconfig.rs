@@ -9,9 +9,11 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::blame::{Keys, blame};
-use crate::dialect::{Dialect, ParseError};
+use crate::dialect::{Dialect, Layout, ParseError};
 use crate::hello::Hello;
-use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Unit};
+use crate::plan::{
+    Changes, InterfaceState, Inventory, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Unit,
+};
 use crate::reply::RpcError;
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
 
@@ -57,7 +59,7 @@ impl Dialect for OpenConfig {
         filter
     }
 
-    fn parse(&self, reply: &str) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &str, _: &Inventory) -> Result<Seen, ParseError> {
         let mut parser = Parser::default();
         walk(reply, scope, |step| parser.step(&step))?;
         parser.finish()
@@ -69,14 +71,14 @@ impl Dialect for OpenConfig {
         filter
     }
 
-    fn parse_inventory(&self, reply: &str) -> Result<BTreeSet<String>, ParseError> {
-        let mut names = BTreeSet::new();
+    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+        let mut inventory = Inventory::new();
         walk(reply, scope, |step| {
             if let Step::Leave("interfaces/interface/name", name) = step {
-                names.insert(name.to_owned());
+                inventory.insert(name.to_owned(), InterfaceState::default());
             }
         })?;
-        Ok(names)
+        Ok(inventory)
     }
 
     fn render(&self, seen: &Seen, changes: &Changes) -> String {
@@ -95,7 +97,7 @@ impl Dialect for OpenConfig {
         xml
     }
 
-    fn blame(&self, error: &RpcError, changes: &Changes) -> Option<Unit> {
+    fn blame(&self, error: &RpcError, _: &Seen, changes: &Changes) -> Option<Unit> {
         blame(error, changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
     }
 }
@@ -179,7 +181,7 @@ impl Parser {
                 let (id, leaves) = std::mem::take(&mut self.vlan);
                 match id.parse() {
                     Ok(vid) => {
-                        let vlan = SeenVlan { name: leaves.name, active: !leaves.suspended };
+                        let vlan = SeenVlan { name: leaves.name, active: !leaves.suspended, fixed: None };
                         instance.vlans.insert(vid, vlan);
                     }
                     Err(_) => self.bad(path, &id),
@@ -193,7 +195,8 @@ impl Parser {
         let port = &mut self.port.1;
         let leaf = match rest {
             "" => {
-                let (name, port) = std::mem::take(&mut self.port);
+                let (name, mut port) = std::mem::take(&mut self.port);
+                port.open = port.mode == Some(Mode::Trunk) && port.tagged.is_empty();
                 self.ports.insert(name, port);
                 return;
             }
@@ -249,7 +252,7 @@ impl Parser {
             Some(instance) => (Some(instance.name), instance.vlans),
             None => (None, BTreeMap::new()),
         };
-        Ok(Seen { home, vlans, ports: self.ports })
+        Ok(Seen { home, vlans, ports: self.ports, empty_opens: true, layout: Layout::Plain })
     }
 }
 

@@ -7,7 +7,8 @@
 //! lock running | lock candidate | get-config             the difference is worked out again under the locks
 //! discard-changes | edit-config | validate               refused: leave out what the errors name, or halve
 //! commit confirmed, persist | get-config                 read back; what is not there is left out, or all taken back
-//! commit persist-id
+//!                                                        part of a larger transaction: held until that is decided
+//! commit persist-id                                      or cancel-commit, get-config
 //! unlock candidate | unlock running
 //! ```
 //!
@@ -15,27 +16,30 @@
 //! dropped session, or another after this one died) can take back a commit that was never confirmed before it
 //! reads; otherwise it would find everything there, and the device would roll it back a minute later.
 
+mod commit;
 mod culprits;
+pub mod drift;
+mod extent;
+mod lock;
 mod stage;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use eno_sbi::{Reconciled, Work};
-use eno_schemas::{Drift, FabricDesired, Failure, Item, Note, Outcome, VlanSet};
-use tracing::{debug, info};
+use eno_sbi::{Intent, Reconciled, Verdict, Work};
+use eno_schemas::{DeviceInfo, Drift, FabricDesired, Failure, Item, Note, Outcome};
+use tracing::debug;
 
 use crate::dialect::{Dialect, ParseError};
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
-use crate::plan::{LeftOut, Plan, Seen, applied, interfaces, plan};
+use crate::plan::{Changes, Inventory, LeftOut, Plan, Seen, applied, interfaces, plan};
 use crate::reply::RpcErrors;
 use crate::session::{Call, CallError, Session};
+use crate::transaction::drift::Known;
 
-/// How often a denied lock is asked for again within one transaction.
-const LOCK_TRIES: u32 = 5;
-/// The wait after the first denied lock; it doubles.
-const LOCK_WAIT: Duration = Duration::from_millis(150);
+/// How many units of a change may be missing when it is read back, for the rest to stay.
+const MOST_MISSING: usize = 512;
 
 /// Why a transaction came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -64,19 +68,49 @@ pub enum TransactionError {
         /// It may pass.
         retryable: bool,
     },
-    /// Nothing of an accepted change was there afterwards.
-    #[error("the device accepted the change, and nothing of it reads back; it was taken back")]
+    /// Nothing, or little, of an accepted change was there afterwards.
+    #[error(
+        "the device accepted the change, which does not read back; it was taken back as far as it can be"
+    )]
     NotThere,
+    /// The change was gone when it was to be confirmed: its time was over, or another hand took it back.
+    #[error("the device did not confirm the change: {errors}")]
+    NotConfirmed {
+        /// The device's words.
+        errors: RpcErrors,
+    },
+    /// The device was lost while a change was held, or before it heard of the decision; it takes the change back by
+    /// itself.
+    #[error("the device was lost while the change waited for the decision of its transaction: {reason}")]
+    LostWhileHeld {
+        /// How that showed.
+        reason: String,
+    },
+    /// What is held ends with the session alone, and is to end.
+    #[error("{reason}")]
+    Aborted {
+        /// Why, in words.
+        reason: String,
+    },
+    /// The device can't take back a change, and so can't wait for others.
+    #[error(
+        "the device can't take back a change, and so can't take part in a transaction over several devices"
+    )]
+    CannotHold,
 }
 
 impl TransactionError {
     /// Another try by itself may help.
     pub fn retryable(&self) -> bool {
         match self {
-            Self::Call(CallError::Session(_)) | Self::Locked { .. } => true,
+            Self::Call(CallError::Session(_))
+            | Self::Locked { .. }
+            | Self::NotConfirmed { .. }
+            | Self::LostWhileHeld { .. }
+            | Self::Aborted { .. } => true,
             Self::Call(CallError::Refused { errors, .. }) => may_pass(errors),
             Self::Refused { retryable, .. } => *retryable,
-            Self::Parse(_) | Self::NotThere => false,
+            Self::Parse(_) | Self::NotThere | Self::CannotHold => false,
         }
     }
 
@@ -85,14 +119,33 @@ impl TransactionError {
         matches!(self, Self::Call(CallError::Session(_)))
     }
 
+    /// The device did not answer.
+    pub fn unreachable(&self) -> bool {
+        matches!(self, Self::Call(CallError::Session(_)) | Self::LostWhileHeld { .. })
+    }
+
+    /// The same, after the decision of a transaction was heard: the work on its command is over, and what is left is
+    /// for the work on the decision.
+    fn once_decided(self) -> Self {
+        match self {
+            Self::Call(CallError::Session(error)) => Self::LostWhileHeld { reason: error.to_string() },
+            other => other,
+        }
+    }
+
+    /// Nothing more is said in this session.
+    fn needs_new_session(&self) -> bool {
+        self.unreachable() || matches!(self, Self::Aborted { .. })
+    }
+
     /// The session has to go, so that the device lets go of what it holds for it.
     pub fn taints_session(&self) -> bool {
-        !matches!(self, Self::Locked { .. })
+        !matches!(self, Self::Locked { .. } | Self::CannotHold)
     }
 
     /// As a report has it.
     pub fn failure(&self) -> Failure {
-        Failure { reason: self.to_string(), retryable: self.retryable(), unreachable: self.ends_session() }
+        Failure { reason: self.to_string(), retryable: self.retryable(), unreachable: self.unreachable() }
     }
 }
 
@@ -115,57 +168,71 @@ pub struct Transaction<'a, S> {
     pub desired: &'a FabricDesired,
     /// The name of a pending commit on this device: the same for all transactions of this target.
     pub persist_id: &'a str,
-    /// After how long the device takes back what was not confirmed.
+    /// After how long the device takes back what was not confirmed; longer where a change is held.
     pub confirm_timeout: Duration,
+    /// What is to be done.
+    pub intent: &'a Intent<'a>,
+    /// What the device said of itself, for the reports.
+    pub device: &'a DeviceInfo,
+}
+
+/// What was read back after a commit.
+struct Verified {
+    report: Reconciled,
+    /// What of the change is not there.
+    missing: Changes,
 }
 
 /// How a session begins, for [`Transaction::run`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Circumstances {
+pub struct Circumstances<'a> {
     /// A commit of an earlier session may be waiting for its confirmation.
     pub may_be_pending: bool,
-    /// All of this command was verified before: a difference is drift.
-    pub was_verified: bool,
+    /// All of this command but these was verified before: any other difference is drift.
+    pub known: Option<&'a Known>,
 }
 
 impl<S: Session> Transaction<'_, S> {
-    /// Brings the device to the desired state.
-    pub async fn run(&self, circumstances: Circumstances) -> Result<Reconciled, TransactionError> {
+    /// Does what is intended with the device, and reports what is there.
+    pub async fn run(&self, circumstances: Circumstances<'_>) -> Result<Reconciled, TransactionError> {
+        if self.holds() && self.profile.confirmation == Confirmation::None {
+            return Err(TransactionError::CannotHold);
+        }
+        let started = Instant::now();
         let filter = self.dialect.filter(&interfaces(self.desired));
-        let mut left_out = LeftOut::default();
-
-        let cancelled = (circumstances.may_be_pending
-            && self.profile.confirmation == Confirmation::Persistent)
-            .then(|| self.send(&Operation::Cancel { persist_id: self.persist_id }));
-        let read = self.read(&filter);
-        if let Some(cancelled) = cancelled {
-            match cancelled.await {
-                Ok(_) => info!("took back a commit that was never confirmed"),
-                // The usual case: none is pending.
-                Err(CallError::Refused { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces(self.desired)));
+        let read = if circumstances.may_be_pending {
+            self.take_back_and_read(&filter).await?
+        } else {
+            self.read(&filter).await?
+        };
+        let mut inventory = match asked {
+            Some(asked) => Some(self.dialect.parse_inventory(&asked.await?)?),
+            None => None,
+        };
+        let seen = self.parse(&read, &mut inventory).await?;
+        drop(read);
+        if let Intent::TakeBack { reason } = self.intent {
+            return Ok(self.rolled_back(reason, &seen));
         }
-        let mut inventory = None;
-        let seen = self.complete(self.dialect.parse(&read.await?)?, &mut inventory).await?;
-        let first = plan(&seen, self.desired, &left_out);
-        if first.changes.is_empty() {
-            return Ok(self.report(&seen, first));
-        }
-        let drift = circumstances.was_verified.then(|| drift_note(&first));
-        if drift.is_some() && self.desired.device.drift == Drift::Report {
+        let drift = circumstances.known.map(|known| drift::drift(&seen, self.desired, known));
+        let drift = drift.unwrap_or_default();
+        let first = plan(&seen, self.desired, &LeftOut::default());
+        let leave = !drift.is_empty() && self.desired.device.drift == Drift::Report;
+        if first.changes.is_empty() || leave {
             let mut report = self.report(&seen, first);
             report.notes.extend(drift);
-            return Ok(report);
+            return self.unchanged(report, &seen).await;
         }
         if !self.work.is_current() {
             return Ok(superseded());
         }
+        drop(seen);
 
         let locked_read = self.lock(&filter).await?;
-        let changed = self.change(&locked_read, &filter, &mut inventory, &mut left_out).await;
+        let changed = self.change(locked_read, &filter, &mut inventory, started).await;
         let unlocked = match &changed {
-            Err(error) if error.ends_session() => return changed,
+            Err(error) if error.needs_new_session() => return changed,
             _ => self.unlock(changed.is_err()).await,
         };
         let mut report = changed?;
@@ -177,17 +244,30 @@ impl<S: Session> Transaction<'_, S> {
         Ok(report)
     }
 
+    /// Nothing is to change: that is the end of it, unless others are waited for.
+    async fn unchanged(&self, report: Reconciled, seen: &Seen) -> Result<Reconciled, TransactionError> {
+        if !self.holds() {
+            return Ok(report);
+        }
+        match self.hold(report.clone()).await? {
+            (Verdict::Confirm, _) => Ok(report),
+            (Verdict::Abort { reason }, _) => Ok(self.rolled_back(&reason, seen)),
+        }
+    }
+
     /// All between the locks.
     async fn change(
         &self,
-        locked_read: &str,
+        locked_read: String,
         filter: &str,
-        inventory: &mut Option<BTreeSet<String>>,
-        left_out: &mut LeftOut,
+        inventory: &mut Option<Inventory>,
+        started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let seen = self.complete(self.dialect.parse(locked_read)?, inventory).await?;
+        let mut left_out = LeftOut::default();
+        let seen = self.parse(&locked_read, inventory).await?;
+        drop(locked_read);
         loop {
-            let Some(planned) = self.stage(&seen, left_out).await? else {
+            let Some(planned) = self.stage(&seen, &mut left_out).await? else {
                 // Nothing is left to change.
                 self.discard().await?;
                 let now = match self.profile.target {
@@ -195,7 +275,8 @@ impl<S: Session> Transaction<'_, S> {
                     // Halving may have left some of it there.
                     Target::Running => self.reread(filter, inventory).await?,
                 };
-                return Ok(self.report(&now, plan(&now, self.desired, left_out)));
+                let report = self.report(&now, plan(&now, self.desired, &left_out));
+                return self.unchanged(report, &now).await;
             };
             if !self.work.is_current() {
                 self.discard().await?;
@@ -212,7 +293,7 @@ impl<S: Session> Transaction<'_, S> {
                             &operation,
                             errors,
                             stage::Depth::Commit,
-                            left_out,
+                            &mut left_out,
                         )
                         .await?;
                         continue;
@@ -220,146 +301,82 @@ impl<S: Session> Transaction<'_, S> {
                     Err(error) => return Err(error.into()),
                 }
             }
-            let verified = self.verify(read, &planned, inventory, left_out).await;
-            if matches!(&verified, Err(error) if !error.ends_session()) {
+            let ended = self.verify(read, &planned, inventory, &mut left_out).await;
+            let ended = match ended {
+                Ok(verified) => self.end(verified, planned, filter, inventory, started).await,
+                Err(error) => Err(error),
+            };
+            if matches!(&ended, Err(error) if !error.needs_new_session()) {
                 self.take_back().await?;
             }
-            let mut report = verified?;
-            report.notes.extend(self.save_startup().await?);
-            return Ok(report);
+            return ended;
         }
     }
 
-    /// Reads back what was committed, and confirms it.
+    /// Reads back what was committed.
     async fn verify(
         &self,
         read: Call,
         planned: &Plan,
-        inventory: &mut Option<BTreeSet<String>>,
+        inventory: &mut Option<Inventory>,
         left_out: &mut LeftOut,
+    ) -> Result<Verified, TransactionError> {
+        let now = self.parse(&read.await?, inventory).await?;
+        let missing = plan(&now, self.desired, left_out).changes;
+        if !missing.is_empty() {
+            if extent::nothing_happened(&planned.changes, &missing) || extent::size(&missing) > MOST_MISSING {
+                return Err(TransactionError::NotThere);
+            }
+            for unit in missing.units() {
+                left_out.add(unit, "the device accepted it, but does not show it when read back");
+            }
+        }
+        let report = self.report(&now, plan(&now, self.desired, left_out));
+        Ok(Verified { report, missing })
+    }
+
+    /// Holds what was verified where that is asked for, then confirms it or takes it back.
+    async fn end(
+        &self,
+        verified: Verified,
+        planned: Plan,
+        filter: &str,
+        inventory: &mut Option<Inventory>,
+        started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let now = self.complete(self.dialect.parse(&read.await?)?, inventory).await?;
-        let missing = plan(&now, self.desired, left_out).changes.units();
-        if !missing.is_empty() && missing.is_superset(&planned.changes.units()) {
-            return Err(TransactionError::NotThere);
-        }
-        for unit in missing {
-            left_out.add(unit, "the device accepted it, but does not show it when read back");
-        }
+        let Verified { mut report, missing } = verified;
+        let mut waited = Duration::ZERO;
+        let noted = if self.holds() {
+            let (verdict, held) = self.hold(report.clone()).await?;
+            waited = held;
+            match verdict {
+                Verdict::Confirm => self.keep().await.map_err(TransactionError::once_decided)?,
+                Verdict::Abort { reason } if self.profile.confirmation == Confirmation::Session => {
+                    return Err(TransactionError::Aborted { reason });
+                }
+                Verdict::Abort { reason } => {
+                    let undone = async {
+                        self.take_back().await?;
+                        self.reread(filter, inventory).await
+                    };
+                    let now = undone.await.map_err(TransactionError::once_decided)?;
+                    return Ok(self.rolled_back(&reason, &now));
+                }
+            }
+        } else {
+            self.keep().await?
+        };
+        report.notes.extend(noted);
+        let transaction = self.work.command.transaction.as_ref().map(|transaction| transaction.id.clone());
+        let took = started.elapsed().saturating_sub(waited);
+        report.change = Some(extent::report(&planned.changes, &missing, transaction, took));
+        Ok(report)
+    }
+
+    /// Confirms what was committed, and has it survive a restart.
+    async fn keep(&self) -> Result<Option<Note>, TransactionError> {
         self.confirm().await?;
-        Ok(self.report(&now, plan(&now, self.desired, left_out)))
-    }
-
-    /// Locks what the profile needs, all or nothing, and reads under the locks.
-    async fn lock(&self, filter: &str) -> Result<String, TransactionError> {
-        let mut wait = LOCK_WAIT;
-        for attempt in 1.. {
-            let asked: Vec<_> =
-                self.datastores().iter().map(|name| (*name, self.send(&Operation::Lock(name)))).collect();
-            let read = self.read(filter);
-            let (mut held, mut denied) = (Vec::new(), None);
-            for (datastore, lock) in asked {
-                match lock.await {
-                    Ok(_) => held.push(datastore),
-                    Err(CallError::Refused { errors, .. }) if may_pass(&errors) => {
-                        denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
-                    }
-                    Err(error) => {
-                        denied = Some(error.into());
-                        break;
-                    }
-                }
-            }
-            let Some(denied) = denied else { return Ok(read.await?) };
-            for datastore in held.into_iter().rev() {
-                self.send(&Operation::Unlock(datastore)).await?;
-            }
-            if attempt >= LOCK_TRIES || !matches!(denied, TransactionError::Locked { .. }) {
-                return Err(denied);
-            }
-            self.work.progress(format!("{denied}; trying again"));
-            tokio::time::sleep(jitter(wait)).await;
-            wait *= 2;
-        }
-        unreachable!("the last attempt returns")
-    }
-
-    /// Gives the locks back; `failed`: what is in the candidate is thrown away first.
-    async fn unlock(&self, failed: bool) -> Result<(), CallError> {
-        let mut calls = Vec::new();
-        if failed && self.profile.target == Target::Candidate {
-            calls.push(self.send(&Operation::Discard));
-        }
-        calls.extend(self.datastores().iter().rev().map(|name| self.send(&Operation::Unlock(name))));
-        for call in calls {
-            match call.await {
-                Ok(_) | Err(CallError::Refused { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn datastores(&self) -> &'static [&'static str] {
-        match self.profile.target {
-            Target::Candidate => &["running", "candidate"],
-            Target::Running => &["running"],
-        }
-    }
-
-    /// Commits the candidate; `None` where an edit is one already.
-    fn commit(&self) -> Option<Call> {
-        let timeout = u32::try_from(self.confirm_timeout.as_secs()).unwrap_or(u32::MAX);
-        let operation = match (self.profile.target, self.profile.confirmation) {
-            (Target::Running, _) => return None,
-            (_, Confirmation::Persistent) => {
-                Operation::CommitConfirmed { timeout, persist: Some(self.persist_id) }
-            }
-            (_, Confirmation::Session) => Operation::CommitConfirmed { timeout, persist: None },
-            (_, Confirmation::None) => Operation::Commit,
-        };
-        Some(self.send(&operation))
-    }
-
-    async fn confirm(&self) -> Result<(), TransactionError> {
-        let persist_id = match self.profile.confirmation {
-            Confirmation::Persistent => Some(self.persist_id),
-            Confirmation::Session => None,
-            Confirmation::None => return Ok(()),
-        };
-        self.send(&Operation::Confirm { persist_id }).await?;
-        Ok(())
-    }
-
-    /// Takes back what was committed and not confirmed, as far as the device can.
-    async fn take_back(&self) -> Result<(), CallError> {
-        match self.profile.confirmation {
-            Confirmation::Persistent => {
-                match self.send(&Operation::Cancel { persist_id: self.persist_id }).await {
-                    // None is pending any more: it was confirmed after all, or its time was over.
-                    Ok(_) | Err(CallError::Refused { .. }) => Ok(()),
-                    Err(error) => Err(error),
-                }
-            }
-            // It ends with its session, which does not outlive an error.
-            Confirmation::Session | Confirmation::None => Ok(()),
-        }
-    }
-
-    async fn save_startup(&self) -> Result<Option<Note>, CallError> {
-        if !self.profile.startup {
-            return Ok(None);
-        }
-        self.work.progress("saving the startup configuration");
-        match self.send(&Operation::SaveStartup).await {
-            Ok(_) => Ok(None),
-            Err(CallError::Refused { errors, .. }) => {
-                let message =
-                    format!("the change runs, but would not survive a restart of the device: {errors}");
-                Ok(Some(note("StartupNotSaved", message)))
-            }
-            Err(error) => Err(error),
-        }
+        Ok(self.save_startup().await?)
     }
 
     async fn discard(&self) -> Result<(), CallError> {
@@ -372,35 +389,46 @@ impl<S: Session> Transaction<'_, S> {
     async fn reread(
         &self,
         filter: &str,
-        inventory: &mut Option<BTreeSet<String>>,
+        inventory: &mut Option<Inventory>,
     ) -> Result<Seen, TransactionError> {
         let reply = self.read(filter).await?;
-        self.complete(self.dialect.parse(&reply)?, inventory).await
+        self.parse(&reply, inventory).await
     }
 
-    /// Adds the interfaces that exist and are not configured, which are asked for once.
-    async fn complete(
-        &self,
-        mut seen: Seen,
-        inventory: &mut Option<BTreeSet<String>>,
-    ) -> Result<Seen, TransactionError> {
+    /// What is configured, and the interfaces that exist and are not configured, which are asked for once.
+    async fn parse(&self, reply: &str, inventory: &mut Option<Inventory>) -> Result<Seen, TransactionError> {
+        let nothing = Inventory::new();
+        let mut seen = self.dialect.parse(reply, inventory.as_ref().unwrap_or(&nothing))?;
         let asked = interfaces(self.desired);
         let absent: BTreeSet<&str> =
             asked.into_iter().filter(|name| !seen.ports.contains_key(*name)).collect();
         if absent.is_empty() {
             return Ok(seen);
         }
-        let names = if let Some(names) = inventory {
-            names
+        let there = if let Some(there) = inventory {
+            there
         } else {
-            let filter = self.dialect.inventory_filter(&absent);
-            let reply = self.send(&Operation::Get { filter: &filter }).await?;
+            let told = match self.dialect.inventory_request() {
+                Some(request) => match self.session.call(request).await {
+                    Err(CallError::Refused { .. }) => None,
+                    told => Some(told?),
+                },
+                None => None,
+            };
+            let reply = match told {
+                Some(reply) => reply,
+                None => self.ask_inventory(&absent).await?,
+            };
             inventory.insert(self.dialect.parse_inventory(&reply)?)
         };
-        for name in absent.into_iter().filter(|name| names.contains(*name)) {
+        for name in absent.into_iter().filter(|name| there.contains_key(*name)) {
             seen.ports.insert(name.to_owned(), crate::plan::SeenPort::default());
         }
         Ok(seen)
+    }
+
+    fn ask_inventory(&self, interfaces: &BTreeSet<&str>) -> Call {
+        self.send(&Operation::Get { filter: &self.dialect.inventory_filter(interfaces) })
     }
 
     fn read(&self, filter: &str) -> Call {
@@ -411,10 +439,19 @@ impl<S: Session> Transaction<'_, S> {
         self.session.call(operation.xml())
     }
 
+    /// What is there after nothing was changed, or all of it was taken back.
+    fn rolled_back(&self, reason: &str, now: &Seen) -> Reconciled {
+        let mut report = Reconciled::rolled_back(reason.to_owned(), applied(now, self.desired));
+        report.device = Some(self.device.clone());
+        report
+    }
+
     fn report(&self, seen: &Seen, plan: Plan) -> Reconciled {
         let mut report = Reconciled::applied(applied(seen, self.desired));
+        report.device = Some(self.device.clone());
         report.rejected = plan.rejected;
         report.notes = plan.notes;
+        report.notes.extend(self.dialect.caveat().map(|why| note("Experimental", why.to_owned())));
         if self.profile.confirmation == Confirmation::None {
             let why = match self.profile.target {
                 Target::Candidate => "the device can't take back a commit by itself",
@@ -444,46 +481,4 @@ fn superseded() -> Reconciled {
 
 fn note(kind: &str, message: String) -> Note {
     Note { kind: kind.to_owned(), item: Item::TARGET, message }
-}
-
-fn drift_note(plan: &Plan) -> Note {
-    let changes = &plan.changes;
-    let made: VlanSet = changes.make.keys().copied().collect();
-    let mut what = Vec::new();
-    if !made.is_empty() {
-        what.push(format!("VLANs {made} were gone or suspended"));
-    }
-    if !changes.delete.is_empty() {
-        what.push(format!("VLANs {} of ours were there again", changes.delete));
-    }
-    for (name, change) in &changes.ports {
-        if !change.add.is_empty() {
-            what.push(format!("{name} had lost {}", change.add));
-        }
-        if !change.remove.is_empty() {
-            what.push(format!("{name} carried {} of ours again", change.remove));
-        }
-    }
-    note("Drift", format!("the device was changed by another hand: {}", what.join("; ")))
-}
-
-/// Who holds a lock, in words.
-fn holder(errors: &RpcErrors) -> String {
-    match errors.tagged("lock-denied").and_then(|error| error.info("session-id")) {
-        // RFC 6241 section 7.5.
-        Some("0") => {
-            "something that is no NETCONF session (session 0), such as a person at its console, or changes \
-                      that nobody committed or discarded"
-                .into()
-        }
-        Some(id) => format!("session {id}"),
-        None => format!("another session ({errors})"),
-    }
-}
-
-/// Between half and all of `wait`, so that those who met once do not meet again.
-fn jitter(wait: Duration) -> Duration {
-    use std::hash::{BuildHasher as _, RandomState};
-    let percent = u32::try_from(RandomState::new().hash_one(()) % 50).unwrap_or(0);
-    wait / 2 + wait * percent / 100
 }

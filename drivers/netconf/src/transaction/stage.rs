@@ -58,6 +58,8 @@ impl<S: Session> Transaction<'_, S> {
         };
         let discarded = (profile.target == Target::Candidate).then(|| self.send(&Operation::Discard));
         let edited = self.send(&edit);
+        // It can be long, and the replies long in coming.
+        drop(config);
         let validated = (profile.target == Target::Candidate && profile.validate)
             .then(|| self.send(&Operation::Validate));
         // All replies are awaited before an error is acted upon: the next request starts from a quiet session.
@@ -92,15 +94,20 @@ impl<S: Session> Transaction<'_, S> {
         {
             return Err(refused(errors));
         }
+        let final_parts = depth == Depth::Commit && self.profile.confirmation != Confirmation::Persistent;
         let mut named = 0;
         for error in &errors.0 {
-            if let Some(unit) = self.dialect.blame(error, changes) {
+            if let Some(unit) = self.dialect.blame(error, seen, changes) {
                 debug!(?unit, %error, "left out");
                 named += usize::from(left_out.add(unit, format!("the device refuses it: {error}")));
             }
         }
         if named > 0 {
             return if left_out.len() > MOST_NAMED { Err(refused(errors)) } else { Ok(()) };
+        }
+        if self.holds() && final_parts {
+            // A part that is tried would stay, whatever becomes of the transaction.
+            return Err(refused(errors));
         }
         let found = self.halve(seen, changes, depth, left_out).await?;
         if found.is_empty() {

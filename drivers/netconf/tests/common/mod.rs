@@ -9,10 +9,10 @@ use std::time::Duration;
 use eno_driver_netconf::credentials::CredentialSource;
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::ssh::Limits;
-use eno_sbi::{Driver, Reconciled, Work};
+use eno_sbi::{Driver, Newest, Phase, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Desired, Device, Drift, FabricDesired, FabricPort, FabricVlan, Generation, Outcome,
-    PortMode, VlanId, VlanSet,
+    Applied, Command, Decision, Desired, Device, Drift, FabricDesired, FabricPort, FabricVlan, Generation,
+    Outcome, PortMode, Transaction, VlanId, VlanSet,
 };
 use eno_simulator::{Fabric, FabricOptions, Switch, SwitchInfo, Topology};
 use tokio::sync::{mpsc, watch};
@@ -121,6 +121,7 @@ pub fn options(credentials: &std::path::Path) -> Options {
             keep_alive: Duration::from_secs(5),
         },
         confirm_timeout: Duration::from_mins(1),
+        audit_interval: Duration::from_hours(1),
     }
 }
 
@@ -131,10 +132,73 @@ pub fn command(target: &str, desired: FabricDesired) -> Command {
 }
 
 pub fn work(target: &str, desired: FabricDesired) -> Work {
-    let command = command(target, desired);
-    let (_, newest) = watch::channel(command.generation.clone());
+    let command = Arc::new(command(target, desired));
+    let (_, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
     let (progress, _) = mpsc::channel(64);
-    Work::new(Arc::new(command), newest, progress)
+    Work::new(command, newest, progress)
+}
+
+/// A command that is part of a transaction, and what comes after it.
+pub struct Part {
+    pub command: Command,
+    pub newest: watch::Sender<Newest>,
+}
+
+impl Part {
+    /// One that is to be decided within `left`.
+    pub fn new(target: &str, desired: FabricDesired, left: Duration) -> Self {
+        let deadline = jiff::Timestamp::now() + jiff::SignedDuration::try_from(left).expect("a short time");
+        let transaction = Transaction {
+            id: "t1".into(),
+            participants: vec!["leaf1".into(), "leaf2".into()],
+            deadline: deadline.to_string(),
+            decision: None,
+        };
+        let command = Command { transaction: Some(transaction), ..command(target, desired) };
+        Self { newest: watch::Sender::new(Newest::Command(Arc::new(command.clone()))), command }
+    }
+
+    pub fn work(&self) -> Work {
+        Work::new(Arc::new(self.command.clone()), self.newest.subscribe(), mpsc::channel(64).0)
+    }
+
+    /// The decision, as the command that brings it.
+    pub fn decided(&self, decision: Decision) -> Command {
+        let mut next = self.command.clone();
+        next.generation.sequence += 1;
+        if let Some(transaction) = &mut next.transaction {
+            transaction.decision = Some(decision);
+        }
+        next
+    }
+
+    pub fn decide(&self, decision: Decision) {
+        self.newest.send_replace(Newest::Command(Arc::new(self.decided(decision))));
+    }
+
+    /// What another process makes of the decision.
+    pub fn work_later(&self, decision: Decision) -> Work {
+        let command = Arc::new(self.decided(decision));
+        let (_, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
+        Work::new(command, newest, mpsc::channel(64).0)
+    }
+}
+
+/// Waits until the change is held, and gives what was reported then.
+pub async fn until_held(mut phase: watch::Receiver<Phase>) -> Reconciled {
+    let held = phase.wait_for(|phase| matches!(phase, Phase::Held(_))).await.expect("it holds the change");
+    match &*held {
+        Phase::Held(held) => (**held).clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The reason of a rollback.
+pub fn rolled_back(reconciled: &Reconciled) -> &str {
+    match &reconciled.outcome {
+        Outcome::RolledBack { reason } => reason,
+        other => panic!("it was not taken back: {other:?}"),
+    }
 }
 
 pub fn set(text: &str) -> VlanSet {

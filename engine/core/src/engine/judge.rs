@@ -153,7 +153,7 @@ impl Engine {
                     if let Some(service) = self.effective(&network, Spec::service) {
                         service.physical_networks.hash(&mut inputs);
                     }
-                    self.look_at_ports(vid, &ports, &mut fabric);
+                    self.look_at_network(key, &network, vid, &ports, &mut fabric);
                 }
                 let mut nodes = Verdict::default();
                 self.look_at_hosts(key, &mut nodes, &mut inputs);
@@ -180,6 +180,28 @@ impl Engine {
         }
         verdict.inputs = inputs.finish();
         verdict
+    }
+
+    /// Looks at the ports that matter of a network. Of one that a switch refused, what is confirmed is judged as ever,
+    /// and the rest waits for nothing but another try.
+    fn look_at_network(&self, key: &Key, network: &Key, vid: VlanId, ports: &Ports, verdict: &mut Verdict) {
+        let Some(refused) = self.refused(network) else { return self.look_at_ports(vid, ports, verdict) };
+        let (mut confirmed, mut rest) = (Ports::new(), Ports::new());
+        for (name, indices) in ports {
+            let names = self.topology.port_names(name);
+            for index in indices {
+                let port = names.get(usize::from(*index)).map_or("", |port| port);
+                let part = if refused.stays_on(vid, name, port) { &mut confirmed } else { &mut rest };
+                part.entry(name.clone()).or_default().push(*index);
+            }
+        }
+        let mut more = Verdict::default();
+        self.look_at_ports(vid, &rest, &mut more);
+        let own = key == network && refused.is_withheld();
+        if own || more.refused.is_some() || more.waiting.is_some() {
+            verdict.refuse(refused.words.clone());
+        }
+        self.look_at_ports(vid, &confirmed, verdict);
     }
 
     fn look_at_ports(&self, vid: VlanId, ports: &Ports, verdict: &mut Verdict) {
@@ -244,13 +266,7 @@ impl Engine {
         if !device.is_known() {
             verdict.wait(format!("the device {}", self.waits_for(&device.driver)));
         }
-        for kind in ["Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
-            let said: Vec<&str> =
-                device.notes.iter().filter(|n| n.kind == kind).map(|n| n.message.as_str()).collect();
-            if !said.is_empty() {
-                verdict.notes.push((kind, true, "ReportedByDriver", said.join("; ")));
-            }
-        }
+        verdict.notes.append(&mut device.conditions());
         let mut inputs = DefaultHasher::new();
         device.driver.hash(&mut inputs);
         verdict.inputs = inputs.finish();
@@ -287,6 +303,11 @@ impl Engine {
             Some(spec) => spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect(),
             None => BTreeSet::from([key.clone()]),
         };
+        if let Some(refused) =
+            networks.iter().filter_map(|network| self.refused(network)).find(|refused| refused.is_left())
+        {
+            return Some(format!("its VLANs can't be removed yet: {}", refused.words));
+        }
         for name in &record.left {
             let Some(device) = self.devices.get(name) else { continue };
             if networks.iter().any(|network| !device.gone(network)) {
@@ -318,7 +339,9 @@ impl Engine {
             _ => Vec::new(),
         };
         let device = self.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
-        let device = device.and_then(|device: &DeviceTarget| device.info.clone());
+        let pending_changes = device.map(DeviceTarget::pending);
+        let last_transaction = device.and_then(|device| device.last.clone());
+        let device = device.and_then(|device| device.info.clone());
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
         let leased = self.podnet.givers.get(key).map_or(0, |giver| giver.leased);
         let Some(record) = self.records.get_mut(key) else { return };
@@ -339,11 +362,17 @@ impl Engine {
             realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| record.deleting)),
             connection_points: points,
             device,
+            last_transaction: last_transaction.or_else(|| last.last_transaction.clone()),
+            pending_changes,
             pods,
             nodes,
             leased,
         };
-        if status == *last {
+        // How much a device lacks is said with other news, and when it lacks nothing any more.
+        let uncounted = |status: &Status| Status { pending_changes: None, ..status.clone() };
+        let only_counted =
+            || pending_changes.is_some_and(|count| count > 0) && uncounted(&status) == uncounted(last);
+        if status == *last || only_counted() {
             return;
         }
         let previous = last.phase;

@@ -14,6 +14,7 @@ mod plan;
 mod pods;
 mod podstate;
 mod record;
+mod together;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,6 +32,7 @@ use crate::topology::Topology;
 use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Target};
 
 use record::{Network, Point, Record};
+pub use together::Group;
 
 /// The driver that realises NetworkAttachmentDefinitions.
 const NAD_DRIVER: &str = "nad";
@@ -47,6 +49,7 @@ pub struct Engine {
     pods: HashMap<Name, Vec<Key>>,
     users: HashMap<Key, BTreeMap<Name, Name>>,
     drivers: BTreeSet<Name>,
+    holding: BTreeSet<Name>,
     topology: Topology,
     graph_dirty: bool,
     points: HashMap<Name, Point>,
@@ -54,6 +57,8 @@ pub struct Engine {
     bridge_domains: HashMap<Name, BridgeDomainSpec>,
     ids: Ids,
     devices: BTreeMap<Name, DeviceTarget>,
+    refused: BTreeSet<Key>,
+    renumbered: HashMap<Key, VlanId>,
     nads: HashMap<Key, NadTarget>,
     hosts: Hosts,
     remark: BTreeSet<Name>,
@@ -91,6 +96,7 @@ impl Engine {
             pods: HashMap::new(),
             users: HashMap::new(),
             drivers: BTreeSet::new(),
+            holding: BTreeSet::new(),
             topology: Topology::default(),
             graph_dirty: false,
             points: HashMap::new(),
@@ -98,6 +104,8 @@ impl Engine {
             bridge_domains: HashMap::new(),
             ids: Ids::default(),
             devices: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            renumbered: HashMap::new(),
             nads: HashMap::new(),
             hosts: Hosts::default(),
             remark: BTreeSet::new(),
@@ -160,6 +168,9 @@ impl Engine {
             Event::Report(target, report) => self.reports.push((target, *report)),
             Event::Commanded(target, desired) => self.commanded.push((target, *desired)),
             Event::Drivers(alive) => self.drivers_are(alive),
+            Event::Holding(drivers) => self.holding = drivers,
+            Event::Late(name) => self.is_late(&name),
+            Event::Retry(network, attempt) => self.retry(&network, attempt),
             Event::Waited(key) => {
                 if let Some(record) = self.records.get_mut(&key) {
                     record.waited = true;
@@ -316,8 +327,10 @@ impl Engine {
     fn report(&mut self, target: &Target, report: Report) {
         match target {
             Target::Fabric(name) => {
+                self.weigh_refusals(name, &report);
                 let Some(device) = self.devices.get_mut(name) else { return };
                 let networks = device.report(report);
+                self.settled(name, &networks);
                 self.judge.insert(Key::cluster(Kind::FabricDevice, name));
                 self.judge_networks(networks);
                 self.judge.extend(self.leaving.iter().cloned());

@@ -210,6 +210,9 @@ impl Engine {
             }
             _ => {}
         }
+        if let Some((vid, places)) = self.kept_places(key) {
+            claims.entry(vid).or_default().extend(places);
+        }
         let network = self.networks.entry(key.clone()).or_default();
         for vid in std::mem::replace(&mut network.claimed, claims.keys().copied().collect()) {
             claims.entry(vid).or_default();
@@ -228,6 +231,7 @@ impl Engine {
                 && network.asked.is_empty()
                 && network.planned.is_none()
                 && network.claimed.is_empty()
+                && network.refused.is_none()
         };
         if !self.records.contains_key(key) && self.networks.get(key).is_some_and(unused) {
             self.networks.remove(key);
@@ -266,7 +270,8 @@ impl Engine {
 
     /// Puts a network onto the switch ports where it is realised, and takes it off the others.
     pub(super) fn replan(&mut self, key: &Key) {
-        let plan = self.plan_of(key);
+        let wish = self.plan_of(key);
+        let plan = self.as_refused(key, wish);
         let Some(network) = self.networks.get_mut(key) else {
             if plan.is_none() {
                 return;
@@ -287,6 +292,12 @@ impl Engine {
             for (device, indices) in ports {
                 changed |= self.want(device, *vid, key, indices);
             }
+        }
+        if let (Some((former, off)), Some((now, on))) = (&before, &plan)
+            && former != now
+        {
+            let devices = off.keys().chain(on.keys()).cloned().collect();
+            self.tie(key, *former, *now, &devices);
         }
         if changed {
             self.judge_networks(BTreeSet::from([key.clone()]));

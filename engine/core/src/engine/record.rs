@@ -12,6 +12,7 @@ use crate::topology::Ports;
 use crate::{Key, Name, Object, Status};
 
 use super::hosts::Left;
+use super::together::Refused;
 
 /// One custom resource.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
@@ -117,6 +118,8 @@ pub struct Network {
     pub asked: BTreeMap<Name, u32>,
     /// What is planned: the VLAN and the ports that carry it.
     pub planned: Option<(VlanId, Ports)>,
+    /// What a switch refused of it.
+    pub refused: Option<Refused>,
     /// The VLANs that it claims.
     pub claimed: BTreeSet<VlanId>,
 }

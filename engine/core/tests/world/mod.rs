@@ -7,6 +7,7 @@
     reason = "each test file uses its part of it, and it names most of both crates"
 )]
 
+mod fabric;
 mod look;
 mod words;
 
@@ -18,6 +19,7 @@ use eno_core::{
 };
 use eno_schemas::*;
 
+pub use fabric::*;
 pub use look::*;
 pub use words::*;
 
@@ -51,6 +53,8 @@ pub struct World {
     pub samples: Vec<Name>,
     /// Statuses are not written, until they are.
     pub unrecorded: Option<Vec<(Key, u64)>>,
+    /// Changes of several switches are transactions.
+    pub switches: Option<Switches>,
     sequence: u64,
 }
 
@@ -86,6 +90,7 @@ impl World {
             views: BTreeMap::new(),
             samples: Vec::new(),
             unrecorded: None,
+            switches: None,
             sequence: 0,
         }
     }
@@ -192,18 +197,21 @@ impl World {
 
     /// Settles, lets the drivers answer, and so on until nothing happens any more.
     pub fn settle(&mut self) {
-        loop {
-            let effects = self.engine.settle("2026-01-01T00:00:00Z");
-            for effect in effects {
-                self.carry_out(effect);
-            }
-            let answer = self.pending.keys().find(|target| !self.silent.contains(target)).cloned();
-            if let Some(target) = answer {
-                self.answer(&target);
-            } else if !self.engine.is_unsettled() {
-                return;
-            }
+        while self.step() {}
+    }
+
+    /// Settles, and lets one thing happen; false: nothing is left to happen.
+    pub fn step(&mut self) -> bool {
+        let effects = self.engine.settle("2026-01-01T00:00:00Z");
+        for effect in effects {
+            self.carry_out(effect);
         }
+        let answer = self.pending.keys().find(|target| !self.silent.contains(target)).cloned();
+        if let Some(target) = answer {
+            self.answer(&target);
+            return true;
+        }
+        self.engine.is_unsettled() || (self.switches.is_some() && self.fabric_step())
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -228,6 +236,12 @@ impl World {
                 assert_ne!(self.statuses.get(&key), Some(&*status), "{key}: a status that says nothing new");
                 self.record(key, *status);
             }
+            Effect::Publish(Target::Fabric(name)) if self.switches.is_some() => self.fabric_changed(&name),
+            Effect::Retry { network, attempt } => {
+                if let Some(switches) = &mut self.switches {
+                    switches.retries.push((network, attempt));
+                }
+            }
             Effect::Publish(target) => {
                 let Some((_, desired)) = self.engine.desired(&target) else { return };
                 if self.commands.get(&target) != Some(&desired) {
@@ -242,6 +256,9 @@ impl World {
                 }
             }
             Effect::Forget(target) => {
+                if let (Target::Fabric(name), Some(_)) = (&target, &self.switches) {
+                    self.fabric_forgotten(name);
+                }
                 self.targets.remove(&target);
                 self.commands.remove(&target);
                 self.pending.remove(&target);

@@ -10,13 +10,13 @@ mod schedule;
 mod state;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use eno_core::Name;
 use eno_sbi::nats::Connection;
-use eno_schemas::subject;
+use eno_schemas::{Delivery, DeliveryEnd, Phase, encode, subject};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -36,6 +36,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A transition that is older than this is given up when it fails once more.
 const GIVE_UP: Duration = Duration::from_hours(24);
 const PREFIX: &str = "eno.v1.transition.";
+/// As [`subject::deliveries`] has it, before the object.
+const HISTORY: &str = "eno.v1.history.callback.";
 
 /// Delivers until `stop`. `lost` changes when the outbox was made anew.
 pub(crate) async fn run(
@@ -91,8 +93,9 @@ async fn deliver(
         let now = Timestamp::now().as_millisecond();
         while let Some(turn) = schedule.next(now) {
             let (stream, poster, metrics) = (stream.clone(), poster.clone(), metrics.clone());
+            let client = connection.client.clone();
             posts.spawn(async move {
-                let ended = attempt(&stream, &poster, &metrics, &turn.object, turn.sequence).await;
+                let ended = attempt(&stream, &client, &poster, &metrics, &turn.object, turn.sequence).await;
                 (turn.object, ended)
             });
         }
@@ -144,7 +147,14 @@ fn host(payload: &[u8]) -> Option<Name> {
 }
 
 /// Posts one transition once.
-async fn attempt(stream: &Stream, poster: &Poster, metrics: &Metrics, object: &str, sequence: u64) -> Ended {
+async fn attempt(
+    stream: &Stream,
+    client: &async_nats::Client,
+    poster: &Poster,
+    metrics: &Metrics,
+    object: &str,
+    sequence: u64,
+) -> Ended {
     let message = match stream.direct_get(sequence).await {
         Ok(message) => message,
         Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
@@ -157,28 +167,62 @@ async fn attempt(stream: &Stream, poster: &Poster, metrics: &Metrics, object: &s
     let age = Timestamp::now().duration_since(
         Timestamp::from_nanosecond(message.time.unix_timestamp_nanos()).unwrap_or(Timestamp::MAX),
     );
-    match poster.post(&message.payload).await {
+    let began = Instant::now();
+    let (end, ended) = match poster.post(&message.payload).await {
         Answer::Taken => {
             metrics.callback("delivered");
-            Ended::Done
+            (DeliveryEnd::Delivered, Ended::Done)
         }
-        Answer::Nowhere => Ended::Done,
+        Answer::Nowhere => return Ended::Done,
         Answer::Refused(error) => {
             metrics.callback("refused");
             warn!(object, sequence, error, "a callback is not wanted any more and given up");
-            Ended::Done
+            (DeliveryEnd::GivenUp { error }, Ended::Done)
         }
         Answer::Failed { error, .. } if age.unsigned_abs() >= GIVE_UP => {
             metrics.callback("given-up");
             warn!(object, sequence, error, "a callback failed for a day and is given up");
-            Ended::Done
+            (DeliveryEnd::GivenUp { error }, Ended::Done)
         }
         Answer::Failed { error, after } => {
             metrics.callback("failed");
             debug!(object, sequence, error, "a callback failed and is tried again");
-            Ended::Again { error, after }
+            (DeliveryEnd::Failed { error: error.clone() }, Ended::Again { error, after })
         }
+    };
+    if let Err(error) = remember(client, object, &message.payload, began.elapsed(), end).await {
+        debug!(object, sequence, %error, "the history lacks a callback");
     }
+    ended
+}
+
+/// The part of a transition that the history of its callbacks repeats.
+#[derive(Deserialize)]
+struct Told {
+    id: String,
+    counter: u64,
+    phase: Phase,
+}
+
+/// Adds a try to the history. Nobody waits until it is stored: it is for people.
+async fn remember(
+    client: &async_nats::Client,
+    object: &str,
+    transition: &[u8],
+    took: Duration,
+    end: DeliveryEnd,
+) -> Result<(), async_nats::Error> {
+    let Told { id, counter, phase } = serde_json::from_slice(transition)?;
+    let delivery = Delivery {
+        transition: id,
+        counter,
+        phase,
+        at: format!("{:.3}", Timestamp::now()),
+        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        end,
+    };
+    client.publish(format!("{HISTORY}{object}"), encode(&delivery)?.into()).await?;
+    Ok(())
 }
 
 /// Evenly spread over 0 to 1.

@@ -31,11 +31,16 @@ pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Inval
                 crds::Drift::Repair => Drift::Repair,
                 crds::Drift::Report => Drift::Report,
             },
-            adopt: VlanSet::EMPTY,
+            adopt: source.adopt.as_deref().map_or(Ok(VlanSet::EMPTY), adopted)?,
         },
         driver: source.driver.into(),
         ports,
     })
+}
+
+fn adopted(text: &str) -> Result<VlanSet, Invalid> {
+    text.parse()
+        .map_err(|error| Invalid::new("Adopt", format!("{error}; write IDs and ranges such as 42,100-199")))
 }
 
 fn parse_port(index: usize, source: &crds::FabricPort) -> Result<DevicePort, Invalid> {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eno_core::spec::Spec;
-use eno_core::{Condition, Kind, Name, PodEntry, Status};
+use eno_core::{ChangeOutcome, Condition, Kind, LastTransaction, Name, PodEntry, Status};
 use eno_nbi_crds as crds;
-use eno_schemas::{DeviceInfo, Phase, VlanId};
+use eno_schemas::{ChangeReport, DeviceInfo, Phase, VlanId};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -28,7 +28,8 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         dialect: source.dialect,
         capabilities: source.capabilities,
         host_key_fingerprint: source.host_key_fingerprint,
-        ..DeviceInfo::default()
+        model: source.model,
+        rollback: source.rollback.and_then(|word| serde_json::from_value(word.into()).ok()),
     };
     Status {
         phase: source.phase.map(phase),
@@ -40,8 +41,26 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         realized: realized(kind, source.realized),
         connection_points: source.connection_points.into_iter().map(Name::from).collect(),
         device: (device != DeviceInfo::default()).then_some(device),
+        last_transaction: source.last_transaction.map(last_transaction),
+        pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),
         pods: pods(&source.addresses),
         ..Status::default()
+    }
+}
+
+fn last_transaction(source: crds::LastTransaction) -> LastTransaction {
+    LastTransaction {
+        change: ChangeReport {
+            transaction: source.id,
+            at: source.at,
+            took_ms: count(Some(source.took_ms)),
+            added: u32::try_from(source.added).unwrap_or_default(),
+            removed: u32::try_from(source.removed).unwrap_or_default(),
+        },
+        outcome: match source.outcome {
+            crds::TransactionOutcome::Confirmed => ChangeOutcome::Confirmed,
+            crds::TransactionOutcome::RolledBack => ChangeOutcome::RolledBack,
+        },
     }
 }
 

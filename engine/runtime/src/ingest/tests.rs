@@ -235,6 +235,13 @@ fn devices() {
         };
         assert_eq!(spec.device.address, full);
     }
+    let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({ "Adopt": "42,100-199" }))) else {
+        panic!()
+    };
+    assert_eq!(spec.device.adopt.len(), 101);
+    for adopt in ["0", "20-10", "a"] {
+        assert_eq!(bad(Kind::FabricDevice, device(json!({ "Adopt": adopt }))).0, "spec.Adopt");
+    }
     for address in ["", "a b", "host:0", "host:65536", "host:x", "[::1", "[x]:1", "2001:db8::1", "-x", "u@h"]
     {
         assert_eq!(

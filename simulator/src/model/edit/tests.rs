@@ -80,7 +80,7 @@ fn error_options_leave_what_they_say() {
         let errors =
             apply(&mut config, &edits(&vlans(&bad)), Operation::Merge, on_error).expect_err("2 is missing");
         assert_eq!(errors.len(), 1);
-        let hardware = crate::dialect::Hardware { ports: vec![] };
+        let hardware = crate::dialect::Hardware::default();
         let ids: Vec<_> =
             (OPENCONFIG.view)(&config, &hardware).vlans.keys().map(ToString::to_string).collect();
         assert_eq!(ids.join(","), left, "{on_error:?}");

@@ -3,15 +3,23 @@
 //! While a driver works on a generation of a target, changes of the target pile up in its desired state; the next
 //! command takes them all. A switch that was told something a moment ago is besides told more only when its changes
 //! pause, or have waited long enough: so a flood of small changes becomes few transactions, while a lone change goes
-//! at once.
+//! at once. Switches that change together wait for each other, and go as one transaction (`transaction`).
+
+mod transaction;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use eno_core::{Name, Target};
-use eno_schemas::Generation;
+use eno_core::{Group, Name, Target};
+use eno_schemas::{Decision, Generation, Transaction};
 
 use crate::drivers::instance_of;
+
+use transaction::Open;
+pub use transaction::{Answer, DEADLINE, Ended, Participant};
 
 /// A switch that was told nothing for so long is told at once.
 const REST: Duration = Duration::from_millis(500);
@@ -37,6 +45,8 @@ pub struct Held {
     pub driver: Name,
     /// The last one.
     pub generation: Option<Generation>,
+    /// It is of a transaction that is not confirmed: what it asks for has to be said again.
+    pub unconfirmed: bool,
     /// The sequence of the last message on its subject; 0: there is none.
     pub sequence: u64,
 }
@@ -50,6 +60,27 @@ pub struct Turn {
     pub expected: u64,
     /// The driver that had the target before, if it was another one: its subjects are to be purged.
     pub moved_from: Option<Name>,
+    /// The transaction that it opens or decides.
+    pub transaction: Option<Transaction>,
+}
+
+/// What may be published now, and when to ask again.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// Targets whose turn has come, each by itself.
+    pub alone: Vec<Target>,
+    /// Switches whose turn has come together.
+    pub together: Vec<Vec<Target>>,
+    /// Participants that are to be told what was decided.
+    pub decided: Vec<Target>,
+    /// When to ask again if nothing else happens before.
+    pub next: Option<Instant>,
+}
+
+impl Due {
+    fn again(&mut self, at: Instant) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
 }
 
 /// The targets, and what each waits for.
@@ -61,6 +92,9 @@ pub struct Gate {
     dirty: BTreeSet<Target>,
     alive: BTreeSet<Name>,
     publishing: usize,
+    opened: u64,
+    transactions: Vec<Open>,
+    ended: Vec<Ended>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +121,7 @@ enum State {
     #[default]
     Idle,
     /// Given to NATS, which has not confirmed it yet; the driver may be faster with its report.
-    Publishing { generation: Generation, reported: bool },
+    Publishing { generation: Generation, reported: bool, unconfirmed: bool },
     /// With the driver.
     Outstanding(Generation, Instant),
 }
@@ -102,6 +136,9 @@ impl Gate {
             dirty: BTreeSet::new(),
             alive: BTreeSet::new(),
             publishing: 0,
+            opened: 0,
+            transactions: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -123,35 +160,90 @@ impl Gate {
         self.dirty.insert(target);
     }
 
-    /// A driver reported on a generation, and is done with it.
-    pub fn reported(&mut self, target: &Target, generation: &Generation) {
+    /// A driver reported on a generation.
+    pub fn reported(&mut self, target: &Target, generation: &Generation, answer: Answer, now: Instant) {
         let Some(slot) = self.slots.get_mut(target) else { return };
-        match &mut slot.state {
-            State::Outstanding(waiting, _) if *waiting <= *generation => slot.state = State::Idle,
-            State::Publishing { generation: waiting, reported } => *reported |= *waiting <= *generation,
-            _ => {}
+        if answer.is_final() {
+            match &mut slot.state {
+                State::Outstanding(waiting, _) if *waiting <= *generation => slot.state = State::Idle,
+                State::Publishing { generation: waiting, reported, .. } => {
+                    *reported |= *waiting <= *generation
+                }
+                _ => {}
+            }
         }
+        self.answered(target, generation, answer, now);
     }
 
-    /// The targets whose turn has come, and when to ask again if nothing else happens before.
-    pub fn due(&self, now: Instant) -> (Vec<Target>, Option<Instant>) {
-        let mut due = Vec::new();
-        let mut next: Option<Instant> = None;
+    /// The targets whose turn has come. `groups` tells which of these switches have to change together.
+    pub fn due(&mut self, now: Instant, groups: impl FnOnce(&[Name]) -> Vec<Group>) -> Due {
+        self.expire(now);
+        let mut due = Due::default();
+        self.decisions(now, &mut due);
         let room = PUBLISHING.saturating_sub(self.publishing);
+        // Switches that may have to wait for others; those whose driver is stuck or away wait for nobody.
+        let mut switches: Vec<Name> = Vec::new();
+        let mut ready = false;
         for target in &self.dirty {
-            if due.len() >= room {
-                break;
+            let wait = self.wait(target, now);
+            if let Target::Fabric(name) = target
+                && !self.is_stuck(target, now)
+            {
+                ready |= matches!(wait, Wait::Now);
+                switches.push(name.clone());
+                continue;
             }
-            match self.wait(target, now) {
-                Wait::Now => due.push(target.clone()),
-                Wait::Until(at) => next = Some(next.map_or(at, |next| next.min(at))),
-                Wait::Publish => {}
+            match wait {
+                Wait::Now if due.alone.len() < room => due.alone.push(target.clone()),
+                Wait::Now | Wait::Publish => {}
+                Wait::Until(at) => due.again(at),
             }
         }
-        (due, next)
+        if ready {
+            switches.extend(self.transactions.iter().flat_map(Open::switches));
+            for group in groups(&switches) {
+                self.group(group, now, &mut due);
+            }
+        } else {
+            for name in switches {
+                if let Wait::Until(at) = self.wait(&Target::Fabric(name), now) {
+                    due.again(at);
+                }
+            }
+        }
+        due
+    }
+
+    /// A group goes when the turn of all of them has come.
+    fn group(&self, group: Group, now: Instant, due: &mut Due) {
+        let targets = |names: Vec<Name>| names.into_iter().map(Target::Fabric).collect::<Vec<_>>();
+        let (holding, plain) = (targets(group.holding), targets(group.plain));
+        let mut all_may = true;
+        for target in holding.iter().chain(&plain) {
+            match self.wait(target, now) {
+                Wait::Now if self.dirty.contains(target) => {}
+                Wait::Until(at) => {
+                    all_may = false;
+                    due.again(at);
+                }
+                Wait::Now | Wait::Publish => all_may = false,
+            }
+        }
+        if !all_may {
+            return;
+        }
+        if holding.len() > 1 {
+            due.together.push(holding);
+        } else {
+            due.alone.extend(holding);
+            due.alone.extend(plain);
+        }
     }
 
     fn wait(&self, target: &Target, now: Instant) -> Wait {
+        if self.is_bound(target) {
+            return Wait::Publish;
+        }
         let Some(slot) = self.slots.get(target) else { return Wait::Now };
         let paced = match (target, slot.told, slot.changes) {
             (Target::Fabric(_), Some(told), Some(changes)) if changes.first < told + REST => {
@@ -172,6 +264,14 @@ impl Gate {
         }
     }
 
+    /// True when the target has a command that nobody seems to work on.
+    fn is_stuck(&self, target: &Target, now: Instant) -> bool {
+        let Some(slot) = self.slots.get(target) else { return false };
+        let State::Outstanding(_, since) = slot.state else { return false };
+        let alive = slot.held.as_ref().is_some_and(|held| self.is_alive(&held.driver, target));
+        !self.is_bound(target) && (!alive || since + PATIENCE <= now)
+    }
+
     /// A node is the target of one process only.
     fn is_alive(&self, driver: &Name, target: &Target) -> bool {
         match target {
@@ -182,31 +282,62 @@ impl Gate {
 
     /// Takes a due target's turn with the state that is wanted now; `None`: that is what NATS holds already.
     pub fn take(&mut self, target: &Target, driver: &Name, hash: String, now: Instant) -> Option<Turn> {
-        self.dirty.remove(target);
-        let slot = self.slots.entry(target.clone()).or_default();
-        slot.changes = None;
-        let held = slot.held.as_ref();
-        let same_driver = held.is_some_and(|held| held.driver == *driver);
-        if same_driver
-            && held
-                .and_then(|held| held.generation.as_ref())
-                .is_some_and(|generation| generation.hash == hash)
-        {
+        if self.is_said(target, driver, &hash) {
+            self.pass(target);
             return None;
         }
-        let moved_from = held.filter(|_| !same_driver).map(|held| held.driver.clone());
-        let expected = held.filter(|_| same_driver).map_or(0, |held| held.sequence);
+        Some(self.issue(target, driver, hash, None, now))
+    }
+
+    /// True when NATS holds this state, and it counts.
+    pub fn is_said(&self, target: &Target, driver: &Name, hash: &str) -> bool {
+        let held = self.slots.get(target).and_then(|slot| slot.held.as_ref());
+        held.is_some_and(|held| {
+            held.driver == *driver
+                && !held.unconfirmed
+                && held.generation.as_ref().is_some_and(|generation| generation.hash == hash)
+        })
+    }
+
+    /// The target's turn passes without a word.
+    fn pass(&mut self, target: &Target) {
+        self.dirty.remove(target);
+        self.slots.entry(target.clone()).or_default().changes = None;
+    }
+
+    /// Gives the target its next word.
+    fn issue(
+        &mut self,
+        target: &Target,
+        driver: &Name,
+        hash: String,
+        transaction: Option<Transaction>,
+        now: Instant,
+    ) -> Turn {
         self.sequence += 1;
         let generation = Generation { term: self.term, sequence: self.sequence, hash };
-        slot.state = State::Publishing { generation: generation.clone(), reported: false };
+        let slot = self.slots.entry(target.clone()).or_default();
+        if transaction.as_ref().is_none_or(|transaction| transaction.decision.is_none()) {
+            self.dirty.remove(target);
+            slot.changes = None;
+        }
+        let held = slot.held.take();
+        let moved_from = held.as_ref().filter(|held| held.driver != *driver).map(|held| held.driver.clone());
+        let held = held.filter(|held| held.driver == *driver);
+        let expected = held.as_ref().map_or(0, |held| held.sequence);
+        let unconfirmed =
+            transaction.as_ref().is_some_and(|transaction| transaction.decision != Some(Decision::Confirm));
+        slot.state = State::Publishing { generation: generation.clone(), reported: false, unconfirmed };
         slot.held = Some(Held {
             driver: driver.clone(),
-            generation: held.filter(|_| same_driver).and_then(|held| held.generation.clone()),
+            // Until NATS has it, the one before is there.
+            unconfirmed: held.as_ref().is_some_and(|held| held.unconfirmed),
+            generation: held.and_then(|held| held.generation),
             sequence: expected,
         });
         slot.told = Some(now);
         self.publishing += 1;
-        Some(Turn { generation, expected, moved_from })
+        Turn { generation, expected, moved_from, transaction }
     }
 
     /// There is no such target any more.
@@ -218,11 +349,15 @@ impl Gate {
     pub fn published(&mut self, target: &Target, generation: &Generation, sequence: u64, now: Instant) {
         self.publishing = self.publishing.saturating_sub(1);
         let Some(slot) = self.slots.get_mut(target) else { return };
+        let (reported, unconfirmed) = match slot.state {
+            State::Publishing { reported, unconfirmed, .. } => (reported, unconfirmed),
+            State::Idle | State::Outstanding(..) => (false, false),
+        };
         if let Some(held) = &mut slot.held {
             held.generation = Some(generation.clone());
+            held.unconfirmed = unconfirmed;
             held.sequence = sequence;
         }
-        let reported = matches!(slot.state, State::Publishing { reported: true, .. });
         slot.state = if reported { State::Idle } else { State::Outstanding(generation.clone(), now) };
     }
 
@@ -236,18 +371,22 @@ impl Gate {
             if let (Some(held), Some(sequence)) = (&mut slot.held, found) {
                 held.sequence = sequence;
             }
-            self.dirty.insert(target.clone());
+            if !self.failed_to_decide(target, now) {
+                self.dirty.insert(target.clone());
+            }
         }
     }
 
     /// The target is gone; its driver's name, when a command of it is on NATS.
-    pub fn forget(&mut self, target: &Target) -> Option<Name> {
+    pub fn forget(&mut self, target: &Target, now: Instant) -> Option<Name> {
+        self.leave(target, now);
         self.dirty.remove(target);
         self.slots.remove(target)?.held.map(|held| held.driver)
     }
 
     /// NATS lost its streams: every target is to be published again.
     pub fn lost(&mut self) {
+        self.transactions.clear();
         for (target, slot) in &mut self.slots {
             if let Some(held) = &mut slot.held {
                 held.generation = None;
@@ -275,167 +414,6 @@ impl Gate {
 enum Wait {
     Now,
     Until(Instant),
-    /// Until NATS has confirmed the one before.
+    /// Until NATS has confirmed the one before, or a transaction is decided.
     Publish,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fabric() -> Target {
-        Target::Fabric("leaf1".into())
-    }
-
-    fn nad() -> Target {
-        Target::Nad("ns".into(), "a".into())
-    }
-
-    /// Publishes what is due and tells how many went.
-    fn turn(gate: &mut Gate, target: &Target, hash: &str, now: Instant) -> Option<Turn> {
-        gate.changed(target.clone(), now);
-        let (due, _) = gate.due(now);
-        if !due.contains(target) {
-            return None;
-        }
-        let turn = gate.take(target, &"netconf".into(), hash.into(), now)?;
-        gate.published(target, &turn.generation, 7, now);
-        Some(turn)
-    }
-
-    fn alive(gate: &mut Gate) {
-        gate.alive(BTreeSet::from(["netconf".into()]));
-    }
-
-    #[test]
-    fn one_outstanding_while_the_driver_is_alive() {
-        let now = Instant::now();
-        let mut gate = Gate::new(3);
-        alive(&mut gate);
-        let first = turn(&mut gate, &nad(), "a", now).unwrap();
-        assert_eq!((first.generation.term, first.generation.sequence, first.expected), (3, 1, 0));
-        assert_eq!(turn(&mut gate, &nad(), "b", now), None);
-        let (due, next) = gate.due(now);
-        assert!(due.is_empty());
-        assert_eq!(next, Some(now + PATIENCE));
-        gate.reported(&nad(), &first.generation);
-        assert_eq!(turn(&mut gate, &nad(), "b", now).unwrap().expected, 7);
-    }
-
-    #[test]
-    fn a_driver_that_is_away_or_silent_does_not_hold_up() {
-        let now = Instant::now();
-        let mut gate = Gate::new(1);
-        turn(&mut gate, &nad(), "a", now).unwrap();
-        turn(&mut gate, &nad(), "b", now).unwrap();
-        alive(&mut gate);
-        assert_eq!(turn(&mut gate, &nad(), "c", now), None);
-        assert!(turn(&mut gate, &nad(), "c", now + PATIENCE).is_some());
-    }
-
-    #[test]
-    fn another_node_s_agent_is_not_waited_for() {
-        let now = Instant::now();
-        let node = Target::Node("worker1".into());
-        let mut gate = Gate::new(1);
-        let go = |gate: &mut Gate, hash: &str| {
-            gate.changed(node.clone(), now);
-            if !gate.due(now).0.contains(&node) {
-                return false;
-            }
-            let turn = gate.take(&node, &"node".into(), hash.into(), now).unwrap();
-            gate.published(&node, &turn.generation, 1, now);
-            true
-        };
-        gate.alive(BTreeSet::from(["node", "node/worker2"].map(Name::from)));
-        // At once, as often as there is news.
-        assert!(go(&mut gate, "a") && go(&mut gate, "b"));
-        gate.alive(BTreeSet::from(["node", "node/worker1"].map(Name::from)));
-        assert!(!go(&mut gate, "c"));
-    }
-
-    #[test]
-    fn an_older_report_opens_nothing() {
-        let now = Instant::now();
-        let mut gate = Gate::new(1);
-        alive(&mut gate);
-        let first = turn(&mut gate, &nad(), "a", now).unwrap();
-        gate.reported(&nad(), &first.generation);
-        turn(&mut gate, &nad(), "b", now).unwrap();
-        gate.reported(&nad(), &first.generation);
-        assert_eq!(turn(&mut gate, &nad(), "c", now), None);
-    }
-
-    #[test]
-    fn a_report_may_overtake_the_confirmation_of_nats() {
-        let now = Instant::now();
-        let mut gate = Gate::new(1);
-        alive(&mut gate);
-        gate.changed(nad(), now);
-        let turn = gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
-        gate.changed(nad(), now);
-        assert_eq!(gate.due(now).0, []);
-        gate.reported(&nad(), &turn.generation);
-        gate.published(&nad(), &turn.generation, 1, now);
-        assert_eq!(gate.due(now).0, [nad()]);
-    }
-
-    #[test]
-    fn the_same_state_keeps_its_generation() {
-        let now = Instant::now();
-        let mut gate = Gate::new(9);
-        let generation = Generation { term: 8, sequence: 5, hash: "a".into() };
-        gate.found(nad(), Held { driver: "netconf".into(), generation: Some(generation), sequence: 4 });
-        assert_eq!(turn(&mut gate, &nad(), "a", now), None);
-        assert_eq!(gate.due(now).0, []);
-        assert_eq!(turn(&mut gate, &nad(), "b", now).unwrap().expected, 4);
-        gate.lost();
-        let again = turn(&mut gate, &nad(), "b", now).unwrap();
-        assert_eq!((again.expected, again.generation.term), (0, 9));
-    }
-
-    #[test]
-    fn switches_are_paced_and_nads_are_not() {
-        let start = Instant::now();
-        let mut gate = Gate::new(1);
-        let mut sent = 0;
-        for tick in 0..600_u32 {
-            let now = start + Duration::from_millis(10) * tick;
-            sent += u32::from(turn(&mut gate, &fabric(), &format!("{tick}"), now).is_some());
-        }
-        // One at once, then one in 0.9 s over 6 s.
-        assert_eq!(sent, 7);
-        let later = start + Duration::from_secs(20);
-        assert!(turn(&mut gate, &fabric(), "lone", later).is_some());
-        assert!(turn(&mut gate, &fabric(), "next", later + PAUSE / 2).is_none());
-        assert!(gate.due(later + PAUSE * 2).0.contains(&fabric()), "the changes paused");
-        for hash in 0..20 {
-            assert!(turn(&mut gate, &nad(), &hash.to_string(), start).is_some());
-        }
-    }
-
-    #[test]
-    fn a_target_that_changes_hands() {
-        let now = Instant::now();
-        let mut gate = Gate::new(1);
-        turn(&mut gate, &nad(), "a", now).unwrap();
-        gate.changed(nad(), now);
-        let turn = gate.take(&nad(), &"other".into(), "a".into(), now).unwrap();
-        assert_eq!((turn.moved_from, turn.expected), (Some("netconf".into()), 0));
-        assert_eq!(gate.forget(&nad()), Some("other".into()));
-    }
-
-    #[test]
-    fn a_failed_publish_is_tried_again() {
-        let now = Instant::now();
-        let mut gate = Gate::new(1);
-        gate.changed(nad(), now);
-        gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
-        gate.failed(&nad(), Some(42), now);
-        let turn = gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
-        assert_eq!(turn.expected, 42);
-        gate.failed(&nad(), None, now);
-        assert_eq!(gate.due(now), (vec![], Some(now + RETRY)));
-        assert_eq!(gate.due(now + RETRY).0, [nad()]);
-    }
 }

@@ -1,0 +1,57 @@
+//! `eno adopt`.
+
+use anyhow::{Context as _, bail};
+use eno_nbi_crds::FabricDevice;
+use eno_schemas::VlanSet;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::inspect::ClusterArgs;
+
+/// Take over VLANs that exist on a switch under other names: where the operator wants one of them, it renames it and
+/// owns it from then on, which includes that it is removed with its last user.
+///
+/// It adds them to Adopt of the FabricDevice. Look first with `eno plan` and `eno blame`.
+#[derive(Debug, clap::Args)]
+pub(super) struct AdoptArgs {
+    /// The FabricDevice.
+    device: String,
+    /// VLAN IDs and ranges of them, such as 100 or 200-210.
+    #[arg(required = true, value_name = "VLANS")]
+    vlans: Vec<VlanSet>,
+    /// Take them out of Adopt instead. VLANs that were taken over already stay the operator's.
+    #[arg(long)]
+    undo: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(super) async fn run(args: AdoptArgs) -> anyhow::Result<()> {
+    let devices: Api<FabricDevice> = Api::all(args.cluster.client().await?);
+    let device = devices.get(&args.device).await.with_context(|| format!("reading FabricDevice {}", args.device))?;
+    let before: VlanSet = match device.spec.adopt.as_deref() {
+        Some(text) => text.parse().context("Adopt of the FabricDevice")?,
+        None => VlanSet::EMPTY,
+    };
+    let named = args.vlans.iter().fold(VlanSet::EMPTY, |all, more| all.union(more));
+    let after = if args.undo { before.difference(&named) } else { before.union(&named) };
+    if after == before {
+        bail!("nothing to do: FabricDevice {} adopts {}", args.device, shown(&before));
+    }
+    // The version that was read: what somebody else adds meanwhile is not lost.
+    let adopt = (!after.is_empty()).then(|| after.to_string());
+    let version = device.metadata.resource_version.as_deref();
+    let patch = json!({ "metadata": { "resourceVersion": version }, "spec": { "Adopt": adopt } });
+    let params = PatchParams { field_manager: Some("eno-adopt".into()), ..PatchParams::default() };
+    devices
+        .patch(&args.device, &params, &Patch::Merge(patch))
+        .await
+        .with_context(|| format!("changing FabricDevice {}", args.device))?;
+    println!("FabricDevice {} adopts {}", args.device, shown(&after));
+    Ok(())
+}
+
+fn shown(vlans: &VlanSet) -> String {
+    if vlans.is_empty() { "no VLANs".into() } else { format!("VLANs {vlans}") }
+}

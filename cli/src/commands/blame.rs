@@ -1,0 +1,132 @@
+//! `eno blame`.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, bail};
+use eno_engine::forecast::{World, wanted};
+use eno_engine::trace;
+use eno_schemas::{Applied, Carried, FabricDesired, VlanId, VlanSet};
+use serde::Serialize;
+
+use crate::inspect::output::{Format, table};
+use crate::inspect::{ClusterArgs, MessagesArgs};
+
+/// Say for each VLAN on a port of a switch which objects want it, or that it is foreign.
+///
+/// What the port carries beside what is wanted is known where NATS can be asked.
+#[derive(Debug, clap::Args)]
+pub(super) struct BlameArgs {
+    /// The FabricDevice.
+    device: String,
+    /// The port, as the FabricDevice lists it.
+    port: String,
+    /// How it is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    messages: MessagesArgs,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    vlan: VlanId,
+    /// The objects that want it; none: it is foreign.
+    wanted_by: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
+}
+
+pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
+    let world = World::read(&args.cluster.client().await?).await?;
+    let wanted = wanted(&world);
+    let (driver, fabric) =
+        wanted.switches.get(&args.device).with_context(|| format!("there is no FabricDevice {}", args.device))?;
+    if !fabric.ports.iter().any(|port| port.name == args.port) {
+        let listed = fabric.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+        bail!("FabricDevice {} does not list port {}; it lists {listed}", args.device, args.port);
+    }
+    let nats = args.messages.connect().await?;
+    let carried = match &nats {
+        Some(nats) => match trace::report(nats, driver, &args.device).await?.and_then(|report| report.applied) {
+            Some(Applied::Fabric { carried, .. }) => Some(carried.get(&args.port).cloned().unwrap_or_default()),
+            _ => None,
+        },
+        None => None,
+    };
+    let lines = blame(fabric, &args.port, carried.as_ref());
+    args.output.print(&lines, |lines| {
+        table(
+            ["VLAN", "WANTED BY", ""],
+            lines.iter().map(|line| {
+                let by = if line.wanted_by.is_empty() { "foreign".into() } else { line.wanted_by.join(" ") };
+                [line.vlan.to_string(), by, line.note.unwrap_or_default().into()]
+            }),
+        );
+        match carried {
+            Some(Carried { open: true, .. }) => println!("It is a trunk without a list, which carries every VLAN."),
+            Some(_) => {}
+            None => println!("What else it carries is not known: the switch was not read, or NATS not asked."),
+        }
+    })
+}
+
+/// Ascending by VLAN.
+fn blame(fabric: &FabricDesired, port: &str, carried: Option<&Carried>) -> Vec<Line> {
+    let wanted = fabric.ports.iter().find(|one| one.name == port).map(|one| &one.vlans);
+    let there = |vid: VlanId| carried.is_some_and(|carried| carried.open || carried.tagged.contains(vid));
+    let mut vids: BTreeSet<VlanId> = wanted.into_iter().flat_map(VlanSet::iter).collect();
+    if let Some(carried) = carried {
+        vids.extend(carried.tagged.iter().chain(carried.untagged));
+    }
+    let line = |vid: VlanId| {
+        let wants = wanted.is_some_and(|vlans| vlans.contains(vid));
+        let owners = fabric.vlans.iter().find(|vlan| wants && vlan.vid == vid);
+        let note = match carried {
+            Some(carried) if carried.untagged == Some(vid) => Some("untagged"),
+            Some(_) if wants && !there(vid) => Some("not there yet"),
+            _ => None,
+        };
+        Line { vlan: vid, wanted_by: owners.map(|vlan| vlan.owners.clone()).unwrap_or_default(), note }
+    };
+    vids.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_schemas::{Device, Drift, FabricPort, FabricVlan, PortMode};
+
+    use super::*;
+
+    #[test]
+    fn ours_and_foreign_ones() {
+        let set = |text: &str| text.parse::<VlanSet>().expect(text);
+        let vid = |id| VlanId::new(id).expect("a VLAN ID");
+        let fabric = FabricDesired {
+            cluster: "c".into(),
+            device: Device {
+                address: String::new(),
+                dialect: None,
+                credential: None,
+                host_key: None,
+                drift: Drift::Repair,
+                adopt: VlanSet::EMPTY,
+            },
+            vlans: vec![
+                FabricVlan { vid: vid(10), owners: vec!["L2Service/a".into(), "L2Service/b".into()] },
+                FabricVlan { vid: vid(11), owners: vec!["L2Service/c".into()] },
+            ],
+            ports: vec![FabricPort { name: "p".into(), lag: None, mode: PortMode::Keep, vlans: set("10-11") }],
+        };
+        let carried = Carried { tagged: set("10,20"), untagged: Some(vid(1)), open: false };
+        let told: Vec<_> = blame(&fabric, "p", Some(&carried))
+            .into_iter()
+            .map(|line| (line.vlan.get(), line.wanted_by.len(), line.note))
+            .collect();
+        let expected = [(1, 0, Some("untagged")), (10, 2, None), (11, 1, Some("not there yet")), (20, 0, None)];
+        assert_eq!(told, expected);
+        assert_eq!(blame(&fabric, "p", None).len(), 2);
+    }
+}

@@ -1,0 +1,282 @@
+//! `eno plan`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use eno_engine::forecast::{self, Act, Change, Forecast, ObjectTold, SwitchTold, Verdict, World, key_of};
+use eno_engine::trace;
+use eno_sbi::nats::Connection;
+use eno_schemas::{Command, Desired, Generation, Preview};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Client, Error};
+use serde::Serialize;
+
+use crate::apply::{api_of, name_of};
+use crate::inspect::output::{Format, name, table};
+use crate::inspect::{ClusterArgs, MessagesArgs, manifests};
+
+/// Where something would fail.
+const FAILS: u8 = 2;
+
+/// Show what would change if these manifests were applied, or deleted. Nothing is changed.
+///
+/// The API server checks each object without storing it; what follows from them is worked out as the engine does it.
+/// Where NATS can be asked, the drivers of the switches say what they would send, as the switches are now.
+///
+/// The exit code is 2 when something would fail.
+#[derive(Debug, clap::Args)]
+pub(super) struct PlanArgs {
+    /// Files or directories with manifests; - is standard input.
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, num_args = 1..)]
+    files: Vec<PathBuf>,
+    /// Show what would change if they were deleted.
+    #[arg(long)]
+    delete: bool,
+    /// The namespace of objects that name none.
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// How it is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    messages: MessagesArgs,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// What the drivers would send to each switch, in their protocol's own form. It needs NATS.
+    Xml,
+}
+
+/// All that is told.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Plan {
+    #[serde(flatten)]
+    forecast: Forecast,
+    /// Objects that the API server refuses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<Refused>,
+    /// What drivers would do, as their switches are now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    previews: Vec<SwitchPreview>,
+    /// Objects of other kinds, which are not looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Refused {
+    object: String,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+struct SwitchPreview {
+    switch: String,
+    #[serde(flatten)]
+    preview: Preview,
+}
+
+impl Plan {
+    fn fails(&self) -> bool {
+        let refuses = |preview: &Preview| !preview.rejected.is_empty() || preview.failure.is_some();
+        !self.refused.is_empty()
+            || self.forecast.failures().next().is_some()
+            || self.previews.iter().any(|switch| refuses(&switch.preview))
+    }
+}
+
+pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
+    let mut objects = manifests::read(&args.files)?;
+    let client = args.cluster.client().await?;
+    let nats = match args.output {
+        Output::Xml => Some(args.messages.needed().await?),
+        _ => args.messages.connect().await?,
+    };
+    let world = World::read(&client).await?;
+    let mut plan =
+        Plan { forecast: Forecast::default(), refused: vec![], previews: vec![], others: vec![] };
+    let mut changes = Vec::new();
+    for object in &mut objects {
+        let Some(mut key) = key_of(object) else {
+            let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());
+            plan.others.push(name(kind, object.metadata.namespace.as_deref(), &name_of(object)));
+            continue;
+        };
+        if crate::inspect::is_namespaced(key.kind) && key.namespace().is_none() {
+            object.metadata.namespace = Some(args.namespace.clone());
+            key = key_of(object).context("an object has a name")?;
+        }
+        if args.delete {
+            changes.push(Change::Delete(key));
+            continue;
+        }
+        match checked(&client, object).await {
+            Ok(object) => changes.push(Change::Apply(key, Box::new(object))),
+            Err(reason) => plan.refused.push(Refused { object: key.to_string(), reason }),
+        }
+    }
+    plan.forecast = forecast::forecast(&world, &changes);
+    if let Some(nats) = &nats {
+        plan.previews = previews(nats, &plan.forecast.switches).await?;
+    }
+    match args.output {
+        Output::Table => tables(&plan, nats.is_some()),
+        Output::Json => Format::Json.print(&plan, |_| ())?,
+        Output::Yaml => Format::Yaml.print(&plan, |_| ())?,
+        Output::Xml => edits(&plan),
+    }
+    Ok(if plan.fails() { ExitCode::from(FAILS) } else { ExitCode::SUCCESS })
+}
+
+/// The object as the API server would store it, with its defaults.
+async fn checked(client: &Client, object: &DynamicObject) -> Result<DynamicObject, String> {
+    let api = api_of(client, object).map_err(|error| error.to_string())?;
+    let params = PatchParams { dry_run: true, ..PatchParams::apply("eno-plan").force() };
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    match api.patch(name, &params, &Patch::Apply(object)).await {
+        Ok(stored) => Ok(stored),
+        // Its namespace is yet to be made: then it is taken as it is.
+        Err(Error::Api(status)) if status.code == 404 && object.metadata.namespace.is_some() => Ok(object.clone()),
+        Err(Error::Api(status)) => Err(status.message),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Asks the drivers of the switches that change.
+async fn previews(nats: &Connection, switches: &[SwitchTold]) -> anyhow::Result<Vec<SwitchPreview>> {
+    let mut told = Vec::new();
+    for switch in switches {
+        let Some(mut desired) = switch.desired.clone() else { continue };
+        // How the cluster is called on switches is the engine's to know; who was never commanded has nothing yet.
+        if let Some(Command { desired: Desired::Fabric(last), .. }) =
+            trace::command(nats, &switch.driver, &switch.name).await?
+        {
+            desired.cluster = last.cluster;
+        }
+        let desired = Desired::Fabric(desired);
+        let command = Command {
+            driver: switch.driver.clone(),
+            target: switch.name.clone(),
+            generation: Generation { term: 0, sequence: 0, hash: desired.hash() },
+            desired,
+            transaction: None,
+        };
+        let preview = match trace::preview(nats, &command).await {
+            Ok(preview) => preview,
+            Err(error) => {
+                eprintln!("eno: switch {}: its driver does not say what it would do: {error}", switch.name);
+                continue;
+            }
+        };
+        told.push(SwitchPreview { switch: switch.name.clone(), preview });
+    }
+    Ok(told)
+}
+
+fn edits(plan: &Plan) {
+    for SwitchPreview { switch, preview } in &plan.previews {
+        println!("<!-- {} -->", switch.replace("--", "- -"));
+        preview.edits.iter().for_each(|edit| println!("{edit}"));
+    }
+}
+
+fn tables(plan: &Plan, asked: bool) {
+    let Plan { forecast, .. } = plan;
+    let phase = |verdict: &Option<Verdict>| {
+        let phase = verdict.as_ref().map(|verdict| verdict.phase.map_or("-".into(), |phase| phase.to_string()));
+        phase.unwrap_or_else(|| "-".into())
+    };
+    let row = |object: &ObjectTold| {
+        let verdict = object.after.as_ref().map(|after| after.message.clone());
+        [
+            name(object.kind, object.namespace.as_deref(), &object.name),
+            act(object.act).into(),
+            phase(&object.before),
+            phase(&object.after),
+            verdict.unwrap_or_default(),
+        ]
+    };
+    table(["OBJECT", "CHANGE", "IS", "WOULD BE", "BECAUSE"], forecast.objects.iter().map(row));
+    let mut rows: Vec<[String; 4]> = Vec::new();
+    for switch in &forecast.switches {
+        let waits = if switch.waits { "once it answers" } else { "" };
+        let mut row = |what: String, port: &str| {
+            rows.push([switch.name.clone(), port.to_owned(), what, waits.to_owned()]);
+        };
+        if !switch.make.is_empty() {
+            row(format!("make VLAN {}", switch.make), "");
+        }
+        if !switch.delete.is_empty() {
+            row(format!("delete VLAN {}", switch.delete), "");
+        }
+        for (port, change) in &switch.ports {
+            if !change.add.is_empty() {
+                row(format!("add VLAN {}", change.add), port);
+            }
+            if !change.remove.is_empty() {
+                row(format!("remove VLAN {}", change.remove), port);
+            }
+        }
+    }
+    table(["SWITCH", "PORT", "CHANGE", ""], rows);
+    let nads = forecast.network_attachment_definitions.iter();
+    table(
+        ["NETWORK ATTACHMENT DEFINITION", "CHANGE"],
+        nads.map(|nad| [format!("{}/{}", nad.namespace, nad.name), act(nad.act).into()]),
+    );
+    let networks = forecast.nodes.iter().flat_map(|node| {
+        node.networks.iter().map(|(network, change)| [node.name.clone(), network.clone(), act(*change).into()])
+    });
+    table(["NODE", "NETWORK", "CHANGE"], networks);
+    let interfaces = forecast.pods.iter().flat_map(|pod| {
+        pod.interfaces.iter().map(|interface| {
+            [
+                format!("{}/{}", pod.namespace, pod.name),
+                interface.name.clone(),
+                act(interface.act).into(),
+                interface.owner.clone(),
+            ]
+        })
+    });
+    table(["POD", "INTERFACE", "CHANGE", "ASKED FOR BY"], interfaces);
+    let refused = plan.previews.iter().flat_map(|SwitchPreview { switch, preview }| {
+        let items = preview.rejected.iter().map(|rejection| (rejection.item.to_string(), rejection.reason.clone()));
+        let whole = preview.failure.iter().map(|failure| ("the switch".to_owned(), failure.reason.clone()));
+        items.chain(whole).map(|(item, reason)| [switch.clone(), item, reason]).collect::<Vec<_>>()
+    });
+    table(["SWITCH", "WOULD REFUSE", "BECAUSE"], refused);
+    table(
+        ["OBJECT", "THE API SERVER REFUSES IT"],
+        plan.refused.iter().map(|refused| [refused.object.clone(), refused.reason.clone()]),
+    );
+    for other in &plan.others {
+        println!("{other} is none of the operator's objects and was not looked at.");
+    }
+    if !asked && !forecast.switches.is_empty() {
+        println!("The switches were not asked, since nobody said where NATS is: what they hold of others is not known.");
+    }
+    if forecast.objects.is_empty() && plan.refused.is_empty() {
+        println!("Nothing would change.");
+    }
+}
+
+fn act(act: Act) -> &'static str {
+    match act {
+        Act::Create => "create",
+        Act::Change => "change",
+        Act::Delete => "delete",
+        Act::None => "-",
+    }
+}

@@ -1,0 +1,121 @@
+//! `eno status`.
+
+use eno_engine::forecast::{Key, World, wanted};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::inspect::output::{Format, table};
+use crate::inspect::path::{Hop, hops, networks};
+use crate::inspect::{ClusterArgs, MessagesArgs, object};
+
+/// Show how the operator's objects are, or of one object every hop of its way.
+#[derive(Debug, clap::Args)]
+pub(super) struct StatusArgs {
+    /// One object, as KIND/NAME; absent: all.
+    #[arg(value_name = "OBJECT", num_args = 0..=2)]
+    object: Vec<String>,
+    /// The namespace of an object that has one; without an object: only this namespace.
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// How it is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    messages: MessagesArgs,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    object: String,
+    phase: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Detail {
+    #[serde(flatten)]
+    row: Row,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<Condition>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    switches: Vec<Hop>,
+}
+
+#[derive(Debug, Serialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    reason: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+    since: String,
+}
+
+pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
+    let client = args.cluster.client().await?;
+    let world = World::read(&client).await?;
+    if args.object.is_empty() {
+        let wanted = |key: &&Key| {
+            args.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace))
+        };
+        let rows: Vec<Row> = world.keys().filter(wanted).map(|key| row(&world, key)).collect();
+        return args.output.print(&rows, |rows| {
+            let cells = |row: &Row| [row.object.clone(), row.phase.clone(), row.message.clone()];
+            table(["OBJECT", "PHASE", "MESSAGE"], rows.iter().map(cells));
+        });
+    }
+    let key = object(&args.object, args.namespace.as_deref().unwrap_or("default"))?;
+    let Some(source) = world.object(&key) else { anyhow::bail!("{key} does not exist") };
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let conditions = source.data.pointer("/status/conditions").and_then(Value::as_array);
+    let conditions = conditions.into_iter().flatten().map(|condition| Condition {
+        kind: text(condition, "type"),
+        status: text(condition, "status"),
+        reason: text(condition, "reason"),
+        message: text(condition, "message"),
+        since: text(condition, "lastTransitionTime"),
+    });
+    let nats = args.messages.connect().await?;
+    let networks = networks(&world, &key);
+    let switches = hops(&wanted(&world), &networks, nats.as_ref()).await?;
+    let detail = Detail { row: row(&world, &key), conditions: conditions.collect(), switches };
+    args.output.print(&detail, tables)
+}
+
+fn row(world: &World, key: &Key) -> Row {
+    let status = |field: &str| {
+        let value = world.object(key).and_then(|object| object.data.pointer(&format!("/status/{field}")));
+        value.and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let phase = Some(status("phase")).filter(|phase| !phase.is_empty()).unwrap_or_else(|| "-".into());
+    Row { object: key.to_string(), phase, message: status("message") }
+}
+
+fn tables(detail: &Detail) {
+    let Row { object, phase, message } = &detail.row;
+    let message = if message.is_empty() { String::new() } else { format!(": {message}") };
+    println!("{object} is {phase}{message}\n");
+    table(
+        ["HOP", "STATUS", "REASON", "SINCE", "MESSAGE"],
+        detail.conditions.iter().map(|condition| {
+            let Condition { kind, status, reason, message, since } = condition;
+            [kind, status, reason, since, message].map(Clone::clone)
+        }),
+    );
+    table(
+        ["SWITCH", "VLAN", "PORTS", "IS", "MESSAGE"],
+        detail.switches.iter().map(|hop| {
+            [
+                hop.switch.clone(),
+                hop.vlans.to_string(),
+                hop.ports.join(" "),
+                hop.state.as_str().into(),
+                hop.message.clone(),
+            ]
+        }),
+    );
+}

@@ -1,0 +1,76 @@
+//! `eno trace`.
+
+use eno_engine::forecast::{Key, Kind, World, wanted};
+use eno_engine::trace::{self, Subject};
+
+use crate::inspect::output::{Format, table};
+use crate::inspect::path::{networks, part};
+use crate::inspect::timeline::{Entry, busy, is_in, of_delivery, of_report, of_transition};
+use crate::inspect::{ClusterArgs, MessagesArgs, object};
+
+/// Show what happened to an object in the last 7 days: its phases, what drivers did on its way meanwhile, and its
+/// callbacks. It needs NATS.
+#[derive(Debug, clap::Args)]
+pub(super) struct TraceArgs {
+    /// The object, as KIND/NAME. It may be gone.
+    #[arg(value_name = "OBJECT", num_args = 1..=2, required = true)]
+    object: Vec<String>,
+    /// The namespace of an object that has one.
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+    /// How it is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    messages: MessagesArgs,
+}
+
+pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
+    let key = object(&args.object, &args.namespace)?;
+    let nats = args.messages.needed().await?;
+    let subject = Subject { kind: key.kind.as_str(), namespace: key.namespace(), name: &key.name };
+    let transitions = trace::transitions(&nats, subject).await?;
+    let mut entries: Vec<Entry> = transitions.iter().map(of_transition).collect();
+    entries.extend(trace::deliveries(&nats, subject).await?.iter().map(of_delivery));
+    let world = World::read(&args.cluster.client().await?).await?;
+    let times = busy(&transitions);
+    for (driver, target) in targets(&world, &key) {
+        let reports = trace::reports(&nats, &driver, &target).await?;
+        let whole = key.kind == Kind::FabricDevice;
+        let meanwhile = reports.iter().filter(|report| whole || is_in(&report.at, &times));
+        entries.extend(meanwhile.filter_map(of_report));
+    }
+    entries.sort();
+    args.output.print(&entries, |entries| {
+        table(
+            ["AT", "WHAT", ""],
+            entries.iter().map(|entry| [entry.at.clone(), entry.what.clone(), entry.text.clone()]),
+        );
+        if entries.is_empty() {
+            println!("Nothing is known of {key}.");
+        }
+    })
+}
+
+/// The targets on the way of an object, each with its driver. Which switches those were is not known of one that is
+/// gone: then it is any of them.
+fn targets(world: &World, key: &Key) -> Vec<(String, String)> {
+    let wanted = wanted(world);
+    let networks = networks(world, key);
+    let network =
+        matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment);
+    let gone = network && world.object(key).is_none();
+    let mut targets: Vec<(String, String)> = Vec::new();
+    for (switch, (driver, fabric)) in &wanted.switches {
+        let itself = key.kind == Kind::FabricDevice && *key.name == **switch;
+        if itself || gone || !part(fabric, &networks).0.is_empty() {
+            targets.push((driver.clone(), switch.clone()));
+        }
+    }
+    if let (Kind::L2ServiceAttachment, Some(namespace)) = (key.kind, key.namespace()) {
+        targets.push(("nad".into(), format!("{namespace}/{}", key.name)));
+    }
+    targets
+}

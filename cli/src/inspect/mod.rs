@@ -1,0 +1,126 @@
+//! What people ask of a running operator: how the commands reach the cluster and NATS, and how they answer.
+
+pub(crate) mod manifests;
+pub(crate) mod output;
+pub(crate) mod path;
+pub(crate) mod timeline;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use eno_engine::forecast::{Key, Kind, Name, kind};
+use eno_sbi::nats::{Connection, NatsArgs, connect};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tokio_util::sync::CancellationToken;
+
+/// So long a NATS server may take to answer a person.
+const NATS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Which cluster is asked.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ClusterArgs {
+    /// The kubeconfig; absent: KUBECONFIG, ~/.kube/config or, in a pod, its service account.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; absent: its current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl ClusterArgs {
+    /// Prepares the way to the API server.
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &self.kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
+                Config::from_custom_kubeconfig(file, &options).await?
+            }
+            None if self.context.is_some() => Config::from_kubeconfig(&options).await?,
+            None => Config::infer().await?,
+        };
+        Client::try_from(config).context("preparing the way to the API server")
+    }
+}
+
+/// Where NATS is, for what only NATS knows.
+#[derive(Clone, Debug, clap::Args)]
+#[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
+pub struct MessagesArgs {
+    /// URLs of the NATS servers, separated by commas; absent: what only NATS knows is left out.
+    #[arg(long, env = "ENO_NATS_URL", value_name = "URL")]
+    nats_url: Option<String>,
+    /// A file with the credentials, as the engine takes it.
+    #[arg(long, env = "ENO_NATS_CREDENTIALS", value_name = "FILE")]
+    nats_credentials: Option<PathBuf>,
+    /// A PEM file with the certificate authorities that may have signed the servers' certificates.
+    #[arg(long, env = "ENO_NATS_CA", value_name = "FILE")]
+    nats_ca: Option<PathBuf>,
+}
+
+impl MessagesArgs {
+    /// Connects; `None`: nobody said where to.
+    pub async fn connect(&self) -> anyhow::Result<Option<Connection>> {
+        let Some(url) = &self.nats_url else { return Ok(None) };
+        let args = NatsArgs {
+            nats_url: url.clone(),
+            nats_credentials: self.nats_credentials.clone(),
+            nats_ca: self.nats_ca.clone(),
+            nats_replicas: 1,
+        };
+        let stop = CancellationToken::new();
+        match tokio::time::timeout(NATS_PATIENCE, connect(&args, "eno-cli", &stop)).await {
+            Ok(connection) => Ok(Some(connection?)),
+            Err(_) => bail!(
+                "NATS did not let us in within {} s: check --nats-url and --nats-credentials",
+                NATS_PATIENCE.as_secs()
+            ),
+        }
+    }
+
+    /// Connects, where nothing can be told without.
+    pub async fn needed(&self) -> anyhow::Result<Connection> {
+        let connection = self.connect().await?;
+        connection.context("only NATS knows this: say where it is with --nats-url or ENO_NATS_URL")
+    }
+}
+
+/// Reads `KIND/NAME`, or `KIND` and `NAME` as two words, as kubectl takes them.
+pub fn object(words: &[String], namespace: &str) -> anyhow::Result<Key> {
+    let (kind_text, name) = match words {
+        [both] => both.split_once('/').with_context(|| format!("{both:?} is not KIND/NAME"))?,
+        [kind, name] => (kind.as_str(), name.as_str()),
+        _ => bail!("name one object, as KIND/NAME"),
+    };
+    let kind = kind(kind_text).with_context(|| format!("there is no kind {kind_text:?} of the operator"))?;
+    let name = Name::from(name);
+    Ok(if is_namespaced(kind) { Key::namespaced(kind, &namespace.into(), &name) } else { Key::cluster(kind, &name) })
+}
+
+/// Objects of this kind lie in a namespace.
+pub fn is_namespaced(kind: Kind) -> bool {
+    matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_as_kubectl_takes_them() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (text, expected) in [
+            ("l2s/a", "L2Service/a"),
+            ("L2Service a", "L2Service/a"),
+            ("l2serviceattachments/a", "L2ServiceAttachment/ns/a"),
+            ("podconfig a", "PodConfig/ns/a"),
+        ] {
+            assert_eq!(object(&words(text), "ns").expect(text).to_string(), expected);
+        }
+        for text in ["a", "thing/a", "l2s a b"] {
+            assert!(object(&words(text), "ns").is_err(), "{text}");
+        }
+    }
+}

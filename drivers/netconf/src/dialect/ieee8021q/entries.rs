@@ -1,0 +1,232 @@
+//! Static VLAN registration entries, and how one VID of them is changed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use eno_schemas::{VlanId, VlanSet};
+
+/// A static VLAN registration entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) database: u32,
+    /// Its VIDs as the device writes them: they are part of its name.
+    pub(super) text: String,
+    pub(super) vids: VlanSet,
+    pub(super) ports: BTreeMap<u32, Registration>,
+}
+
+/// What an entry says of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Registration {
+    /// `registrar-admin-control`
+    pub(super) control: Option<String>,
+    /// `vlan-transmitted`
+    pub(super) transmitted: Option<String>,
+}
+
+impl Registration {
+    /// What we write.
+    pub(super) fn ours() -> Self {
+        Self { control: Some("fixed-new-ignored".into()), transmitted: Some("tagged".into()) }
+    }
+
+    /// The port is a member, whatever its neighbour says.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.control.as_deref().is_some_and(|control| control.starts_with("fixed-"))
+    }
+
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.control.as_deref() == Some("forbidden")
+    }
+
+    pub(super) fn is_untagged(&self) -> bool {
+        self.transmitted.as_deref() == Some("untagged")
+    }
+}
+
+/// A change of what entries say of ports, by VID.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PortChanges {
+    pub(super) add: Vec<u32>,
+    pub(super) remove: Vec<u32>,
+}
+
+/// `1,10-100,250` (ieee802-dot1q-types: vid-range-type).
+pub(super) fn vids(text: &str) -> Option<VlanSet> {
+    let mut vids = VlanSet::EMPTY;
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (VlanId, VlanId) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last {
+            return None;
+        }
+        vids.extend((first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok()));
+    }
+    Some(vids)
+}
+
+/// As [`vids`] reads it.
+pub(super) fn vids_text(vids: &VlanSet) -> String {
+    let mut text = String::new();
+    for (first, last) in vids.ranges() {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        let _ = write!(text, "{first}");
+        if first != last {
+            let _ = write!(text, "-{last}");
+        }
+    }
+    text
+}
+
+/// The edit of a component's entries that changes `changes`, as the content of `<filtering-database>`.
+pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -> String {
+    let mut xml = String::new();
+    // Where nothing says otherwise, in the database that is there.
+    let database = entries.iter().map(|entry| entry.database).min().unwrap_or(0);
+    let changed: VlanSet = changes.keys().copied().collect();
+    for entry in entries.iter().filter(|entry| entry.vids.len() > 1) {
+        if entry.vids.intersection(&changed).is_empty() {
+            continue;
+        }
+        remove(&mut xml, entry.database, &entry.text);
+        let rest = entry.vids.difference(&changed);
+        if !rest.is_empty() && !entry.ports.is_empty() {
+            write_entry(&mut xml, entry.database, &vids_text(&rest), &entry.ports, &[]);
+        }
+    }
+    for (vid, change) in changes {
+        let with_it: Vec<&Entry> = entries.iter().filter(|entry| entry.vids.contains(*vid)).collect();
+        let of_it = |entry: &&&Entry| entry.vids.len() == 1;
+        let own = with_it.iter().find(of_it);
+        let mut ports = BTreeMap::new();
+        for entry in &with_it {
+            // Its own entry stays as it is but for what is added and removed.
+            for (number, registration) in &entry.ports {
+                if own.is_none_or(|own| !own.ports.contains_key(number)) {
+                    ports.entry(*number).or_insert_with(|| registration.clone());
+                }
+            }
+        }
+        for number in &change.remove {
+            ports.remove(number);
+        }
+        ports.extend(change.add.iter().map(|number| (*number, Registration::ours())));
+        // Another entry of it alone, in another database, says the same of the port.
+        for other in with_it.iter().filter(of_it).filter(|other| own.is_none_or(|own| own != *other)) {
+            write_removal(&mut xml, other, &change.remove);
+        }
+        let new = Entry {
+            database: with_it.first().map_or(database, |entry| entry.database),
+            text: vid.to_string(),
+            ..Entry::default()
+        };
+        let Entry { database, text, ports: there, .. } = own.copied().unwrap_or(&new);
+        let stay = there.keys().filter(|number| !change.remove.contains(number)).count();
+        if stay == 0 && ports.is_empty() {
+            if own.is_some() {
+                remove(&mut xml, *database, text);
+            }
+            continue;
+        }
+        let gone: Vec<u32> =
+            change.remove.iter().copied().filter(|number| there.contains_key(number)).collect();
+        write_entry(&mut xml, *database, text, &ports, &gone);
+    }
+    xml
+}
+
+fn remove(xml: &mut String, database: u32, vids: &str) {
+    let _ = write!(
+        xml,
+        "<vlan-registration-entry nc:operation=\"remove\"><database-id>{database}</database-id><vids>{vids}</vids>\
+         </vlan-registration-entry>"
+    );
+}
+
+/// Takes ports off an entry, which goes with its last one.
+fn write_removal(xml: &mut String, entry: &Entry, gone: &[u32]) {
+    let gone: Vec<u32> = gone.iter().copied().filter(|number| entry.ports.contains_key(number)).collect();
+    if gone.is_empty() {
+        return;
+    }
+    if gone.len() == entry.ports.len() {
+        remove(xml, entry.database, &entry.text);
+    } else {
+        write_entry(xml, entry.database, &entry.text, &BTreeMap::new(), &gone);
+    }
+}
+
+fn write_entry(
+    xml: &mut String,
+    database: u32,
+    vids: &str,
+    ports: &BTreeMap<u32, Registration>,
+    gone: &[u32],
+) {
+    let _ = write!(
+        xml,
+        "<vlan-registration-entry><database-id>{database}</database-id><vids>{vids}</vids>\
+         <entry-type>static</entry-type>"
+    );
+    for (number, registration) in ports {
+        let _ = write!(xml, "<port-map><port-ref>{number}</port-ref><static-vlan-registration-entries>");
+        if let Some(control) = &registration.control {
+            let _ = write!(xml, "<registrar-admin-control>{control}</registrar-admin-control>");
+        }
+        if let Some(transmitted) = &registration.transmitted {
+            let _ = write!(xml, "<vlan-transmitted>{transmitted}</vlan-transmitted>");
+        }
+        xml.push_str("</static-vlan-registration-entries></port-map>");
+    }
+    for number in gone {
+        let _ = write!(xml, "<port-map nc:operation=\"remove\"><port-ref>{number}</port-ref></port-map>");
+    }
+    xml.push_str("</vlan-registration-entry>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_vids() {
+        for text in ["1", "1,10-100,250,500-1000", "4094"] {
+            assert_eq!(vids_text(&vids(text).unwrap()), text);
+        }
+        for text in ["", "0", "4095", "5-1", "1-", "a"] {
+            assert_eq!(vids(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_vid_is_taken_out_of_an_entry_of_many() {
+        let vid = |id| VlanId::new(id).unwrap();
+        let entry = Entry {
+            database: 3,
+            text: "10-12".into(),
+            vids: vids("10-12").unwrap(),
+            ports: [(1, Registration::ours()), (2, Registration::ours())].into(),
+        };
+        let change = PortChanges { add: vec![], remove: vec![2] };
+        let xml = edit(std::slice::from_ref(&entry), &[(vid(11), change)].into());
+        let map = |number| {
+            format!(
+                "<port-map><port-ref>{number}</port-ref><static-vlan-registration-entries><registrar-admin-control>\
+                 fixed-new-ignored</registrar-admin-control><vlan-transmitted>tagged</vlan-transmitted>\
+                 </static-vlan-registration-entries></port-map>"
+            )
+        };
+        let written = |vids, ports: &str| {
+            format!(
+                "<vlan-registration-entry><database-id>3</database-id><vids>{vids}</vids>\
+                 <entry-type>static</entry-type>{ports}</vlan-registration-entry>"
+            )
+        };
+        let removed = "<vlan-registration-entry nc:operation=\"remove\"><database-id>3</database-id>\
+                       <vids>10-12</vids></vlan-registration-entry>";
+        let both = map(1) + &map(2);
+        assert_eq!(xml, format!("{removed}{}{}", written("10,12", &both), written("11", &map(1))));
+    }
+}

@@ -1,0 +1,258 @@
+//! IEEE 802.1Q: ieee802-dot1q-bridge, ietf-interfaces (IEEE Std 802.1Q; YangModels/yang, standard/ieee).
+//!
+//! In each bridge component VLANs are `bridge-vlan/vlan[vid]`, and which ports carry them is said by the static
+//! `filtering-database/vlan-registration-entry[database-id][vids]/port-map[port-ref]`, where ports are numbers that
+//! only the state tells (`interface/bridge-port/port-number`). Beyond what holds for all dialects:
+//! - A port carries a VID tagged when a static entry has it with a fixed registration and `vlan-transmitted` tagged.
+//!   A VID that an entry forbids or sends untagged on a port is taken there.
+//! - An entry is named by its VIDs, which may be many: one of them is changed by taking it out of the entry, which
+//!   is then written anew without it, and giving it an entry of its own with what it had.
+//! - Untagged frames are of the VLAN `pvid`, which is 1 where nothing is said; so every port has a native VLAN. A port
+//!   that admits no tagged frames is an access port.
+//! - A VID without a static entry is no open door by itself: without one, the registration is Normal (802.1Q 8.8.2),
+//!   and only MVRP adds members. The door in is another one: without ingress filtering (8.6.2), which is off by
+//!   default, a port takes frames of VLANs that it is no member of. It is switched on with the first VLAN on a port.
+//! - A VLAN exists in a component if it is listed there, or if a port that we know nothing of is in an entry for its
+//!   VID. VLANs are made in every component that has a listed port (without any, in the first), and deleted in every one.
+
+mod entries;
+mod parse;
+mod render;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use eno_schemas::VlanId;
+
+use self::entries::Entry;
+use crate::dialect::blame::{Named, blame_named, predicates};
+use crate::dialect::{Dialect, ParseError};
+use crate::hello::Hello;
+use crate::plan::{Changes, InterfaceState, Inventory, Seen, Unit};
+use crate::reply::RpcError;
+use crate::xml::{NETCONF, Scope, Step, escape, walk};
+
+const BRIDGE: &str = "urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge";
+const INTERFACES: &str = "urn:ietf:params:xml:ns:yang:ietf-interfaces";
+
+/// The dialect.
+#[derive(Clone, Copy, Debug)]
+pub struct Ieee8021Q;
+
+/// Where things are that [`Seen`] speaks of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BridgeLayout {
+    components: Vec<Component>,
+    /// By name: where the port is.
+    ports: BTreeMap<String, Place>,
+}
+
+/// A component of a bridge that knows VLANs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Component {
+    bridge: String,
+    name: String,
+    /// VLANs are to exist here: it has a listed port.
+    home: bool,
+    /// The names of the VLANs that are listed.
+    vlans: BTreeMap<VlanId, Option<String>>,
+    /// The static VLAN registration entries.
+    entries: Vec<Entry>,
+}
+
+/// Where a port is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// Which of the components.
+    component: usize,
+    /// Its number there.
+    number: u32,
+    /// It admits no tagged frames.
+    untagged_only: bool,
+}
+
+impl Dialect for Ieee8021Q {
+    fn name(&self) -> &'static str {
+        "ieee8021q"
+    }
+
+    fn score(&self, hello: &Hello) -> u32 {
+        // Below vendors' models: many devices announce it for the sake of other parts of 802.1.
+        if hello.has_module(BRIDGE) && hello.has_module(INTERFACES) { 5 } else { 0 }
+    }
+
+    fn needs_inventory(&self) -> bool {
+        true
+    }
+
+    fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String {
+        let mut filter = String::new();
+        push_interfaces(&mut filter, interfaces, "<type/>", "<port-number/>");
+        filter
+    }
+
+    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+        let mut inventory = Inventory::new();
+        let mut last = (String::new(), InterfaceState::default());
+        let mut bad = None;
+        walk(reply, scope, |step| match step {
+            Step::Enter("interfaces/interface") => last = Default::default(),
+            Step::Leave("interfaces/interface/name", name) => name.clone_into(&mut last.0),
+            Step::Leave(path @ "interfaces/interface/bridge-port/port-number", number) => {
+                match number.parse() {
+                    Ok(number) => last.1.number = Some(number),
+                    Err(_) => {
+                        bad = Some(ParseError::Leaf { path: path.to_owned(), value: number.to_owned() });
+                    }
+                }
+            }
+            Step::Leave("interfaces/interface", _) => {
+                let (name, state) = std::mem::take(&mut last);
+                inventory.insert(name, state);
+            }
+            _ => {}
+        })?;
+        bad.map_or(Ok(inventory), Err)
+    }
+
+    fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
+        let mut filter = format!(
+            "<bridges xmlns=\"{BRIDGE}\"><bridge><name/><component><name/><type/><filtering-database>\
+             <vlan-registration-entry/></filtering-database><bridge-vlan><vlan><vid/><name/></vlan></bridge-vlan>\
+             </component></bridge></bridges>"
+        );
+        let leaves = "<bridge-name/><component-name/><pvid/><acceptable-frame/><enable-ingress-filtering/>";
+        push_interfaces(&mut filter, interfaces, "", leaves);
+        filter
+    }
+
+    fn parse(&self, reply: &str, inventory: &Inventory) -> Result<Seen, ParseError> {
+        parse::parse(reply, inventory)
+    }
+
+    fn render(&self, seen: &Seen, changes: &Changes) -> String {
+        layout(seen).map_or_else(String::new, |layout| render::render(layout, changes))
+    }
+
+    fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {
+        let touched = changes.vlans();
+        let mut named = Named::default();
+        let (mut bridge, mut component) = (None, None);
+        let mut names = 0;
+        for (key, value) in predicates(error.path.as_deref().unwrap_or_default()) {
+            match key {
+                "name" if changes.ports.contains_key(value) => named.interface = Some(value.to_owned()),
+                "name" => {
+                    names += 1;
+                    *if names == 1 { &mut bridge } else { &mut component } = Some(value);
+                }
+                "vid" | "vids" => {
+                    named.some_of_range = value.contains(['-', ',']);
+                    named.vid = value.parse().ok().filter(|vid| touched.contains(*vid)).or(named.vid);
+                }
+                "port-ref" => {
+                    let at = |place: &Place, layout: &BridgeLayout| {
+                        let of = &layout.components[place.component];
+                        value.parse() == Ok(place.number)
+                            && bridge.is_none_or(|name| name == of.bridge)
+                            && component.is_none_or(|name| name == of.name)
+                    };
+                    let found = layout(seen).and_then(|layout| {
+                        let ports = layout.ports.iter().filter(|(_, place)| at(place, layout));
+                        ports.map(|(name, _)| name).find(|name| changes.ports.contains_key(*name)).cloned()
+                    });
+                    named.interface = found.or(named.interface);
+                }
+                _ => {}
+            }
+        }
+        blame_named(named, error, changes, |_| None)
+    }
+}
+
+fn layout(seen: &Seen) -> Option<&BridgeLayout> {
+    match &seen.layout {
+        super::Layout::Bridge(layout) => Some(layout),
+        _ => None,
+    }
+}
+
+/// Writing to a `String` can't fail, hence the results that are dropped in this dialect.
+fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, leaves: &str, of_port: &str) {
+    if interfaces.is_empty() {
+        return;
+    }
+    let _ = write!(filter, "<interfaces xmlns=\"{INTERFACES}\">");
+    for name in interfaces {
+        let _ = write!(
+            filter,
+            "<interface><name>{}</name>{leaves}<bridge-port xmlns=\"{BRIDGE}\">{of_port}</bridge-port></interface>",
+            escape(name)
+        );
+    }
+    filter.push_str("</interfaces>");
+}
+
+fn scope(namespace: &str) -> Scope {
+    match namespace {
+        BRIDGE | INTERFACES => Scope::Known,
+        NETCONF => Scope::Transparent,
+        _ => Scope::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::PortChange;
+
+    const STATE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
+        <interfaces xmlns="urn:ietf:params:xml:ns:yang:ietf-interfaces"><interface><name>p1</name>
+         <bridge-port xmlns="urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge"><port-number>17</port-number></bridge-port>
+        </interface><interface><name>p2</name></interface></interfaces></data>"#;
+
+    const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
+        <bridges xmlns="urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge"><bridge><name>b</name><component><name>c</name>
+         <type xmlns:d="urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge">d:c-vlan-component</type><filtering-database>
+         <vlan-registration-entry><database-id>4</database-id><vids>100-200,300</vids><entry-type>static</entry-type>
+          <port-map><port-ref>17</port-ref><static-vlan-registration-entries>
+           <registrar-admin-control>fixed-new-ignored</registrar-admin-control><vlan-transmitted>tagged</vlan-transmitted>
+          </static-vlan-registration-entries></port-map></vlan-registration-entry></filtering-database>
+         <bridge-vlan><vlan><vid>100</vid><name>blue</name></vlan><vlan><vid>5000</vid></vlan></bridge-vlan>
+        </component></bridge></bridges>
+        <interfaces xmlns="urn:ietf:params:xml:ns:yang:ietf-interfaces"><interface><name>p1</name>
+         <bridge-port xmlns="urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge"><bridge-name>b</bridge-name>
+          <component-name>c</component-name></bridge-port></interface></interfaces></data>"#;
+
+    #[test]
+    fn ports_are_known_by_their_numbers() {
+        let inventory = Ieee8021Q.parse_inventory(STATE).unwrap();
+        let seen = Ieee8021Q.parse(DEVICE, &inventory).unwrap();
+        let port = &seen.ports["p1"];
+        assert_eq!(port.tagged().to_string(), "100-200,300");
+        assert_eq!(port.native, VlanId::new(1).ok());
+        assert!(seen.ports["p2"].unfit.is_some());
+        assert_eq!(seen.vlans.len(), 1);
+        let without = Ieee8021Q.parse(DEVICE, &Inventory::new()).unwrap();
+        assert!(without.ports["p1"].unfit.as_ref().unwrap().contains("no port number"));
+
+        let mut changes = Changes::default();
+        let vids = |text: &str| entries::vids(text).unwrap();
+        let change = PortChange { add: vids("400"), remove: vids("150"), ..PortChange::default() };
+        changes.ports.insert("p1".into(), change);
+        let root = "/q:bridges/q:bridge[q:name='b']/q:component[q:name='c']/q:filtering-database";
+        let entry =
+            |vids: &str| format!("{root}/q:vlan-registration-entry[q:database-id='4'][q:vids='{vids}']");
+        let on_port = |vid| Some(Unit::PortVlan("p1".into(), VlanId::new(vid).unwrap()));
+        for (path, expected) in [
+            (entry("400") + "/q:port-map[q:port-ref='17']", on_port(400)),
+            (entry("400"), VlanId::new(400).ok().map(Unit::Vlan)),
+            (entry("100-149") + "/q:port-map[q:port-ref='17']", None),
+            (entry("400") + "/q:port-map[q:port-ref='18']", VlanId::new(400).ok().map(Unit::Vlan)),
+            ("/if:interfaces/if:interface[if:name='p1']/q:bridge-port".into(), Some(Unit::Port("p1".into()))),
+        ] {
+            let error = RpcError { path: Some(path), ..RpcError::default() };
+            assert_eq!(Ieee8021Q.blame(&error, &seen, &changes), expected, "{error:?}");
+        }
+    }
+}

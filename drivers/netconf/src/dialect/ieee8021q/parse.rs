@@ -1,0 +1,300 @@
+//! Reading 802.1Q bridges.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::{VlanId, VlanSet};
+
+use super::entries::{Entry, Registration, vids};
+use super::{BridgeLayout, Component, Place, scope};
+use crate::dialect::{Layout, ParseError};
+use crate::plan::{Inventory, Mode, Seen, SeenPort, SeenVlan};
+use crate::xml::{Step, walk};
+
+/// The VID of untagged frames where nothing is said.
+const DEFAULT_PVID: u16 = 1;
+
+pub(super) fn parse(reply: &str, inventory: &Inventory) -> Result<Seen, ParseError> {
+    let mut parser = Parser::default();
+    walk(reply, scope, |step| parser.step(&step))?;
+    match parser.bad {
+        Some(bad) => Err(bad),
+        None => Ok(parser.seen(inventory)),
+    }
+}
+
+/// Collects what the reply says while it streams by.
+#[derive(Default)]
+struct Parser {
+    bridge: String,
+    component: Component,
+    /// The component's type says that it knows no VLANs.
+    unaware: bool,
+    components: Vec<Component>,
+    entry: Entry,
+    is_static: bool,
+    port_map: (u32, Registration),
+    vlan: (String, Option<String>),
+    interface: (String, BridgePort),
+    interfaces: BTreeMap<String, BridgePort>,
+    bad: Option<ParseError>,
+}
+
+#[derive(Clone, Default)]
+struct BridgePort {
+    bridge: Option<String>,
+    component: Option<String>,
+    pvid: Option<u32>,
+    untagged_only: bool,
+}
+
+impl Parser {
+    fn step(&mut self, step: &Step<'_>) {
+        match step {
+            Step::Enter(path) => self.enter(path),
+            Step::Leave(path, text) => {
+                let read = if let Some(rest) = path.strip_prefix("bridges/bridge/component/") {
+                    self.component_leaf(rest, text)
+                } else {
+                    self.leaf(path, text)
+                };
+                if read.is_none() {
+                    let (path, value) = ((*path).to_owned(), (*text).to_owned());
+                    self.bad.get_or_insert(ParseError::Leaf { path, value });
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, path: &str) {
+        match path {
+            "bridges/bridge" => self.bridge.clear(),
+            "bridges/bridge/component" => {
+                (self.component, self.unaware) = (Component::default(), false);
+            }
+            "bridges/bridge/component/filtering-database/vlan-registration-entry" => {
+                (self.entry, self.is_static) = (Entry::default(), true);
+            }
+            "bridges/bridge/component/filtering-database/vlan-registration-entry/port-map" => {
+                self.port_map = Default::default();
+            }
+            "bridges/bridge/component/bridge-vlan/vlan" => self.vlan = Default::default(),
+            "interfaces/interface" => self.interface = Default::default(),
+            _ => {}
+        }
+    }
+
+    /// `None`: it can't be read.
+    fn leaf(&mut self, path: &str, text: &str) -> Option<()> {
+        let (name, port) = &mut self.interface;
+        match path {
+            "bridges/bridge/name" => text.clone_into(&mut self.bridge),
+            "bridges/bridge/component" => {
+                let mut component = std::mem::take(&mut self.component);
+                component.bridge.clone_from(&self.bridge);
+                if !self.unaware {
+                    self.components.push(component);
+                }
+            }
+            "interfaces/interface/name" => text.clone_into(name),
+            "interfaces/interface/bridge-port/bridge-name" => port.bridge = Some(text.to_owned()),
+            "interfaces/interface/bridge-port/component-name" => port.component = Some(text.to_owned()),
+            "interfaces/interface/bridge-port/pvid" => port.pvid = Some(text.parse().ok()?),
+            "interfaces/interface/bridge-port/acceptable-frame" => {
+                port.untagged_only = text == "admit-only-untagged-and-priority-tagged";
+            }
+            "interfaces/interface" => {
+                let (name, port) = std::mem::take(&mut self.interface);
+                self.interfaces.insert(name, port);
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn component_leaf(&mut self, path: &str, text: &str) -> Option<()> {
+        const ENTRY: &str = "filtering-database/vlan-registration-entry";
+        if let Some(rest) = path.strip_prefix(ENTRY) {
+            return self.entry_leaf(rest, text);
+        }
+        match path {
+            "name" => text.clone_into(&mut self.component.name),
+            "type" => self.unaware = text.rsplit(':').next() == Some("d-bridge-component"),
+            "bridge-vlan/vlan/vid" => text.clone_into(&mut self.vlan.0),
+            "bridge-vlan/vlan/name" => self.vlan.1 = Some(text.to_owned()),
+            "bridge-vlan/vlan" => {
+                let (vid, name) = std::mem::take(&mut self.vlan);
+                // From 4096 on they are VLANs of the bridge alone, without a VID.
+                let vid: u32 = vid.parse().ok()?;
+                if let Ok(vid) = VlanId::new(u16::try_from(vid).unwrap_or(u16::MAX)) {
+                    self.component.vlans.insert(vid, name.filter(|name| !name.is_empty()));
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn entry_leaf(&mut self, path: &str, text: &str) -> Option<()> {
+        match path {
+            "/database-id" => self.entry.database = text.parse().ok()?,
+            "/vids" => {
+                self.entry.vids = vids(text)?;
+                text.clone_into(&mut self.entry.text);
+            }
+            "/entry-type" => self.is_static = text == "static",
+            "/port-map/port-ref" => self.port_map.0 = text.parse().ok()?,
+            "/port-map/static-vlan-registration-entries/registrar-admin-control" => {
+                self.port_map.1.control = Some(text.to_owned());
+            }
+            "/port-map/static-vlan-registration-entries/vlan-transmitted" => {
+                self.port_map.1.transmitted = Some(text.to_owned());
+            }
+            "/port-map" => {
+                let (number, registration) = std::mem::take(&mut self.port_map);
+                self.entry.ports.insert(number, registration);
+            }
+            "" if self.is_static => self.component.entries.push(std::mem::take(&mut self.entry)),
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn seen(self, inventory: &Inventory) -> Seen {
+        let mut layout = BridgeLayout { components: self.components, ports: BTreeMap::new() };
+        let mut ports = BTreeMap::new();
+        let names: BTreeSet<&String> = self.interfaces.keys().chain(inventory.keys()).collect();
+        for name in names {
+            let configured = self.interfaces.get(name);
+            let bridge_port = configured.cloned().unwrap_or_default();
+            let number = inventory.get(name).and_then(|state| state.number);
+            let mut port = SeenPort { configured: configured.is_some(), ..SeenPort::default() };
+            match place(&layout.components, &bridge_port, number) {
+                Ok(place) => {
+                    layout.components[place.component].home = true;
+                    layout.ports.insert(name.clone(), place);
+                }
+                Err(what) => port.unfit = Some(what),
+            }
+            ports.insert(name.clone(), (port, bridge_port));
+        }
+        if layout.ports.is_empty()
+            && let Some(first) = layout.components.first_mut()
+        {
+            first.home = true;
+        }
+        let ports = ports.into_iter().map(|(name, (port, bridge_port))| {
+            let port = match layout.ports.get(&name) {
+                Some(place) => {
+                    registered(port, &bridge_port, &layout.components[place.component], place.number)
+                }
+                None => port,
+            };
+            (name, port)
+        });
+        let ports = ports.collect();
+        Seen {
+            home: None,
+            vlans: vlans(&layout),
+            ports,
+            empty_opens: false,
+            layout: Layout::Bridge(Box::new(layout)),
+        }
+    }
+}
+
+/// Where a port is, or what it is instead.
+fn place(components: &[Component], port: &BridgePort, number: Option<u32>) -> Result<Place, String> {
+    let (Some(bridge), Some(component)) = (&port.bridge, &port.component) else {
+        return Err("is not configured as a port of a bridge".into());
+    };
+    let is = |of: &Component| of.bridge == *bridge && of.name == *component;
+    let Some(component) = components.iter().position(is) else {
+        return Err(format!("is in component {component} of bridge {bridge}, which knows no VLANs"));
+    };
+    let Some(number) = number else {
+        return Err(format!("has no port number in bridge {bridge}"));
+    };
+    Ok(Place { component, number, untagged_only: port.untagged_only })
+}
+
+/// What the entries say of a port.
+fn registered(mut port: SeenPort, bridge_port: &BridgePort, component: &Component, number: u32) -> SeenPort {
+    let pvid = bridge_port.pvid.unwrap_or(u32::from(DEFAULT_PVID));
+    let pvid = u16::try_from(pvid).ok().and_then(|id| VlanId::new(id).ok());
+    for entry in &component.entries {
+        let Some(registration) = entry.ports.get(&number) else { continue };
+        let all = || entry.vids.iter();
+        if registration.is_forbidden() {
+            port.taken.extend(all().map(|vid| (vid, "an entry forbids it there".to_owned())));
+        } else if registration.is_fixed() && registration.is_untagged() {
+            let others = all().filter(|vid| Some(*vid) != pvid || bridge_port.untagged_only);
+            port.taken.extend(others.map(|vid| (vid, "it is sent there without a tag".to_owned())));
+        } else if registration.is_fixed() {
+            port.tagged.extend(entry.vids.ranges());
+        }
+    }
+    if bridge_port.untagged_only {
+        port.mode = Some(Mode::Access);
+        port.access = pvid;
+        let reason = "its untagged frames are of that VLAN";
+        port.taken.extend(pvid.map(|vid| (vid, reason.to_owned())));
+    } else {
+        port.mode = (!port.tagged.is_empty()).then_some(Mode::Trunk);
+        port.native = pvid;
+    }
+    port
+}
+
+/// The VLANs that exist, over all components.
+fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, SeenVlan> {
+    let mut vlans: BTreeMap<VlanId, SeenVlan> = BTreeMap::new();
+    let homes: Vec<(usize, &Component)> =
+        layout.components.iter().enumerate().filter(|(_, component)| component.home).collect();
+    for (at, component) in &homes {
+        let numbers: BTreeSet<u32> =
+            layout.ports.values().filter(|place| place.component == *at).map(|place| place.number).collect();
+        let mut unnamed = VlanSet::EMPTY;
+        for entry in &component.entries {
+            let members = entry.ports.iter().filter(|(_, registration)| registration.is_fixed());
+            if members.into_iter().any(|(number, _)| !numbers.contains(number)) {
+                unnamed = unnamed.union(&entry.vids);
+            }
+        }
+        let unnamed = unnamed.iter().filter(|vid| !component.vlans.contains_key(vid)).map(|vid| (vid, None));
+        let named = component.vlans.iter().map(|(vid, name)| (*vid, name.clone()));
+        for (vid, name) in named.chain(unnamed) {
+            match vlans.get_mut(&vid) {
+                None => {
+                    vlans.insert(vid, SeenVlan { name, active: true, fixed: None });
+                }
+                // One that is not ours in any of them is not ours.
+                Some(vlan) if vlan.name != name => {
+                    if is_ours_by_form(vid, vlan.name.as_deref()) {
+                        vlan.name = name;
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    for (vid, vlan) in &mut vlans {
+        vlan.active = homes.iter().all(|(_, component)| component.vlans.contains_key(vid));
+    }
+    // Elsewhere only what may be ours, so that it can be deleted.
+    for component in layout.components.iter().filter(|component| !component.home) {
+        for (vid, name) in &component.vlans {
+            if is_ours_by_form(*vid, name.as_deref()) {
+                let there = SeenVlan { name: name.clone(), active: homes.is_empty(), fixed: None };
+                vlans.entry(*vid).or_insert(there);
+            }
+        }
+    }
+    vlans
+}
+
+/// A name of the form `eno-<cluster>-<vid>`.
+fn is_ours_by_form(vid: VlanId, name: Option<&str>) -> bool {
+    name.and_then(|name| name.strip_prefix("eno-"))
+        .and_then(|rest| rest.rsplit_once('-'))
+        .is_some_and(|(_, of)| *of == *vid.to_string())
+}

@@ -1,0 +1,116 @@
+//! Which part of a change a Junos error is about.
+//!
+//! `error-path` is no instance identifier but the words of the configuration mode, such as `[edit interfaces xe-0/0/1
+//! unit 0 family ethernet-switching vlan]`; `bad-element` is a word or a statement, such as `vlan-id 4094`.
+
+use eno_schemas::VlanId;
+
+use crate::plan::{Changes, Seen, Unit};
+use crate::reply::RpcError;
+
+/// By the words of path, bad element and message, in this order.
+pub(super) fn blame(error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {
+    let texts = [error.path.as_deref(), error.info("bad-element"), error.message.as_deref()];
+    let (mut port, mut vid) = (None, None);
+    for text in texts.into_iter().flatten() {
+        let words: Vec<&str> = text
+            .split(|c: char| c.is_whitespace() || "[]\"'`,;:()<>=".contains(c))
+            .map(|word| word.trim_end_matches('.'))
+            .filter(|word| !word.is_empty())
+            .collect();
+        port = port.or_else(|| words.iter().find_map(|word| interface(word, changes)));
+        vid = vid.or_else(|| {
+            let named = words.iter().find_map(|word| named(word, seen, changes));
+            named.or_else(|| numbered(&words, changes))
+        });
+    }
+    match (port, vid) {
+        (Some(name), Some(vid)) => {
+            let change = changes.ports.get(name)?;
+            let there = change.add.contains(vid) || change.remove.contains(vid);
+            Some(if there { Unit::PortVlan(name.to_owned(), vid) } else { Unit::Vlan(vid) })
+        }
+        (Some(name), None) => Some(Unit::Port(name.to_owned())),
+        (None, Some(vid)) => Some(Unit::Vlan(vid)),
+        (None, None) => None,
+    }
+}
+
+/// An interface that is changed, by its name or that of its unit.
+fn interface<'a>(word: &str, changes: &'a Changes) -> Option<&'a str> {
+    let name = word.strip_suffix(".0").unwrap_or(word);
+    changes.ports.get_key_value(name).map(|(name, _)| name.as_str())
+}
+
+/// A VLAN that is made or deleted, by its name.
+fn named(word: &str, seen: &Seen, changes: &Changes) -> Option<VlanId> {
+    let made = changes.make.iter().find(|(_, name)| *name == word).map(|(vid, _)| *vid);
+    made.or_else(|| {
+        let called = |vid: &VlanId| seen.vlans.get(vid).and_then(|vlan| vlan.name.as_deref()) == Some(word);
+        changes.delete.iter().find(called)
+    })
+}
+
+/// A VID after a word that says so. The whole of a range is nobody's fault.
+fn numbered(words: &[&str], changes: &Changes) -> Option<VlanId> {
+    let touched = changes.vlans();
+    let told = words.iter().zip(words.iter().skip(1)).filter(|(word, _)| {
+        ["vlan", "vlan-id", "vlans", "members", "vid"].iter().any(|known| word.eq_ignore_ascii_case(known))
+    });
+    let mut told = told.filter_map(|(_, next)| next.parse().ok());
+    told.find(|vid| touched.contains(*vid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{PortChange, SeenVlan};
+
+    fn vid(id: u16) -> VlanId {
+        VlanId::new(id).unwrap()
+    }
+
+    #[test]
+    fn words_tell() {
+        let mut changes = Changes::default();
+        changes.make.insert(vid(100), "eno-c1-100".into());
+        changes.delete.insert(vid(300));
+        let port = PortChange { add: [vid(100), vid(200)].into_iter().collect(), ..PortChange::default() };
+        changes.ports.insert("xe-0/0/1".into(), port);
+        let mut seen = Seen::default();
+        let gone = SeenVlan { name: Some("eno-c1-300".into()), active: true, fixed: None };
+        seen.vlans.insert(vid(300), gone);
+        let port = Some(Unit::Port("xe-0/0/1".into()));
+        let on_port = |id| Some(Unit::PortVlan("xe-0/0/1".into(), vid(id)));
+        let vlan = |id| Some(Unit::Vlan(vid(id)));
+        for (path, element, message, expected) in [
+            (
+                Some("[edit interfaces xe-0/0/1 unit 0 family ethernet-switching vlan]"),
+                Some("members"),
+                "",
+                port.clone(),
+            ),
+            (
+                Some("[edit interfaces xe-0/0/1 unit 0 family ethernet-switching]"),
+                Some("vlan members 200"),
+                "no",
+                on_port(200),
+            ),
+            (Some("[edit vlans eno-c1-100]"), Some("vlan-id 100"), "duplicate vlan-id", vlan(100)),
+            (None, None, "vlan eno-c1-300 is used by vstp", vlan(300)),
+            (None, None, "\nVLAN-ID 100 is reserved\n", vlan(100)),
+            (None, None, "interface xe-0/0/1.0: vlan 200 not found", on_port(200)),
+            (None, None, "configuration check-out failed", None),
+            (Some("[edit vlans someone-else]"), Some("vlan-id"), "", None),
+            (Some("[edit interfaces xe-0/0/1 unit 0]"), None, "members 190-210: too many", port),
+        ] {
+            let error = RpcError {
+                path: path.map(str::to_owned),
+                message: Some(message.into()),
+                info: element.into_iter().map(|element| ("bad-element".into(), element.into())).collect(),
+                ..RpcError::default()
+            };
+            assert_eq!(blame(&error, &seen, &changes), expected, "{path:?} {element:?} {message}");
+        }
+    }
+}

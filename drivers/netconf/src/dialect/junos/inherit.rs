@@ -1,0 +1,313 @@
+//! What is in effect: groups and interface ranges merged in, names of VLANs resolved.
+//!
+//! A setting of the interface itself comes before one of an interface range, that before one of a group, and a group
+//! that is applied nearer before one applied farther out; lists of members are joined.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::{VlanId, VlanSet};
+
+use super::read::{Layer, Port, Settings, Vlan};
+use super::{Entry, Known, Layout};
+use crate::plan::{Mode, Seen, SeenPort, SeenVlan};
+
+/// How many interfaces the `*` at the end of an interface range's member may stand for.
+const PORTS_OF_A_CARD: u16 = 128;
+
+/// The entries of a list of members.
+type Ranges = Vec<(VlanId, VlanId)>;
+
+/// Works out what is in effect.
+pub(super) fn effective(main: &Layer, groups: &[Layer]) -> Seen {
+    let mut layout = Layout::default();
+    let vlans = Vlans::new(main, groups);
+    let mut ports = BTreeMap::new();
+    let listed = vlans.listed();
+    for port in &all_ports(main, &listed) {
+        let inherited = inherited(port, main, groups, listed.get(port.name.as_str()));
+        let (seen, entries) = seen_port(port, &inherited, &vlans);
+        layout.entries.insert(port.name.clone(), entries);
+        ports.insert(port.name.clone(), seen);
+    }
+    let ranges = main.ranges.iter().map(|range| &range.port);
+    let everywhere = main.ports.iter().chain(ranges).chain(groups.iter().flat_map(|group| &group.ports));
+    let named: BTreeSet<&str> =
+        everywhere.flat_map(|port| &port.settings.members).map(String::as_str).collect();
+    let mut seen = BTreeMap::new();
+    for (vlan, own) in &vlans.all {
+        for (first, last) in vlan.ids.iter().filter_map(|id| range(id)) {
+            for vid in ids(first, last) {
+                let there = SeenVlan {
+                    name: Some(vlan.name.clone()),
+                    active: !vlan.inactive,
+                    fixed: fixed(vlan, *own, named.contains(vlan.name.as_str())),
+                };
+                // Two may have the same VID when one is deactivated.
+                if seen.get(&vid).is_none_or(|other: &SeenVlan| there.active && !other.active) {
+                    let description = vlan.description.clone();
+                    layout.vlans.insert(vid, Known { own: *own, description });
+                    seen.insert(vid, there);
+                }
+            }
+        }
+    }
+    Seen { home: None, vlans: seen, ports, empty_opens: false, layout: crate::dialect::Layout::Junos(layout) }
+}
+
+/// Why a VLAN can't be renamed, which on Junos is to delete one and to make another.
+fn fixed(vlan: &Vlan, own: bool, named: bool) -> Option<String> {
+    let why = if !own {
+        "it comes from a group"
+    } else if vlan.list {
+        "it is one of a list of VIDs under one name"
+    } else if vlan.more {
+        "it has settings beside its VID and its description, which would be lost with its name"
+    } else if named {
+        "interfaces name it, and would name nothing without it"
+    } else {
+        return None;
+    };
+    Some(why.to_owned())
+}
+
+struct Vlans<'a> {
+    /// And whether it is of the configuration itself.
+    all: Vec<(&'a Vlan, bool)>,
+    by_name: BTreeMap<&'a str, Ranges>,
+}
+
+impl<'a> Vlans<'a> {
+    fn new(main: &'a Layer, groups: &'a [Layer]) -> Self {
+        let mut all: Vec<(&Vlan, bool)> = main.vlans.iter().map(|vlan| (vlan, true)).collect();
+        let applied = main.applied_to_vlans.iter().chain(&main.applied);
+        for group in applied.filter_map(|name| groups.iter().find(|group| group.name == *name)) {
+            all.extend(
+                group.vlans.iter().filter(|vlan| !vlan.name.starts_with('<')).map(|vlan| (vlan, false)),
+            );
+        }
+        let mut by_name: BTreeMap<&str, Ranges> = BTreeMap::new();
+        for (vlan, _) in &all {
+            by_name.entry(&vlan.name).or_default().extend(vlan.ids.iter().filter_map(|id| range(id)));
+        }
+        Self { all, by_name }
+    }
+
+    /// The members that VLANs list themselves, by interface.
+    fn listed(&self) -> BTreeMap<&'a str, Vec<String>> {
+        let mut listed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (vlan, _) in self.all.iter().filter(|(vlan, _)| !vlan.inactive) {
+            for logical in &vlan.interfaces {
+                let (port, unit) = logical.rsplit_once('.').unwrap_or((logical, "0"));
+                if unit == "0" {
+                    listed.entry(port).or_default().push(vlan.name.clone());
+                }
+            }
+        }
+        listed
+    }
+
+    /// What an entry of a list of members means; nothing when no such VLAN exists.
+    fn resolve(&self, text: &str) -> Ranges {
+        match range(text) {
+            Some(range) => vec![range],
+            None => self.by_name.get(text).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// The interfaces that are configured, also those that only an interface range or a VLAN names.
+fn all_ports<'a>(main: &'a Layer, listed: &BTreeMap<&str, Vec<String>>) -> Vec<Cow<'a, Port>> {
+    let known: BTreeSet<&str> = main.ports.iter().map(|port| port.name.as_str()).collect();
+    let members = main.ranges.iter().flat_map(|range| {
+        let spans = range.spans.iter().flat_map(|(first, last)| span(first, last));
+        range.members.iter().flat_map(|name| wildcard(name)).chain(spans)
+    });
+    let more: BTreeSet<String> = members.chain(listed.keys().map(|name| (*name).to_owned())).collect();
+    let mut ports: Vec<Cow<'_, Port>> = main.ports.iter().map(Cow::Borrowed).collect();
+    for name in more.into_iter().filter(|name| !known.contains(name.as_str())) {
+        ports.push(Cow::Owned(Port { name, ..Port::default() }));
+    }
+    ports
+}
+
+/// What comes to an interface from elsewhere, in order of precedence.
+fn inherited(port: &Port, main: &Layer, groups: &[Layer], listed: Option<&Vec<String>>) -> Settings {
+    let mut all = Settings { members: listed.cloned().unwrap_or_default(), ..Settings::default() };
+    let mut add = |more: &Settings| {
+        all.mode = all.mode.or(more.mode);
+        all.native = all.native.take().or_else(|| more.native.clone());
+        all.bundle = all.bundle.take().or_else(|| more.bundle.clone());
+        all.other_family = all.other_family.take().or_else(|| more.other_family.clone());
+        all.members.extend(more.members.iter().cloned());
+    };
+    for range in &main.ranges {
+        let member = range.members.iter().any(|name| glob(name, &port.name));
+        if member || range.spans.iter().any(|(first, last)| span(first, last).contains(&port.name)) {
+            add(&range.port.settings);
+        }
+    }
+    let applied = port.applied.iter().chain(&main.applied_to_ports).chain(&main.applied);
+    for name in applied.filter(|name| !port.excepted.contains(name)) {
+        for group in groups.iter().filter(|group| group.name == *name) {
+            for there in group.ports.iter().filter(|there| fits(&there.name, &port.name)) {
+                add(&there.settings);
+            }
+        }
+    }
+    all
+}
+
+fn seen_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (SeenPort, Vec<Entry>) {
+    let own = &port.settings;
+    let mut seen = SeenPort {
+        configured: true,
+        aggregate: port
+            .name
+            .strip_prefix("ae")
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())),
+        ..SeenPort::default()
+    };
+    let mut entries = Vec::new();
+    for text in &own.members {
+        let told = vlans.resolve(text);
+        if told.is_empty() {
+            entries.push(Entry::Other(text.as_str().into()));
+        }
+        for (first, last) in told {
+            entries.push(if range_text((first, last)) == *text {
+                Entry::Range(first, last)
+            } else {
+                Entry::Text(first, last, text.as_str().into())
+            });
+        }
+    }
+    seen.tagged = entries.iter().filter_map(Entry::vids).collect();
+    let of_its_own = seen.tagged();
+    for text in &inherited.members {
+        seen.tagged.extend(vlans.resolve(text));
+    }
+    seen.inherited = seen.tagged().difference(&of_its_own);
+    let members = || own.members.iter().chain(&inherited.members);
+    for text in members().filter(|text| range(text).is_none()) {
+        for (first, last) in vlans.resolve(text) {
+            seen.names.extend(ids(first, last));
+        }
+    }
+    let native = own.native.as_ref().or(inherited.native.as_ref());
+    // 0 stands for priority tags.
+    seen.native = native.and_then(|text| match vlans.resolve(text).as_slice() {
+        [(first, last)] if first == last => Some(*first),
+        _ => None,
+    });
+    let all = members().any(|text| text == "all");
+    match own.mode.or(inherited.mode) {
+        Some(Mode::Trunk) if all => {
+            (seen.mode, seen.open) = (Some(Mode::Trunk), true);
+            seen.tagged.clear();
+            seen.inherited = VlanSet::EMPTY;
+        }
+        // Without members it carries nothing.
+        Some(Mode::Trunk) => seen.mode = Some(Mode::Trunk),
+        // Without a mode and without members it is as the factory made it.
+        None if members().next().is_none() => {}
+        Some(Mode::Access) | None => {
+            seen.mode = Some(Mode::Access);
+            seen.access = seen.tagged.first().map(|(first, _)| *first);
+            seen.tagged.clear();
+            seen.inherited = VlanSet::EMPTY;
+            // As members of a trunk they would mean something else, `all` above all.
+            if !inherited.members.is_empty() {
+                let what =
+                    "is an access port by a group, an interface range or a VLAN's list, which is not changed";
+                seen.unfit = Some(what.to_owned());
+            }
+        }
+    }
+    if let Some(lag) = own.bundle.as_ref().or(inherited.bundle.as_ref()) {
+        seen.unfit = Some(format!("is a member of the LAG {lag}, which carries the VLANs of its members"));
+    } else if let Some(family) = own.other_family.as_ref().or(inherited.other_family.as_ref()) {
+        seen.unfit = Some(format!("is no switching port: its unit 0 has family {family}"));
+    } else if native.is_some_and(|text| text != "0") && seen.native.is_none() {
+        seen.unfit =
+            Some(format!("has a native VLAN that can't be told: {}", native.map_or("", String::as_str)));
+    }
+    (seen, entries)
+}
+
+/// `100` or `100-200`.
+fn range(text: &str) -> Option<(VlanId, VlanId)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first <= last).then_some((first, last))
+}
+
+/// As Junos writes it.
+pub(super) fn range_text((first, last): (VlanId, VlanId)) -> String {
+    if first == last { first.to_string() } else { format!("{first}-{last}") }
+}
+
+/// All from `first` to `last`.
+pub(super) fn ids(first: VlanId, last: VlanId) -> impl Iterator<Item = VlanId> {
+    (first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok())
+}
+
+/// Whether a name in a group, which may be a wildcard in angle brackets, is that of `name`.
+pub(super) fn fits(pattern: &str, name: &str) -> bool {
+    match pattern.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
+        Some(pattern) => glob(pattern, name),
+        None => pattern == name,
+    }
+}
+
+/// Wildcards: `*`, `?`, and `[…]` of characters and ranges of them.
+fn glob(pattern: &str, name: &str) -> bool {
+    let mut rest = pattern.chars();
+    match rest.next() {
+        None => name.is_empty(),
+        Some('*') => {
+            let cuts = name.char_indices().map(|(at, _)| at).chain([name.len()]);
+            cuts.into_iter().any(|at| glob(rest.as_str(), &name[at..]))
+        }
+        Some('[') if pattern.contains(']') => {
+            let Some((set, after)) = rest.as_str().split_once(']') else { return false };
+            let mut own = name.chars();
+            own.next().is_some_and(|c| in_set(set, c)) && glob(after, own.as_str())
+        }
+        Some(wanted) => {
+            let mut own = name.chars();
+            own.next().is_some_and(|c| wanted == '?' || wanted == c) && glob(rest.as_str(), own.as_str())
+        }
+    }
+}
+
+fn in_set(set: &str, wanted: char) -> bool {
+    let chars: Vec<char> = set.chars().collect();
+    let spans = chars.windows(3).any(|three| three[1] == '-' && (three[0]..=three[2]).contains(&wanted));
+    spans || chars.contains(&wanted)
+}
+
+/// The interfaces that a member of an interface range is for certain; of a `*` at its end, those that may be.
+fn wildcard(name: &str) -> Vec<String> {
+    match name.strip_suffix('*') {
+        Some(card) if card.ends_with('/') && !card.contains(['*', '?', '[']) => {
+            (0..PORTS_OF_A_CARD).map(|port| format!("{card}{port}")).collect()
+        }
+        _ if name.contains(['*', '?', '[']) => Vec::new(),
+        _ => vec![name.to_owned()],
+    }
+}
+
+/// The interfaces from `first` to `last`, which differ in their last number.
+fn span(first: &str, last: &str) -> Vec<String> {
+    let split = |name: &str| {
+        let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        name[digits..].parse::<u16>().ok().map(|number| (name[..digits].to_owned(), number))
+    };
+    match (split(first), split(last)) {
+        (Some((card, from)), Some((same, to))) if card == same => {
+            (from..=to).map(|port| format!("{card}{port}")).collect()
+        }
+        _ => Vec::new(),
+    }
+}

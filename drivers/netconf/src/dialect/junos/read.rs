@@ -1,0 +1,261 @@
+//! Reading a Junos configuration as it is written, without what groups and interface ranges add to it.
+
+use std::cell::Cell;
+
+use crate::dialect::ParseError;
+use crate::plan::Mode;
+use crate::xml::{Element, NETCONF, Scope, Step, walk_tags};
+
+/// The configuration itself, or one of its groups.
+#[derive(Debug, Default)]
+pub(super) struct Layer {
+    /// A group's name; empty for the configuration itself.
+    pub(super) name: String,
+    /// The groups that apply to all of it.
+    pub(super) applied: Vec<String>,
+    /// The groups that apply to its VLANs.
+    pub(super) applied_to_vlans: Vec<String>,
+    /// The groups that apply to its interfaces.
+    pub(super) applied_to_ports: Vec<String>,
+    pub(super) vlans: Vec<Vlan>,
+    pub(super) ports: Vec<Port>,
+    pub(super) ranges: Vec<Range>,
+}
+
+/// An entry of `vlans`.
+#[derive(Debug, Default)]
+pub(super) struct Vlan {
+    pub(super) name: String,
+    /// Of `vlan-id` or `vlan-id-list`, as they are written.
+    pub(super) ids: Vec<String>,
+    /// They are a list.
+    pub(super) list: bool,
+    pub(super) description: Option<String>,
+    /// Deactivated: it is there and has no effect.
+    pub(super) inactive: bool,
+    /// It has more than a name, a description and VIDs.
+    pub(super) more: bool,
+    /// Logical interfaces that are listed as its members.
+    pub(super) interfaces: Vec<String>,
+    pub(super) applied: Vec<String>,
+}
+
+/// An interface, or what an interface range gives to its members.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Port {
+    pub(super) name: String,
+    pub(super) settings: Settings,
+    pub(super) applied: Vec<String>,
+    pub(super) excepted: Vec<String>,
+}
+
+/// What is set of switching on an interface and its unit 0.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    pub(super) mode: Option<Mode>,
+    /// Another family of unit 0.
+    pub(super) other_family: Option<String>,
+    pub(super) members: Vec<String>,
+    pub(super) native: Option<String>,
+    /// The LAG that it is a member of.
+    pub(super) bundle: Option<String>,
+}
+
+/// An `interface-range`.
+#[derive(Debug, Default)]
+pub(super) struct Range {
+    /// Names with wildcards.
+    pub(super) members: Vec<String>,
+    /// First and last names.
+    pub(super) spans: Vec<(String, String)>,
+    pub(super) port: Port,
+}
+
+/// Reads a reply: the configuration, and its groups.
+pub(super) fn read(reply: &str) -> Result<(Layer, Vec<Layer>), ParseError> {
+    let asleep = Cell::new(false);
+    let mut reader = Reader::default();
+    walk_tags(reply, |element| scope(element, &asleep), |step| reader.step(&step, &asleep))?;
+    Ok((reader.main, reader.groups))
+}
+
+/// Replies bear namespaces by model and version; older versions leave them out. What is deactivated counts as absent,
+/// but for VLANs, whose names are taken all the same.
+fn scope(element: &Element<'_>, asleep: &Cell<bool>) -> Scope {
+    let envelope = element.within.is_empty() && matches!(element.name(), "rpc-reply" | "data");
+    if element.namespace == NETCONF && envelope {
+        return Scope::Transparent;
+    }
+    let known = matches!(element.namespace, NETCONF | "")
+        || ["http://yang.juniper.net/", "http://xml.juniper.net/"]
+            .iter()
+            .any(|base| element.namespace.starts_with(base));
+    let inactive = element.says("inactive", "inactive") || element.says("active", "false");
+    if inactive && element.name() == "vlan" && element.within.ends_with("/vlans") {
+        asleep.set(true);
+    } else if inactive || !known {
+        return Scope::Foreign;
+    }
+    Scope::Known
+}
+
+#[derive(Default)]
+struct Reader {
+    main: Layer,
+    groups: Vec<Layer>,
+    unit: (String, Settings),
+    span: (String, String),
+}
+
+impl Reader {
+    fn step(&mut self, step: &Step<'_>, asleep: &Cell<bool>) {
+        let (path, text) = match step {
+            Step::Enter(path) => (path, None),
+            Step::Leave(path, text) => (path, Some(*text)),
+        };
+        let Some(rest) = path.strip_prefix("configuration/") else { return };
+        let rest = match rest.strip_prefix("groups") {
+            Some("") => {
+                if text.is_none() {
+                    self.groups.push(Layer::default());
+                }
+                return;
+            }
+            Some(within) if within.starts_with('/') => &within[1..],
+            _ => rest,
+        };
+        let layer = match self.groups.last_mut() {
+            Some(group) if path.starts_with("configuration/groups/") => group,
+            _ => &mut self.main,
+        };
+        if let Some(within) = below(rest, "vlans/vlan") {
+            vlan(layer, within, text, asleep);
+        } else if let Some(within) = below(rest, "interfaces/interface") {
+            if within.is_empty() && text.is_none() {
+                layer.ports.push(Port::default());
+            } else if let Some(port) = layer.ports.last_mut() {
+                port_leaf(port, &mut self.unit, within, text);
+            }
+        } else if let Some(within) = below(rest, "interfaces/interface-range") {
+            range(layer, &mut self.unit, &mut self.span, within, text);
+        } else if let Some(text) = text {
+            match rest {
+                "name" => text.clone_into(&mut layer.name),
+                "apply-groups" => layer.applied.push(text.to_owned()),
+                "vlans/apply-groups" => layer.applied_to_vlans.push(text.to_owned()),
+                "interfaces/apply-groups" => layer.applied_to_ports.push(text.to_owned()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The part of `path` below `node`; empty for the node itself.
+fn below<'a>(path: &'a str, node: &str) -> Option<&'a str> {
+    let rest = path.strip_prefix(node)?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
+}
+
+fn vlan(layer: &mut Layer, path: &str, text: Option<&str>, asleep: &Cell<bool>) {
+    let Some(text) = text else {
+        if path.is_empty() {
+            layer.vlans.push(Vlan { inactive: asleep.take(), ..Vlan::default() });
+        }
+        return;
+    };
+    let Some(vlan) = layer.vlans.last_mut() else { return };
+    match path {
+        "" => {}
+        "name" => text.clone_into(&mut vlan.name),
+        "vlan-id" => vlan.ids.push(text.to_owned()),
+        "vlan-id-list" => {
+            vlan.list = true;
+            vlan.ids.push(text.to_owned());
+        }
+        "description" => vlan.description = Some(text.to_owned()),
+        "interface/name" => {
+            vlan.more = true;
+            vlan.interfaces.push(text.to_owned());
+        }
+        "apply-groups" => {
+            vlan.more = true;
+            vlan.applied.push(text.to_owned());
+        }
+        _ => vlan.more = true,
+    }
+}
+
+fn range(
+    layer: &mut Layer,
+    unit: &mut (String, Settings),
+    span: &mut (String, String),
+    path: &str,
+    text: Option<&str>,
+) {
+    if path.is_empty() && text.is_none() {
+        layer.ranges.push(Range::default());
+    }
+    let Some(range) = layer.ranges.last_mut() else { return };
+    match (path, text) {
+        ("member/name", Some(text)) => range.members.push(text.to_owned()),
+        ("member-range", None) => *span = Default::default(),
+        ("member-range/name", Some(text)) => text.clone_into(&mut span.0),
+        ("member-range/end-range", Some(text)) => text.clone_into(&mut span.1),
+        ("member-range", Some(_)) => range.spans.push(std::mem::take(span)),
+        _ => port_leaf(&mut range.port, unit, path, text),
+    }
+}
+
+fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: Option<&str>) {
+    if path.ends_with("apply-groups") {
+        port.applied.extend(text.map(str::to_owned));
+        return;
+    }
+    if path.ends_with("apply-groups-except") {
+        port.excepted.extend(text.map(str::to_owned));
+        return;
+    }
+    if let Some(family) = path.strip_prefix("unit/family/") {
+        unit_leaf(&mut unit.1, family, text);
+        return;
+    }
+    match (path, text) {
+        ("name", Some(text)) => text.clone_into(&mut port.name),
+        ("native-vlan-id", Some(text)) => port.settings.native = Some(text.to_owned()),
+        ("unit", None) => *unit = Default::default(),
+        ("unit/name", Some(text)) => text.clone_into(&mut unit.0),
+        ("unit", Some(_)) => {
+            let (name, of_unit) = std::mem::take(unit);
+            if super::inherit::fits(&name, "0") {
+                let settings = &mut port.settings;
+                // The leaf of the interface is the one that counts where both are there.
+                let native = settings.native.take().or(of_unit.native);
+                let bundle = settings.bundle.take();
+                *settings = Settings { native, bundle, ..of_unit };
+            }
+        }
+        (_, Some(text)) if path.ends_with("options/ieee-802.3ad/bundle") => {
+            port.settings.bundle = Some(text.to_owned());
+        }
+        _ => {}
+    }
+}
+
+fn unit_leaf(settings: &mut Settings, family: &str, text: Option<&str>) {
+    let Some(switching) = below(family, "ethernet-switching") else {
+        if !family.contains('/') && text.is_none() {
+            settings.other_family = Some(family.to_owned());
+        }
+        return;
+    };
+    let Some(text) = text else { return };
+    match switching {
+        // `port-mode` is the older name.
+        "interface-mode" | "port-mode" => {
+            settings.mode = Some(if text == "trunk" { Mode::Trunk } else { Mode::Access });
+        }
+        "vlan/members" => settings.members.push(text.to_owned()),
+        "native-vlan-id" => settings.native = Some(text.to_owned()),
+        _ => {}
+    }
+}

@@ -1,0 +1,110 @@
+//! Writing a change.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use eno_schemas::{VlanId, VlanSet};
+
+use super::inherit::{ids, range_text};
+use super::{Entry, Junos, Layout};
+use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen};
+use crate::xml::escape;
+
+/// Writing to a `String` can't fail, hence the results that are dropped in this file.
+pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> String {
+    let none = Layout::default();
+    let layout = match &seen.layout {
+        crate::dialect::Layout::Junos(layout) => layout,
+        _ => &none,
+    };
+    let mut xml = format!("<configuration xmlns=\"{}\">", junos.namespace("root"));
+    if !changes.make.is_empty() || !changes.delete.is_empty() {
+        let _ = write!(xml, "<vlans xmlns=\"{}\">", junos.namespace("vlans"));
+        for (vid, name) in &changes.make {
+            make_vlan(&mut xml, junos, seen, layout, *vid, name);
+        }
+        for vid in changes.delete.iter() {
+            let own = layout.vlans.get(&vid).is_some_and(|known| known.own);
+            if let Some(name) = seen.vlans.get(&vid).and_then(|vlan| vlan.name.as_deref()).filter(|_| own) {
+                let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(name));
+            }
+        }
+        xml.push_str("</vlans>");
+    }
+    if !changes.ports.is_empty() {
+        let _ = write!(xml, "<interfaces xmlns=\"{}\">", junos.namespace("interfaces"));
+        for (name, change) in &changes.ports {
+            let access = seen.ports.get(name).is_some_and(|port| port.mode == Some(Mode::Access));
+            let entries = layout.entries.get(name).map_or(&[][..], Vec::as_slice);
+            change_port(&mut xml, name, access, entries, change);
+        }
+        xml.push_str("</interfaces>");
+    }
+    xml + "</configuration>"
+}
+
+fn make_vlan(xml: &mut String, junos: Junos, seen: &Seen, layout: &Layout, vid: VlanId, name: &str) {
+    let there = seen.vlans.get(&vid);
+    let mut asleep = there.is_some_and(|vlan| !vlan.active);
+    let mut description = None;
+    // Its name is its key: to rename it is to delete it and to make another.
+    if let Some(old) = there.and_then(|vlan| vlan.name.as_deref()).filter(|old| *old != name) {
+        let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(old));
+        description = layout.vlans.get(&vid).and_then(|known| known.description.as_deref());
+        asleep = false;
+    }
+    let awake = match junos.family {
+        _ if !asleep => "",
+        // RFC 7952 metadata, junos-configuration-metadata.
+        Some(_) => " xmlns:jcmd=\"http://yang.juniper.net/junos/jcmd\" jcmd:active=\"true\"",
+        None => " active=\"active\"",
+    };
+    let _ = write!(xml, "<vlan{awake}><name>{}</name>", escape(name));
+    if let Some(description) = description {
+        let _ = write!(xml, "<description>{}</description>", escape(description));
+    }
+    let _ = write!(xml, "<vlan-id>{vid}</vlan-id></vlan>");
+}
+
+fn change_port(xml: &mut String, name: &str, access: bool, entries: &[Entry], change: &PortChange) {
+    let converted = access && change.mode == ModeChange::Trunk;
+    let mut back = VlanSet::EMPTY;
+    let mut gone = BTreeSet::new();
+    for entry in entries {
+        let all: VlanSet = entry.vids().into_iter().flat_map(|(first, last)| ids(first, last)).collect();
+        if converted {
+            // As members of a trunk they would mean something else.
+            gone.insert(entry.text());
+        } else if !all.intersection(&change.remove).is_empty() {
+            // It goes whole, and what else it held comes back.
+            gone.insert(entry.text());
+            back = back.union(&all.difference(&change.remove));
+        }
+    }
+    let mut added: BTreeSet<String> = back.union(&change.add).ranges().into_iter().map(range_text).collect();
+    // An access port's VLAN may be one that the trunk is to carry.
+    let stays: Vec<String> = gone.intersection(&added).cloned().collect();
+    for text in stays {
+        gone.remove(&text);
+        added.remove(&text);
+    }
+    let _ = write!(
+        xml,
+        "<interface><name>{}</name><unit><name>0</name><family><ethernet-switching>",
+        escape(name)
+    );
+    if change.mode == ModeChange::Trunk {
+        xml.push_str("<interface-mode>trunk</interface-mode>");
+    }
+    if !gone.is_empty() || !added.is_empty() {
+        xml.push_str("<vlan>");
+        for text in gone {
+            let _ = write!(xml, "<members nc:operation=\"delete\">{}</members>", escape(&text));
+        }
+        for text in added {
+            let _ = write!(xml, "<members>{text}</members>");
+        }
+        xml.push_str("</vlan>");
+    }
+    xml.push_str("</ethernet-switching></family></unit></interface>");
+}

@@ -1,0 +1,486 @@
+//! NX-OS: the native model (`Cisco-NX-OS-device`, YangModels/yang `vendor/cisco/nx`). **Experimental**: written from
+//! the model and the vendor's examples, and not yet tried on a device.
+//!
+//! VLANs: `/System/bd-items/bd-items/BD-list[fabEncap='vlan-100']`. Ports: `/System/intf-items/phys-items
+//! /PhysIf-list[id='eth1/1']`, LAGs: `/System/intf-items/aggr-items/AggrIf-list[id='po10']`. The list of a trunk is
+//! one leaf, `trunkVlans`, such as `10-20,100`, and is written whole. It is `1-4094`, all, where it is not set, and
+//! empty for none, so an empty one is what is left when our last VLAN goes.
+//!
+//! - Interfaces may be named as on the command line too: `Ethernet1/1`, `port-channel10`.
+//! - An access port of VLAN 1 is as the factory made it, and becomes a trunk when it is to carry something. A routed
+//!   port (`layer` is `Layer3`) counts as another's access port: it is switched only where the FabricDevice says
+//!   `Mode: trunk`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use eno_schemas::{VlanId, VlanSet};
+
+use crate::dialect::blame::{Keys, blame};
+use crate::dialect::{Dialect, Layout, ParseError};
+use crate::hello::Hello;
+use crate::plan::{
+    Changes, InterfaceState, Inventory, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Unit,
+};
+use crate::reply::RpcError;
+use crate::xml::{NETCONF, Scope, Step, escape, walk};
+
+const DEVICE: &str = "http://cisco.com/ns/yang/cisco-nx-os-device";
+const BD: &str = "System/bd-items/bd-items/BD-list";
+const PHYS: &str = "System/intf-items/phys-items/PhysIf-list";
+const AGGR: &str = "System/intf-items/aggr-items/AggrIf-list";
+
+/// The VLAN of access ports and of untagged frames where none is set.
+const DEFAULT_VLAN: &str = "vlan-1";
+
+/// The dialect.
+#[derive(Clone, Copy, Debug)]
+pub struct NxOs;
+
+impl Dialect for NxOs {
+    fn name(&self) -> &'static str {
+        "nxos-experimental"
+    }
+
+    /// Below OpenConfig, which such devices speak too.
+    fn score(&self, hello: &Hello) -> u32 {
+        if hello.has_module(DEVICE) { 5 } else { 0 }
+    }
+
+    fn caveat(&self) -> Option<&'static str> {
+        Some(
+            "the dialect nxos-experimental was never tried on a device: check what it does before you rely on it",
+        )
+    }
+
+    fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String {
+        let ids: BTreeSet<String> = interfaces.iter().map(|name| id(name)).collect();
+        let list = |list: &str| {
+            let keys = ids.iter().filter(|id| (list_of(id) == list) && !id.is_empty());
+            keys.fold(String::new(), |all, id| all + &format!("<{list}><id>{}</id></{list}>", escape(id)))
+        };
+        format!(
+            "<System xmlns=\"{DEVICE}\"><intf-items><phys-items>{}</phys-items><aggr-items>{}</aggr-items>\
+             </intf-items></System>",
+            list("PhysIf-list"),
+            list("AggrIf-list")
+        )
+    }
+
+    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+        let mut inventory = Inventory::new();
+        walk(reply, scope, |step| {
+            let Step::Leave(path, id) = step else { return };
+            if path.strip_suffix("/id").is_some_and(|list| list == PHYS || list == AGGR) {
+                for name in names(id) {
+                    inventory.insert(name, InterfaceState::default());
+                }
+            }
+        })?;
+        Ok(inventory)
+    }
+
+    /// All port channels, for their members.
+    fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
+        const LEAVES: &str = "<layer/><mode/><trunkVlans/><accessVlan/><nativeVlan/>";
+        let mut filter = format!(
+            "<System xmlns=\"{DEVICE}\"><bd-items><bd-items><BD-list><fabEncap/><name/><adminSt/><BdState/></BD-list>\
+             </bd-items></bd-items><intf-items>"
+        );
+        let ids: BTreeSet<String> = interfaces.iter().map(|name| id(name)).collect();
+        let mut ports = ids.iter().filter(|id| list_of(id) == "PhysIf-list").peekable();
+        if ports.peek().is_some() {
+            filter.push_str("<phys-items>");
+            for port in ports {
+                let _ = write!(filter, "<PhysIf-list><id>{}</id>{LEAVES}</PhysIf-list>", escape(port));
+            }
+            filter.push_str("</phys-items>");
+        }
+        let _ = write!(
+            filter,
+            "<aggr-items><AggrIf-list><id/>{LEAVES}<rsmbrIfs-items/></AggrIf-list></aggr-items></intf-items></System>"
+        );
+        filter
+    }
+
+    fn parse(&self, reply: &str, _: &Inventory) -> Result<Seen, ParseError> {
+        let mut parser = Parser::default();
+        walk(reply, scope, |step| parser.step(&step))?;
+        parser.finish()
+    }
+
+    fn render(&self, seen: &Seen, changes: &Changes) -> String {
+        let mut xml = format!("<System xmlns=\"{DEVICE}\">");
+        if !changes.make.is_empty() || !changes.delete.is_empty() {
+            xml.push_str("<bd-items><bd-items>");
+            for (vid, name) in &changes.make {
+                let _ = write!(
+                    xml,
+                    "<BD-list><fabEncap>vlan-{vid}</fabEncap><BdState>active</BdState><name>{}</name>\
+                     <adminSt>active</adminSt></BD-list>",
+                    escape(name)
+                );
+            }
+            for vid in changes.delete.iter() {
+                let _ =
+                    write!(xml, "<BD-list nc:operation=\"remove\"><fabEncap>vlan-{vid}</fabEncap></BD-list>");
+            }
+            xml.push_str("</bd-items></bd-items>");
+        }
+        if !changes.ports.is_empty() {
+            xml.push_str("<intf-items>");
+            for (holder, list) in [("phys-items", "PhysIf-list"), ("aggr-items", "AggrIf-list")] {
+                let mut ports =
+                    changes.ports.iter().filter(|(name, _)| list_of(&id(name)) == list).peekable();
+                if ports.peek().is_none() {
+                    continue;
+                }
+                let _ = write!(xml, "<{holder}>");
+                for (name, change) in ports {
+                    let tagged = seen.ports.get(name).map_or(VlanSet::EMPTY, SeenPort::tagged);
+                    let _ = write!(xml, "<{list}><id>{}</id>", escape(&id(name)));
+                    change_port(&mut xml, &tagged, change);
+                    let _ = write!(xml, "</{list}>");
+                }
+                let _ = write!(xml, "</{holder}>");
+            }
+            xml.push_str("</intf-items>");
+        }
+        xml + "</System>"
+    }
+
+    fn blame(&self, error: &RpcError, _: &Seen, changes: &Changes) -> Option<Unit> {
+        // `vlan-100` is how the model writes a VID, and interfaces may be named otherwise than in the model.
+        let mut error = error.clone();
+        for text in [&mut error.path, &mut error.message].into_iter().flatten() {
+            *text = text.replace("'vlan-", "'").replace("\"vlan-", "\"").replace("vlan-", "vlan ");
+        }
+        for name in changes.ports.keys() {
+            let id = id(name);
+            if let Some(path) = error.path.as_mut().filter(|_| id != *name) {
+                *path = path.replace(&format!("'{id}'"), &format!("'{name}'"));
+                *path = path.replace(&format!("\"{id}\""), &format!("\"{name}\""));
+            }
+        }
+        blame(&error, changes, &Keys { vlan: &["fabEncap"], interface: "id" })
+    }
+}
+
+/// Writing to a `String` can't fail, hence the results that are dropped in this file.
+fn change_port(xml: &mut String, tagged: &VlanSet, change: &PortChange) {
+    if change.mode == ModeChange::Trunk {
+        xml.push_str("<layer>Layer2</layer><mode>trunk</mode>");
+    }
+    let list = tagged.difference(&change.remove).union(&change.add);
+    let _ = write!(xml, "<trunkVlans>{list}</trunkVlans>");
+}
+
+fn scope(namespace: &str) -> Scope {
+    match namespace {
+        DEVICE => Scope::Known,
+        NETCONF => Scope::Transparent,
+        _ => Scope::Foreign,
+    }
+}
+
+/// The key of an interface: `eth1/1` for `Ethernet1/1`, `po10` for `port-channel10`.
+fn id(name: &str) -> String {
+    let lower = name.to_ascii_lowercase();
+    for (long, short) in [("ethernet", "eth"), ("port-channel", "po")] {
+        if let Some(rest) = lower.strip_prefix(long) {
+            return format!("{short}{rest}");
+        }
+    }
+    lower
+}
+
+/// How an interface may be named.
+fn names(id: &str) -> Vec<String> {
+    let mut names = vec![id.to_owned()];
+    for (long, short) in [("Ethernet", "eth"), ("port-channel", "po")] {
+        names.extend(id.strip_prefix(short).map(|rest| format!("{long}{rest}")));
+    }
+    names
+}
+
+fn list_of(id: &str) -> &'static str {
+    if id.starts_with("po") { "AggrIf-list" } else { "PhysIf-list" }
+}
+
+#[derive(Default)]
+struct Parser {
+    vlans: BTreeMap<VlanId, SeenVlan>,
+    vlan: Bd,
+    ports: BTreeMap<String, SeenPort>,
+    port: Port,
+    /// Port channels by the interfaces in them.
+    members: BTreeMap<String, String>,
+    bad: Option<ParseError>,
+}
+
+#[derive(Default)]
+struct Bd {
+    encap: String,
+    name: Option<String>,
+    suspended: bool,
+}
+
+/// The leaves of an interface; empty is how many devices write what is not set.
+#[derive(Default)]
+struct Port {
+    id: String,
+    layer: String,
+    mode: String,
+    trunk: Option<String>,
+    access: String,
+    native: String,
+    members: Vec<String>,
+}
+
+impl Parser {
+    fn step(&mut self, step: &Step<'_>) {
+        let (path, text) = match step {
+            Step::Enter(path) => {
+                if *path == BD {
+                    self.vlan = Bd::default();
+                } else if *path == PHYS || *path == AGGR {
+                    self.port = Port::default();
+                }
+                return;
+            }
+            Step::Leave(path, text) => (*path, *text),
+        };
+        if let Some(leaf) = path.strip_prefix(BD) {
+            match leaf {
+                "/fabEncap" => text.clone_into(&mut self.vlan.encap),
+                "/name" if !text.is_empty() => self.vlan.name = Some(text.to_owned()),
+                "/adminSt" | "/BdState" => self.vlan.suspended |= text == "suspend",
+                "" => {
+                    let bd = std::mem::take(&mut self.vlan);
+                    // Other encapsulations than VLANs have entries too.
+                    if let Some(id) = bd.encap.strip_prefix("vlan-") {
+                        match id.parse() {
+                            Ok(vid) => {
+                                let vlan = SeenVlan { name: bd.name, active: !bd.suspended, fixed: None };
+                                self.vlans.insert(vid, vlan);
+                            }
+                            Err(_) => self.bad(path, &bd.encap),
+                        }
+                    }
+                }
+                _ => {}
+            }
+        } else if let Some(leaf) = path.strip_prefix(PHYS) {
+            self.interface(path, leaf, text, false);
+        } else if let Some(leaf) = path.strip_prefix(AGGR) {
+            self.interface(path, leaf, text, true);
+        }
+    }
+
+    fn interface(&mut self, path: &str, leaf: &str, text: &str, aggregate: bool) {
+        let port = &mut self.port;
+        match leaf {
+            "/id" => text.clone_into(&mut port.id),
+            "/layer" => text.clone_into(&mut port.layer),
+            "/mode" => text.clone_into(&mut port.mode),
+            "/trunkVlans" => port.trunk = Some(text.to_owned()),
+            "/accessVlan" => text.clone_into(&mut port.access),
+            "/nativeVlan" => text.clone_into(&mut port.native),
+            "/rsmbrIfs-items/RsMbrIfs-list/tDn" => port.members.extend(member(text)),
+            "" => {
+                let port = std::mem::take(&mut self.port);
+                for member in &port.members {
+                    self.members.insert(member.clone(), port.id.clone());
+                }
+                match port.seen(aggregate) {
+                    Ok(seen) => {
+                        for name in names(&port.id) {
+                            self.ports.insert(name, seen.clone());
+                        }
+                    }
+                    Err((leaf, value)) => self.bad(&format!("{path}/{leaf}"), &value),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn bad(&mut self, path: &str, value: &str) {
+        self.bad.get_or_insert_with(|| ParseError::Leaf { path: path.to_owned(), value: value.to_owned() });
+    }
+
+    fn finish(mut self) -> Result<Seen, ParseError> {
+        if let Some(bad) = self.bad {
+            return Err(bad);
+        }
+        for (member, lag) in self.members {
+            for name in names(&member) {
+                if let Some(port) = self.ports.get_mut(&name) {
+                    let what =
+                        format!("is a member of the LAG {lag}, which carries the VLANs of its members");
+                    port.unfit = Some(what);
+                }
+            }
+        }
+        let Self { vlans, ports, .. } = self;
+        Ok(Seen { home: None, vlans, ports, empty_opens: false, layout: Layout::Plain })
+    }
+}
+
+/// The interface that a distinguished name ends with: `…/PhysIf-list[id='eth1/1']`.
+fn member(dn: &str) -> Option<String> {
+    let (_, rest) = dn.rsplit_once("[id=")?;
+    Some(rest.trim_matches(|c| "'\"]".contains(c)).to_owned())
+}
+
+impl Port {
+    fn seen(&self, aggregate: bool) -> Result<SeenPort, (&'static str, String)> {
+        let vlan = |leaf, text: &str| match text {
+            "" | "unknown" | DEFAULT_VLAN => Ok(None),
+            _ => match text.strip_prefix("vlan-").and_then(|id| id.parse().ok()) {
+                Some(vid) => Ok(Some(vid)),
+                None => Err((leaf, text.to_owned())),
+            },
+        };
+        let mut seen = SeenPort {
+            configured: true,
+            aggregate,
+            native: vlan("nativeVlan", &self.native)?,
+            ..SeenPort::default()
+        };
+        if self.layer == "Layer3" {
+            seen.mode = Some(Mode::Access);
+            return Ok(seen);
+        }
+        match self.mode.as_str() {
+            "trunk" => {
+                seen.mode = Some(Mode::Trunk);
+                let list = match self.trunk.as_deref() {
+                    None => VlanSet::all(),
+                    Some("") => VlanSet::EMPTY,
+                    Some(text) => text.parse().map_err(|_| ("trunkVlans", text.to_owned()))?,
+                };
+                seen.open = list == VlanSet::all();
+                if !seen.open {
+                    seen.tagged = list.ranges();
+                }
+            }
+            "" | "access" => {
+                seen.access = vlan("accessVlan", &self.access)?;
+                seen.mode = seen.access.map(|_| Mode::Access);
+            }
+            other => seen.unfit = Some(format!("is a port of mode {other}, which is left as it is")),
+        }
+        Ok(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPLY: &str = r#"<rpc-reply xmlns="urn:ietf:params:xml:ns:netconf:base:1.0" message-id="7"><data>
+      <System xmlns="http://cisco.com/ns/yang/cisco-nx-os-device">
+        <bd-items><bd-items>
+          <BD-list><fabEncap>vlan-1</fabEncap><BdState>active</BdState><adminSt>active</adminSt><name>default</name></BD-list>
+          <BD-list><fabEncap>vlan-20</fabEncap><BdState>suspend</BdState><adminSt>active</adminSt></BD-list>
+          <BD-list><fabEncap>vlan-100</fabEncap><BdState>active</BdState><adminSt>active</adminSt><name>eno-c1-100</name></BD-list>
+          <BD-list><fabEncap>vxlan-10000</fabEncap></BD-list>
+        </bd-items></bd-items>
+        <intf-items>
+          <phys-items>
+            <PhysIf-list><id>eth1/1</id><layer>Layer2</layer><mode>trunk</mode><trunkVlans>20-30,100</trunkVlans><accessVlan>vlan-1</accessVlan><nativeVlan>vlan-5</nativeVlan></PhysIf-list>
+            <PhysIf-list><id>eth1/2</id><layer>Layer2</layer><mode>trunk</mode><trunkVlans>1-4094</trunkVlans><accessVlan>vlan-1</accessVlan><nativeVlan>vlan-1</nativeVlan></PhysIf-list>
+            <PhysIf-list><id>eth1/3</id><layer>Layer2</layer><mode>trunk</mode><trunkVlans/></PhysIf-list>
+            <PhysIf-list><id>eth1/4</id><layer>Layer2</layer><mode>access</mode><trunkVlans>1-4094</trunkVlans><accessVlan>vlan-20</accessVlan></PhysIf-list>
+            <PhysIf-list><id>eth1/5</id><layer>Layer2</layer><mode>access</mode><trunkVlans>1-4094</trunkVlans><accessVlan>vlan-1</accessVlan></PhysIf-list>
+            <PhysIf-list><id>eth1/6</id><layer>Layer3</layer><mode>access</mode><trunkVlans>1-4094</trunkVlans><accessVlan>unknown</accessVlan></PhysIf-list>
+            <PhysIf-list><id>eth1/7</id><layer>Layer2</layer><mode>fex-fabric</mode></PhysIf-list>
+            <PhysIf-list><id>eth1/8</id><layer>Layer2</layer><mode>trunk</mode></PhysIf-list>
+          </phys-items>
+          <aggr-items><AggrIf-list><id>po10</id><layer>Layer2</layer><mode>trunk</mode><trunkVlans>100</trunkVlans>
+            <rsmbrIfs-items><RsMbrIfs-list><tDn>/System/intf-items/phys-items/PhysIf-list[id='eth1/8']</tDn></RsMbrIfs-list></rsmbrIfs-items>
+          </AggrIf-list></aggr-items>
+        </intf-items></System></data></rpc-reply>"#;
+
+    fn vid(id: u16) -> VlanId {
+        VlanId::new(id).unwrap()
+    }
+
+    #[test]
+    fn a_reply_is_read() {
+        let seen = NxOs.parse(REPLY, &Inventory::new()).unwrap();
+        let vlans: Vec<_> =
+            seen.vlans.iter().map(|(vid, v)| (vid.get(), v.name.as_deref(), v.active)).collect();
+        assert_eq!(vlans, [(1, Some("default"), true), (20, None, false), (100, Some("eno-c1-100"), true)]);
+        let (trunk, access) = (Some(Mode::Trunk), Some(Mode::Access));
+        for (name, mode, tagged, native, open) in [
+            ("eth1/1", trunk, "20-30,100", Some(5), false),
+            ("Ethernet1/1", trunk, "20-30,100", Some(5), false),
+            ("eth1/2", trunk, "", None, true),
+            ("eth1/3", trunk, "", None, false),
+            ("eth1/4", access, "", None, false),
+            ("eth1/5", None, "", None, false),
+            ("eth1/6", access, "", None, false),
+            ("eth1/8", trunk, "", None, true),
+            ("port-channel10", trunk, "100", None, false),
+        ] {
+            let port = &seen.ports[name];
+            let read = (port.mode, port.tagged().to_string(), port.native.map(VlanId::get), port.open);
+            assert_eq!(read, (mode, tagged.to_owned(), native, open), "{name}");
+        }
+        assert_eq!(seen.ports["eth1/4"].access, Some(vid(20)));
+        assert!(seen.ports["eth1/7"].unfit.as_ref().unwrap().contains("fex-fabric"));
+        assert!(seen.ports["Ethernet1/8"].unfit.as_ref().unwrap().contains("LAG po10"));
+        assert!(seen.ports["po10"].aggregate && seen.ports["po10"].unfit.is_none());
+    }
+
+    #[test]
+    fn lists_are_written_whole() {
+        let seen = NxOs.parse(REPLY, &Inventory::new()).unwrap();
+        let mut changes = Changes::default();
+        changes.delete.insert(vid(100));
+        let change = PortChange {
+            add: [vid(200)].into_iter().collect(),
+            remove: [vid(100)].into_iter().collect(),
+            mode: ModeChange::Keep,
+        };
+        changes.ports.insert("Ethernet1/1".into(), change);
+        let last = PortChange {
+            remove: [vid(100)].into_iter().collect(),
+            mode: ModeChange::Drop,
+            ..PortChange::default()
+        };
+        changes.ports.insert("po10".into(), last);
+        assert_eq!(
+            NxOs.render(&seen, &changes),
+            "<System xmlns=\"http://cisco.com/ns/yang/cisco-nx-os-device\"><bd-items><bd-items>\
+             <BD-list nc:operation=\"remove\"><fabEncap>vlan-100</fabEncap></BD-list></bd-items></bd-items><intf-items>\
+             <phys-items><PhysIf-list><id>eth1/1</id><trunkVlans>20-30,200</trunkVlans></PhysIf-list></phys-items>\
+             <aggr-items><AggrIf-list><id>po10</id><trunkVlans></trunkVlans></AggrIf-list></aggr-items></intf-items></System>"
+        );
+    }
+
+    #[test]
+    fn errors_name_ports_and_vlans_in_the_models_way() {
+        let mut changes = Changes::default();
+        changes.make.insert(vid(3970), "eno-c1-3970".into());
+        changes.ports.insert("Ethernet1/1".into(), PortChange::default());
+        for (path, message, unit) in [
+            (Some("/System/bd-items/bd-items/BD-list[fabEncap='vlan-3970']"), "no", Unit::Vlan(vid(3970))),
+            (
+                Some("/System/intf-items/phys-items/PhysIf-list[id='eth1/1']/mode"),
+                "no",
+                Unit::Port("Ethernet1/1".into()),
+            ),
+            (None, "vlan-3970 is reserved", Unit::Vlan(vid(3970))),
+        ] {
+            let error = RpcError {
+                path: path.map(str::to_owned),
+                message: Some(message.into()),
+                ..RpcError::default()
+            };
+            assert_eq!(NxOs.blame(&error, &Seen::default(), &changes), Some(unit), "{path:?} {message}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! SR Linux: srl_nokia-interfaces, srl_nokia-interfaces-vlans, srl_nokia-network-instance (nokia/srlinux-yang-models).
+//!
+//! There is no VLAN as such: VIDs are local to a port. A VLAN of ours is a network-instance of type `mac-vrf` under
+//! the VLAN's name, and on each of its ports a bridged subinterface with that VID, of which the index is the VID
+//! too where that is free. Whose is what, beyond what holds for all dialects:
+//! - A VID on a listed port that leads to another mac-vrf is a foreign VLAN under that one's name. If there is a
+//!   mac-vrf for the VID as well, the VID is taken on that port alone; so are VIDs in ranges, in routed
+//!   subinterfaces, and as outer tags.
+//! - A bridged subinterface of one VID that belongs to no network-instance carries nothing. When its VLAN is wanted
+//!   on its port it is used as it is, which is how a mac-vrf that was deleted by hand comes back.
+//! - Without `vlan-tagging`, a port's only subinterface takes all frames, whatever their tags. If it is bridged, the
+//!   port is an access port; made a trunk, that subinterface becomes the one for untagged frames.
+//! - A mac-vrf can't be renamed. One that is adopted is replaced by one of our name with the same interfaces, in
+//!   one edit; it can't be adopted if it has settings that would be lost.
+
+mod parse;
+mod render;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use eno_schemas::VlanId;
+
+use crate::dialect::blame::{Named, blame_named, predicates};
+use crate::dialect::{Dialect, ParseError};
+use crate::hello::Hello;
+use crate::plan::{Changes, InterfaceState, Inventory, Seen, Unit};
+use crate::reply::RpcError;
+use crate::xml::{NETCONF, Scope, Step, escape, walk};
+
+const INTERFACES: &str = "urn:nokia.com:srlinux:chassis:interfaces";
+const VLANS: &str = "urn:nokia.com:srlinux:chassis:interfaces-vlans";
+const NETWORK_INSTANCE: &str = "urn:nokia.com:srlinux:net-inst:network-instance";
+/// What all modules' namespaces begin with.
+const SRLINUX: &str = "urn:nokia.com:srlinux:";
+
+/// The parts of a mac-vrf that are not its interfaces: their presence forbids to replace it by another.
+const SETTINGS: [&str; 6] =
+    ["vxlan-interface", "protocols", "bridge-table", "connection-point", "multicast-routing", "mtu"];
+
+/// The dialect.
+#[derive(Clone, Copy, Debug)]
+pub struct SrLinux;
+
+/// Where things are that [`Seen`] speaks of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SrLinuxLayout {
+    /// The mac-vrf that is the VLAN of a VID.
+    vrfs: BTreeMap<VlanId, Vrf>,
+    ports: BTreeMap<String, Subinterfaces>,
+}
+
+/// A mac-vrf.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Vrf {
+    name: String,
+    description: Option<String>,
+    /// The names of its interfaces.
+    interfaces: BTreeSet<String>,
+}
+
+/// The subinterfaces of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Subinterfaces {
+    /// `vlan-tagging` is true.
+    tagging: bool,
+    /// All indices.
+    used: BTreeSet<u32>,
+    /// The bridged subinterfaces of one VID each that are in the VLAN of that VID, or in none.
+    vlans: BTreeMap<VlanId, Subinterface>,
+    /// The bridged subinterfaces of a port without `vlan-tagging`.
+    whole: BTreeSet<u32>,
+}
+
+/// A subinterface that is in the VLAN of its VID, or in none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Subinterface {
+    index: u32,
+    /// Its name in its mac-vrf.
+    attached: Option<String>,
+}
+
+impl Dialect for SrLinux {
+    fn name(&self) -> &'static str {
+        "srlinux"
+    }
+
+    fn score(&self, hello: &Hello) -> u32 {
+        let all = [INTERFACES, VLANS, NETWORK_INSTANCE].iter().all(|module| hello.has_module(module));
+        // Above OpenConfig, which such devices may speak as well, mapped to this.
+        if all { 20 } else { 0 }
+    }
+
+    fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String {
+        let mut filter = String::new();
+        push_interfaces(&mut filter, interfaces, "");
+        filter
+    }
+
+    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+        let mut inventory = Inventory::new();
+        walk(reply, scope, |step| {
+            if let Step::Leave("interface/name", name) = step {
+                inventory.insert(name.to_owned(), InterfaceState::default());
+            }
+        })?;
+        Ok(inventory)
+    }
+
+    fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
+        let mut filter = format!(
+            "<network-instance xmlns=\"{NETWORK_INSTANCE}\"><name/><type/><admin-state/><description/><interface/>"
+        );
+        for setting in SETTINGS {
+            let _ = write!(filter, "<{setting}/>");
+        }
+        filter.push_str("</network-instance>");
+        let content = format!(
+            "<vlan-tagging xmlns=\"{VLANS}\"/><breakout-mode/><ethernet><aggregate-id/></ethernet>\
+             <subinterface><index/><type/><vlan xmlns=\"{VLANS}\"><encap/></vlan></subinterface>"
+        );
+        push_interfaces(&mut filter, interfaces, &content);
+        filter
+    }
+
+    fn parse(&self, reply: &str, _: &Inventory) -> Result<Seen, ParseError> {
+        parse::parse(reply)
+    }
+
+    fn render(&self, seen: &Seen, changes: &Changes) -> String {
+        render::render(seen, changes)
+    }
+
+    fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {
+        let touched = changes.vlans();
+        // `eno-c1-100`, or `ethernet-1/1.100`.
+        let known = |word: &str| {
+            if let Some((port, index)) =
+                word.rsplit_once('.').filter(|(port, _)| changes.ports.contains_key(*port))
+            {
+                let vid = vid_of(seen, port, index).filter(|vid| touched.contains(*vid));
+                return Some(Named { interface: Some(port.to_owned()), vid, some_of_range: false });
+            }
+            let vid = vid_of_name(word).filter(|vid| touched.contains(*vid))?;
+            Some(Named { interface: None, vid: Some(vid), some_of_range: false })
+        };
+        let mut named = Named::default();
+        for (key, value) in predicates(error.path.as_deref().unwrap_or_default()) {
+            match (key, &named.interface) {
+                ("name", _) if changes.ports.contains_key(value) => named.interface = Some(value.to_owned()),
+                ("name", _) => {
+                    let found = known(value).unwrap_or_default();
+                    named.interface = found.interface.or(named.interface);
+                    named.vid = found.vid.or(named.vid);
+                }
+                ("index", Some(port)) => {
+                    named.vid = vid_of(seen, port, value).filter(|vid| touched.contains(*vid));
+                }
+                _ => {}
+            }
+        }
+        blame_named(named, error, changes, known)
+    }
+}
+
+/// The VID of the subinterface that a port has, or gets, under this index.
+fn vid_of(seen: &Seen, port: &str, index: &str) -> Option<VlanId> {
+    let index: u32 = index.parse().ok()?;
+    let there = layout(seen).and_then(|layout| layout.ports.get(port));
+    let there = there.and_then(|port| port.vlans.iter().find(|(_, sub)| sub.index == index));
+    there.map(|(vid, _)| *vid).or_else(|| VlanId::new(u16::try_from(index).ok()?).ok())
+}
+
+/// The VID in a name of the form `eno-<cluster>-<vid>`.
+fn vid_of_name(name: &str) -> Option<VlanId> {
+    let (cluster, vid) = name.strip_prefix("eno-")?.rsplit_once('-')?;
+    (!cluster.is_empty() && !vid.starts_with('0')).then(|| vid.parse().ok())?
+}
+
+fn layout(seen: &Seen) -> Option<&SrLinuxLayout> {
+    match &seen.layout {
+        super::Layout::SrLinux(layout) => Some(layout),
+        _ => None,
+    }
+}
+
+/// Writing to a `String` can't fail, hence the results that are dropped in this dialect.
+fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, content: &str) {
+    for name in interfaces {
+        let _ = write!(
+            filter,
+            "<interface xmlns=\"{INTERFACES}\"><name>{}</name>{content}</interface>",
+            escape(name)
+        );
+    }
+}
+
+fn scope(namespace: &str) -> Scope {
+    match namespace {
+        NETCONF => Scope::Transparent,
+        other if other.starts_with(SRLINUX) => Scope::Known,
+        _ => Scope::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_schemas::VlanSet;
+
+    use super::*;
+    use crate::plan::{ModeChange, PortChange};
+
+    const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
+        <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/1</name>
+         <vlan-tagging xmlns="urn:nokia.com:srlinux:chassis:interfaces-vlans">true</vlan-tagging>
+         <subinterface><index>7</index><type>srl_nokia-interfaces:bridged</type>
+          <vlan xmlns="urn:nokia.com:srlinux:chassis:interfaces-vlans"><encap><single-tagged><vlan-id>100</vlan-id>
+          </single-tagged></encap></vlan></subinterface>
+         <subinterface><index>9</index><type>bridged</type>
+          <vlan xmlns="urn:nokia.com:srlinux:chassis:interfaces-vlans"><encap><single-tagged-range><low-vlan-id>
+           <range-low-vlan-id>300</range-low-vlan-id><high-vlan-id>309</high-vlan-id></low-vlan-id>
+          </single-tagged-range></encap></vlan></subinterface></interface>
+        <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/2</name>
+         <ethernet><aggregate-id>lag1</aggregate-id></ethernet></interface>
+        <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/3</name>
+         <subinterface><index>0</index><type>routed</type></subinterface></interface>
+        <network-instance xmlns="urn:nokia.com:srlinux:net-inst:network-instance"><name>blue</name><type>mac-vrf</type>
+         <description>B</description><interface><name>ethernet-1/1.7</name></interface>
+         <interface><name>ethernet-1/9.3</name></interface></network-instance>
+        <network-instance xmlns="urn:nokia.com:srlinux:net-inst:network-instance"><name>red</name><type>x:mac-vrf</type>
+         <interface><name>ethernet-1/1.9</name></interface></network-instance></data>"#;
+
+    fn vid(id: u16) -> VlanId {
+        VlanId::new(id).unwrap()
+    }
+
+    #[test]
+    fn ports_are_as_they_work() {
+        let seen = SrLinux.parse(DEVICE, &Inventory::new()).unwrap();
+        assert_eq!(seen.vlans.keys().copied().collect::<Vec<_>>(), [vid(100)]);
+        assert_eq!(seen.vlans[&vid(100)].name.as_deref(), Some("blue"));
+        let port = &seen.ports["ethernet-1/1"];
+        assert_eq!(port.tagged().to_string(), "100,300-309");
+        assert!(port.taken[&vid(300)].contains("red") && !port.taken.contains_key(&vid(100)));
+        assert!(seen.ports["ethernet-1/2"].unfit.as_ref().unwrap().contains("lag1"));
+        assert!(seen.ports["ethernet-1/3"].unfit.is_some());
+    }
+
+    #[test]
+    fn an_adopted_mac_vrf_moves_with_its_interfaces() {
+        let seen = SrLinux.parse(DEVICE, &Inventory::new()).unwrap();
+        let changes = Changes { make: [(vid(100), "eno-c1-100".to_owned())].into(), ..Changes::default() };
+        assert_eq!(
+            SrLinux.render(&seen, &changes),
+            format!(
+                "<network-instance xmlns=\"{NETWORK_INSTANCE}\" nc:operation=\"remove\"><name>blue</name>\
+                 </network-instance><network-instance xmlns=\"{NETWORK_INSTANCE}\"><name>eno-c1-100</name>\
+                 <type xmlns:srl_nokia-netinst=\"{NETWORK_INSTANCE}\">srl_nokia-netinst:mac-vrf</type>\
+                 <description>B</description><interface><name>ethernet-1/1.7</name></interface>\
+                 <interface><name>ethernet-1/9.3</name></interface></network-instance>"
+            )
+        );
+    }
+
+    #[test]
+    fn errors_name_subinterfaces_and_network_instances() {
+        let seen = SrLinux.parse(DEVICE, &Inventory::new()).unwrap();
+        let vids: VlanSet = [vid(100), vid(200)].into_iter().collect();
+        let change = PortChange { add: vids, remove: VlanSet::EMPTY, mode: ModeChange::Keep };
+        let mut changes = Changes::default();
+        changes.ports.insert("ethernet-1/1".into(), change);
+        changes.make.insert(vid(200), "eno-c1-200".into());
+        let on_port = |id| Some(Unit::PortVlan("ethernet-1/1".into(), vid(id)));
+        for (path, message, expected) in [
+            ("/if:interface[if:name='ethernet-1/1']/if:subinterface[if:index='7']/v:vlan", "", on_port(100)),
+            ("/if:interface[name='ethernet-1/1']/subinterface[index='200']", "no", on_port(200)),
+            ("/ni:network-instance[name='eno-c1-200']", "no", Some(Unit::Vlan(vid(200)))),
+            ("/ni:network-instance[name='eno-c1-200']/interface[name='ethernet-1/1.200']", "", on_port(200)),
+            ("", "Subinterface 'ethernet-1/1.200' does not exist.", on_port(200)),
+            ("", "network-instance eno-c1-200: too many", Some(Unit::Vlan(vid(200)))),
+            ("", "too many", None),
+        ] {
+            let path = (!path.is_empty()).then(|| path.to_owned());
+            let error = RpcError { path, message: Some(message.into()), ..RpcError::default() };
+            assert_eq!(SrLinux.blame(&error, &seen, &changes), expected, "{error:?}");
+        }
+    }
+}

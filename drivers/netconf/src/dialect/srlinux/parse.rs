@@ -1,0 +1,428 @@
+//! Reading SR Linux.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::VlanId;
+
+use super::{SETTINGS, SrLinuxLayout, Subinterface, Subinterfaces, Vrf, scope, vid_of_name};
+use crate::dialect::{Layout, ParseError};
+use crate::plan::{Mode, Seen, SeenPort, SeenVlan};
+use crate::xml::{Step, walk};
+
+pub(super) fn parse(reply: &str) -> Result<Seen, ParseError> {
+    let mut parser = Parser::default();
+    walk(reply, scope, |step| parser.step(&step))?;
+    match parser.bad {
+        Some(bad) => Err(bad),
+        None => Ok(Device::of(parser.instances).seen(&parser.interfaces)),
+    }
+}
+
+/// Collects what the reply says while it streams by.
+#[derive(Default)]
+struct Parser {
+    instances: Vec<Instance>,
+    interfaces: Vec<Interface>,
+    bad: Option<ParseError>,
+}
+
+#[derive(Default)]
+struct Instance {
+    name: String,
+    /// Its type, without a prefix.
+    kind: String,
+    disabled: bool,
+    description: Option<String>,
+    interfaces: Vec<Attached>,
+    /// What else it has.
+    settings: BTreeSet<String>,
+}
+
+/// An interface of a network-instance.
+#[derive(Default)]
+struct Attached {
+    name: String,
+    /// `interface-ref`, instead of a name that says it.
+    interface: Option<String>,
+    subinterface: Option<String>,
+}
+
+#[derive(Default)]
+struct Interface {
+    name: String,
+    tagging: bool,
+    broken_out: bool,
+    aggregate: Option<String>,
+    subinterfaces: Vec<Sub>,
+}
+
+#[derive(Default)]
+struct Sub {
+    index: u32,
+    /// Its type, without a prefix.
+    kind: String,
+    encap: Option<Encap>,
+}
+
+enum Encap {
+    Untagged,
+    Vlan(VlanId),
+    Ranges(Vec<(VlanId, VlanId)>),
+    /// The outer VID of two.
+    Outer(VlanId),
+    /// Any VID.
+    Any,
+}
+
+impl Parser {
+    fn step(&mut self, step: &Step<'_>) {
+        match step {
+            Step::Enter("network-instance") => self.instances.push(Instance::default()),
+            Step::Enter("interface") => self.interfaces.push(Interface::default()),
+            Step::Enter(path) => {
+                if let (Some(rest), Some(instance)) =
+                    (path.strip_prefix("network-instance/"), self.instances.last_mut())
+                {
+                    instance.enter(rest);
+                } else if let (Some(rest), Some(interface)) =
+                    (path.strip_prefix("interface/"), self.interfaces.last_mut())
+                {
+                    interface.enter(rest);
+                }
+            }
+            Step::Leave(path, text) => {
+                if let (Some(rest), Some(instance)) =
+                    (path.strip_prefix("network-instance/"), self.instances.last_mut())
+                {
+                    instance.leaf(rest, text);
+                } else if let (Some(rest), Some(interface)) =
+                    (path.strip_prefix("interface/"), self.interfaces.last_mut())
+                    && interface.leaf(rest, text).is_none()
+                {
+                    let (path, value) = ((*path).to_owned(), (*text).to_owned());
+                    self.bad.get_or_insert(ParseError::Leaf { path, value });
+                }
+            }
+        }
+    }
+}
+
+impl Instance {
+    fn enter(&mut self, path: &str) {
+        if path == "interface" {
+            self.interfaces.push(Attached::default());
+        }
+    }
+
+    fn leaf(&mut self, path: &str, text: &str) {
+        let attached = self.interfaces.last_mut();
+        match (path, attached) {
+            ("name", _) => text.clone_into(&mut self.name),
+            ("type", _) => self.kind = identity(text),
+            ("admin-state", _) => self.disabled = text == "disable",
+            ("description", _) => self.description = Some(text.to_owned()),
+            ("interface/name", Some(attached)) => text.clone_into(&mut attached.name),
+            ("interface/interface-ref/interface", Some(attached)) => {
+                attached.interface = Some(text.to_owned());
+            }
+            ("interface/interface-ref/subinterface", Some(attached)) => {
+                attached.subinterface = Some(text.to_owned());
+            }
+            ("interface" | "interface/interface-ref", _) => {}
+            (path, _) => {
+                let top = path.split('/').next().unwrap_or(path);
+                // An empty container says nothing.
+                if SETTINGS.contains(&top) && (path != top || !text.is_empty()) {
+                    self.settings.insert(top.to_owned());
+                } else if let Some(of_interface) = path.strip_prefix("interface/")
+                    && (of_interface.contains('/') || !text.is_empty())
+                {
+                    self.settings.insert(format!("settings of its interfaces ({of_interface})"));
+                }
+            }
+        }
+    }
+}
+
+impl Attached {
+    /// The port and the index of the subinterface.
+    fn place(&self) -> Option<(&str, u32)> {
+        let (port, index) = match (&self.interface, &self.subinterface) {
+            (Some(port), Some(index)) => (port.as_str(), index.as_str()),
+            _ => self.name.rsplit_once('.')?,
+        };
+        Some((port, index.parse().ok()?))
+    }
+}
+
+impl Interface {
+    fn enter(&mut self, path: &str) {
+        if path == "subinterface" {
+            self.subinterfaces.push(Sub::default());
+        }
+    }
+
+    /// `None`: it can't be read.
+    fn leaf(&mut self, path: &str, text: &str) -> Option<()> {
+        match path {
+            "name" => text.clone_into(&mut self.name),
+            "vlan-tagging" => self.tagging = text == "true",
+            "breakout-mode/num-breakout-ports" => self.broken_out = true,
+            "ethernet/aggregate-id" => self.aggregate = Some(text.to_owned()),
+            _ => {
+                if let (Some(rest), Some(sub)) =
+                    (path.strip_prefix("subinterface/"), self.subinterfaces.last_mut())
+                {
+                    return sub.leaf(rest, text);
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+impl Sub {
+    fn leaf(&mut self, path: &str, text: &str) -> Option<()> {
+        match path {
+            "index" => self.index = text.parse().ok()?,
+            "type" => self.kind = identity(text),
+            "vlan/encap/untagged" => self.encap = Some(Encap::Untagged),
+            "vlan/encap/single-tagged/vlan-id" => self.encap = Some(tag(text, Encap::Vlan)?),
+            "vlan/encap/double-tagged/outer-vlan-id" => self.encap = Some(tag(text, Encap::Outer)?),
+            "vlan/encap/single-tagged-range/low-vlan-id/range-low-vlan-id" => {
+                let vid = text.parse().ok()?;
+                match &mut self.encap {
+                    Some(Encap::Ranges(ranges)) => ranges.push((vid, vid)),
+                    encap => *encap = Some(Encap::Ranges(vec![(vid, vid)])),
+                }
+            }
+            "vlan/encap/single-tagged-range/low-vlan-id/high-vlan-id" => {
+                let vid = text.parse().ok()?;
+                if let Some(Encap::Ranges(ranges)) = &mut self.encap
+                    && let Some((_, last)) = ranges.last_mut()
+                {
+                    *last = vid;
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn bridged(&self) -> bool {
+        self.kind == "bridged"
+    }
+}
+
+/// A VID, or one of the words for several.
+fn tag(text: &str, of: impl Fn(VlanId) -> Encap) -> Option<Encap> {
+    match text {
+        "any" | "optional" => Some(Encap::Any),
+        _ => text.parse().ok().map(of),
+    }
+}
+
+/// Without a prefix, which is the device's choice.
+fn identity(text: &str) -> String {
+    text.rsplit(':').next().unwrap_or(text).to_owned()
+}
+
+/// What belongs where.
+struct Device {
+    instances: Vec<Instance>,
+    /// By port and index of a subinterface: the network-instance, and the name it has there.
+    homes: BTreeMap<(String, u32), (usize, String)>,
+    /// The network-instance that is the VLAN of a VID.
+    vlans: BTreeMap<VlanId, usize>,
+    /// Why a VLAN can't get another name.
+    fixed: BTreeMap<VlanId, String>,
+}
+
+impl Device {
+    fn of(mut instances: Vec<Instance>) -> Self {
+        instances.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut homes = BTreeMap::new();
+        for (at, instance) in instances.iter().enumerate() {
+            for attached in &instance.interfaces {
+                if let Some((port, index)) = attached.place() {
+                    homes.insert((port.to_owned(), index), (at, attached.name.clone()));
+                }
+            }
+        }
+        let named = |(at, instance): (usize, &Instance)| Some((vid_of_name(&instance.name)?, at));
+        // Of several the first by name.
+        let vlans = instances.iter().enumerate().rev().filter_map(named).collect();
+        Self { instances, homes, vlans, fixed: BTreeMap::new() }
+    }
+
+    fn home(&self, port: &str, index: u32) -> Option<(usize, &str)> {
+        self.homes.get(&(port.to_owned(), index)).map(|(at, name)| (*at, name.as_str()))
+    }
+
+    fn seen(mut self, interfaces: &[Interface]) -> Seen {
+        self.find_foreign(interfaces);
+        let (mut ports, mut layout) = (BTreeMap::new(), SrLinuxLayout::default());
+        for interface in interfaces {
+            let (port, subinterfaces) = self.port(interface);
+            ports.insert(interface.name.clone(), port);
+            layout.ports.insert(interface.name.clone(), subinterfaces);
+        }
+        let mut vlans = BTreeMap::new();
+        for (vid, at) in &self.vlans {
+            let instance = &self.instances[*at];
+            let is_vrf = instance.kind == "mac-vrf";
+            let name =
+                if is_vrf { instance.name.clone() } else { format!("{} ({})", instance.name, instance.kind) };
+            vlans.insert(
+                *vid,
+                SeenVlan { name: Some(name), active: !instance.disabled, fixed: self.fixed(*vid, instance) },
+            );
+            let vrf = Vrf {
+                name: instance.name.clone(),
+                description: instance.description.clone(),
+                interfaces: instance.interfaces.iter().map(|attached| attached.name.clone()).collect(),
+            };
+            layout.vrfs.insert(*vid, vrf);
+        }
+        Seen { home: None, vlans, ports, empty_opens: false, layout: Layout::SrLinux(Box::new(layout)) }
+    }
+
+    /// Adds the VLANs that are foreign mac-vrfs: those of the VIDs that lead to them from a port.
+    fn find_foreign(&mut self, interfaces: &[Interface]) {
+        let mut found: BTreeMap<usize, BTreeSet<VlanId>> = BTreeMap::new();
+        for interface in interfaces.iter().filter(|interface| interface.tagging) {
+            for sub in interface.subinterfaces.iter().filter(|sub| sub.bridged()) {
+                let (Some(Encap::Vlan(vid)), Some((at, _))) =
+                    (&sub.encap, self.home(&interface.name, sub.index))
+                else {
+                    continue;
+                };
+                if self.instances[at].kind == "mac-vrf" && self.vlans.get(vid) != Some(&at) {
+                    found.entry(at).or_default().insert(*vid);
+                }
+            }
+        }
+        for (at, vids) in found {
+            let name = &self.instances[at].name;
+            let own = vid_of_name(name);
+            for vid in &vids {
+                if let Some(other) = self.vlans.get(vid) {
+                    let why =
+                        format!("network-instances {} and {name} both use it", self.instances[*other].name);
+                    self.fixed.entry(*vid).or_insert(why);
+                } else if own.is_none() {
+                    self.vlans.insert(*vid, at);
+                    if vids.len() > 1 {
+                        let why = format!("network-instance {name} is used for {} VIDs", vids.len());
+                        self.fixed.entry(*vid).or_insert(why);
+                    }
+                }
+            }
+        }
+    }
+
+    fn fixed(&self, vid: VlanId, instance: &Instance) -> Option<String> {
+        if instance.kind != "mac-vrf" {
+            return Some(format!("network-instance {} is no mac-vrf", instance.name));
+        }
+        if let Some(why) = self.fixed.get(&vid) {
+            return Some(why.clone());
+        }
+        if instance.interfaces.iter().any(|attached| attached.interface.is_some()) {
+            return Some(format!("network-instance {} names its interfaces by interface-ref", instance.name));
+        }
+        let settings: Vec<&str> = instance.settings.iter().map(String::as_str).collect();
+        (!settings.is_empty()).then(|| {
+            format!(
+                "network-instance {} has {}, which would be lost, since it can't be renamed",
+                instance.name,
+                settings.join(", ")
+            )
+        })
+    }
+
+    fn port(&self, interface: &Interface) -> (SeenPort, Subinterfaces) {
+        let mut port = SeenPort {
+            configured: true,
+            aggregate: interface.name.starts_with("lag"),
+            mode: interface.tagging.then_some(Mode::Trunk),
+            ..SeenPort::default()
+        };
+        let mut layout = Subinterfaces { tagging: interface.tagging, ..Subinterfaces::default() };
+        if let Some(lag) = &interface.aggregate {
+            port.unfit = Some(format!("is a member of the LAG {lag}: name that as Lag of the port"));
+        } else if interface.broken_out {
+            port.unfit = Some("is broken out into ports of their own".into());
+        }
+        for sub in &interface.subinterfaces {
+            layout.used.insert(sub.index);
+            if interface.tagging {
+                self.tagged(interface, sub, &mut port, &mut layout);
+            } else if sub.bridged() {
+                port.mode = Some(Mode::Access);
+                layout.whole.insert(sub.index);
+                port.access = self.untagged(interface, sub, &mut port);
+            } else {
+                port.unfit.get_or_insert_with(|| {
+                    format!("is not VLAN-tagged, and all its frames are {}.{}'s", interface.name, sub.index)
+                });
+            }
+        }
+        (port, layout)
+    }
+
+    /// The VLAN of frames without a tag: known when the mac-vrf's name tells its VID. Its VID, or those of a foreign
+    /// one, are taken on the port.
+    fn untagged(&self, interface: &Interface, sub: &Sub, port: &mut SeenPort) -> Option<VlanId> {
+        let (at, _) = self.home(&interface.name, sub.index)?;
+        let vlans = self.vlans.iter().filter(|(_, vlan)| **vlan == at);
+        let what = format!("it has the frames without a tag as {}.{}", interface.name, sub.index);
+        port.taken.extend(vlans.map(|(vid, _)| (*vid, what.clone())));
+        let vid = vid_of_name(&self.instances[at].name)?;
+        (self.vlans.get(&vid) == Some(&at)).then_some(vid)
+    }
+
+    /// A subinterface of a port with `vlan-tagging`.
+    fn tagged(&self, interface: &Interface, sub: &Sub, port: &mut SeenPort, layout: &mut Subinterfaces) {
+        let name = format!("{}.{}", interface.name, sub.index);
+        let home = self.home(&interface.name, sub.index);
+        let whose = match home {
+            Some((at, _)) => format!("{name} of network-instance {}", self.instances[at].name),
+            None => format!("{name}, a {} subinterface of no network-instance", sub.kind),
+        };
+        match &sub.encap {
+            Some(Encap::Vlan(vid)) => match home {
+                None if sub.bridged() && !layout.vlans.contains_key(vid) => {
+                    layout.vlans.insert(*vid, Subinterface { index: sub.index, attached: None });
+                }
+                Some((at, attached)) if sub.bridged() && self.vlans.get(vid) == Some(&at) => {
+                    port.tagged.push((*vid, *vid));
+                    let attached = Some(attached.to_owned());
+                    layout.vlans.insert(*vid, Subinterface { index: sub.index, attached });
+                }
+                _ => {
+                    port.tagged.push((*vid, *vid));
+                    port.taken.insert(*vid, format!("it belongs to {whose}"));
+                }
+            },
+            Some(Encap::Outer(vid)) => {
+                port.tagged.push((*vid, *vid));
+                port.taken.insert(*vid, format!("it is an outer tag of {whose}"));
+            }
+            Some(Encap::Ranges(ranges)) => {
+                for (first, last) in ranges {
+                    port.tagged.push((*first, *last));
+                    let vids = (first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok());
+                    port.taken.extend(vids.map(|vid| (vid, format!("it is in a range of {whose}"))));
+                }
+            }
+            Some(Encap::Untagged) => port.native = self.untagged(interface, sub, port),
+            Some(Encap::Any) => {
+                port.unfit.get_or_insert_with(|| format!("carries every VLAN to {whose}"));
+            }
+            None => {
+                port.unfit.get_or_insert_with(|| format!("has frames that no VLAN is said for: {whose}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Writing SR Linux.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use eno_schemas::VlanId;
+
+use super::{INTERFACES, NETWORK_INSTANCE, Subinterfaces, VLANS, Vrf, layout};
+use crate::plan::{Changes, ModeChange, PortChange, Seen};
+use crate::xml::escape;
+
+/// The indices of subinterfaces that are no VIDs.
+const FREE_INDICES: std::ops::RangeInclusive<u32> = 4096..=9999;
+
+const REMOVE: &str = " nc:operation=\"remove\"";
+const END: &str = "</network-instance>";
+
+pub(super) fn render(seen: &Seen, changes: &Changes) -> String {
+    let nothing = Subinterfaces::default();
+    let there = |name: &str| layout(seen).and_then(|layout| layout.ports.get(name)).unwrap_or(&nothing);
+    let mut xml = String::new();
+    let mut edits: BTreeMap<VlanId, Members> = BTreeMap::new();
+    for (name, change) in &changes.ports {
+        let ports = there(name);
+        let indices = indices(ports, change);
+        render_port(&mut xml, name, ports, change, &indices);
+        for (vid, index) in indices {
+            edits.entry(vid).or_default().add.push(format!("{name}.{index}"));
+        }
+        for vid in change.remove.iter() {
+            let attached = ports.vlans.get(&vid).and_then(|sub| sub.attached.clone());
+            edits.entry(vid).or_default().remove.extend(attached);
+        }
+    }
+    let none = Members::default();
+    for vid in changes.vlans().iter() {
+        let vrf = layout(seen).and_then(|layout| layout.vrfs.get(&vid));
+        let members = edits.get(&vid).unwrap_or(&none);
+        let inactive = seen.vlans.get(&vid).is_some_and(|vlan| !vlan.active);
+        render_vrf(&mut xml, vrf, changes.make.get(&vid), inactive, changes.delete.contains(vid), members);
+    }
+    xml
+}
+
+/// What happens to the interfaces of a mac-vrf, by their names there.
+#[derive(Default)]
+struct Members {
+    add: Vec<String>,
+    remove: Vec<String>,
+}
+
+/// The index that each VID to add has or gets.
+fn indices(there: &Subinterfaces, change: &PortChange) -> BTreeMap<VlanId, u32> {
+    let mut used = there.used.clone();
+    let mut indices = BTreeMap::new();
+    let (own, others): (Vec<VlanId>, Vec<VlanId>) = change
+        .add
+        .iter()
+        .partition(|vid| there.vlans.contains_key(vid) || !used.contains(&u32::from(vid.get())));
+    for vid in own {
+        let index = there.vlans.get(&vid).map_or(u32::from(vid.get()), |sub| sub.index);
+        used.insert(index);
+        indices.insert(vid, index);
+    }
+    for vid in others {
+        // There are more of them than subinterfaces that a port can have.
+        let mut free = FREE_INDICES;
+        let Some(index) = free.find(|index| !used.contains(index)) else { break };
+        used.insert(index);
+        indices.insert(vid, index);
+    }
+    indices
+}
+
+fn render_port(
+    xml: &mut String,
+    name: &str,
+    there: &Subinterfaces,
+    change: &PortChange,
+    indices: &BTreeMap<VlanId, u32>,
+) {
+    let _ = write!(xml, "<interface xmlns=\"{INTERFACES}\"><name>{}</name>", escape(name));
+    match change.mode {
+        ModeChange::Trunk => {
+            let _ = write!(xml, "<vlan-tagging xmlns=\"{VLANS}\">true</vlan-tagging>");
+            for index in &there.whole {
+                let _ = write!(
+                    xml,
+                    "<subinterface><index>{index}</index><vlan xmlns=\"{VLANS}\"><encap><untagged/></encap></vlan>\
+                     </subinterface>"
+                );
+            }
+        }
+        // It stays while a subinterface needs it, such as the one for untagged frames.
+        ModeChange::Drop if there.used.len() == change.remove.len() => {
+            let _ = write!(xml, "<vlan-tagging xmlns=\"{VLANS}\" nc:operation=\"remove\"/>");
+        }
+        ModeChange::Drop | ModeChange::Keep => {}
+    }
+    for sub in change.remove.iter().filter_map(|vid| there.vlans.get(&vid)) {
+        let _ =
+            write!(xml, "<subinterface nc:operation=\"remove\"><index>{}</index></subinterface>", sub.index);
+    }
+    for (vid, index) in indices.iter().filter(|(vid, _)| !there.vlans.contains_key(vid)) {
+        let _ = write!(
+            xml,
+            "<subinterface><index>{index}</index><type xmlns:srl_nokia-if=\"{INTERFACES}\">srl_nokia-if:bridged</type>\
+             <vlan xmlns=\"{VLANS}\"><encap><single-tagged><vlan-id>{vid}</vlan-id></single-tagged></encap></vlan>\
+             </subinterface>"
+        );
+    }
+    xml.push_str("</interface>");
+}
+
+/// One VLAN: made, given our name, deleted, or only changed.
+fn render_vrf(
+    xml: &mut String,
+    there: Option<&Vrf>,
+    make: Option<&String>,
+    inactive: bool,
+    delete: bool,
+    members: &Members,
+) {
+    let begin = |xml: &mut String, name: &str, operation: &str| {
+        let _ = write!(
+            xml,
+            "<network-instance xmlns=\"{NETWORK_INSTANCE}\"{operation}><name>{}</name>",
+            escape(name)
+        );
+    };
+    let replaced = there.filter(|vrf| make.is_some_and(|name| *name != vrf.name));
+    if let Some(gone) = replaced.or(there.filter(|_| delete)) {
+        begin(xml, &gone.name, REMOVE);
+        xml.push_str(END);
+        if delete {
+            return;
+        }
+    }
+    let Some(name) = make.or(there.map(|vrf| &vrf.name)) else { return };
+    begin(xml, name, "");
+    if make.is_some() {
+        let _ = write!(
+            xml,
+            "<type xmlns:srl_nokia-netinst=\"{NETWORK_INSTANCE}\">srl_nokia-netinst:mac-vrf</type>"
+        );
+    }
+    if make.is_some() && inactive {
+        xml.push_str("<admin-state>enable</admin-state>");
+    }
+    if let Some(gone) = replaced {
+        if let Some(description) = &gone.description {
+            let _ = write!(xml, "<description>{}</description>", escape(description));
+        }
+        for interface in gone.interfaces.iter().filter(|name| !members.remove.contains(name)) {
+            let _ = write!(xml, "<interface><name>{}</name></interface>", escape(interface));
+        }
+    } else {
+        for interface in &members.remove {
+            let _ = write!(xml, "<interface{REMOVE}><name>{}</name></interface>", escape(interface));
+        }
+    }
+    for interface in &members.add {
+        let _ = write!(xml, "<interface><name>{}</name></interface>", escape(interface));
+    }
+    xml.push_str(END);
+}

@@ -1,0 +1,140 @@
+//! When devices are looked at without having been asked to: each once in a while, and after its session was lost.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Losses within this time are taken for one outage.
+const OUTAGE: Duration = Duration::from_secs(5);
+/// How many devices are connected to again within a second of an outage, on average.
+const RECONNECTS_PER_SECOND: u32 = 40;
+
+/// Looks at each device again some time after it was last read: about `interval` later, not at the same time as
+/// others.
+#[derive(Debug)]
+pub(crate) struct Rotation {
+    interval: Duration,
+    due: Mutex<BTreeMap<String, Instant>>,
+}
+
+impl Rotation {
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self { interval, due: Mutex::default() }
+    }
+
+    fn due(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It was read just now.
+    pub(crate) fn was_read(&self, target: &str) {
+        // Between three and five quarters of the interval.
+        let at = Instant::now() + self.interval * 3 / 4 + up_to(self.interval / 2);
+        self.due().insert(target.to_owned(), at);
+    }
+
+    /// It is gone.
+    pub(crate) fn forget(&self, target: &str) {
+        self.due().remove(target);
+    }
+
+    /// Waits for the next that is due.
+    pub(crate) async fn next(&self) -> String {
+        loop {
+            let (now, later) = (Instant::now(), Instant::now() + self.interval / 4);
+            let first = self.due().iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));
+            match first {
+                Some((target, at)) if at <= now => {
+                    self.was_read(&target);
+                    return target;
+                }
+                // Some may be added meanwhile, all of them due later than this.
+                Some((_, at)) => tokio::time::sleep_until(at.min(later)).await,
+                None => tokio::time::sleep_until(later).await,
+            }
+        }
+    }
+}
+
+/// Lost sessions, so that not all devices are connected to at once when the network between comes back.
+#[derive(Debug, Default)]
+pub(crate) struct Losses(Mutex<Option<(Instant, u32)>>);
+
+impl Losses {
+    /// A session was lost: how long to wait before the device is looked at. One alone is looked at at once; of many,
+    /// the later ones are spread over a time that grows with their number.
+    pub(crate) fn lost(&self) -> Duration {
+        let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let earlier = match *outage {
+            Some((last, count)) if now - last <= OUTAGE => count,
+            _ => 0,
+        };
+        *outage = Some((now, earlier + 1));
+        up_to(Duration::from_secs(1) * earlier / RECONNECTS_PER_SECOND)
+    }
+}
+
+/// Something between nothing and `longest`.
+pub(crate) fn up_to(longest: Duration) -> Duration {
+    let permille = u32::try_from(RandomState::new().hash_one(()) % 1001).unwrap_or(0);
+    longest * permille / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_device_has_its_turn_in_each_interval() {
+        let interval = Duration::from_mins(10);
+        let rotation = Rotation::new(interval);
+        let names: Vec<String> = (0..100).map(|number| format!("switch{number}")).collect();
+        for name in &names {
+            rotation.was_read(name);
+        }
+        let start = Instant::now();
+        let mut turns: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+        for _ in 0..1000 {
+            turns.entry(rotation.next().await).or_default().push(start.elapsed());
+        }
+        assert_eq!(turns.len(), names.len());
+        for (name, times) in &turns {
+            let mut last = Duration::ZERO;
+            for time in times {
+                let apart = *time - last;
+                assert!(apart >= interval * 3 / 4 && apart <= interval * 5 / 4, "{name}: {apart:?}");
+                last = *time;
+            }
+        }
+        let mut all: Vec<Duration> = turns.into_values().flatten().collect();
+        all.sort_unstable();
+        let at_once = all.chunk_by(|a, b| *b - *a < Duration::from_millis(1)).map(<[_]>::len).max();
+        assert!(at_once < Some(10), "{at_once:?} at the same time");
+        rotation.forget("switch0");
+        assert!(!rotation.due().contains_key("switch0"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_of_many_is_not_answered_at_once() {
+        let losses = Losses::default();
+        assert_eq!(losses.lost(), Duration::ZERO);
+        let mut waits: Vec<Duration> = (0..1000).map(|_| losses.lost()).collect();
+        waits.sort_unstable();
+        assert!(
+            waits[500] > Duration::from_secs(3) && waits[999] <= Duration::from_secs(25),
+            "{:?}",
+            waits[500]
+        );
+        for second in 0..25 {
+            let within = Duration::from_secs(second)..Duration::from_secs(second + 1);
+            let count = waits.iter().filter(|wait| within.contains(*wait)).count();
+            assert!(count < 250, "{count} in second {second}");
+        }
+        tokio::time::advance(OUTAGE * 2).await;
+        assert_eq!(losses.lost(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,136 @@
+//! From the commit to its end: confirmed, held and decided, or taken back.
+
+use std::time::Duration;
+
+use eno_sbi::{Intent, Reconciled, Verdict};
+use eno_schemas::Note;
+use tracing::info;
+
+use crate::hello::{Confirmation, Target};
+use crate::operation::Operation;
+use crate::session::{Call, CallError, Session};
+use crate::transaction::{Transaction, TransactionError, note};
+
+/// How much longer than a transaction may be held the device waits for the confirmation: time to say it.
+const HOLD_MARGIN: Duration = Duration::from_secs(10);
+/// How often a device on which a change is held is asked whether it is there.
+const HOLD_PROBE: Duration = Duration::from_secs(5);
+
+impl<S: Session> Transaction<'_, S> {
+    /// Commits the candidate; `None` where an edit is one already.
+    pub(super) fn commit(&self) -> Option<Call> {
+        let held = self.work.time_to_decide();
+        let held = if held.is_zero() { held } else { held + HOLD_MARGIN };
+        let timeout = u32::try_from(self.confirm_timeout.max(held).as_secs()).unwrap_or(u32::MAX);
+        let operation = match (self.profile.target, self.profile.confirmation) {
+            (Target::Running, _) => return None,
+            (_, Confirmation::Persistent) => {
+                Operation::CommitConfirmed { timeout, persist: Some(self.persist_id) }
+            }
+            (_, Confirmation::Session) => Operation::CommitConfirmed { timeout, persist: None },
+            (_, Confirmation::None) => Operation::Commit,
+        };
+        Some(self.send(&operation))
+    }
+
+    /// Makes what was committed stay.
+    pub(super) async fn confirm(&self) -> Result<(), TransactionError> {
+        let persist_id = match self.profile.confirmation {
+            Confirmation::Persistent => Some(self.persist_id),
+            Confirmation::Session => None,
+            Confirmation::None => return Ok(()),
+        };
+        match self.send(&Operation::Confirm { persist_id }).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused { errors, .. }) => Err(TransactionError::NotConfirmed { errors }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes back what was committed and not confirmed, as far as the device can.
+    pub(super) async fn take_back(&self) -> Result<(), CallError> {
+        match self.profile.confirmation {
+            Confirmation::Persistent => {
+                match self.send(&Operation::Cancel { persist_id: self.persist_id }).await {
+                    // None is pending any more: it was confirmed after all, or its time was over.
+                    Ok(_) | Err(CallError::Refused { .. }) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            // It ends with its session, which does not outlive an error.
+            Confirmation::Session | Confirmation::None => Ok(()),
+        }
+    }
+
+    /// Takes back what an earlier session left, where whoever knows its name can, and reads.
+    pub(super) async fn take_back_and_read(&self, filter: &str) -> Result<String, TransactionError> {
+        match self.profile.confirmation {
+            Confirmation::Persistent => {
+                let cancelled = self.send(&Operation::Cancel { persist_id: self.persist_id });
+                let read = self.read(filter);
+                match cancelled.await {
+                    Ok(_) => info!("took back a commit that was never confirmed"),
+                    // The usual case: none is pending.
+                    Err(CallError::Refused { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                Ok(read.await?)
+            }
+            // The device takes it back once it sees the end of that session, and until then denies the lock
+            // (RFC 6241 section 7.5).
+            Confirmation::Session => {
+                let read = self.lock(filter).await;
+                if read.is_ok() {
+                    self.unlock(false).await?;
+                }
+                read
+            }
+            Confirmation::None => Ok(self.read(filter).await?),
+        }
+    }
+
+    /// Reports that the change can still be taken back, and waits for the decision; how long it waited.
+    pub(super) async fn hold(&self, verified: Reconciled) -> Result<(Verdict, Duration), TransactionError> {
+        let since = tokio::time::Instant::now();
+        let watching = async {
+            loop {
+                tokio::time::sleep(HOLD_PROBE).await;
+                // An empty filter selects nothing (RFC 6241 section 6.4.2).
+                let probe = tokio::time::timeout(HOLD_PROBE, self.read(""));
+                match probe.await {
+                    Ok(Ok(_) | Err(CallError::Refused { .. })) => {}
+                    Ok(Err(CallError::Session(error))) => return error.to_string(),
+                    Err(_) => return "the device does not answer".to_owned(),
+                }
+            }
+        };
+        let ended = self.session.ended();
+        tokio::select! {
+            verdict = self.work.hold(verified) => Ok((verdict, since.elapsed())),
+            reason = watching => Err(TransactionError::LostWhileHeld { reason }),
+            () = ended => Err(TransactionError::LostWhileHeld { reason: "the session ended".to_owned() }),
+        }
+    }
+
+    /// Whether the change is to be held.
+    pub(super) fn holds(&self) -> bool {
+        matches!(self.intent, Intent::Hold(_))
+    }
+
+    /// Copies what runs to what starts, where the device has such a thing.
+    pub(super) async fn save_startup(&self) -> Result<Option<Note>, CallError> {
+        if !self.profile.startup {
+            return Ok(None);
+        }
+        self.work.progress("saving the startup configuration");
+        match self.send(&Operation::SaveStartup).await {
+            Ok(_) => Ok(None),
+            Err(CallError::Refused { errors, .. }) => {
+                let message =
+                    format!("the change runs, but would not survive a restart of the device: {errors}");
+                Ok(Some(note("StartupNotSaved", message)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What another hand changed, in words. Pure.
+
+use std::collections::BTreeMap;
+
+use eno_schemas::{FabricDesired, FabricPort, Item, Note, Report, VlanId, VlanSet, vlan_name};
+
+use crate::plan::{Mode, Seen, ours};
+
+/// How many differences are told one by one.
+const MOST_TOLD: usize = 50;
+
+/// What is known not to be as wanted: what a report rejects, and what it remarks on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    vlans: VlanSet,
+    /// Ports as a whole.
+    ports: Vec<String>,
+    on_ports: BTreeMap<String, VlanSet>,
+}
+
+impl Known {
+    /// Of the items of a report.
+    pub fn of<'a>(items: impl IntoIterator<Item = &'a Item>) -> Self {
+        let mut known = Self::default();
+        for item in items {
+            match (&item.port, item.vlan) {
+                (None, Some(vid)) => drop(known.vlans.insert(vid)),
+                (Some(port), None) => known.ports.push(port.clone()),
+                (Some(port), Some(vid)) => {
+                    known.on_ports.entry(port.clone()).or_default().insert(vid);
+                }
+                (None, None) => {}
+            }
+        }
+        known
+    }
+
+    /// Of a whole report.
+    pub fn of_report(report: &Report) -> Self {
+        Self::of(items(&report.rejected, &report.notes))
+    }
+
+    fn port(&self, port: &FabricPort) -> bool {
+        self.ports.contains(&port.name)
+    }
+
+    /// The VLANs that are known to be amiss on the port.
+    fn on(&self, port: &FabricPort) -> VlanSet {
+        self.on_ports.get(&port.name).map_or_else(|| self.vlans.clone(), |own| own.union(&self.vlans))
+    }
+}
+
+/// What a report says is not as wanted, but for drift.
+pub fn items<'a>(
+    rejected: &'a [eno_schemas::Rejection],
+    notes: &'a [Note],
+) -> impl Iterator<Item = &'a Item> {
+    let noted = notes.iter().filter(|note| note.kind != "Drift").map(|note| &note.item);
+    rejected.iter().map(|rejection| &rejection.item).chain(noted)
+}
+
+/// The differences between what is there and what is wanted that are not `known`: one note for each, up to a bound,
+/// then one with the count of the rest.
+pub fn drift(seen: &Seen, desired: &FabricDesired, known: &Known) -> Vec<Note> {
+    let mut told = Told::default();
+    let ours = ours(seen, &desired.cluster);
+    let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+    for vid in wanted.difference(&known.vlans).iter() {
+        let name = vlan_name(&desired.cluster, vid);
+        match seen.vlans.get(&vid) {
+            None => told.tell(Item::vlan(vid), || format!("VLAN {vid} missing")),
+            Some(there) if there.name.as_ref() != Some(&name) => told.tell(Item::vlan(vid), || {
+                let now = there.name.as_ref().map_or("nothing".to_owned(), |other| format!("{other:?}"));
+                format!("VLAN {vid} renamed from {name:?} to {now}")
+            }),
+            Some(there) if !there.active => told.tell(Item::vlan(vid), || format!("VLAN {vid} suspended")),
+            Some(_) => {}
+        }
+    }
+    for vid in ours.difference(&wanted).difference(&known.vlans).iter() {
+        told.tell(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
+    }
+    let mut members: BTreeMap<&str, Vec<&FabricPort>> = BTreeMap::new();
+    for port in &desired.ports {
+        members.entry(port.lag.as_deref().unwrap_or(&port.name)).or_default().push(port);
+    }
+    let of_ours = ours.union(&wanted);
+    for (interface, ports) in members {
+        if !ports.iter().any(|port| known.port(port)) {
+            port(&mut told, seen, interface, &ports, &of_ours, known);
+        }
+    }
+    told.notes()
+}
+
+/// The differences of one interface, which the ports share.
+fn port(
+    told: &mut Told,
+    seen: &Seen,
+    interface: &str,
+    ports: &[&FabricPort],
+    of_ours: &VlanSet,
+    known: &Known,
+) {
+    let Some(first) = ports.first() else { return };
+    let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+    let item = || Item::port(&first.name);
+    let Some(there) = seen.ports.get(interface) else {
+        if !want.is_empty() {
+            told.tell(item(), || format!("{interface} missing"));
+        }
+        return;
+    };
+    if there.mode == Some(Mode::Access) {
+        if !want.is_empty() {
+            told.tell(item(), || format!("mode of {interface} changed from trunk to access"));
+        }
+        return;
+    }
+    if there.open {
+        if !want.is_empty() {
+            told.tell(item(), || format!("{interface} carries every VLAN: its list is gone"));
+        }
+        return;
+    }
+    let tagged = there.tagged();
+    if there.mode.is_none() && !want.is_empty() && tagged.is_empty() {
+        told.tell(item(), || format!("mode of {interface} changed from trunk to none"));
+    }
+    let known = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&known.on(port)));
+    // The native VLAN is the port's own.
+    let native: VlanSet = there.native.into_iter().collect();
+    let at = |vid: VlanId| {
+        let port = ports.iter().find(|port| port.vlans.contains(vid)).unwrap_or(first);
+        Item::port_vlan(&port.name, vid)
+    };
+    for vid in want.difference(&tagged).difference(&known).iter() {
+        told.tell(at(vid), || format!("VLAN {vid} on {interface} missing"));
+    }
+    let unwanted = tagged.intersection(of_ours).difference(&want).difference(&native);
+    for vid in unwanted.difference(&known).iter() {
+        told.tell(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
+    }
+}
+
+#[derive(Default)]
+struct Told {
+    notes: Vec<Note>,
+    more: usize,
+}
+
+impl Told {
+    fn tell(&mut self, item: Item, message: impl FnOnce() -> String) {
+        if self.notes.len() < MOST_TOLD {
+            self.notes.push(Note { kind: "Drift".into(), item, message: message() });
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn notes(mut self) -> Vec<Note> {
+        if self.more > 0 {
+            let message = format!("and {} more differences", self.more);
+            self.notes.push(Note { kind: "Drift".into(), item: Item::TARGET, message });
+        }
+        self.notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_schemas::{Device, Drift, FabricVlan, PortMode};
+
+    use super::*;
+    use crate::plan::{SeenPort, SeenVlan};
+
+    fn vid(id: u16) -> VlanId {
+        VlanId::new(id).unwrap()
+    }
+
+    fn desired(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
+        let vlans: VlanSet = vlans.parse().unwrap();
+        FabricDesired {
+            cluster: "c".into(),
+            device: Device {
+                address: String::new(),
+                dialect: None,
+                credential: None,
+                host_key: None,
+                drift: Drift::Repair,
+                adopt: VlanSet::EMPTY,
+            },
+            vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect(),
+            ports: ports
+                .iter()
+                .map(|(name, vlans)| FabricPort {
+                    name: (*name).into(),
+                    lag: None,
+                    mode: PortMode::Keep,
+                    vlans: vlans.parse().unwrap(),
+                })
+                .collect(),
+        }
+    }
+
+    fn seen(vlans: &str, ports: &[(&str, &str)]) -> Seen {
+        let vlans: VlanSet = vlans.parse().unwrap();
+        let vlan =
+            |vid| (vid, SeenVlan { name: Some(vlan_name("c", vid)), active: true, ..SeenVlan::default() });
+        let port = |(name, vlans): &(&str, &str)| {
+            let tagged = vlans.parse::<VlanSet>().unwrap().ranges();
+            let port = SeenPort { mode: Some(Mode::Trunk), tagged, ..SeenPort::default() };
+            ((*name).to_owned(), port)
+        };
+        Seen {
+            vlans: vlans.iter().map(vlan).collect(),
+            ports: ports.iter().map(port).collect(),
+            ..Seen::default()
+        }
+    }
+
+    fn words(seen: &Seen, desired: &FabricDesired) -> Vec<String> {
+        let notes = drift(seen, desired, &Known::default());
+        assert!(notes.iter().all(|note| note.kind == "Drift"));
+        notes.into_iter().map(|note| note.message).collect()
+    }
+
+    #[test]
+    fn each_difference_is_said_once() {
+        let wanted = desired("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
+        let mut there = seen("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "7")]);
+        assert_eq!(words(&there, &wanted), [""; 0]);
+        there.vlans.get_mut(&vid(100)).unwrap().name = Some("mine".into());
+        there.vlans.get_mut(&vid(101)).unwrap().active = false;
+        there.vlans.remove(&vid(102));
+        there.vlans.insert(vid(200), seen("200", &[]).vlans.remove(&vid(200)).unwrap());
+        there.ports.get_mut("e1").unwrap().tagged = vec![(vid(7), vid(7)), (vid(101), vid(102))];
+        there.ports.get_mut("e2").unwrap().mode = Some(Mode::Access);
+        there.ports.get_mut("e3").unwrap().open = true;
+        there.ports.remove("e4");
+        assert_eq!(
+            words(&there, &wanted),
+            [
+                "VLAN 100 renamed from \"eno-c-100\" to \"mine\"",
+                "VLAN 101 suspended",
+                "VLAN 102 missing",
+                "VLAN 200 there although not wanted",
+                "VLAN 100 on e1 missing",
+                "VLAN 102 on e1 there although not wanted",
+                "mode of e2 changed from trunk to access",
+                "e3 carries every VLAN: its list is gone",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_known_is_no_drift() {
+        let wanted = desired("100-103", &[("e1", "100-103"), ("e2", "100")]);
+        let there = seen("100-102", &[("e1", "100"), ("e2", "")]);
+        let items = [
+            Item::vlan(vid(103)),
+            Item::port_vlan("e1", vid(101)),
+            Item::port_vlan("e1", vid(102)),
+            Item::port("e2"),
+        ];
+        assert_eq!(drift(&there, &wanted, &Known::of(&items)), []);
+        let notes = drift(&there, &wanted, &Known::of(&items[1..]));
+        assert_eq!(notes.len(), 2, "{notes:?}");
+    }
+
+    #[test]
+    fn an_empty_device_is_told_in_few_words() {
+        let ports: Vec<String> = (0..48).map(|number| format!("e{number}")).collect();
+        let ports: Vec<(&str, &str)> = ports.iter().map(|name| (name.as_str(), "1-4094")).collect();
+        let words = words(&seen("", &[]), &desired("1-4094", &ports));
+        assert_eq!(words.len(), MOST_TOLD + 1);
+        assert_eq!(words.last().unwrap(), &format!("and {} more differences", 4094 + 48 - MOST_TOLD));
+    }
+}

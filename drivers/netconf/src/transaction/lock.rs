@@ -1,0 +1,82 @@
+//! Having the device to oneself.
+
+use std::time::Duration;
+
+use crate::hello::Target;
+use crate::operation::Operation;
+use crate::pace::up_to;
+use crate::reply::RpcErrors;
+use crate::session::{CallError, Session};
+use crate::transaction::{Transaction, TransactionError, may_pass};
+
+/// How often a denied lock is asked for again within one transaction.
+const LOCK_TRIES: u32 = 5;
+/// The wait after the first denied lock; it doubles.
+const LOCK_WAIT: Duration = Duration::from_millis(150);
+
+impl<S: Session> Transaction<'_, S> {
+    /// Locks what the profile needs, all or nothing, and reads under the locks.
+    pub(super) async fn lock(&self, filter: &str) -> Result<String, TransactionError> {
+        let mut wait = LOCK_WAIT;
+        for attempt in 1.. {
+            let asked: Vec<_> =
+                self.profile.locks.iter().map(|name| (*name, self.send(&Operation::Lock(name)))).collect();
+            let read = self.read(filter);
+            let (mut held, mut denied) = (Vec::new(), None);
+            for (datastore, lock) in asked {
+                match lock.await {
+                    Ok(_) => held.push(datastore),
+                    Err(CallError::Refused { errors, .. }) if may_pass(&errors) => {
+                        denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
+                    }
+                    Err(error) => {
+                        denied = Some(error.into());
+                        break;
+                    }
+                }
+            }
+            let Some(denied) = denied else { return Ok(read.await?) };
+            for datastore in held.into_iter().rev() {
+                self.send(&Operation::Unlock(datastore)).await?;
+            }
+            if attempt >= LOCK_TRIES || !matches!(denied, TransactionError::Locked { .. }) {
+                return Err(denied);
+            }
+            self.work.progress(format!("{denied}; trying again"));
+            // So that those who met once do not meet again.
+            tokio::time::sleep(wait / 2 + up_to(wait / 2)).await;
+            wait *= 2;
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// Gives the locks back; `failed`: what is in the candidate is thrown away first.
+    pub(super) async fn unlock(&self, failed: bool) -> Result<(), CallError> {
+        let mut calls = Vec::new();
+        if failed && self.profile.target == Target::Candidate {
+            calls.push(self.send(&Operation::Discard));
+        }
+        calls.extend(self.profile.locks.iter().rev().map(|name| self.send(&Operation::Unlock(name))));
+        for call in calls {
+            match call.await {
+                Ok(_) | Err(CallError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Who holds a lock, in words.
+fn holder(errors: &RpcErrors) -> String {
+    match errors.tagged("lock-denied").and_then(|error| error.info("session-id")) {
+        // RFC 6241 section 7.5.
+        Some("0") => {
+            "something that is no NETCONF session (session 0), such as a person at its console, or changes \
+                      that nobody committed or discarded"
+                .into()
+        }
+        Some(id) => format!("session {id}"),
+        None => format!("another session ({errors})"),
+    }
+}

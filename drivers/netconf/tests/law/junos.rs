@@ -1,0 +1,228 @@
+//! Junos.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use eno_driver_netconf::dialect::Dialect;
+use eno_driver_netconf::dialect::junos::{Junos, PLAIN, QFX};
+use eno_driver_netconf::plan::{Inventory, interfaces};
+use eno_schemas::vlan_name;
+use proptest::prelude::*;
+
+use crate::device::{Model, Node};
+use crate::{Subject, VIDS, any_desired, any_left_out, vid};
+
+const MODEL: Model = Model {
+    lists: &[
+        ("groups", &["name"]),
+        ("vlans/vlan", &["name"]),
+        ("interface", &["name"]),
+        ("interface-range", &["name"]),
+        ("interface-range/member", &["name"]),
+        ("unit", &["name"]),
+    ],
+    leaf_lists: &["members", "vlan-id-list", "apply-groups"],
+    choices: &[&["vlan-id", "vlan-id-list"]],
+};
+
+/// A member as it may be written.
+#[derive(Clone, Debug)]
+enum Member {
+    Range(u16, u16),
+    /// The name of the VLAN of this VID, if there is one.
+    Name(u16),
+    Nobody,
+    All,
+}
+
+#[derive(Clone, Debug)]
+struct Port {
+    mode: Option<&'static str>,
+    members: Vec<Member>,
+    native: Option<u16>,
+    /// The native VLAN is where older versions have it.
+    older: bool,
+    /// Of the LAG ae9.
+    bundled: bool,
+}
+
+fn name_of(whose: u8, id: u16) -> String {
+    match whose {
+        0 => vlan_name("c1", vid(id)),
+        1 => vlan_name("c2", vid(id)),
+        2 => format!("a&<{id}"),
+        _ => format!("list-{id}"),
+    }
+}
+
+fn vlan(whose: u8, id: u16, active: bool) -> String {
+    let inactive = if active { "" } else { " inactive=\"inactive\"" };
+    let name = name_of(whose, id);
+    let name = quick_xml::escape::escape(name.as_str());
+    let leaf = if whose == 3 { "vlan-id-list" } else { "vlan-id" };
+    let more =
+        if id % 5 == 0 { "<l3-interface>irb.5</l3-interface>" } else { "<description>d</description>" };
+    format!("<vlan{inactive}><name>{name}</name>{more}<{leaf}>{id}</{leaf}></vlan>")
+}
+
+fn members(members: &[Member], vlans: &BTreeMap<u16, (u8, bool)>) -> String {
+    let texts: BTreeSet<String> = members
+        .iter()
+        .filter_map(|member| match member {
+            Member::Range(first, last) if first == last => Some(first.to_string()),
+            Member::Range(first, last) => Some(format!("{first}-{last}")),
+            Member::Name(id) => vlans.get(id).map(|(whose, _)| name_of(*whose, *id)),
+            Member::Nobody => Some("nobody".into()),
+            Member::All => Some("all".into()),
+        })
+        .collect();
+    texts.iter().fold(String::new(), |all, text| {
+        all + &format!("<members>{}</members>", quick_xml::escape::escape(text.as_str()))
+    })
+}
+
+fn switching(port: &Port, vlans: &BTreeMap<u16, (u8, bool)>) -> String {
+    let mut xml = String::from("<storm-control><profile-name>s</profile-name></storm-control>");
+    if let Some(mode) = port.mode {
+        write!(xml, "<interface-mode>{mode}</interface-mode>").unwrap();
+    }
+    if let Some(native) = port.native.filter(|_| port.older) {
+        write!(xml, "<native-vlan-id>{native}</native-vlan-id>").unwrap();
+    }
+    let members = members(&port.members, vlans);
+    if !members.is_empty() {
+        write!(xml, "<vlan>{members}</vlan>").unwrap();
+    }
+    format!("<unit><name>0</name><family><ethernet-switching>{xml}</ethernet-switching></family></unit>")
+}
+
+fn device(
+    junos: Junos,
+    vlans: &BTreeMap<u16, (u8, bool)>,
+    ports: &BTreeMap<String, Port>,
+    inherited: &BTreeMap<&str, Port>,
+) -> Vec<Node> {
+    let namespace = |part: &str| {
+        let filter = junos.filter(&BTreeSet::new());
+        let at = filter.find(&format!("<{part} xmlns=\"")).expect("it asks for all");
+        filter[at..].split('"').nth(1).expect("a namespace").to_owned()
+    };
+    let mut xml = format!("<configuration xmlns=\"{}\">", namespace("configuration"));
+    if let Some(port) = inherited.get("group") {
+        write!(
+            xml,
+            "<groups><name>g</name><interfaces xmlns=\"{}\"><interface><name>&lt;[ab]&gt;</name>{}</interface>\
+             </interfaces></groups><apply-groups>g</apply-groups>",
+            namespace("interfaces"),
+            switching(port, vlans)
+        )
+        .unwrap();
+    }
+    let all =
+        vlans.iter().fold(String::new(), |all, (id, (whose, active))| all + &vlan(*whose, *id, *active));
+    write!(xml, "<vlans xmlns=\"{}\">{all}</vlans>", namespace("vlans")).unwrap();
+    write!(xml, "<interfaces xmlns=\"{}\">", namespace("interfaces")).unwrap();
+    if let Some(port) = inherited.get("range") {
+        write!(
+            xml,
+            "<interface-range><name>r</name><member><name>b</name></member><member><name>c</name></member>{}\
+             </interface-range>",
+            switching(port, vlans)
+        )
+        .unwrap();
+    }
+    for (name, port) in ports {
+        write!(xml, "<interface><name>{name}</name><mtu>9000</mtu>").unwrap();
+        if port.bundled {
+            xml.push_str("<ether-options><ieee-802.3ad><bundle>ae9</bundle></ieee-802.3ad></ether-options></interface>");
+            continue;
+        }
+        if let Some(native) = port.native.filter(|_| !port.older) {
+            write!(xml, "<native-vlan-id>{native}</native-vlan-id>").unwrap();
+        }
+        write!(xml, "{}</interface>", switching(port, vlans)).unwrap();
+    }
+    xml.push_str("</interfaces></configuration>");
+    Node::read(&xml)
+}
+
+fn any_member() -> impl Strategy<Value = Member> {
+    prop_oneof![
+        6 => (VIDS, 0_u16..4).prop_map(|(first, more)| Member::Range(first, first + more)),
+        6 => VIDS.prop_map(Member::Name),
+        1 => Just(Member::Nobody),
+        1 => Just(Member::All),
+    ]
+}
+
+fn any_port() -> impl Strategy<Value = Port> {
+    let mode = prop_oneof![1 => Just(None), 1 => Just(Some("access")), 4 => Just(Some("trunk"))];
+    let members = prop::collection::vec(any_member(), 0..6);
+    let native = prop::option::weighted(0.3, VIDS);
+    (mode, members, native, any::<bool>(), prop::bool::weighted(0.05))
+        .prop_map(|(mode, members, native, older, bundled)| Port { mode, members, native, older, bundled })
+}
+
+/// What is left of a device without what may be changed.
+fn others(nodes: &[Node], listed: &BTreeSet<&str>) -> Vec<Node> {
+    let mut nodes = nodes.to_vec();
+    for part in nodes.iter_mut().flat_map(|root| &mut root.children) {
+        if part.name == "vlans" {
+            let ours = |vlan: &Node| vlan.child("name").is_some_and(|name| name.text.starts_with("eno-c1-"));
+            // Others may be adopted.
+            part.children.retain(|vlan| !ours(vlan) && vlan.child("l3-interface").is_some());
+        }
+        if part.name != "interfaces" {
+            continue;
+        }
+        // One that an interface range alone had configured gets an entry of its own.
+        part.children.retain(|port| port.name != "interface" || port.child("mtu").is_some());
+        let of_listed = part.children.iter_mut().filter(|port| {
+            port.name == "interface"
+                && port.child("name").is_some_and(|name| listed.contains(name.text.as_str()))
+        });
+        for family in of_listed
+            .flat_map(|port| &mut port.children)
+            .filter(|unit| unit.name == "unit")
+            .flat_map(|unit| &mut unit.children)
+        {
+            for switching in &mut family.children {
+                switching.children.retain(|leaf| !matches!(leaf.name.as_str(), "interface-mode" | "vlan"));
+            }
+        }
+    }
+    nodes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+        junos in prop_oneof![Just(PLAIN), Just(QFX)],
+        vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
+        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
+        inherited in prop::collection::btree_map(prop_oneof![Just("group"), Just("range")], any_port(), 0..2),
+        mut desired in any_desired(),
+        left_out in any_left_out(),
+    ) {
+        // What an access port names can be adopted once that port is a trunk, which is another edit.
+        for member in ports.values().filter(|port| port.mode != Some("trunk")).flat_map(|port| &port.members) {
+            if let Member::Name(id) = member {
+                desired.device.adopt.remove(vid(*id));
+            }
+        }
+        let inventory = Inventory::default();
+        let subject = Subject { dialect: &junos, model: &MODEL, inventory: &inventory };
+        let before = device(junos, &vlans, &ports, &inherited);
+        let done = subject.obeys(&before, &desired, left_out.as_ref())?;
+        let listed = interfaces(&desired);
+        prop_assert_eq!(others(&before, &listed), others(&done.after_xml, &listed));
+        // No name is left without its VLAN.
+        for (name, port) in &done.after.ports {
+            prop_assert!(port.names.iter().all(|vid| done.after.vlans.contains_key(&vid)), "{} names what is gone", name);
+        }
+        let dangling = |nodes: &[Node]| format!("{nodes:?}").matches("nobody").count();
+        prop_assert!(dangling(&done.after_xml) <= dangling(&before));
+    }
+}

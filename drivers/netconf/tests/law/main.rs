@@ -1,0 +1,176 @@
+//! The law of a dialect: what was wanted is there after the edit, and what is not ours is as it was.
+
+mod device;
+mod ieee8021q;
+mod junos;
+mod nxos;
+mod openconfig;
+mod srlinux;
+
+use std::collections::BTreeSet;
+
+use device::{Model, Node};
+use eno_driver_netconf::dialect::Dialect;
+use eno_driver_netconf::plan::{Inventory, LeftOut, Mode, Seen, Unit, interfaces, ours, plan};
+use eno_schemas::{
+    Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
+};
+use proptest::prelude::*;
+
+/// The VIDs of random states.
+const VIDS: std::ops::Range<u16> = 1..24;
+
+fn vid(id: u16) -> VlanId {
+    VlanId::new(id).expect("a VID")
+}
+
+fn ids(ids: &BTreeSet<u16>) -> VlanSet {
+    ids.iter().map(|id| vid(*id)).collect()
+}
+
+/// The name of a VLAN by whose it is: 0 ours, 1 another cluster's, 2 a person's, else none.
+fn name_of(whose: u8, id: u16) -> Option<String> {
+    match whose {
+        0 => Some(vlan_name("c1", vid(id))),
+        1 => Some(vlan_name("c2", vid(id))),
+        2 => Some("a&<b".to_owned()),
+        _ => None,
+    }
+}
+
+prop_compose! {
+    fn any_desired()(
+        vlans in prop::collection::btree_set(VIDS, 0..16),
+        ports in prop::collection::btree_map("[a-d]", (prop::collection::btree_set(VIDS, 0..12), any::<bool>()), 0..4),
+        adopt in prop_oneof![3 => Just(BTreeSet::new()), 1 => prop::collection::btree_set(VIDS, 0..8)],
+    ) -> FabricDesired {
+        let vlans = ids(&vlans);
+        FabricDesired {
+            cluster: "c1".into(),
+            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift: Drift::default(), adopt: ids(&adopt) },
+            vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
+            ports: ports.into_iter().map(|(name, (wanted, trunk))| FabricPort {
+                name,
+                lag: None,
+                mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
+                vlans: ids(&wanted).intersection(&vlans),
+            }).collect(),
+        }
+    }
+}
+
+/// A unit that the device refuses, or none.
+fn any_left_out() -> impl Strategy<Value = Option<(Unit, Item)>> {
+    prop::option::of((VIDS, "[a-d]", 0_u8..3).prop_map(|(id, port, what)| match what {
+        0 => (Unit::Vlan(vid(id)), Item::vlan(vid(id))),
+        1 => (Unit::Port(port.clone()), Item::port(port)),
+        _ => (Unit::PortVlan(port.clone(), vid(id)), Item::port_vlan(port, vid(id))),
+    }))
+}
+
+/// A dialect on a device that follows its model.
+struct Subject<'a> {
+    dialect: &'a dyn Dialect,
+    model: &'a Model,
+    inventory: &'a Inventory,
+}
+
+/// What an edit did, for what only one dialect promises.
+struct Done {
+    after: Seen,
+    after_xml: Vec<Node>,
+}
+
+impl Subject<'_> {
+    fn parse(&self, nodes: &[Node]) -> Seen {
+        self.dialect.parse(&device::reply(nodes), self.inventory).expect("the dialect reads it")
+    }
+
+    /// Brings the device to what is desired in one edit, and checks all that holds for every dialect.
+    fn obeys(
+        &self,
+        before_xml: &[Node],
+        desired: &FabricDesired,
+        left_out: Option<&(Unit, Item)>,
+    ) -> Result<Done, TestCaseError> {
+        let before = self.parse(before_xml);
+        let mut out = LeftOut::default();
+        let skipped = left_out.map(|(_, item)| item);
+        if let Some((unit, _)) = left_out {
+            out.add(unit.clone(), "no");
+        }
+        let planned = plan(&before, desired, &out);
+        let after_xml =
+            device::apply(before_xml, &self.dialect.render(&before, &planned.changes), self.model);
+        let after = self.parse(&after_xml);
+
+        // One edit is enough, and a second finds nothing to do.
+        let more = plan(&after, desired, &out).changes;
+        prop_assert!(more.is_empty(), "{:?} is left to do", more);
+        let (ours_before, ours_after) = (ours(&before, "c1"), ours(&after, "c1"));
+        let skips = |vid: VlanId, port: &str| skipped.is_some_and(|item| item.covers(vid, port));
+        let rejected = |vid: VlanId, port: &str| planned.rejected.iter().any(|r| r.item.covers(vid, port));
+        for port in &desired.ports {
+            let there = after.ports.get(&port.name);
+            for vid in port.vlans.iter().filter(|vid| !rejected(*vid, &port.name)) {
+                let there = there.expect("a port that does not exist is rejected");
+                prop_assert!(ours_after.contains(vid), "VLAN {} is wanted", vid);
+                prop_assert!(there.open || there.tagged().contains(vid), "{} on {}", vid, port.name);
+                prop_assert_ne!(there.native, Some(vid));
+            }
+            let Some(there) = there.filter(|there| there.mode == Some(Mode::Trunk)) else { continue };
+            for vid in there.tagged().intersection(&ours_before).difference(&port.vlans).iter() {
+                let taken = before.ports.get(&port.name).is_some_and(|was| was.taken.contains_key(&vid));
+                let its_own = there.native == Some(vid) || taken || there.inherited.contains(vid);
+                prop_assert!(skips(vid, &port.name) || its_own, "{} is not wanted on {}", vid, port.name);
+            }
+        }
+        // Nobody else's VLAN is touched unless it is adopted, and no trunk is opened.
+        let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let adopted = desired.device.adopt.intersection(&wanted);
+        for (vid, vlan) in before.vlans.iter().filter(|(vid, _)| !ours_before.contains(**vid)) {
+            if adopted.contains(*vid) && vlan.fixed.is_none() && !skips(*vid, "") {
+                prop_assert!(ours_after.contains(*vid), "VLAN {} is to be adopted", vid);
+            } else {
+                let is = after.vlans.get(vid).map(|vlan| (&vlan.name, vlan.active));
+                prop_assert_eq!(is, Some((&vlan.name, vlan.active)));
+            }
+        }
+        let listed = interfaces(desired);
+        prop_assert_eq!(before.ports.keys().collect::<Vec<_>>(), after.ports.keys().collect::<Vec<_>>());
+        // On some devices a port knows its VLANs by the VLANs alone: one that is deleted is on none, and what VLAN
+        // the untagged frames are of shows once it is adopted.
+        let gone = &planned.changes.delete;
+        let changed = gone.union(&adopted);
+        let stays = |vid: Option<VlanId>| vid.filter(|vid| !changed.contains(*vid));
+        for (name, was) in &before.ports {
+            let is = &after.ports[name];
+            let untagged = [(was.native, is.native), (was.access, is.access)];
+            if !listed.contains(name.as_str()) || skipped == Some(&Item::port(name)) {
+                prop_assert_eq!(was.tagged().difference(gone), is.tagged().difference(gone));
+                prop_assert_eq!(was.mode, is.mode);
+                for (was, is) in untagged {
+                    prop_assert_eq!(stays(was), stays(is));
+                }
+                continue;
+            }
+            // What a port has of that before it is a trunk shows when it is one.
+            if was.mode == Some(Mode::Trunk) || is.mode != Some(Mode::Trunk) {
+                prop_assert_eq!(stays(was.native), stays(is.native));
+            }
+            prop_assert!(was.open || !is.open, "{} was opened", name);
+            prop_assert!(is.mode == Some(Mode::Trunk) || is.tagged.is_empty() || is.mode == was.mode);
+            let foreign = was.tagged().difference(&ours_before).difference(&ours_after);
+            prop_assert!(
+                foreign.is_subset(&is.tagged()),
+                "{} lost {}",
+                name,
+                foreign.difference(&is.tagged())
+            );
+            let new = is.tagged().difference(&was.tagged());
+            let closed: VlanSet = is.native.into_iter().collect();
+            prop_assert!(new.is_subset(&ours_after.union(&closed)), "{} carries {} now", name, new);
+        }
+        Ok(Done { after, after_xml })
+    }
+}

@@ -1,0 +1,105 @@
+//! OpenConfig.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use eno_driver_netconf::dialect::openconfig::OpenConfig;
+use eno_driver_netconf::plan::{Inventory, Mode};
+use proptest::prelude::*;
+
+use crate::device::{Model, Node};
+use crate::{Subject, VIDS, any_desired, any_left_out, name_of};
+
+const MODEL: Model = Model {
+    lists: &[("vlans/vlan", &["vlan-id"]), ("interface", &["name"]), ("network-instance", &["name"])],
+    leaf_lists: &["trunk-vlans"],
+    choices: &[],
+};
+
+#[derive(Clone, Debug)]
+struct Port {
+    mode: Option<Mode>,
+    tagged: BTreeSet<(u16, u16)>,
+    native: Option<u16>,
+    aggregate: bool,
+}
+
+fn device(instance: bool, vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<String, Port>) -> Vec<Node> {
+    let mut xml = String::new();
+    if instance {
+        xml.push_str(
+            "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\"><network-instance>\
+             <name>main</name><config><name>main</name><type>x:DEFAULT_INSTANCE</type></config><vlans>",
+        );
+        for (vid, (whose, active)) in vlans {
+            let name = name_of(*whose, *vid).map_or(String::new(), |name| {
+                format!("<name>{}</name>", quick_xml::escape::escape(name.as_str()))
+            });
+            let status = if *active { "ACTIVE" } else { "SUSPENDED" };
+            write!(
+                xml,
+                "<vlan><vlan-id>{vid}</vlan-id><config><vlan-id>{vid}</vlan-id>{name}<status>{status}</status></config></vlan>"
+            )
+            .unwrap();
+        }
+        xml.push_str("</vlans></network-instance></network-instances>");
+    }
+    xml.push_str("<interfaces xmlns=\"http://openconfig.net/yang/interfaces\">");
+    for (name, port) in ports {
+        let (holder, kind) =
+            if port.aggregate { ("aggregate", "ieee8023adLag") } else { ("ethernet", "ethernetCsmacd") };
+        let element = if port.aggregate { "aggregation" } else { "ethernet" };
+        write!(
+            xml,
+            "<interface><name>{name}</name><config><name>{name}</name><type>i:{kind}</type></config><{element} \
+             xmlns=\"http://openconfig.net/yang/interfaces/{holder}\"><switched-vlan xmlns=\"http://openconfig.net/yang/vlan\"><config>"
+        )
+        .unwrap();
+        match port.mode {
+            Some(Mode::Trunk) => {
+                xml.push_str("<interface-mode>TRUNK</interface-mode>");
+                if let Some(native) = port.native {
+                    write!(xml, "<native-vlan>{native}</native-vlan>").unwrap();
+                }
+                for (first, last) in &port.tagged {
+                    let text = if first == last { first.to_string() } else { format!("{first}..{last}") };
+                    write!(xml, "<trunk-vlans>{text}</trunk-vlans>").unwrap();
+                }
+            }
+            Some(Mode::Access) => {
+                let access = port.native.unwrap_or(1);
+                write!(xml, "<interface-mode>ACCESS</interface-mode><access-vlan>{access}</access-vlan>")
+                    .unwrap();
+            }
+            None => {}
+        }
+        write!(xml, "</config></switched-vlan></{element}></interface>").unwrap();
+    }
+    xml.push_str("</interfaces>");
+    Node::read(&xml)
+}
+
+fn any_port() -> impl Strategy<Value = Port> {
+    let mode = prop_oneof![1 => Just(None), 1 => Just(Some(Mode::Access)), 3 => Just(Some(Mode::Trunk))];
+    let tagged =
+        prop::collection::btree_set((VIDS, 0_u16..4).prop_map(|(first, more)| (first, first + more)), 0..6);
+    (mode, tagged, prop::option::weighted(0.3, VIDS), any::<bool>())
+        .prop_map(|(mode, tagged, native, aggregate)| Port { mode, tagged, native, aggregate })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+        instance in prop::bool::weighted(0.9),
+        vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
+        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
+        desired in any_desired(),
+        left_out in any_left_out(),
+    ) {
+        let inventory = Inventory::default();
+        let subject = Subject { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
+        subject.obeys(&device(instance, &vlans, &ports), &desired, left_out.as_ref())?;
+    }
+}

@@ -1,0 +1,139 @@
+//! A session with a peer that says what the test wants.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use eno_driver_netconf::session::{CallError, Session as _, SessionError, StreamSession};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+const HELLO: &str = "<hello xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><capabilities>\
+    <capability>urn:ietf:params:netconf:base:1.0</capability></capabilities><session-id>7</session-id></hello>";
+const END: &str = "]]>]]>";
+const NOTIFICATION: &str = "<notification xmlns=\"urn:ietf:params:xml:ns:netconf:notification:1.0\">\
+    <eventTime>2020-01-01T00:00:00Z</eventTime></notification>";
+
+fn reply(id: u64, content: &str) -> String {
+    format!(
+        "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\" message-id=\"{id}\">{content}</rpc-reply>"
+    )
+}
+
+struct Peer {
+    stream: DuplexStream,
+    session: StreamSession,
+    notified: Arc<Mutex<Vec<String>>>,
+}
+
+async fn peer(limit: Duration) -> Peer {
+    let (ours, mut stream) = tokio::io::duplex(1 << 16);
+    let notified = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&notified);
+    let open = StreamSession::open(
+        ours,
+        limit,
+        Box::new(move |message| heard.lock().unwrap().push(message.to_owned())),
+    );
+    stream.write_all(format!("{HELLO}{END}").as_bytes()).await.expect("it listens");
+    let session = open.await.expect("a session");
+    let mut peer = Peer { stream, session, notified };
+    peer.request().await;
+    peer
+}
+
+impl Peer {
+    async fn say(&mut self, text: &str) {
+        self.stream.write_all(format!("{text}{END}").as_bytes()).await.expect("it listens");
+    }
+
+    /// The next message.
+    async fn request(&mut self) -> String {
+        let mut message = Vec::new();
+        while !message.ends_with(END.as_bytes()) {
+            message.push(self.stream.read_u8().await.expect("a message"));
+        }
+        String::from_utf8(message).expect("text")
+    }
+}
+
+#[tokio::test]
+async fn notifications_come_between_and_replies_in_any_order() {
+    let mut peer = peer(Duration::from_secs(10)).await;
+    let (first, second) = (peer.session.call("<a/>".into()), peer.session.call("<b/>".into()));
+    assert!(peer.request().await.contains("<a/>"));
+    assert!(peer.request().await.contains("<b/>"));
+    peer.say(NOTIFICATION).await;
+    peer.say(&reply(2, "<ok/>")).await;
+    peer.say(NOTIFICATION).await;
+    peer.say(&reply(1, "<data>one</data>")).await;
+    assert!(first.await.expect("a reply").contains("one"));
+    assert!(second.await.expect("a reply").contains("<ok/>"));
+    assert_eq!(peer.notified.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn all_errors_of_a_reply_are_kept() {
+    let mut peer = peer(Duration::from_secs(10)).await;
+    let call = peer.session.call("<edit-config/>".into());
+    peer.request().await;
+    let error = |tag: &str, message: &str| {
+        format!(
+            "<rpc-error><error-type>application</error-type><error-tag>{tag}</error-tag>\
+             <error-severity>error</error-severity><error-message>{message}</error-message></rpc-error>"
+        )
+    };
+    peer.say(&reply(1, &(error("invalid-value", "VLAN 5") + &error("data-missing", "VLAN 6")))).await;
+    match call.await {
+        Err(CallError::Refused { operation, errors }) => {
+            assert_eq!(operation, "<edit-config>");
+            assert_eq!(errors.to_string(), "invalid-value: VLAN 5; data-missing: VLAN 6");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_slow_peer_is_waited_for_and_a_silent_one_is_not() {
+    let mut peer = peer(Duration::from_millis(300)).await;
+    let call = peer.session.call("<slow/>".into());
+    peer.request().await;
+    for byte in format!("{}{END}", reply(1, "<ok/>")).bytes() {
+        peer.stream.write_u8(byte).await.expect("it listens");
+        tokio::task::yield_now().await;
+    }
+    assert!(call.await.is_ok());
+    // Half open: it takes what it is told and never answers.
+    let silent = peer.session.call("<silent/>".into()).await;
+    let expected = SessionError::TimedOut { operation: "<silent>".into(), limit: Duration::from_millis(300) };
+    assert_eq!(silent, Err(CallError::Session(expected)));
+    // What comes too late is for nobody.
+    peer.request().await;
+    let next = peer.session.call("<next/>".into());
+    peer.request().await;
+    peer.say(&reply(2, "<ok/>")).await;
+    peer.say(&reply(3, "<data>mine</data>")).await;
+    assert!(next.await.expect("a reply").contains("mine"));
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_is_seen_without_a_request() {
+    let peer = peer(Duration::from_secs(10)).await;
+    let (waiting, ended) = (peer.session.call("<a/>".into()), peer.session.ended());
+    drop(peer.stream);
+    ended.await;
+    assert!(matches!(waiting.await, Err(CallError::Session(SessionError::Ended(_)))));
+    assert!(matches!(
+        peer.session.call("<b/>".into()).await,
+        Err(CallError::Session(SessionError::Ended(_)))
+    ));
+}
+
+#[tokio::test]
+async fn garbage_ends_a_session() {
+    for garbage in ["no xml", "<hello/>", "<rpc-reply>", "\u{1}"] {
+        let mut peer = peer(Duration::from_secs(10)).await;
+        let call = peer.session.call("<a/>".into());
+        peer.request().await;
+        peer.say(garbage).await;
+        assert!(matches!(call.await, Err(CallError::Session(SessionError::Protocol(_)))), "{garbage}");
+    }
+}

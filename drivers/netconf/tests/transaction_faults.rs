@@ -1,0 +1,239 @@
+//! One device and a session that breaks between any two requests, or lies.
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Bench, Part, failed, on_switch, options, there};
+use eno_driver_netconf::dialect::choose;
+use eno_driver_netconf::hello::{Hello, Profile};
+use eno_driver_netconf::session::{Call, Session, SessionError};
+use eno_driver_netconf::ssh::SshSession;
+use eno_driver_netconf::transaction::{Circumstances, Transaction, TransactionError};
+use eno_sbi::{Reconciled, Work};
+use eno_schemas::{Decision, DeviceInfo, FabricDesired};
+use eno_simulator::{ConfirmedCommit, Fault, RejectEdit, Tag};
+use futures::future::BoxFuture;
+
+/// The session to leaf1 with what is announced changed, that may end before or after one of its requests.
+struct Broken {
+    session: Arc<Mutex<Option<SshSession>>>,
+    hello: Hello,
+    calls: AtomicUsize,
+    cut: Option<(usize, When)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// The request does not arrive.
+    Before,
+    /// It is done, and the reply does not arrive.
+    After,
+}
+
+impl Session for Broken {
+    fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    fn call(&self, operation: String) -> Call {
+        let at = self.calls.fetch_add(1, Ordering::SeqCst);
+        let session = Arc::clone(&self.session);
+        let lost = || Err(SessionError::Ended("cut".into()).into());
+        let cut = self.cut.filter(|(cut, _)| *cut == at).map(|(_, when)| when);
+        if cut == Some(When::Before) {
+            drop(session.lock().unwrap().take());
+        }
+        let Some(call) = session.lock().unwrap().as_ref().map(|session| session.call(operation)) else {
+            return Box::pin(async move { lost() });
+        };
+        Box::pin(async move {
+            let reply = call.await;
+            if cut == Some(When::After) {
+                drop(session.lock().unwrap().take());
+                return lost();
+            }
+            reply
+        })
+    }
+
+    fn ended(&self) -> BoxFuture<'static, ()> {
+        let session = self.session.lock().unwrap();
+        session.as_ref().map_or_else(|| Box::pin(async {}) as _, Session::ended)
+    }
+}
+
+impl Broken {
+    async fn connect(bench: &Bench, cut: Option<(usize, When)>) -> Self {
+        let info = bench.info("leaf1");
+        let options = options(bench.credentials.path());
+        let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));
+        let credential = Some("leaf1");
+        let session = SshSession::connect(
+            &address,
+            key,
+            &options.credentials,
+            credential,
+            options.limits,
+            Box::new(|_| ()),
+        );
+        let session = session.await.expect("a session");
+        let hello = session.hello().clone();
+        Self { session: Arc::new(Mutex::new(Some(session))), hello, calls: AtomicUsize::new(0), cut }
+    }
+
+    /// Announces this as well.
+    fn and_says(mut self, capability: &str) -> Self {
+        let all = self.hello.short_names().into_iter().map(|name| match name.strip_prefix("base:") {
+            Some(version) => format!("urn:ietf:params:netconf:base:{version}"),
+            None => format!("urn:ietf:params:netconf:capability:{name}"),
+        });
+        let more = format!("urn:ietf:params:netconf:capability:{capability}");
+        let modules = self.hello.modules().map(str::to_owned);
+        self.hello = Hello::new(all.chain(modules).chain([more]).collect::<Vec<_>>(), None);
+        self
+    }
+
+    async fn run(&self, work: &Work, desired: &FabricDesired) -> Result<Reconciled, TransactionError> {
+        let dialect = choose(None, &self.hello).expect("a dialect");
+        let transaction = Transaction {
+            session: self,
+            dialect,
+            profile: dialect.profile(&self.hello).expect("a profile"),
+            work,
+            desired,
+            persist_id: "eno-test-leaf1",
+            confirm_timeout: Duration::from_mins(1),
+            intent: &work.intent(),
+            device: &DeviceInfo::default(),
+        };
+        transaction.run(Circumstances { may_be_pending: true, known: None }).await
+    }
+}
+
+/// leaf1 in one of two states.
+async fn bench(confirmed_commit: ConfirmedCommit) -> Bench {
+    Bench::start(|topology| {
+        for switch in &mut topology.switches {
+            switch.capabilities.confirmed_commit = confirmed_commit;
+        }
+    })
+    .await
+}
+
+fn states(bench: &Bench) -> [FabricDesired; 2] {
+    let old = bench.desired_ports("leaf1", "100-105", &[("Ethernet1", "100-105"), ("Ethernet2", "100")]);
+    let new = bench.desired_ports("leaf1", "103-110", &[("Ethernet1", "103-110"), ("Ethernet2", "")]);
+    [old, new]
+}
+
+/// Both ports and the VLANs.
+fn state(bench: &Bench) -> [String; 3] {
+    let switch = bench.switch("leaf1");
+    let (vlans, first) = on_switch(switch, "Ethernet1");
+    [vlans, first, on_switch(switch, "Ethernet2").1]
+}
+
+const OLD: [&str; 3] = ["100-105", "100-105", "100"];
+const NEW: [&str; 3] = ["103-110", "103-110", ""];
+
+#[tokio::test]
+async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_wholly_new() {
+    for confirmed_commit in [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0] {
+        let mut bench = bench(confirmed_commit).await;
+        let [old, new] = states(&bench);
+        for holds in [false, true] {
+            for when in [When::Before, When::After] {
+                for at in 0.. {
+                    bench.restart_driver();
+                    assert_eq!(there(&bench.settle("leaf1", &old).await).0, OLD[0]);
+                    bench.restart_driver();
+                    let case = format!("{confirmed_commit:?}, held: {holds}, {when:?} request {at}");
+                    let session = Broken::connect(&bench, Some((at, when))).await;
+                    let part = Part::new("leaf1", new.clone(), Duration::from_mins(5));
+                    let work = if holds { part.work() } else { common::work("leaf1", new.clone()) };
+                    let mut phase = work.phase();
+                    let deciding = async {
+                        while phase.changed().await.is_ok() {
+                            part.decide(Decision::Confirm);
+                        }
+                        std::future::pending().await
+                    };
+                    let ended = tokio::select! {
+                        ended = session.run(&work, &new) => ended,
+                        () = deciding => unreachable!("it never ends"),
+                    };
+                    drop(session);
+                    let now = state(&bench);
+                    assert!(now == OLD || now == NEW, "{case}: {now:?}");
+                    let done = match &ended {
+                        Ok(_) => true,
+                        Err(error) => {
+                            let failure = error.failure();
+                            assert!(failure.retryable && failure.unreachable, "{case}: {error}");
+                            false
+                        }
+                    };
+                    // Whoever comes next.
+                    let settled = bench.settle("leaf1", &new).await;
+                    assert_eq!(
+                        (there(&settled).0.as_str(), state(&bench)),
+                        (NEW[0], NEW.map(String::from)),
+                        "{case}"
+                    );
+                    assert!(!bench.switch("leaf1").is_pending(), "{case}");
+                    if done {
+                        assert!(at > 5, "{case}: it ended without many requests");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_promises_too_much_is_not_changed() {
+    for lie in ["confirmed-commit:1.1", "validate:1.1", "candidate:1.0"] {
+        let bench = Bench::start(|topology| {
+            for switch in &mut topology.switches {
+                let capabilities = &mut switch.capabilities;
+                capabilities.confirmed_commit = ConfirmedCommit::None;
+                capabilities.validate = false;
+                if lie.starts_with("candidate") {
+                    (capabilities.candidate, capabilities.writable_running) = (false, true);
+                }
+            }
+        })
+        .await;
+        let [_, new] = states(&bench);
+        let session = Broken::connect(&bench, None).await.and_says(lie);
+        assert!(Profile::of(&session.hello).is_some());
+        let work = common::work("leaf1", new.clone());
+        let error = session.run(&work, &new).await.expect_err("it can't");
+        assert!(!error.failure().unreachable && !error.to_string().is_empty(), "{lie}: {error}");
+        assert_eq!(state(&bench), ["", "", ""], "{lie}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_access_rules_deny_is_said_in_the_devices_words() {
+    let bench = bench(ConfirmedCommit::V1_1).await;
+    let [old, new] = states(&bench);
+    bench.settle("leaf1", &old).await;
+    let denial = RejectEdit {
+        tag: Some(Tag::AccessDenied),
+        message: Some("user eno may not write /interfaces".into()),
+        ..RejectEdit::default()
+    };
+    bench.switch("leaf1").inject(Fault::RejectEdit(denial));
+    let denied = bench.reconcile("leaf1", new).await;
+    let (reason, retryable, unreachable) = failed(&denied);
+    assert!(reason.contains("user eno may not write /interfaces"), "{reason}");
+    assert!(!retryable && !unreachable && denied.rejected.is_empty());
+    assert_eq!(state(&bench), OLD);
+    bench.switch("leaf1").inject(Fault::Clear {});
+    assert_eq!(there(&bench.settle("leaf1", &old).await).0, OLD[0]);
+}

@@ -1,0 +1,65 @@
+//! What of the wanted is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::{Applied, Carried, FabricDesired, Item, Rejection, VlanId, VlanSet};
+
+use crate::ownership::{Ownership, ids};
+use crate::plan::Plan;
+use crate::view::{Mode, Port, View};
+
+/// Tells what is there, after `plan` found nothing to change or was left undone. The second are the ports through
+/// which nothing gets.
+pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, Vec<Rejection>) {
+    let (mut vlans, mut ports, mut carried) = (VlanSet::EMPTY, BTreeMap::new(), BTreeMap::new());
+    let mut faults = Vec::new();
+    let index = view.index();
+    let mut bridges: BTreeMap<&str, Ownership<'_>> = BTreeMap::new();
+    for listed in &desired.ports {
+        let Some(uuid) = index.port(listed.lag.as_ref().unwrap_or(&listed.name)) else { continue };
+        let Some(port) = view.ports.get(&uuid) else { continue };
+        let bridge = index.bridge(uuid).unwrap_or_default();
+        let none = BTreeSet::new();
+        let ownership = bridges.entry(bridge).or_insert_with(|| {
+            Ownership::of(view, view.bridges.get(bridge).unwrap_or(&none), &desired.cluster)
+        });
+        let (there, of_ours) = match port.mode() {
+            Mode::Other(_) => continue,
+            Mode::Access(vlan) => {
+                let untagged = VlanId::new(vlan).ok();
+                (Carried { untagged, ..Carried::default() }, VlanSet::EMPTY)
+            }
+            Mode::Trunk { native } => {
+                let tagged: VlanSet = ids(&port.trunks).collect();
+                let of_ours = if port.is_open() {
+                    plan.granted.get(&listed.name).cloned().unwrap_or_default()
+                } else {
+                    tagged.intersection(&ownership.ours)
+                };
+                (Carried { tagged, untagged: native, open: port.is_open() }, of_ours)
+            }
+        };
+        carried.insert(listed.name.clone(), there);
+        vlans = vlans.union(&of_ours);
+        if let Some(fault) = fault(view, port).filter(|_| !listed.vlans.is_empty()) {
+            faults.push(Rejection { item: Item::port(&listed.name), reason: fault, retryable: false });
+        } else if !of_ours.is_empty() {
+            ports.insert(listed.name.clone(), of_ours);
+        }
+    }
+    // Nothing has to be made for a VLAN that no port here is to carry.
+    let on_ports = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+    vlans.extend(desired.vlans.iter().map(|vlan| vlan.vid).filter(|vid| !on_ports.contains(*vid)));
+    (Applied::Fabric { vlans, ports, carried }, faults)
+}
+
+/// Why nothing gets through a port: Open vSwitch could open none of its interfaces. The mirror tells when it can.
+fn fault(view: &View, port: &Port) -> Option<String> {
+    let mut errors = Vec::new();
+    for interface in view.interfaces_of(port) {
+        let error = interface.error.as_ref()?;
+        errors.push(format!("interface {}: {error}", interface.name));
+    }
+    let errors = errors.join(", ");
+    (!errors.is_empty()).then(|| format!("Open vSwitch could not open port {}: {errors}", port.name))
+}

@@ -1,0 +1,103 @@
+//! A plan as the operations of one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_ovsdb::{Condition, Mutation, Operation, Row, Until, Uuid, Value, row};
+use eno_schemas::VlanId;
+
+use crate::plan::{ModeChange, Plan, PortChange};
+use crate::record::AccessMode;
+use crate::view::{Port, View};
+
+/// Operations, and for each the port that it is about, if it is about one.
+pub type Operations = Vec<(Option<Uuid>, Operation)>;
+
+/// What does the plan, if all that it was made from is still so: each change waits for the port as it was seen, and
+/// each VLAN that becomes ours for nobody else having taken it on any port. What others put on a list meanwhile stays.
+pub fn operations(plan: &Plan, view: &View, cluster: &str) -> Operations {
+    let mut operations: Operations =
+        users(plan, view).into_iter().map(|operation| (None, operation)).collect();
+    for (uuid, change) in &plan.changes {
+        if let Some(port) = view.ports.get(uuid) {
+            operations.extend(
+                change_port(*uuid, port, change, cluster)
+                    .into_iter()
+                    .map(|operation| (Some(*uuid), operation)),
+            );
+        }
+    }
+    operations
+}
+
+fn change_port(uuid: Uuid, port: &Port, change: &PortChange, cluster: &str) -> Vec<Operation> {
+    let seen = row([
+        ("trunks", Value::set(port.trunks.iter().copied())),
+        ("tag", Value::from(port.tag)),
+        ("vlan_mode", Value::from(port.vlan_mode.as_deref())),
+    ]);
+    let mut mutations = Vec::new();
+    let removed: BTreeSet<u16> = port.trunks.difference(&change.trunks).copied().collect();
+    let added: BTreeSet<u16> = change.trunks.difference(&port.trunks).copied().collect();
+    if !removed.is_empty() {
+        mutations.push(Mutation::delete("trunks", Value::set(removed)));
+    }
+    if !added.is_empty() {
+        mutations.push(Mutation::insert("trunks", Value::set(added)));
+    }
+    for (key, value) in change.record.entries(cluster) {
+        let there = port.external_ids.get(&key);
+        if there == value.as_ref() {
+            continue;
+        }
+        if there.is_some() {
+            mutations.push(Mutation::delete("external_ids", Value::set([key.as_str()])));
+        }
+        if let Some(value) = value {
+            mutations.push(Mutation::insert("external_ids", Value::map([(key, value)])));
+        }
+    }
+    let mut operations = vec![Operation::expect("Port", uuid, seen)];
+    let mode = match change.mode {
+        ModeChange::Keep => None,
+        ModeChange::Trunk => Some(Value::from("trunk")),
+        ModeChange::Restore(AccessMode::Named) => Some(Value::from("access")),
+        ModeChange::Restore(AccessMode::Implied) => Some(Value::empty()),
+    };
+    if let Some(mode) = mode {
+        operations.push(Operation::update("Port", [Condition::uuid(uuid)], row([("vlan_mode", mode)])));
+    }
+    operations.push(Operation::mutate("Port", [Condition::uuid(uuid)], mutations));
+    operations
+}
+
+/// Waits for the ports that have a VLAN to be those that were seen.
+fn users(plan: &Plan, view: &View) -> Vec<Operation> {
+    if plan.claimed.is_empty() {
+        return Vec::new();
+    }
+    let (mut tagged, mut tags) = (BTreeMap::new(), BTreeMap::new());
+    for port in view.ports.values() {
+        for vlan in port.trunks.iter().filter_map(|vlan| VlanId::new(*vlan).ok()) {
+            tagged.entry(vlan).or_insert_with(Vec::new).push(port.name.as_str());
+        }
+        if let Some(vlan) = port.tag.and_then(|tag| VlanId::new(tag).ok()) {
+            tags.entry(vlan).or_insert_with(Vec::new).push(port.name.as_str());
+        }
+    }
+    let name = |name: &&str| -> Row { row([("name", Value::from(*name))]) };
+    let wait = |condition: Condition, names: Option<&Vec<&str>>| Operation::Wait {
+        table: "Port".into(),
+        conditions: vec![condition],
+        columns: vec!["name".into()],
+        until: Until::Equal,
+        rows: names.into_iter().flatten().map(name).collect(),
+        timeout: Some(0),
+    };
+    let each = |vlan: VlanId| {
+        [
+            wait(Condition::includes("trunks", vlan.get()), tagged.get(&vlan)),
+            wait(Condition::equal("tag", vlan.get()), tags.get(&vlan)),
+        ]
+    };
+    plan.claimed.iter().flat_map(each).collect()
+}

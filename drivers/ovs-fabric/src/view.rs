@@ -1,0 +1,233 @@
+//! The `Open_vSwitch` database (ovs-vswitchd.conf.db(5)), as far as this driver looks at it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid, Value};
+use eno_schemas::VlanId;
+
+/// The database's name.
+pub const DATABASE: &str = "Open_vSwitch";
+
+/// Bridges, ports and interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// The only row of table `Open_vSwitch`; absent until `ovs-vsctl init`, which starting Open vSwitch does.
+    pub root: Option<Root>,
+    /// By name, with their ports.
+    pub bridges: BTreeMap<String, BTreeSet<Uuid>>,
+    /// By row.
+    pub ports: BTreeMap<Uuid, Port>,
+    /// By row.
+    pub interfaces: BTreeMap<Uuid, Interface>,
+}
+
+/// `Open_vSwitch`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Root {
+    /// The row.
+    pub uuid: Uuid,
+    /// Counted up by whoever changes the configuration.
+    pub next_cfg: i64,
+    /// The `next_cfg` that ovs-vswitchd has done.
+    pub cur_cfg: i64,
+    /// `ovs_version`.
+    pub version: Option<String>,
+}
+
+/// `Port`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Port {
+    /// Unique.
+    pub name: String,
+    /// Several: it is a bond.
+    pub interfaces: BTreeSet<Uuid>,
+    /// 0 to 4095.
+    pub tag: Option<u16>,
+    /// Each 0 to 4095; empty: all.
+    pub trunks: BTreeSet<u16>,
+    /// Absent: by `tag`.
+    pub vlan_mode: Option<String>,
+    /// Notes of anybody.
+    pub external_ids: BTreeMap<String, String>,
+}
+
+/// `Interface`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Unique.
+    pub name: String,
+    /// Why Open vSwitch could not open it.
+    pub error: Option<String>,
+}
+
+/// What a port does with VLANs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One VLAN, untagged; 0 where none is said.
+    Access(u16),
+    /// Tagged VLANs, and perhaps a native one.
+    Trunk {
+        /// The VLAN of untagged frames.
+        native: Option<VlanId>,
+    },
+    /// Another one, such as `dot1q-tunnel`.
+    Other(String),
+}
+
+impl Port {
+    /// As ovs-vswitchd understands `vlan_mode` and `tag`.
+    pub fn mode(&self) -> Mode {
+        match (self.vlan_mode.as_deref(), self.tag) {
+            (None, None) | (Some("trunk"), _) => Mode::Trunk { native: None },
+            (None, Some(tag)) => Mode::Access(tag),
+            (Some("access"), tag) => Mode::Access(tag.unwrap_or(0)),
+            (Some("native-tagged" | "native-untagged"), tag) => {
+                Mode::Trunk { native: tag.and_then(|tag| VlanId::new(tag).ok()) }
+            }
+            (Some(other), _) => Mode::Other(other.to_owned()),
+        }
+    }
+
+    /// A trunk that carries every VLAN.
+    pub fn is_open(&self) -> bool {
+        matches!(self.mode(), Mode::Trunk { .. }) && self.trunks.is_empty()
+    }
+}
+
+impl View {
+    /// What a mirror has to keep.
+    pub fn request() -> MonitorRequest {
+        MonitorRequest::new()
+            .table(DATABASE, ["next_cfg", "cur_cfg", "ovs_version"])
+            .table("Bridge", ["name", "ports"])
+            .table("Port", ["name", "interfaces", "tag", "trunks", "vlan_mode", "external_ids"])
+            .table("Interface", ["name", "error"])
+    }
+
+    /// Of a mirror what says how far the switch is.
+    pub fn root(replica: &Replica) -> Option<Root> {
+        replica.table(DATABASE).next().map(|(uuid, row)| Root {
+            uuid,
+            next_cfg: integer(row, "next_cfg").unwrap_or_default(),
+            cur_cfg: integer(row, "cur_cfg").unwrap_or_default(),
+            version: text(row, "ovs_version"),
+        })
+    }
+
+    /// Reads a mirror.
+    pub fn read(replica: &Replica) -> Self {
+        let port = |(uuid, row): (Uuid, &Row)| {
+            let vlan = |number: i64| u16::try_from(number).ok();
+            let port = Port {
+                name: text(row, "name").unwrap_or_default(),
+                interfaces: uuids(row, "interfaces"),
+                tag: integer(row, "tag").and_then(vlan),
+                trunks: row.get("trunks").into_iter().flat_map(Value::integers).filter_map(vlan).collect(),
+                vlan_mode: text(row, "vlan_mode"),
+                external_ids: map(row, "external_ids"),
+            };
+            (uuid, port)
+        };
+        let interface = |(uuid, row): (Uuid, &Row)| {
+            let interface =
+                Interface { name: text(row, "name").unwrap_or_default(), error: text(row, "error") };
+            (uuid, interface)
+        };
+        Self {
+            root: Self::root(replica),
+            bridges: replica
+                .table("Bridge")
+                .map(|(_, row)| (text(row, "name").unwrap_or_default(), uuids(row, "ports")))
+                .collect(),
+            ports: replica.table("Port").map(port).collect(),
+            interfaces: replica.table("Interface").map(interface).collect(),
+        }
+    }
+
+    /// The interfaces of a port.
+    pub fn interfaces_of<'a>(&'a self, port: &'a Port) -> impl Iterator<Item = &'a Interface> {
+        port.interfaces.iter().filter_map(|uuid| self.interfaces.get(uuid))
+    }
+
+    /// What is where, by name.
+    pub fn index(&self) -> Index<'_> {
+        let mut index = Index::default();
+        for (uuid, port) in &self.ports {
+            index.ports.insert(&port.name, *uuid);
+            index.members.extend(self.interfaces_of(port).map(|member| (member.name.as_str(), *uuid)));
+        }
+        for (name, ports) in &self.bridges {
+            index.places.extend(ports.iter().map(|port| (*port, name.as_str())));
+        }
+        index
+    }
+}
+
+/// Where things are in a [`View`].
+#[derive(Clone, Debug, Default)]
+pub struct Index<'a> {
+    ports: BTreeMap<&'a str, Uuid>,
+    /// Interface to its port.
+    members: BTreeMap<&'a str, Uuid>,
+    /// Port to its bridge.
+    places: BTreeMap<Uuid, &'a str>,
+}
+
+impl<'a> Index<'a> {
+    /// The port of this name, or else the one that has an interface of this name: the bond of a member.
+    pub fn port(&self, name: &str) -> Option<Uuid> {
+        self.ports.get(name).or_else(|| self.members.get(name)).copied()
+    }
+
+    /// The port that has this interface.
+    pub fn port_of_interface(&self, name: &str) -> Option<Uuid> {
+        self.members.get(name).copied()
+    }
+
+    /// The bridge that has this port.
+    pub fn bridge(&self, port: Uuid) -> Option<&'a str> {
+        self.places.get(&port).copied()
+    }
+}
+
+fn text(row: &Row, column: &str) -> Option<String> {
+    row.get(column).and_then(Value::as_str).map(str::to_owned)
+}
+
+fn integer(row: &Row, column: &str) -> Option<i64> {
+    row.get(column).and_then(Value::as_integer)
+}
+
+fn uuids(row: &Row, column: &str) -> BTreeSet<Uuid> {
+    row.get(column).map(|value| value.uuids().collect()).unwrap_or_default()
+}
+
+fn map(row: &Row, column: &str) -> BTreeMap<String, String> {
+    let Some(value) = row.get(column) else { return BTreeMap::new() };
+    value.pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_those_of_the_switch() {
+        let vlan = |id| Some(VlanId::new(id).unwrap());
+        for (vlan_mode, tag, mode) in [
+            (None, None, Mode::Trunk { native: None }),
+            (None, Some(5), Mode::Access(5)),
+            (Some("access"), Some(5), Mode::Access(5)),
+            (Some("access"), None, Mode::Access(0)),
+            (Some("trunk"), Some(5), Mode::Trunk { native: None }),
+            (Some("native-tagged"), Some(5), Mode::Trunk { native: vlan(5) }),
+            (Some("native-untagged"), Some(5), Mode::Trunk { native: vlan(5) }),
+            (Some("native-untagged"), None, Mode::Trunk { native: None }),
+            (Some("dot1q-tunnel"), Some(5), Mode::Other("dot1q-tunnel".into())),
+        ] {
+            let port = Port { vlan_mode: vlan_mode.map(str::to_owned), tag, ..Port::default() };
+            assert_eq!(port.mode(), mode, "{vlan_mode:?} {tag:?}");
+            assert_eq!(port.is_open(), matches!(mode, Mode::Trunk { .. }));
+        }
+    }
+}

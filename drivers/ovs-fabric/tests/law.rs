@@ -1,0 +1,263 @@
+//! What holds for every switch and everything that may be wanted of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_driver_ovs_fabric::observe::observe;
+use eno_driver_ovs_fabric::plan::{LeftOut, ModeChange, Plan, plan};
+use eno_driver_ovs_fabric::record::{AccessMode, CLOSED, Record};
+use eno_driver_ovs_fabric::view::{Interface, Mode, Port, View};
+use eno_ovsdb::Uuid;
+use eno_schemas::{Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, VlanId, VlanSet};
+use proptest::prelude::*;
+
+const CLUSTER: &str = "c";
+
+/// Tag, list and labels of a port, without ours.
+type Foreign = (Option<u16>, BTreeSet<u16>, BTreeMap<String, String>);
+
+/// What nobody but us may change: all but our entries of `external_ids`, our VLANs, and the modes of ports that may
+/// be trunks.
+fn foreign(view: &View, ours: &VlanSet) -> BTreeMap<String, Foreign> {
+    let of = |port: &Port| {
+        let is_ours = |vlan: u16| VlanId::new(vlan).is_ok_and(|vlan| ours.contains(vlan));
+        let trunks = port.trunks.iter().copied().filter(|vlan| !is_ours(*vlan) && *vlan != CLOSED).collect();
+        let ids = port.external_ids.iter().filter(|(key, _)| !key.starts_with("eno-c-"));
+        (
+            port.name.clone(),
+            (port.tag, trunks, ids.map(|(key, value)| (key.clone(), value.clone())).collect()),
+        )
+    };
+    view.ports.values().map(of).collect()
+}
+
+/// Does what the database would do.
+fn apply(view: &View, plan: &Plan) -> View {
+    let mut view = view.clone();
+    for (uuid, change) in &plan.changes {
+        let port = view.ports.get_mut(uuid).expect("a port that is there");
+        port.trunks.clone_from(&change.trunks);
+        match change.mode {
+            ModeChange::Keep => {}
+            ModeChange::Trunk => port.vlan_mode = Some("trunk".into()),
+            ModeChange::Restore(AccessMode::Implied) => port.vlan_mode = None,
+            ModeChange::Restore(AccessMode::Named) => port.vlan_mode = Some("access".into()),
+        }
+        for (key, value) in change.record.entries(CLUSTER) {
+            match value {
+                Some(value) => drop(port.external_ids.insert(key, value)),
+                None => drop(port.external_ids.remove(&key)),
+            }
+        }
+    }
+    view
+}
+
+fn vlan() -> impl Strategy<Value = u16> {
+    1u16..12
+}
+
+fn vlans() -> impl Strategy<Value = VlanSet> {
+    prop::collection::btree_set(vlan(), 0..5)
+        .prop_map(|set| set.into_iter().filter_map(|vlan| VlanId::new(vlan).ok()).collect())
+}
+
+/// A port that was configured by hand, or by two clusters and a hand.
+fn any_port() -> impl Strategy<Value = Port> {
+    let number = prop_oneof![8 => vlan(), 1 => Just(0), 1 => Just(CLOSED)];
+    let list = || prop::collection::btree_set(number.clone(), 0..5);
+    let mode = prop::sample::select(vec![
+        None,
+        None,
+        None,
+        Some("trunk"),
+        Some("access"),
+        Some("native-tagged"),
+        Some("native-untagged"),
+        Some("dot1q-tunnel"),
+    ]);
+    let before = prop::sample::select(vec![None, None, Some(AccessMode::Implied), Some(AccessMode::Named)]);
+    let record = (any::<bool>(), list(), before)
+        .prop_map(|(any, vlans, before)| if any { Record { vlans, before } } else { Record::default() });
+    let tag = prop::option::weighted(0.3, vlan());
+    (mode, tag, list(), record, prop::option::weighted(0.2, list())).prop_map(
+        |(mode, tag, trunks, record, others)| {
+            let mut external_ids = BTreeMap::from([("note".to_owned(), "mine".to_owned())]);
+            external_ids
+                .extend(record.entries(CLUSTER).into_iter().filter_map(|(key, value)| Some((key, value?))));
+            if let Some(vlans) = others {
+                let entries = Record { vlans, before: None }.entries("d");
+                external_ids.extend(entries.into_iter().filter_map(|(key, value)| Some((key, value?))));
+            }
+            Port { tag, trunks, vlan_mode: mode.map(str::to_owned), external_ids, ..Port::default() }
+        },
+    )
+}
+
+fn any_view() -> impl Strategy<Value = View> {
+    prop::collection::vec(any_port(), 1..6).prop_map(|ports| {
+        let mut view = View::default();
+        for (number, mut port) in ports.into_iter().enumerate() {
+            let (row, interface) =
+                (Uuid::from_u128(number as u128 + 1), Uuid::from_u128(number as u128 + 100));
+            port.name = format!("p{number}");
+            port.interfaces.insert(interface);
+            view.interfaces.insert(interface, Interface { name: format!("e{number}"), error: None });
+            view.bridges.entry(format!("br{}", number % 2)).or_default().insert(row);
+            view.ports.insert(row, port);
+        }
+        view
+    })
+}
+
+/// Ports 0 to 3, by their names or their interfaces', of which some are not there.
+fn any_desired() -> impl Strategy<Value = FabricDesired> {
+    let port = (prop::bool::weighted(0.2), prop::bool::weighted(0.4), vlans());
+    let drift = prop::sample::select(vec![Drift::Repair, Drift::Repair, Drift::Report]);
+    (prop::collection::vec(port, 4), vlans(), drift).prop_map(|(ports, adopt, drift)| {
+        let ports: Vec<FabricPort> = ports
+            .into_iter()
+            .enumerate()
+            .map(|(number, (member, trunk, vlans))| FabricPort {
+                name: format!("{}{number}", if member { "e" } else { "p" }),
+                lag: None,
+                mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
+                vlans,
+            })
+            .collect();
+        let all = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+        FabricDesired {
+            cluster: CLUSTER.into(),
+            device: Device {
+                address: "unix:/db.sock".into(),
+                dialect: None,
+                credential: None,
+                host_key: None,
+                drift,
+                adopt,
+            },
+            vlans: all.iter().map(|vid| FabricVlan { vid, owners: vec!["L2Service/s".into()] }).collect(),
+            ports,
+        }
+    })
+}
+
+fn nothing(desired: &FabricDesired) -> FabricDesired {
+    let mut nothing = desired.clone();
+    nothing.vlans.clear();
+    nothing.ports.iter_mut().for_each(|port| port.vlans = VlanSet::EMPTY);
+    nothing
+}
+
+/// All that is of our cluster on any port, and all that it may take.
+fn ours(view: &View, desired: &FabricDesired) -> VlanSet {
+    let recorded = view.ports.values().flat_map(|port| Record::read(&port.external_ids, CLUSTER).vlans);
+    let recorded: VlanSet = recorded.filter_map(|vlan| VlanId::new(vlan).ok()).collect();
+    desired.vlans.iter().fold(recorded, |all, vlan| all.union(&[vlan.vid].into_iter().collect()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn one_change_is_enough(view in any_view(), desired in any_desired()) {
+        let first = plan(&view, &desired, &LeftOut::new());
+        let after = apply(&view, &first);
+        let second = plan(&after, &desired, &LeftOut::new());
+        prop_assert!(second.changes.is_empty(), "{first:#?} then {second:#?}");
+    }
+
+    #[test]
+    fn all_is_there_that_is_not_refused(view in any_view(), desired in any_desired()) {
+        let first = plan(&view, &desired, &LeftOut::new());
+        let after = apply(&view, &first);
+        let second = plan(&after, &desired, &LeftOut::new());
+        let (Applied::Fabric { ports, .. }, faults) = observe(&after, &desired, &second) else { unreachable!() };
+        prop_assert!(faults.is_empty());
+        for port in &desired.ports {
+            let there = ports.get(&port.name).cloned().unwrap_or_default();
+            for vlan in port.vlans.iter() {
+                let refused = second.rejected.iter().any(|rejection| rejection.item.covers(vlan, &port.name));
+                let withheld = desired.device.drift == Drift::Report && !second.lost.is_empty();
+                prop_assert!(refused || withheld || there.contains(vlan), "VLAN {vlan} on {}: {second:#?}", port.name);
+            }
+            let extra = there.difference(&port.vlans);
+            let held = after.ports.values().find(|there| there.name[1..] == port.name[1..]);
+            let Some(held) = held else { continue };
+            let kept: VlanSet = extra.iter().filter(|vlan| {
+                let tag = held.tag == Some(vlan.get());
+                let others = held.external_ids.contains_key("eno-d-vlans");
+                !tag && !others
+            }).collect();
+            prop_assert!(kept.is_empty(), "{} carries {kept} of ours: {after:#?}", port.name);
+        }
+    }
+
+    #[test]
+    fn what_is_foreign_stays(view in any_view(), desired in any_desired()) {
+        let ours = ours(&view, &desired);
+        let after = apply(&view, &plan(&view, &desired, &LeftOut::new()));
+        prop_assert_eq!(foreign(&after, &ours), foreign(&view, &ours));
+        for (uuid, port) in &view.ports {
+            let listed = desired.ports.iter().any(|listed| listed.name[1..] == port.name[1..]);
+            if !listed {
+                prop_assert_eq!(&after.ports[uuid], port);
+            }
+            let may = desired.ports.iter().any(|listed| listed.name[1..] == port.name[1..] && listed.mode == PortMode::Trunk);
+            let before = Record::read(&port.external_ids, CLUSTER).before.is_some();
+            if !may && !before {
+                prop_assert_eq!(&after.ports[uuid].vlan_mode, &port.vlan_mode);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_ever_opened_or_closed(view in any_view(), desired in any_desired()) {
+        let mut now = view.clone();
+        for desired in [&desired, &nothing(&desired)] {
+            let next = apply(&now, &plan(&now, desired, &LeftOut::new()));
+            for (uuid, port) in &now.ports {
+                prop_assert_eq!(next.ports[uuid].is_open(), port.is_open(), "{:?} became {:?}", port, &next.ports[uuid]);
+            }
+            now = next;
+        }
+    }
+
+    #[test]
+    fn a_switch_that_we_leave_is_as_it_was(view in any_view(), desired in any_desired()) {
+        // As nobody but hands configured it.
+        let mut fresh = view;
+        for port in fresh.ports.values_mut() {
+            port.external_ids.retain(|key, _| !key.starts_with("eno-"));
+        }
+        let mut desired = desired;
+        desired.device.adopt = VlanSet::EMPTY;
+        let there = apply(&fresh, &plan(&fresh, &desired, &LeftOut::new()));
+        let left = apply(&there, &plan(&there, &nothing(&desired), &LeftOut::new()));
+        prop_assert_eq!(left, fresh);
+    }
+
+    #[test]
+    fn no_vlan_is_lent_to_two_clusters(view in any_view(), desired in any_desired()) {
+        let plan = plan(&view, &desired, &LeftOut::new());
+        for (uuid, change) in &plan.changes {
+            let bridge = view.bridges.values().find(|ports| ports.contains(uuid)).unwrap();
+            let recorded = |cluster: &str| -> BTreeSet<u16> {
+                bridge.iter().flat_map(|uuid| Record::read(&view.ports[uuid].external_ids, cluster).vlans).collect()
+            };
+            let (mine, theirs) = (recorded(CLUSTER), recorded("d"));
+            let new: BTreeSet<u16> = change.record.vlans.difference(&mine).copied().collect();
+            prop_assert!(new.iter().all(|vlan| *vlan == CLOSED || !theirs.contains(vlan)), "{:?}", change);
+        }
+    }
+
+    #[test]
+    fn access_ports_are_left_alone(view in any_view(), desired in any_desired()) {
+        let after = apply(&view, &plan(&view, &desired, &LeftOut::new()));
+        for (uuid, port) in &view.ports {
+            let may = desired.ports.iter().any(|listed| listed.name[1..] == port.name[1..] && listed.mode == PortMode::Trunk);
+            if matches!(port.mode(), Mode::Access(_)) && !may {
+                prop_assert_eq!(after.ports[uuid].mode(), port.mode());
+            }
+        }
+    }
+}

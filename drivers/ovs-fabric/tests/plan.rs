@@ -1,0 +1,229 @@
+//! Tables: what becomes of one port.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_driver_ovs_fabric::ownership::Ownership;
+use eno_driver_ovs_fabric::plan::{LeftOut, ModeChange, plan};
+use eno_driver_ovs_fabric::record::{CLOSED, write_list};
+use eno_driver_ovs_fabric::view::{Interface, Port, View};
+use eno_ovsdb::Uuid;
+use eno_schemas::{Device, Drift, FabricDesired, FabricPort, PortMode, VlanSet};
+
+const ROW: Uuid = Uuid::from_u128(1);
+const OTHER: Uuid = Uuid::from_u128(2);
+
+fn list(text: &str) -> BTreeSet<u16> {
+    text.split(',').filter(|part| !part.is_empty()).map(|vlan| vlan.parse().unwrap()).collect()
+}
+
+fn ids(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn port(
+    name: &str,
+    mode: Option<&str>,
+    tag: Option<u16>,
+    trunks: &str,
+    external_ids: &[(&str, &str)],
+) -> Port {
+    Port {
+        name: name.into(),
+        tag,
+        trunks: list(trunks),
+        vlan_mode: mode.map(str::to_owned),
+        external_ids: ids(external_ids),
+        ..Port::default()
+    }
+}
+
+fn view(one: Port, other: Option<Port>) -> View {
+    let mut view = View::default();
+    for (row, port) in [(ROW, Some(one)), (OTHER, other)] {
+        let Some(mut port) = port else { continue };
+        let interface = Uuid::from_u128(row.as_u128() + 100);
+        view.interfaces.insert(interface, Interface { name: port.name.clone(), error: None });
+        port.interfaces.insert(interface);
+        view.ports.insert(row, port);
+        view.bridges.entry("br".into()).or_default().insert(row);
+    }
+    view
+}
+
+fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
+    FabricDesired {
+        cluster: "c".into(),
+        device: Device {
+            address: "unix:/db.sock".into(),
+            dialect: None,
+            credential: None,
+            host_key: None,
+            drift: Drift::Repair,
+            adopt: VlanSet::EMPTY,
+        },
+        vlans: vec![],
+        ports: vec![FabricPort { name: "p".into(), lag: None, mode, vlans: vlans.parse().unwrap() }],
+    }
+}
+
+/// What the port's list, mode and record become; nothing when it stays.
+fn becomes(view: &View, desired: &FabricDesired) -> Option<(String, ModeChange, String)> {
+    let plan = plan(view, desired, &LeftOut::new());
+    let change = plan.changes.get(&ROW)?;
+    let record: Vec<String> = change.record.entries("c").into_iter().filter_map(|(_, value)| value).collect();
+    Some((write_list(&change.trunks), change.mode, record.join(" ")))
+}
+
+#[test]
+fn trunks() {
+    let mine = |vlans| [("eno-c-vlans", vlans)];
+    for (trunks, record, wanted, expected) in [
+        ("5", "", "", None),
+        ("5", "", "10", Some(("5,10", "10"))),
+        ("5,10", "10", "10", None),
+        ("5,10", "10", "", Some(("5", ""))),
+        ("5,10,11", "10-11", "11-12", Some(("5,11-12", "11-12"))),
+        // Taken off by hand.
+        ("5", "10", "10", Some(("5,10", "10"))),
+        ("5", "10", "", Some(("5", ""))),
+        // The last one closes it, and the next one needs that no more.
+        ("10", "10", "", Some(("4095", "4095"))),
+        ("4095", "4095", "", None),
+        ("4095", "4095", "10", Some(("10", "10"))),
+        ("5,4095", "4095", "", Some(("5", ""))),
+        // Closed by others.
+        ("4095", "", "10", Some(("10,4095", "10"))),
+        ("10,4095", "10", "", Some(("4095", ""))),
+        // Untagged frames.
+        ("0", "", "10", Some(("0,10", "10"))),
+        // Open.
+        ("", "", "", None),
+        ("", "", "10", None),
+        ("", "10", "10", None),
+        ("", "10-11", "10", Some(("", "10"))),
+        ("", "10", "", Some(("", ""))),
+    ] {
+        let marks = mine(record);
+        let view = view(port("p", None, None, trunks, if record.is_empty() { &[] } else { &marks }), None);
+        let expected = expected.map(|(list, record)| (list.to_owned(), ModeChange::Keep, record.to_owned()));
+        assert_eq!(
+            becomes(&view, &desired(wanted, PortMode::Keep)),
+            expected,
+            "{trunks:?} {record:?} {wanted:?}"
+        );
+    }
+}
+
+#[test]
+fn access_ports() {
+    use eno_driver_ovs_fabric::record::AccessMode::{Implied, Named};
+    type Marks = &'static [(&'static str, &'static str)];
+    type Becomes = Option<(&'static str, ModeChange, &'static str)>;
+    let rows: [(Option<&str>, &str, Marks, &str, PortMode, Becomes); 11] = [
+        (None, "", &[], "", PortMode::Keep, None),
+        (None, "", &[], "10", PortMode::Keep, None),
+        (None, "", &[], "", PortMode::Trunk, None),
+        (None, "", &[], "10", PortMode::Trunk, Some(("10", ModeChange::Trunk, "10 implied"))),
+        (Some("access"), "", &[], "10", PortMode::Trunk, Some(("10", ModeChange::Trunk, "10 access"))),
+        // It would carry what it did not carry.
+        (None, "7", &[], "10", PortMode::Trunk, None),
+        // It is ours for as long as something of ours is on it.
+        (
+            Some("trunk"),
+            "10",
+            &[("eno-c-vlans", "10"), ("eno-c-before", "implied")],
+            "",
+            PortMode::Trunk,
+            Some(("", ModeChange::Restore(Implied), "")),
+        ),
+        (
+            Some("trunk"),
+            "10",
+            &[("eno-c-vlans", "10"), ("eno-c-before", "access")],
+            "",
+            PortMode::Keep,
+            Some(("", ModeChange::Restore(Named), "")),
+        ),
+        // Somebody else uses the trunk.
+        (
+            Some("trunk"),
+            "7,10",
+            &[("eno-c-vlans", "10"), ("eno-c-before", "access")],
+            "",
+            PortMode::Trunk,
+            Some(("7", ModeChange::Keep, "")),
+        ),
+        // It was made an access port again.
+        (
+            None,
+            "10",
+            &[("eno-c-vlans", "10"), ("eno-c-before", "implied")],
+            "10",
+            PortMode::Trunk,
+            Some(("10", ModeChange::Trunk, "10 implied")),
+        ),
+        // Ours was a trunk once, and is to be none that is open when its tag goes.
+        (None, "10", &[("eno-c-vlans", "10")], "", PortMode::Keep, Some(("4095", ModeChange::Keep, "4095"))),
+    ];
+    for (mode, trunks, marks, wanted, may, expected) in rows {
+        let view = view(port("p", mode, Some(5), trunks, marks), None);
+        let expected = expected.map(|(list, mode, record)| (list.to_owned(), mode, record.to_owned()));
+        assert_eq!(
+            becomes(&view, &desired(wanted, may)),
+            expected,
+            "{mode:?} {trunks:?} {marks:?} {wanted:?}"
+        );
+    }
+}
+
+#[test]
+fn refusals_say_why() {
+    let other = |tag, trunks, marks: &[(&str, &str)]| Some(port("q", None, tag, trunks, marks));
+    for (mode, tag, other, wanted, said) in [
+        (None, Some(5), None, "10", "set Mode: trunk"),
+        (Some("dot1q-tunnel"), Some(5), None, "10", "dot1q-tunnel"),
+        (Some("native-untagged"), Some(10), None, "10", "in use on bridge br (port p)"),
+        (None, None, other(Some(10), "", &[]), "10", "in use on bridge br (port q)"),
+        (None, None, other(None, "10", &[]), "10", "or have it adopted"),
+        (None, None, other(None, "10", &[("eno-d-vlans", "10")]), "10", "belongs to cluster d (port q)"),
+    ] {
+        let view = view(port("p", mode, tag, "7", &[]), other);
+        let plan = plan(&view, &desired(wanted, PortMode::Keep), &LeftOut::new());
+        assert!(plan.changes.is_empty(), "{plan:?}");
+        assert_eq!(plan.rejected.len(), 1, "{plan:?}");
+        assert!(plan.rejected[0].reason.contains(said), "{plan:?}");
+    }
+    let mut native = desired("10", PortMode::Keep);
+    native.device.adopt = "10".parse().unwrap();
+    let found =
+        plan(&view(port("p", Some("native-tagged"), Some(10), "7", &[]), None), &native, &LeftOut::new());
+    assert!(found.rejected[0].reason.contains("the native VLAN of p"), "{found:?}");
+}
+
+#[test]
+fn a_port_that_is_left_out_stays_and_says_why() {
+    let view = view(port("p", None, None, "5", &[]), None);
+    let left_out = LeftOut::from([("p".into(), "permission error".into())]);
+    let found = plan(&view, &desired("10", PortMode::Keep), &left_out);
+    assert!(found.changes.is_empty());
+    assert_eq!(found.rejected[0].reason, "permission error");
+}
+
+#[test]
+fn a_vlan_is_ours_on_its_whole_bridge() {
+    let view = view(
+        port("p", None, None, "10,11", &[]),
+        Some(port("q", None, None, "10", &[("eno-c-vlans", "10")])),
+    );
+    assert_eq!(
+        becomes(&view, &desired("", PortMode::Keep)),
+        Some(("11".into(), ModeChange::Keep, String::new()))
+    );
+    assert_eq!(
+        becomes(&view, &desired("10", PortMode::Keep)),
+        Some(("10-11".into(), ModeChange::Keep, "10".into()))
+    );
+    let ownership = Ownership::of(&view, &view.bridges["br"], "c");
+    assert_eq!(ownership.ours.to_string(), "10");
+    assert!(!ownership.ours.iter().any(|vlan| vlan.get() == CLOSED));
+}

@@ -1,0 +1,42 @@
+//! Certificates.
+
+use std::path::Path;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+use crate::rig::credential;
+
+/// The server's files in `dir`, the driver's in its credential.
+pub fn issue_all(dir: &Path) {
+    let authority = authority("ours");
+    let credential = credential(dir);
+    std::fs::create_dir_all(&credential).unwrap();
+    std::fs::write(dir.join("ca.pem"), authority.pem()).unwrap();
+    std::fs::write(credential.join("ca.crt"), authority.pem()).unwrap();
+    issue(&dir.join("server.pem"), &dir.join("server.key"), "127.0.0.1", &authority);
+    issue(&credential.join("tls.crt"), &credential.join("tls.key"), "eno", &authority);
+}
+
+/// Trusts somebody else from here on.
+pub fn distrust(dir: &Path) {
+    std::fs::write(credential(dir).join("ca.crt"), authority("others").pem()).unwrap();
+}
+
+/// Trusts the right one again.
+pub fn trust(dir: &Path) {
+    std::fs::copy(dir.join("ca.pem"), credential(dir).join("ca.crt")).unwrap();
+}
+
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+fn issue(certificate: &Path, key: &Path, host: &str, authority: &CertifiedIssuer<'_, KeyPair>) {
+    let pair = KeyPair::generate().unwrap();
+    let issued = CertificateParams::new(vec![host.to_owned()]).unwrap().signed_by(&pair, authority).unwrap();
+    std::fs::write(certificate, issued.pem()).unwrap();
+    std::fs::write(key, pair.serialize_pem()).unwrap();
+}

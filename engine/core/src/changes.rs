@@ -1,0 +1,242 @@
+//! What changed on a switch since a state of it was last confirmed, and what was confirmed of each network before.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use eno_schemas::{VlanId, VlanSet};
+
+use crate::Key;
+
+/// How many handed out states are remembered: more than can be on their way at once.
+const HANDED_OUT: usize = 8;
+
+/// The networks that want a VLAN, each with the indices of its ports.
+pub type Owners = BTreeMap<Key, Vec<u16>>;
+
+/// The placements that a network had since the last confirmed one, the oldest first: each with the change that ended
+/// it. Between two states that are handed out there is one at most.
+type Past = Vec<(u64, Vec<u16>)>;
+
+/// The changes of one switch.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Counts them.
+    count: u64,
+    /// Hashes of the states handed out, with the count of changes that they contain.
+    handed_out: VecDeque<(String, u64)>,
+    /// VLANs that changed since the last state that was confirmed.
+    unsettled: BTreeMap<VlanId, BTreeMap<Key, Past>>,
+    /// Those of them that are wanted elsewhere than they were confirmed.
+    moved: VlanSet,
+}
+
+impl Changes {
+    /// Something changed that is not about one network.
+    pub fn touch(&mut self) {
+        self.count += 1;
+    }
+
+    /// A network wanted `vid` on the ports `before`, and does no longer.
+    pub fn left(&mut self, vid: VlanId, network: &Key, before: Vec<u16>) {
+        let told = self.handed_out.back().map_or(0, |(_, contained)| *contained);
+        let past = self.unsettled.entry(vid).or_default().entry(network.clone()).or_default();
+        match past.last_mut() {
+            // Nobody was told of the placement in between.
+            Some((until, _)) if *until > told => *until = self.count,
+            _ => past.push((self.count, before)),
+        }
+    }
+
+    /// The VLAN counts as changed on this switch, too: what is done about it goes together with others.
+    pub fn tie(&mut self, vid: VlanId) {
+        self.moved.insert(vid);
+    }
+
+    /// Looks whether `vid` is wanted elsewhere than it was confirmed.
+    pub fn weigh(&mut self, vid: VlanId, wanted: Option<&Owners>) {
+        let moved = self.unsettled.get(&vid).into_iter().flatten().any(|(network, past)| {
+            past.first().is_some_and(|(_, confirmed)| confirmed.as_slice() != ports_of(wanted, network))
+        });
+        if moved {
+            self.moved.insert(vid);
+        } else {
+            self.moved.remove(vid);
+        }
+    }
+
+    /// The VLANs that are wanted elsewhere than they were confirmed.
+    pub fn moved(&self) -> &VlanSet {
+        &self.moved
+    }
+
+    /// A state was handed out with all changes so far; true when it is the one handed out before.
+    pub fn hand_out(&mut self, hash: &str) -> bool {
+        let again = self.handed_out.back().is_some_and(|(last, _)| last == hash);
+        if again {
+            self.handed_out.pop_back();
+        }
+        self.handed_out.push_back((hash.to_owned(), self.count));
+        if self.handed_out.len() > HANDED_OUT {
+            self.handed_out.pop_front();
+        }
+        again
+    }
+
+    /// The count of changes of a state that was handed out.
+    pub fn contained(&self, hash: &str) -> Option<u64> {
+        self.handed_out.iter().rev().find(|(known, _)| known == hash).map(|(_, contained)| *contained)
+    }
+
+    /// All changes so far.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The state with `contained` changes is confirmed. The networks for which that settles something.
+    pub fn settle(&mut self, contained: u64, wanted: &BTreeMap<VlanId, Owners>) -> BTreeSet<Key> {
+        let mut settled = BTreeSet::new();
+        let mut open = BTreeSet::new();
+        self.unsettled.retain(|vid, networks| {
+            for past in networks.values_mut() {
+                past.retain(|(until, _)| *until > contained);
+            }
+            let done = networks.values().all(Vec::is_empty);
+            if done {
+                settled.extend(std::mem::take(networks).into_keys());
+            } else {
+                open.insert(*vid);
+            }
+            !done
+        });
+        self.moved = VlanSet::EMPTY;
+        for vid in open {
+            self.weigh(vid, wanted.get(&vid));
+        }
+        settled
+    }
+
+    /// What was found on the device counts as confirmed, as long as no state of ours was.
+    pub fn found(&mut self, wanted: &BTreeMap<VlanId, Owners>, on: impl Fn(VlanId) -> Vec<u16>) {
+        for (vid, networks) in &mut self.unsettled {
+            for (network, past) in networks {
+                if let (Some((_, confirmed)), Some(_)) =
+                    (past.first_mut(), wanted.get(vid).and_then(|owners| owners.get(network)))
+                {
+                    *confirmed = on(*vid);
+                }
+            }
+        }
+        let vids: Vec<VlanId> = self.unsettled.keys().copied().collect();
+        for vid in vids {
+            self.weigh(vid, wanted.get(&vid));
+        }
+    }
+
+    /// Others have confirmed what is wanted of the network: here, too, it is what to stay at.
+    pub fn accept(&mut self, vid: VlanId, network: &Key, wanted: Option<&Owners>) {
+        let past = self.unsettled.get_mut(&vid).and_then(|networks| networks.get_mut(network));
+        if let Some(past) = past
+            && let Some((until, _)) = past.pop()
+        {
+            *past = vec![(until, ports_of(wanted, network).into())];
+            self.weigh(vid, wanted);
+        }
+    }
+
+    /// True when a change of the network with this VLAN is not confirmed yet.
+    pub fn is_open_for(&self, vid: VlanId, network: &Key) -> bool {
+        self.unsettled.get(&vid).is_some_and(|networks| networks.contains_key(network))
+    }
+
+    /// Port indices changed: `new` tells the index of what was at another one.
+    pub fn renumber(&mut self, new: impl Fn(u16) -> Option<u16>) {
+        for (_, ports) in self.unsettled.values_mut().flat_map(BTreeMap::values_mut).flatten() {
+            *ports = ports.iter().filter_map(|port| new(*port)).collect();
+            ports.sort_unstable();
+        }
+    }
+
+    /// True when a change of the VLAN is not confirmed yet.
+    pub fn is_open(&self, vid: VlanId) -> bool {
+        self.unsettled.contains_key(&vid)
+    }
+
+    /// True when a change of the network is not confirmed yet.
+    pub fn has_open(&self, network: &Key) -> bool {
+        self.unsettled.values().any(|networks| networks.contains_key(network))
+    }
+
+    /// The networks with a change of this VLAN that is not confirmed yet.
+    pub fn open(&self, vid: VlanId) -> impl Iterator<Item = &Key> {
+        self.unsettled.get(&vid).into_iter().flat_map(BTreeMap::keys)
+    }
+
+    /// The VLANs with changes that are not confirmed yet.
+    pub fn open_vlans(&self) -> impl Iterator<Item = VlanId> {
+        self.unsettled.keys().copied()
+    }
+
+    /// Where the network was last confirmed to have the VLAN; `None`: where it is wanted.
+    pub fn confirmed(&self, vid: VlanId, network: &Key) -> Option<&[u16]> {
+        let (_, ports) = self.unsettled.get(&vid)?.get(network)?.first()?;
+        Some(ports)
+    }
+
+    /// The networks whose placement the state with `contained` changes changes, each with the ports of this VLAN
+    /// before and with it; without those that have changed again since.
+    pub fn made_by(
+        &self,
+        contained: u64,
+        vid: VlanId,
+        wanted: Option<&Owners>,
+    ) -> impl Iterator<Item = (&Key, BTreeSet<u16>)> {
+        self.unsettled.get(&vid).into_iter().flatten().filter_map(move |(network, past)| {
+            let (_, confirmed) = past.first()?;
+            let now = ports_of(wanted, network);
+            let changed = confirmed.as_slice() != now && past.iter().all(|(until, _)| *until <= contained);
+            changed.then(|| (network, confirmed.iter().chain(now).copied().collect()))
+        })
+    }
+}
+
+fn ports_of<'a>(wanted: Option<&'a Owners>, network: &Key) -> &'a [u16] {
+    wanted.and_then(|owners| owners.get(network)).map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    fn vid() -> VlanId {
+        VlanId::new(10).unwrap()
+    }
+
+    #[test]
+    fn what_was_confirmed_is_known_however_often_it_changes() {
+        let network = Key::cluster(Kind::L2Service, &"s".into());
+        let mut changes = Changes::default();
+        let mut wanted: BTreeMap<VlanId, Owners> = BTreeMap::new();
+        let mut want = |changes: &mut Changes, ports: &[u16]| {
+            let before = wanted.entry(vid()).or_default().insert(network.clone(), ports.into());
+            changes.touch();
+            changes.left(vid(), &network, before.unwrap_or_default());
+            changes.weigh(vid(), wanted.get(&vid()));
+            wanted.clone()
+        };
+        want(&mut changes, &[1]);
+        assert!(!changes.hand_out("a"));
+        let now = want(&mut changes, &[1, 2]);
+        // The first state is confirmed while the second is already wanted.
+        assert!(changes.settle(changes.contained("a").unwrap(), &now).is_empty());
+        assert_eq!(changes.confirmed(vid(), &network), Some(&[1][..]));
+        changes.hand_out("b");
+        want(&mut changes, &[2]);
+        // Back to what is confirmed: open, but nothing that has to be done together with others.
+        let now = want(&mut changes, &[1]);
+        assert!(changes.is_open(vid()) && changes.moved().is_empty());
+        assert_eq!(changes.made_by(changes.count(), vid(), now.get(&vid())).count(), 0);
+        assert!(changes.hand_out("c") || changes.contained("c").is_some());
+        assert_eq!(changes.settle(changes.count(), &now), BTreeSet::from([network.clone()]));
+        assert_eq!(changes.confirmed(vid(), &network), None);
+    }
+}

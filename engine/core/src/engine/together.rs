@@ -1,0 +1,378 @@
+//! What changes on several switches together: which switches, and the networks that one of them refused.
+//!
+//! A network that a switch refuses within a transaction is *withheld*: everywhere it stays where it was last
+//! confirmed, until its spec changes, the switch reports by itself, or a while has passed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use eno_schemas::{Outcome, Report, VlanId};
+
+use crate::fabric::DeviceTarget;
+use crate::ids::Place;
+use crate::topology::Ports;
+use crate::{Effect, Key, Kind, Name, Target};
+
+use super::Engine;
+
+/// A switch whose last change took less is never slow, in milliseconds.
+const QUICK: u64 = 2000;
+/// A switch is slow when its last change took so many times as long as the median of the others.
+const TIMES: u64 = 4;
+
+/// Switches that change together, since they are connected by the networks that change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Those that can hold a change until all have verified theirs: two or more of them are a transaction.
+    pub holding: Vec<Name>,
+    /// Those that can't, which follow once the others are confirmed.
+    pub plain: Vec<Name>,
+}
+
+/// A network that a switch refused.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// What was wanted of the fabric.
+    pub wish: Option<(VlanId, Ports)>,
+    /// The switch.
+    pub by: Name,
+    /// The hop and the switch's own words.
+    pub words: String,
+    /// The VLAN and the ports where the network was confirmed then.
+    stays: Option<(VlanId, BTreeMap<Name, BTreeSet<Name>>)>,
+    /// Some of that is no longer wanted.
+    gives_up: bool,
+    /// How often in a row.
+    attempt: u32,
+    step: Step,
+}
+
+/// What is planned for a network that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It is tried again.
+    Retry,
+    /// It gives up what is no longer wanted of what it has.
+    Less,
+    /// It stays as it is.
+    Stay,
+}
+
+impl Refused {
+    /// True unless it is tried again.
+    pub fn is_withheld(&self) -> bool {
+        self.step != Step::Retry
+    }
+
+    /// True when it has what is no longer wanted of it.
+    pub fn is_left(&self) -> bool {
+        self.gives_up && self.step == Step::Stay
+    }
+
+    /// True when the network is confirmed on this port.
+    pub fn stays_on(&self, vid: VlanId, device: &Name, port: &str) -> bool {
+        self.stays.as_ref().is_some_and(|(own, devices)| {
+            *own == vid && devices.get(device).is_some_and(|ports| ports.contains(port))
+        })
+    }
+}
+
+impl Engine {
+    /// The switches of `names`, which have changes that are not published yet, in groups of those that have to change
+    /// together. Who fails, is slow or has no driver is in a group by itself, as it takes part in nothing.
+    pub fn groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<Group> {
+        let slow = self.slow_devices();
+        let mut members: Vec<(&Name, bool)> = Vec::new();
+        let mut groups: Vec<Group> = Vec::new();
+        // For each connected part of the fabric and VLAN the first member that changes it.
+        let mut first: HashMap<&Name, Vec<Option<usize>>> = HashMap::new();
+        let mut parents: Vec<usize> = Vec::new();
+        for name in names {
+            let fit = |device: &&DeviceTarget| {
+                device.failure.is_none()
+                    && !device.late
+                    && !slow.contains(name)
+                    && self.drivers.contains(&device.driver)
+            };
+            let device = self.devices.get(name).filter(fit);
+            let (Some(device), Some(component)) = (device, self.topology.component(name)) else {
+                groups.push(Group { holding: Vec::new(), plain: vec![name.clone()] });
+                continue;
+            };
+            let own = members.len();
+            members.push((name, device.can_hold() && self.holding.contains(&device.driver)));
+            parents.push(own);
+            let first =
+                first.entry(component).or_insert_with(|| vec![None; usize::from(VlanId::MAX.get()) + 1]);
+            for vid in device.moved().iter() {
+                match first[usize::from(vid.get())] {
+                    None => first[usize::from(vid.get())] = Some(own),
+                    Some(other) => {
+                        let (a, b) = (root(&mut parents, own), root(&mut parents, other));
+                        parents[a.max(b)] = a.min(b);
+                    }
+                }
+            }
+        }
+        let mut by_root: BTreeMap<usize, Group> = BTreeMap::new();
+        for (index, (name, holds)) in members.into_iter().enumerate() {
+            let group = by_root.entry(root(&mut parents, index)).or_default();
+            if holds { group.holding.push(name.clone()) } else { group.plain.push(name.clone()) }
+        }
+        groups.extend(by_root.into_values());
+        groups
+    }
+
+    /// Those whose last change took much longer than that of the others.
+    fn slow_devices(&self) -> BTreeSet<&Name> {
+        let took = |name: &Name| Some(self.devices.get(name)?.last.as_ref()?.change.took_ms);
+        let suspects = self.devices.keys().filter(|name| took(name).is_some_and(|took| took > QUICK));
+        let suspects: Vec<&Name> = suspects.collect();
+        if suspects.is_empty() {
+            return BTreeSet::new();
+        }
+        let mut all: Vec<u64> = self.devices.keys().filter_map(took).collect();
+        all.sort_unstable();
+        let slow = suspects.into_iter().filter(|name| {
+            // Its own place in the order is at the upper end, and so the median of the others is that of the rest.
+            let own = took(name).unwrap_or_default();
+            let at = all.partition_point(|took| *took < own);
+            let others: Vec<u64> =
+                all.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, took)| *took).collect();
+            others.get(others.len() / 2).is_some_and(|median| own > median.saturating_mul(TIMES))
+        });
+        slow.collect()
+    }
+
+    /// True when a report refuses a network whose turn to change it was: its transaction can't be confirmed.
+    pub fn refuses(&self, target: &Target, report: &Report) -> bool {
+        let Target::Fabric(name) = target else { return false };
+        self.devices.get(name).is_some_and(|device| !device.refused_by(report).is_empty())
+    }
+
+    /// A switch reported: what it refuses is withheld, and what it refused before may be tried again.
+    pub(super) fn weigh_refusals(&mut self, name: &Name, report: &Report) {
+        let Some(device) = self.devices.get(name) else { return };
+        match report.outcome {
+            Outcome::Held => {
+                for (network, words) in device.refused_by(report) {
+                    self.withhold(&network, name, &words);
+                }
+            }
+            Outcome::Applied if device.is_anew(report) => self.try_again(name, true),
+            // What it said before it failed no longer matters: it takes no part.
+            Outcome::Failed(_) => self.try_again(name, false),
+            _ => {}
+        }
+    }
+
+    /// What `by` refused is tried again, with what is known of it kept or not.
+    fn try_again(&mut self, by: &Name, remember: bool) {
+        let of = |key: &&Key| self.refused(key).is_some_and(|refused| refused.by == *by);
+        let keys: Vec<Key> = self.refused.iter().filter(of).cloned().collect();
+        for key in keys {
+            let Some(network) = self.networks.get_mut(&key) else { continue };
+            if remember {
+                network.refused.iter_mut().for_each(|refused| refused.step = Step::Retry);
+            } else {
+                network.refused = None;
+                self.refused.remove(&key);
+            }
+            self.replan.insert(key.clone());
+            self.reclaim.insert(key);
+        }
+    }
+
+    /// The back-off of a network that was refused is over.
+    pub(super) fn retry(&mut self, key: &Key, attempt: u32) {
+        let refused = self.networks.get_mut(key).and_then(|network| network.refused.as_mut());
+        if let Some(refused) = refused.filter(|refused| refused.attempt == attempt && refused.is_withheld()) {
+            refused.step = Step::Retry;
+            self.replan.insert(key.clone());
+            self.reclaim.insert(key.clone());
+        }
+    }
+
+    /// Has a network stay as it was last confirmed, since a switch refused it.
+    fn withhold(&mut self, key: &Key, by: &Name, words: &str) {
+        let Some(network) = self.networks.get(key) else { return };
+        let before = network.refused.as_ref();
+        if before.is_some_and(|before| before.step == Step::Stay) {
+            return;
+        }
+        let (wish, attempt) = match before {
+            Some(before) if before.step == Step::Less => (before.wish.clone(), before.attempt),
+            Some(before) if before.wish == network.planned => (before.wish.clone(), before.attempt + 1),
+            _ => (network.planned.clone(), 1),
+        };
+        let stays = self.confirmed(key, network.planned.as_ref().map(|(vid, _)| *vid));
+        let tried = before.is_none_or(|before| before.step == Step::Retry);
+        let wanted = |vid: VlanId, device: &Name, port: &Name| {
+            wish.as_ref().is_some_and(|(own, ports)| *own == vid && self.is_among(ports, device, port))
+        };
+        let (mut some, mut gives_up) = (false, false);
+        if let Some((vid, devices)) = &stays {
+            for (device, port) in
+                devices.iter().flat_map(|(name, ports)| ports.iter().map(move |port| (name, port)))
+            {
+                let wanted = wanted(*vid, device, port);
+                some |= wanted;
+                gives_up |= !wanted;
+            }
+        }
+        let less = tried && some && gives_up;
+        let step = if less { Step::Less } else { Step::Stay };
+        let words = format!("FabricDevice {by}: {words}");
+        let refused = Refused { wish, by: by.clone(), words, stays, gives_up, attempt, step };
+        self.networks.entry(key.clone()).or_default().refused = Some(refused);
+        self.refused.insert(key.clone());
+        self.effects.push(Effect::Retry { network: key.clone(), attempt });
+        self.replan.insert(key.clone());
+        self.reclaim.insert(key.clone());
+        self.judge_networks(BTreeSet::from([key.clone()]));
+    }
+
+    fn is_among(&self, ports: &Ports, device: &Name, port: &Name) -> bool {
+        let names = self.topology.port_names(device);
+        ports
+            .get(device)
+            .is_some_and(|ports| ports.iter().any(|index| names.get(usize::from(*index)) == Some(port)))
+    }
+
+    /// The VLAN and the ports on which a network is confirmed: its new VLAN where that is, else its former one.
+    fn confirmed(&self, key: &Key, vid: Option<VlanId>) -> Option<(VlanId, BTreeMap<Name, BTreeSet<Name>>)> {
+        let former = self.renumbered.get(key).copied();
+        vid.into_iter().chain(former).find_map(|vid| {
+            let on = |name: &Name| {
+                let ports = self.devices.get(name)?.confirmed(vid, key);
+                (!ports.is_empty()).then(|| (name.clone(), ports.into_iter().collect()))
+            };
+            let devices: BTreeMap<_, _> = self.devices.keys().filter_map(on).collect();
+            (!devices.is_empty()).then_some((vid, devices))
+        })
+    }
+
+    pub(super) fn refused(&self, key: &Key) -> Option<&Refused> {
+        self.networks.get(key)?.refused.as_ref()
+    }
+
+    /// What is to be planned for a network of which `wish` is wanted.
+    pub(super) fn as_refused(&mut self, key: &Key, wish: Option<(VlanId, Ports)>) -> Option<(VlanId, Ports)> {
+        let Some(refused) = self.networks.get(key).and_then(|network| network.refused.as_ref()) else {
+            return wish;
+        };
+        if refused.wish != wish {
+            // Something else is wanted of it.
+            self.forgive(key);
+            return wish;
+        }
+        if refused.step == Step::Retry {
+            return wish;
+        }
+        let Some((vid, devices)) = &refused.stays else {
+            return wish.map(|(vid, _)| (vid, Ports::new()));
+        };
+        let mut ports = Ports::new();
+        for (device, names) in devices {
+            let fabric = self.topology.component(device).cloned().map(Place::Fabric);
+            if !fabric.is_some_and(|fabric| self.ids.check(*vid, key, &fabric).is_ok()) {
+                continue;
+            }
+            let keeps = |index: &u16| {
+                let kept = || {
+                    wish.as_ref().and_then(|(_, ports)| ports.get(device)).is_some_and(|p| p.contains(index))
+                };
+                refused.step == Step::Stay || kept()
+            };
+            let all = (0u16..).zip(self.topology.port_names(device));
+            let indices: Vec<u16> =
+                all.filter(|(_, name)| names.contains(*name)).map(|(i, _)| i).filter(keeps).collect();
+            if !indices.is_empty() {
+                ports.insert(device.clone(), indices);
+            }
+        }
+        Some((*vid, ports))
+    }
+
+    /// What a network was refused no longer matters.
+    fn forgive(&mut self, key: &Key) {
+        if self.refused.remove(key) {
+            self.networks.entry(key.clone()).or_default().refused = None;
+            self.reclaim.insert(key.clone());
+            self.judge_networks(BTreeSet::from([key.clone()]));
+        }
+    }
+
+    /// The VLAN that a withheld network keeps, and where: others have to respect it.
+    pub(super) fn kept_places(&self, key: &Key) -> Option<(VlanId, BTreeSet<Place>)> {
+        let (vid, devices) = self.refused(key).filter(|refused| refused.is_withheld())?.stays.as_ref()?;
+        let place = |device: &Name| self.topology.component(device).cloned().map(Place::Fabric);
+        Some((*vid, devices.keys().filter_map(place).collect()))
+    }
+
+    /// A network takes another VLAN: switches where it leaves the one and those where it enters the other change
+    /// together.
+    pub(super) fn tie(&mut self, key: &Key, former: VlanId, now: VlanId, devices: &BTreeSet<Name>) {
+        self.renumbered.insert(key.clone(), former);
+        for name in devices {
+            if let Some(device) = self.devices.get_mut(name) {
+                device.tie(former);
+                device.tie(now);
+            }
+        }
+    }
+
+    /// Something of these networks is settled on a switch.
+    pub(super) fn settled(&mut self, name: &Name, networks: &BTreeSet<Key>) {
+        let away = |device: &DeviceTarget| {
+            device.failure.is_some() || device.late || !self.drivers.contains(&device.driver)
+        };
+        let away: Vec<Name> =
+            self.devices.iter().filter(|(_, device)| away(device)).map(|(name, _)| name.clone()).collect();
+        if self.refused.is_empty() && self.renumbered.is_empty() && away.is_empty() {
+            return;
+        }
+        for key in networks {
+            self.accept(key, &away);
+            let here = self.devices.get(name).is_some_and(|device| device.gone(key));
+            if here && self.refused(key).is_some_and(|refused| !refused.is_withheld() && refused.by == *name)
+            {
+                self.forgive(key);
+            }
+            if self.renumbered.contains_key(key) && self.devices.values().all(|device| device.gone(key)) {
+                self.renumbered.remove(key);
+            }
+        }
+    }
+
+    /// What all others have confirmed of a network, those that are away are to have as well.
+    fn accept(&mut self, key: &Key, away: &[Name]) {
+        let planned =
+            self.networks.get(key).and_then(|network| network.planned.as_ref()).map(|(vid, _)| *vid);
+        let vids: Vec<VlanId> = planned.into_iter().chain(self.renumbered.get(key).copied()).collect();
+        let open = |device: &DeviceTarget| vids.iter().any(|vid| device.is_open(*vid, key));
+        if self.devices.iter().any(|(name, device)| !away.contains(name) && open(device)) {
+            return;
+        }
+        for name in away {
+            if let Some(device) = self.devices.get_mut(name) {
+                vids.iter().for_each(|vid| device.accept(*vid, key));
+            }
+        }
+    }
+
+    /// A switch had not answered when the deadline of its transaction came.
+    pub(super) fn is_late(&mut self, name: &Name) {
+        if let Some(device) = self.devices.get_mut(name) {
+            device.late = true;
+            self.judge.insert(Key::cluster(Kind::FabricDevice, name));
+        }
+    }
+}
+
+fn root(parents: &mut [usize], mut of: usize) -> usize {
+    while parents[of] != of {
+        parents[of] = parents[parents[of]];
+        of = parents[of];
+    }
+    of
+}

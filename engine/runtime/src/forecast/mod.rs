@@ -1,0 +1,111 @@
+//! What would become of the cluster if some objects were applied or deleted: the core, run on what is there and then
+//! on the change, with drivers that do whatever they are told. Nothing is written anywhere.
+
+mod rehearsal;
+mod told;
+mod world;
+
+use std::collections::BTreeMap;
+
+use eno_schemas::{Desired, FabricDesired};
+use kube::api::DynamicObject;
+
+pub use eno_core::{Key, Kind, Name};
+
+pub use told::{Act, Forecast, NadTold, NodeTold, ObjectTold, PodTold, PortTold, SwitchTold, Verdict};
+pub use world::{ReadError, World, key_of};
+
+use rehearsal::Rehearsal;
+
+/// A change of the cluster.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// An object as the API server would hold it.
+    Apply(Key, Box<DynamicObject>),
+    /// An object is deleted.
+    Delete(Key),
+}
+
+/// Works out what would follow from `changes`, all made at once. Pure.
+pub fn forecast(world: &World, changes: &[Change]) -> Forecast {
+    let mut rehearsal = Rehearsal::new(world);
+    let before = rehearsal.snapshot();
+    let mut acts = BTreeMap::new();
+    for change in changes {
+        match change {
+            Change::Apply(key, object) => {
+                let there = world.object(key);
+                let same = there.is_some_and(|there| there.data.get("spec") == object.data.get("spec"));
+                let act = match there {
+                    None => Act::Create,
+                    Some(_) if same => Act::None,
+                    Some(_) => Act::Change,
+                };
+                acts.insert(key.clone(), act);
+                rehearsal.apply(key, object);
+            }
+            Change::Delete(key) => {
+                acts.insert(key.clone(), if world.object(key).is_some() { Act::Delete } else { Act::None });
+                rehearsal.delete(key);
+            }
+        }
+    }
+    let after = rehearsal.snapshot();
+    told::compare(&before, &after, &acts)
+}
+
+/// What is wanted of all targets as things are.
+pub struct Wanted {
+    /// Of switches, by FabricDevice: the driver, and the VLANs and ports with the objects that want them.
+    pub switches: BTreeMap<String, (String, FabricDesired)>,
+    /// NetworkAttachmentDefinitions that are to be there, as `<namespace>/<name>`.
+    pub network_attachment_definitions: Vec<String>,
+    /// The nodes that are commanded.
+    pub nodes: Vec<String>,
+}
+
+/// Works out what is wanted of all targets as things are. Pure.
+pub fn wanted(world: &World) -> Wanted {
+    let mut wanted =
+        Wanted { switches: BTreeMap::new(), network_attachment_definitions: Vec::new(), nodes: Vec::new() };
+    for (target, (driver, desired)) in Rehearsal::new(world).snapshot().desired {
+        match desired {
+            Desired::Fabric(fabric) => {
+                wanted.switches.insert(target.to_string(), (driver.to_string(), fabric));
+            }
+            Desired::Nad(nad) if nad.attachment.is_some() => {
+                wanted.network_attachment_definitions.push(target.to_string());
+            }
+            Desired::Nad(_) => {}
+            Desired::Node(_) => wanted.nodes.push(target.to_string()),
+        }
+    }
+    wanted
+}
+
+/// The kind of that name, also in lower case, plural or short, as kubectl takes it.
+pub fn kind(text: &str) -> Option<Kind> {
+    let wanted = text.to_ascii_lowercase();
+    Kind::ALL.into_iter().find(|kind| {
+        let resource = crate::api::resource(*kind);
+        let singular = kind.as_str().to_ascii_lowercase();
+        singular == wanted || resource.plural == wanted || short_names(*kind).contains(&wanted.as_str())
+    })
+}
+
+fn short_names(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Route => &["rt"],
+        Kind::Subnet => &["sn"],
+        Kind::NodePool => &["np"],
+        Kind::PhysicalNetwork => &["pnw"],
+        Kind::FabricDevice => &["fd"],
+        Kind::ConnectionPoint => &["cp"],
+        Kind::L2Service => &["l2s"],
+        Kind::L2BridgeDomain => &["l2bd"],
+        Kind::L2ServiceAttachment => &["l2sa"],
+        Kind::Bridge => &[],
+        Kind::PodNetworkConfig => &["pnc"],
+        Kind::PodConfig => &["podconf"],
+    }
+}

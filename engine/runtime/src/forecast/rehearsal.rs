@@ -1,0 +1,229 @@
+//! The core with drivers that do what they are told at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_core::{Config, Effect, Engine, Event, Key, Kind, Name, Object, PodView, Status, Target};
+use eno_schemas::{
+    Applied, AppliedLink, AppliedNetwork, Desired, Generation, HostNetwork, LinkName, NodeDesired, Outcome,
+    Phase, Report, VlanSet,
+};
+use kube::api::DynamicObject;
+
+use super::World;
+use crate::ingest;
+
+/// Only drivers see it, in the names of what is ours, and none is told anything here.
+const CLUSTER: &str = "plan";
+/// Stands for the time, which no verdict depends on.
+const NOW: &str = "1970-01-01T00:00:00Z";
+
+/// A run of the core.
+pub(super) struct Rehearsal {
+    engine: Engine,
+    objects: BTreeMap<Key, Object>,
+    seen: Snapshot,
+    pending: BTreeSet<Target>,
+    /// Switches that can't be changed at present: they confirm nothing.
+    silent: BTreeSet<Target>,
+    sequence: u64,
+}
+
+/// How things are once nothing happens any more.
+#[derive(Clone, Default)]
+pub(super) struct Snapshot {
+    pub statuses: BTreeMap<Key, Status>,
+    pub desired: BTreeMap<Target, (Name, Desired)>,
+    /// By the pod's uid: its namespace, its name and what it has.
+    pub pods: BTreeMap<Name, (Name, Name, PodView)>,
+    /// The switches that confirm nothing at present.
+    pub silent: BTreeSet<Target>,
+}
+
+impl Rehearsal {
+    /// Brings the core to where the cluster is.
+    pub fn new(world: &World) -> Self {
+        let agents = world.has_agents();
+        let mut engine =
+            Engine::new(Config { cluster: CLUSTER.into(), bridge_domains: false, nodes: agents });
+        let mut drivers: BTreeSet<Name> = BTreeSet::from(["nad".into()]);
+        let nodes = world.node_names().map(|node| Name::from(format!("node/{node}")));
+        drivers.extend(nodes.filter(|_| agents));
+        let mut objects = BTreeMap::new();
+        let mut silent = BTreeSet::new();
+        for (key, source) in world.objects() {
+            let object = ingest::object(key.clone(), source);
+            if key.kind == Kind::FabricDevice {
+                let driver = source.data.pointer("/spec/Driver").and_then(serde_json::Value::as_str);
+                drivers.insert(driver.unwrap_or("netconf").into());
+                let answers = object
+                    .status
+                    .as_ref()
+                    .is_none_or(|status| !matches!(status.phase, Some(Phase::Error)) && !unreachable(status));
+                if !answers {
+                    silent.insert(Target::Fabric(key.name.clone()));
+                }
+            }
+            objects.insert(key.clone(), object);
+        }
+        engine.handle(Event::Drivers(drivers));
+        for event in world.surroundings() {
+            engine.handle(event);
+        }
+        for object in objects.values() {
+            engine.handle(Event::Object(Box::new(object.clone())));
+        }
+        let statuses = objects.iter().filter_map(|(key, object)| Some((key.clone(), object.status.clone()?)));
+        let seen = Snapshot { statuses: statuses.collect(), silent: silent.clone(), ..Snapshot::default() };
+        Self { engine, objects, seen, pending: BTreeSet::new(), silent, sequence: 0 }
+    }
+
+    /// An object is applied.
+    pub fn apply(&mut self, key: &Key, source: &DynamicObject) {
+        let mut object = ingest::object(key.clone(), source);
+        if let Some(there) = self.objects.get(key) {
+            // Applying leaves what others wrote.
+            object.finalized = there.finalized;
+        }
+        if object.uid.is_empty() {
+            object.uid = format!("new-{key}").into();
+        }
+        if object.created == 0 {
+            // Younger than all others.
+            object.created = i64::MAX;
+        }
+        self.objects.insert(key.clone(), object.clone());
+        self.engine.handle(Event::Object(Box::new(object)));
+    }
+
+    /// An object is deleted.
+    pub fn delete(&mut self, key: &Key) {
+        let Some(object) = self.objects.get_mut(key) else { return };
+        if !object.finalized {
+            self.objects.remove(key);
+            return self.engine.handle(Event::ObjectGone(key.clone()));
+        }
+        object.deleting = true;
+        let object = object.clone();
+        self.engine.handle(Event::Object(Box::new(object)));
+    }
+
+    /// Lets everything happen that follows, and looks.
+    pub fn snapshot(&mut self) -> Snapshot {
+        loop {
+            for effect in self.engine.settle(NOW) {
+                self.carry_out(effect);
+            }
+            if let Some(target) = self.pending.pop_first() {
+                self.answer(&target);
+            } else if !self.engine.is_unsettled() {
+                return self.seen.clone();
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::AddFinalizer(key) => {
+                let Some(object) = self.objects.get_mut(&key) else { return };
+                object.finalized = true;
+                let object = object.clone();
+                self.engine.handle(Event::Object(Box::new(object)));
+            }
+            Effect::RemoveFinalizer(key) => {
+                self.objects.remove(&key);
+                self.engine.handle(Event::ObjectGone(key));
+            }
+            Effect::Transition { key, status, .. } | Effect::Status { key, status } => {
+                let leased = status.leased;
+                self.seen.statuses.insert(key.clone(), *status);
+                self.engine.handle(Event::Recorded(key, leased));
+            }
+            Effect::Publish(target) => drop(self.pending.insert(target)),
+            Effect::Await(key) => self.engine.handle(Event::Waited(key)),
+            Effect::Forget(target) => {
+                self.pending.remove(&target);
+                self.seen.desired.remove(&target);
+            }
+            Effect::PodNetwork { namespace, name, uid, view } => match view {
+                Some(view) => drop(self.seen.pods.insert(uid, (namespace, name, *view))),
+                None => drop(self.seen.pods.remove(&uid)),
+            },
+            // What is only said to Kubernetes, or made by others.
+            _ => {}
+        }
+    }
+
+    /// The driver does what it is told, unless its switch does not answer.
+    fn answer(&mut self, target: &Target) {
+        let Some((driver, desired)) = self.engine.desired(target) else { return };
+        let applied = match &desired {
+            Desired::Fabric(fabric) => Applied::Fabric {
+                vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
+                ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
+                carried: BTreeMap::new(),
+            },
+            Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
+            Desired::Node(node) => on_node(node),
+        };
+        let hash = desired.hash();
+        let before = self.seen.desired.insert(target.clone(), (driver.clone(), desired));
+        if self.silent.contains(target) || before.is_some_and(|(_, before)| before.hash() == hash) {
+            return;
+        }
+        self.sequence += 1;
+        let report = Report {
+            driver: driver.to_string(),
+            target: target.to_string(),
+            instance: CLUSTER.into(),
+            generation: Generation { term: 1, sequence: self.sequence, hash },
+            at: NOW.into(),
+            outcome: Outcome::Applied,
+            applied: Some(applied),
+            rejected: Vec::new(),
+            notes: Vec::new(),
+            device: None,
+            change: None,
+        };
+        self.engine.handle(Event::Report(target.clone(), Box::new(report)));
+    }
+}
+
+fn unreachable(status: &Status) -> bool {
+    status.conditions.iter().any(|condition| condition.kind == "Reachable" && !condition.holds)
+}
+
+/// What an agent reports that did all of it.
+fn on_node(node: &NodeDesired) -> Applied {
+    let networks = node.networks.iter().map(|(name, network)| {
+        let (vlans, mtu) = match network {
+            HostNetwork::Ovs { vlans, uplink, .. } => (vlans, uplink.as_ref().and_then(|uplink| uplink.mtu)),
+            HostNetwork::Bridge { vlans, mtu, .. } | HostNetwork::Master { vlans, mtu, .. } => (vlans, *mtu),
+            HostNetwork::PodBridge { mtu, .. } => (&VlanSet::EMPTY, *mtu),
+        };
+        (name.clone(), AppliedNetwork { vlans: vlans.clone(), mtu })
+    });
+    let pods = node.pods.iter().map(|(uid, pod)| {
+        let links = pod.links.iter().map(|link| {
+            // Which process that will be is not known.
+            let name = match &link.name {
+                LinkName::Fixed(name) => name.clone(),
+                LinkName::WithPid(name) => format!("{name}<PID>"),
+            };
+            let found = AppliedLink {
+                revision: link.revision.clone(),
+                name,
+                mtu: link.mtu.unwrap_or_default(),
+                mac: link.mac.clone(),
+                addresses: link.addresses.clone(),
+                host_name: None,
+            };
+            (link.id.clone(), found)
+        });
+        let primary = pod.primary.iter().map(|primary| {
+            let (revision, name) = (primary.revision.clone(), primary.name.clone());
+            (primary.id.clone(), AppliedLink { revision, name, mtu: primary.mtu, ..AppliedLink::default() })
+        });
+        (uid.clone(), links.chain(primary).collect())
+    });
+    Applied::Node { networks: networks.collect(), pods: pods.collect() }
+}

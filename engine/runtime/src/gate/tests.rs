@@ -1,0 +1,409 @@
+use super::*;
+
+/// No switch has to do with another.
+fn apart(names: &[Name]) -> Vec<Group> {
+    names.iter().map(|name| Group { holding: vec![name.clone()], plain: vec![] }).collect()
+}
+
+/// All have to change together; those called `plain…` can't hold a change.
+fn connected(names: &[Name]) -> Vec<Group> {
+    let (plain, holding) = names.iter().cloned().partition(|name| name.starts_with("plain"));
+    vec![Group { holding, plain }]
+}
+
+fn fabric() -> Target {
+    Target::Fabric("leaf1".into())
+}
+
+fn nad() -> Target {
+    Target::Nad("ns".into(), "a".into())
+}
+
+/// Publishes what is due and tells how many went.
+fn turn(gate: &mut Gate, target: &Target, hash: &str, now: Instant) -> Option<Turn> {
+    gate.changed(target.clone(), now);
+    if !gate.due(now, apart).alone.contains(target) {
+        return None;
+    }
+    let turn = gate.take(target, &"netconf".into(), hash.into(), now)?;
+    gate.published(target, &turn.generation, 7, now);
+    Some(turn)
+}
+
+fn alive(gate: &mut Gate) {
+    gate.alive(BTreeSet::from(["netconf".into()]));
+}
+
+#[test]
+fn one_outstanding_while_the_driver_is_alive() {
+    let now = Instant::now();
+    let mut gate = Gate::new(3);
+    alive(&mut gate);
+    let first = turn(&mut gate, &nad(), "a", now).unwrap();
+    assert_eq!((first.generation.term, first.generation.sequence, first.expected), (3, 1, 0));
+    assert_eq!(turn(&mut gate, &nad(), "b", now), None);
+    let due = gate.due(now, apart);
+    assert!(due.alone.is_empty());
+    assert_eq!(due.next, Some(now + PATIENCE));
+    gate.reported(&nad(), &first.generation, Answer::Applied, now);
+    assert_eq!(turn(&mut gate, &nad(), "b", now).unwrap().expected, 7);
+}
+
+#[test]
+fn a_driver_that_is_away_or_silent_does_not_hold_up() {
+    let now = Instant::now();
+    let mut gate = Gate::new(1);
+    turn(&mut gate, &nad(), "a", now).unwrap();
+    turn(&mut gate, &nad(), "b", now).unwrap();
+    alive(&mut gate);
+    assert_eq!(turn(&mut gate, &nad(), "c", now), None);
+    assert!(turn(&mut gate, &nad(), "c", now + PATIENCE).is_some());
+}
+
+#[test]
+fn another_node_s_agent_is_not_waited_for() {
+    let now = Instant::now();
+    let node = Target::Node("worker1".into());
+    let mut gate = Gate::new(1);
+    let go = |gate: &mut Gate, hash: &str| {
+        gate.changed(node.clone(), now);
+        if !gate.due(now, apart).alone.contains(&node) {
+            return false;
+        }
+        let turn = gate.take(&node, &"node".into(), hash.into(), now).unwrap();
+        gate.published(&node, &turn.generation, 1, now);
+        true
+    };
+    gate.alive(BTreeSet::from(["node", "node/worker2"].map(Name::from)));
+    // At once, as often as there is news.
+    assert!(go(&mut gate, "a") && go(&mut gate, "b"));
+    gate.alive(BTreeSet::from(["node", "node/worker1"].map(Name::from)));
+    assert!(!go(&mut gate, "c"));
+}
+
+#[test]
+fn an_older_report_opens_nothing() {
+    let now = Instant::now();
+    let mut gate = Gate::new(1);
+    alive(&mut gate);
+    let first = turn(&mut gate, &nad(), "a", now).unwrap();
+    gate.reported(&nad(), &first.generation, Answer::Applied, now);
+    turn(&mut gate, &nad(), "b", now).unwrap();
+    gate.reported(&nad(), &first.generation, Answer::Applied, now);
+    assert_eq!(turn(&mut gate, &nad(), "c", now), None);
+}
+
+#[test]
+fn a_report_may_overtake_the_confirmation_of_nats() {
+    let now = Instant::now();
+    let mut gate = Gate::new(1);
+    alive(&mut gate);
+    gate.changed(nad(), now);
+    let turn = gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
+    gate.changed(nad(), now);
+    assert_eq!(gate.due(now, apart).alone, []);
+    gate.reported(&nad(), &turn.generation, Answer::Applied, now);
+    gate.published(&nad(), &turn.generation, 1, now);
+    assert_eq!(gate.due(now, apart).alone, [nad()]);
+}
+
+#[test]
+fn the_same_state_keeps_its_generation() {
+    let now = Instant::now();
+    let mut gate = Gate::new(9);
+    let generation = Generation { term: 8, sequence: 5, hash: "a".into() };
+    gate.found(
+        nad(),
+        Held { driver: "netconf".into(), generation: Some(generation), unconfirmed: false, sequence: 4 },
+    );
+    assert_eq!(turn(&mut gate, &nad(), "a", now), None);
+    assert_eq!(gate.due(now, apart).alone, []);
+    assert_eq!(turn(&mut gate, &nad(), "b", now).unwrap().expected, 4);
+    gate.lost();
+    let again = turn(&mut gate, &nad(), "b", now).unwrap();
+    assert_eq!((again.expected, again.generation.term), (0, 9));
+}
+
+#[test]
+fn switches_are_paced_and_nads_are_not() {
+    let start = Instant::now();
+    let mut gate = Gate::new(1);
+    let mut sent = 0;
+    for tick in 0..600_u32 {
+        let now = start + Duration::from_millis(10) * tick;
+        sent += u32::from(turn(&mut gate, &fabric(), &format!("{tick}"), now).is_some());
+    }
+    // One at once, then one in 0.9 s over 6 s.
+    assert_eq!(sent, 7);
+    let later = start + Duration::from_secs(20);
+    assert!(turn(&mut gate, &fabric(), "lone", later).is_some());
+    assert!(turn(&mut gate, &fabric(), "next", later + PAUSE / 2).is_none());
+    assert!(gate.due(later + PAUSE * 2, apart).alone.contains(&fabric()), "the changes paused");
+    for hash in 0..20 {
+        assert!(turn(&mut gate, &nad(), &hash.to_string(), start).is_some());
+    }
+}
+
+#[test]
+fn a_target_that_changes_hands() {
+    let now = Instant::now();
+    let mut gate = Gate::new(1);
+    turn(&mut gate, &nad(), "a", now).unwrap();
+    gate.changed(nad(), now);
+    let turn = gate.take(&nad(), &"other".into(), "a".into(), now).unwrap();
+    assert_eq!((turn.moved_from, turn.expected), (Some("netconf".into()), 0));
+    assert_eq!(gate.forget(&nad(), now), Some("other".into()));
+}
+
+#[test]
+fn a_failed_publish_is_tried_again() {
+    let now = Instant::now();
+    let mut gate = Gate::new(1);
+    gate.changed(nad(), now);
+    gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
+    gate.failed(&nad(), Some(42), now);
+    let turn = gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
+    assert_eq!(turn.expected, 42);
+    gate.failed(&nad(), None, now);
+    let due = gate.due(now, apart);
+    assert_eq!((due.alone, due.next), (vec![], Some(now + RETRY)));
+    assert_eq!(gate.due(now + RETRY, apart).alone, [nad()]);
+}
+
+fn switch(name: &str) -> Target {
+    Target::Fabric(name.into())
+}
+
+/// A gate with two switches and one that can't hold a change, all in one transaction that is open.
+struct Fabric {
+    gate: Gate,
+    now: Instant,
+    generations: HashMap<Target, Generation>,
+}
+
+impl Fabric {
+    fn new(names: &[&str]) -> Self {
+        let mut gate = Gate::new(3);
+        alive(&mut gate);
+        let now = Instant::now();
+        for name in names {
+            gate.changed(switch(name), now);
+        }
+        Self { gate, now, generations: HashMap::new() }
+    }
+
+    fn due(&mut self) -> Due {
+        self.gate.due(self.now, connected)
+    }
+
+    /// Those of the transaction that is opened now.
+    fn open(&mut self) -> Vec<Target> {
+        let mut together = self.due().together;
+        let targets = together.pop().expect("a transaction is due");
+        let who = |target: &Target| Participant {
+            target: target.clone(),
+            driver: "netconf".into(),
+            desired: eno_schemas::Desired::Nad(eno_schemas::NadDesired {
+                namespace: "a".into(),
+                name: "b".into(),
+                owner: eno_schemas::NadOwner { uid: "c".into() },
+                attachment: None,
+            }),
+            hash: "a".into(),
+        };
+        let turns = self.gate.open(targets.iter().map(who).collect(), "later".into(), self.now);
+        for (who, turn) in turns {
+            assert_eq!(turn.transaction.as_ref().unwrap().decision, None);
+            self.gate.published(&who.target, &turn.generation, 1, self.now);
+            self.generations.insert(who.target, turn.generation);
+        }
+        targets
+    }
+
+    fn says(&mut self, name: &str, answer: Answer) {
+        let generation = self.generations[&switch(name)].clone();
+        self.gate.reported(&switch(name), &generation, answer, self.now);
+    }
+
+    fn holds(&mut self, name: &str) {
+        self.says(name, Answer::Held { refused: false });
+    }
+
+    /// Tells the participants what was decided, and what that was.
+    fn tell(&mut self) -> Vec<(Target, Decision)> {
+        let decided = self.due().decided;
+        let tell = decided.into_iter().map(|target| {
+            let (who, turn) = self.gate.decision(&target, self.now).unwrap();
+            self.gate.published(&who.target, &turn.generation, 2, self.now);
+            assert!(turn.generation > self.generations[&target] && turn.generation.hash == "a");
+            self.generations.insert(target.clone(), turn.generation);
+            (target, turn.transaction.unwrap().decision.unwrap())
+        });
+        tell.collect()
+    }
+
+    fn outcome(&mut self) -> (&'static str, Vec<Target>) {
+        let mut ended = self.gate.ended();
+        assert_eq!(ended.len(), 1, "{ended:?}");
+        let ended = ended.remove(0);
+        (ended.outcome, ended.late)
+    }
+}
+
+#[test]
+fn confirmed_when_all_hold_and_followed_by_those_that_cannot() {
+    let mut f = Fabric::new(&["leaf1", "leaf2", "plain1"]);
+    assert_eq!(f.open(), [switch("leaf1"), switch("leaf2")]);
+    assert_eq!(f.gate.transaction(&switch("leaf1")), Some("3-1"));
+    f.holds("leaf1");
+    // What changes meanwhile waits, also elsewhere when it is connected.
+    f.gate.changed(switch("leaf1"), f.now);
+    f.gate.changed(switch("leaf3"), f.now);
+    let due = f.due();
+    assert!(due.alone.is_empty() && due.together.is_empty() && due.decided.is_empty());
+    assert_eq!(due.next, Some(f.now + DEADLINE));
+    f.holds("leaf2");
+    assert_eq!(f.outcome(), ("confirmed", vec![]));
+    let all = f.tell();
+    assert_eq!(all, [(switch("leaf1"), Decision::Confirm), (switch("leaf2"), Decision::Confirm)]);
+    assert!(f.due().alone.is_empty(), "they have not done it yet");
+    f.says("leaf1", Answer::Applied);
+    f.says("leaf2", Answer::Applied);
+    assert_eq!(f.gate.transaction(&switch("leaf1")), None);
+    assert!(f.gate.is_said(&switch("leaf2"), &"netconf".into(), "a"));
+    f.now += LIMIT;
+    assert_eq!(f.due().together, [[switch("leaf1"), switch("leaf3")]]);
+    // A switch that has nothing to do with them is not held up at any time.
+    assert_eq!(f.gate.due(f.now, apart).alone.len(), 3);
+}
+
+#[test]
+fn aborted_when_one_refuses_and_tried_again_at_once() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.says("leaf1", Answer::Held { refused: true });
+    assert!(f.tell().is_empty(), "the other one may refuse something as well");
+    f.holds("leaf2");
+    assert_eq!(f.outcome().0, "refused");
+    assert_eq!(f.tell().len(), 2);
+    f.says("leaf1", Answer::RolledBack);
+    f.says("leaf2", Answer::RolledBack);
+    assert!(!f.gate.is_said(&switch("leaf1"), &"netconf".into(), "a"), "it has to be said again");
+    assert_eq!(f.open().len(), 2);
+}
+
+#[test]
+fn aborted_at_once_when_one_fails() {
+    let mut f = Fabric::new(&["leaf1", "leaf2", "leaf3"]);
+    f.open();
+    f.holds("leaf1");
+    f.says("leaf2", Answer::Failed);
+    assert_eq!(f.outcome(), ("failed", vec![]));
+    assert_eq!(f.tell(), [(switch("leaf1"), Decision::Abort), (switch("leaf3"), Decision::Abort)]);
+    assert!(f.gate.transaction(&switch("leaf2")).is_none());
+    f.says("leaf1", Answer::RolledBack);
+    f.says("leaf3", Answer::RolledBack);
+    // By now it is known not to take part.
+    let mut due = f.gate.due(f.now, |names| {
+        let failing = |name: &Name| &**name == "leaf2";
+        let (plain, holding) = names.iter().cloned().partition(failing);
+        vec![Group { holding, plain: vec![] }, Group { holding: vec![], plain }]
+    });
+    assert_eq!((due.alone, due.together.remove(0).len()), (vec![switch("leaf2")], 2));
+}
+
+#[test]
+fn who_does_not_answer_in_time_is_late() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.holds("leaf1");
+    f.now += DEADLINE;
+    assert_eq!(f.tell(), [(switch("leaf1"), Decision::Abort)]);
+    assert_eq!(f.outcome(), ("late", vec![switch("leaf2")]));
+    f.says("leaf1", Answer::RolledBack);
+    let due = f.due();
+    // The one is stuck and told the newest alone; nobody waits for it.
+    assert_eq!(
+        (due.alone, due.together),
+        (vec![switch("leaf2"), switch("leaf1")], Vec::<Vec<Target>>::new())
+    );
+}
+
+#[test]
+fn who_takes_its_change_back_by_itself_is_late() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.holds("leaf1");
+    f.says("leaf1", Answer::RolledBack);
+    assert_eq!(f.outcome(), ("late", vec![switch("leaf1")]));
+    assert_eq!(f.tell(), [(switch("leaf2"), Decision::Abort)]);
+}
+
+#[test]
+fn who_does_not_do_as_decided_is_not_waited_for() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.holds("leaf1");
+    f.holds("leaf2");
+    f.tell();
+    f.says("leaf1", Answer::Applied);
+    f.gate.changed(switch("leaf2"), f.now);
+    assert!(f.due().alone.is_empty());
+    f.now += PATIENCE;
+    assert_eq!(f.due().alone, [switch("leaf2")]);
+}
+
+#[test]
+fn publishes_that_fail() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.holds("leaf1");
+    f.holds("leaf2");
+    let decided = f.due().decided;
+    let (_, turn) = f.gate.decision(&decided[0], f.now).unwrap();
+    assert_eq!(turn.transaction.unwrap().decision, Some(Decision::Confirm));
+    f.gate.failed(&decided[0], None, f.now);
+    assert_eq!(f.due().decided, [switch("leaf2")]);
+    f.now += RETRY;
+    assert_eq!(f.due().decided.len(), 2);
+    // One that was to open a transaction ends it.
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.gate.failed(&switch("leaf1"), Some(7), f.now);
+    assert_eq!((f.outcome().0, f.tell().len()), ("failed", 1));
+}
+
+#[test]
+fn a_target_that_goes_away_ends_its_transaction() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.holds("leaf1");
+    f.gate.forget(&switch("leaf2"), f.now);
+    assert_eq!((f.outcome().0, f.tell().len()), ("failed", 1));
+}
+
+#[test]
+fn what_a_former_leader_left_open_is_said_again() {
+    let now = Instant::now();
+    let mut gate = Gate::new(9);
+    let generation = Generation { term: 8, sequence: 5, hash: "a".into() };
+    let held =
+        Held { driver: "netconf".into(), generation: Some(generation), unconfirmed: true, sequence: 4 };
+    gate.found(fabric(), held);
+    assert!(!gate.is_said(&fabric(), &"netconf".into(), "a"));
+    // It is taken back first.
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    let open = f.gate.transactions.remove(0);
+    let (who, generation) = open.found();
+    alive(&mut gate);
+    gate.abort_found(who.clone(), generation, open.transaction().clone(), now);
+    gate.changed(who.target.clone(), now);
+    let due = gate.due(now, connected);
+    assert_eq!((due.alone, due.decided), (vec![], vec![who.target.clone()]));
+    let (_, turn) = gate.decision(&who.target, now).unwrap();
+    assert_eq!(turn.transaction.unwrap().decision, Some(Decision::Abort));
+    gate.published(&who.target, &turn.generation, 5, now);
+    gate.reported(&who.target, &turn.generation, Answer::RolledBack, now);
+    assert_eq!(gate.due(now + LIMIT, connected).alone, [who.target]);
+}

@@ -1,0 +1,209 @@
+//! Which commands go when, and what comes of reports on them.
+
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::time::{Duration, Instant};
+
+use eno_core::{Event, Key, Kind, Name, Target};
+use eno_schemas::{ChangeReport, Desired, Outcome, Report};
+use jiff::Timestamp;
+use kube::runtime::events::EventType;
+use tracing::{debug, info};
+
+use super::{Realm, Throne};
+use crate::events;
+use crate::gate::{Answer, DEADLINE, Participant, Turn};
+use crate::publish;
+use crate::repairs;
+
+/// A network that a switch refused is tried again after so long, twice as long after each further try,
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+/// and so long at most.
+const LAST_RETRY: Duration = Duration::from_mins(5);
+/// The kind of notes that tell of drift.
+const DRIFT: &str = "Drift";
+
+impl Throne {
+    /// A driver reported on its target.
+    pub(super) fn reported(&mut self, target: Target, driver: &Name, mut report: Box<Report>) {
+        // What a former driver of the target says no longer counts.
+        if self.gate.driver(&target).is_some_and(|current| current != driver) {
+            return;
+        }
+        let found = report.generation.term;
+        // Nothing is commanded before all is seen.
+        if found > self.term || (found == self.term && !self.unsynced.is_empty()) {
+            self.used = self.used.max(Some(found));
+        }
+        let answer = match report.outcome {
+            Outcome::Progress { .. } => None,
+            Outcome::Applied => Some(Answer::Applied),
+            Outcome::Held => Some(Answer::Held { refused: self.engine.refuses(&target, &report) }),
+            Outcome::RolledBack { .. } => Some(Answer::RolledBack),
+            Outcome::Failed(_) => Some(Answer::Failed),
+        };
+        if answer == Some(Answer::RolledBack) && report.change.is_none() {
+            report.change = self.gate.transaction(&target).map(|id| ChangeReport {
+                transaction: Some(id.to_owned()),
+                at: report.at.clone(),
+                took_ms: 0,
+                added: 0,
+                removed: 0,
+            });
+        }
+        if let Some(answer) = answer {
+            self.gate.reported(&target, &report.generation, answer, Instant::now());
+        }
+        match &target {
+            Target::Node(node) => self.tell_repairs(node, &report),
+            Target::Fabric(name) if answer.is_some_and(Answer::is_final) => self.tell_drift(name, &report),
+            Target::Fabric(_) | Target::Nad(..) => {}
+        }
+        self.engine.handle(Event::Report(target, report));
+    }
+
+    /// Tells of what an agent has put right on its node. A report of former times was told by who led then.
+    fn tell_repairs(&mut self, node: &Name, report: &Report) {
+        if !repairs::any(report) || self.is_former(report) {
+            return;
+        }
+        let desired = match self.engine.desired(&Target::Node(node.clone())) {
+            Some((_, Desired::Node(desired))) => Some(desired),
+            _ => None,
+        };
+        for (object, note) in repairs::told(node, desired.as_ref(), &self.objects, report) {
+            self.events.tell(object, EventType::Normal, "Repaired", "Repair", note);
+        }
+    }
+
+    /// Tells of differences on a switch that were not there at its last report.
+    fn tell_drift(&mut self, name: &Name, report: &Report) {
+        let notes = report.notes.iter().filter(|note| note.kind == DRIFT);
+        let found: std::collections::BTreeSet<String> = notes.map(|note| note.message.clone()).collect();
+        let before = if found.is_empty() {
+            self.drifts.remove(name)
+        } else {
+            self.drifts.insert(name.clone(), found.clone())
+        };
+        let before = before.unwrap_or_default();
+        let new: Vec<&str> = found.difference(&before).map(String::as_str).collect();
+        if new.is_empty() || self.is_former(report) {
+            return;
+        }
+        self.realm.metrics.drift.inc_by(u64::try_from(new.len()).unwrap_or_default());
+        let key = Key::cluster(Kind::FabricDevice, name);
+        if let Some(stored) = self.objects.get(&key) {
+            let object = events::of_object(&key, &stored.uid);
+            self.events.tell(object, EventType::Warning, DRIFT, "Compare", &new.join("; "));
+        }
+    }
+
+    /// It was made before this time of leading.
+    fn is_former(&self, report: &Report) -> bool {
+        report.at.parse::<Timestamp>().is_ok_and(|at| at < self.since)
+    }
+
+    /// A network is to be tried again after a while.
+    pub(super) fn retry_later(&mut self, network: Key, attempt: u32) {
+        let most = FIRST_RETRY
+            .saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1).min(16)))
+            .min(LAST_RETRY);
+        // Between three quarters and all of it.
+        let random = std::hash::RandomState::new().build_hasher().finish() % 256;
+        let less = most / 4 / 256 * u32::try_from(random).unwrap_or_default();
+        self.retries.insert((Instant::now() + most - less, network, attempt));
+    }
+
+    /// Does what was put off until now.
+    pub(super) fn end_retries(&mut self) {
+        let now = Instant::now();
+        while let Some((at, network, attempt)) = self.retries.pop_first() {
+            if at > now {
+                self.retries.insert((at, network, attempt));
+                return;
+            }
+            self.engine.handle(Event::Retry(network, attempt));
+        }
+    }
+
+    /// Publishes the commands whose turn has come; tells when to look again.
+    pub(super) fn publish(&mut self) -> Option<Instant> {
+        if !self.unsynced.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let engine = &self.engine;
+        let due = self.gate.due(now, |switches| engine.groups(switches));
+        for target in due.decided {
+            if let Some((who, turn)) = self.gate.decision(&target, now) {
+                self.send(who, turn);
+            }
+        }
+        for target in due.alone {
+            if let Some(who) = self.wanted(target) {
+                self.publish_alone(who, now);
+            }
+        }
+        for targets in due.together {
+            self.publish_together(targets, now);
+        }
+        for ended in self.gate.ended() {
+            let (id, outcome, participants) = (&ended.id, ended.outcome, ended.participants);
+            info!(transaction = id, outcome, participants, took = ?ended.took, late = ?ended.late, "decided");
+            self.realm.metrics.transaction(&ended);
+            for target in ended.late {
+                if let Target::Fabric(name) = target {
+                    self.engine.handle(Event::Late(name));
+                }
+            }
+        }
+        let (waiting, outstanding) = self.gate.counts();
+        self.realm.metrics.publish_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.realm.metrics.publish_outstanding.set(i64::try_from(outstanding).unwrap_or(i64::MAX));
+        due.next
+    }
+
+    /// What is wanted of a target now.
+    fn wanted(&mut self, target: Target) -> Option<Participant> {
+        let Some((driver, desired)) = self.engine.desired(&target) else {
+            self.gate.dropped(&target);
+            return None;
+        };
+        let hash = desired.hash();
+        Some(Participant { target, driver, desired, hash })
+    }
+
+    fn publish_alone(&mut self, who: Participant, now: Instant) {
+        match self.gate.take(&who.target, &who.driver, who.hash.clone(), now) {
+            Some(turn) => self.send(who, turn),
+            None => self.realm.metrics.command("same"),
+        }
+    }
+
+    /// One transaction of all that have something to do.
+    fn publish_together(&mut self, targets: Vec<Target>, now: Instant) {
+        let all: Vec<Participant> = targets.into_iter().filter_map(|target| self.wanted(target)).collect();
+        let (part, same): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|who| !self.gate.is_said(&who.target, &who.driver, &who.hash));
+        for who in same {
+            self.publish_alone(who, now);
+        }
+        if part.len() < 2 {
+            return part.into_iter().for_each(|who| self.publish_alone(who, now));
+        }
+        let at = Timestamp::now();
+        let deadline = at.checked_add(DEADLINE).unwrap_or(at);
+        for (who, turn) in self.gate.open(part, deadline.to_string(), now) {
+            self.send(who, turn);
+        }
+    }
+
+    fn send(&mut self, who: Participant, turn: Turn) {
+        let Participant { target, driver, desired, .. } = who;
+        debug!(%target, driver = &*driver, generation = %turn.generation, "publishing");
+        let Realm { connection, metrics, .. } = self.realm.clone();
+        let mailbox = self.mailbox.clone();
+        self.publishing.spawn(async move {
+            publish::publish(&connection, &mailbox, &metrics, target, driver, desired, turn).await
+        });
+    }
+}

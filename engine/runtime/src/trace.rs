@@ -1,0 +1,108 @@
+//! What NATS remembers of objects and targets, for those who look back.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use eno_sbi::nats::Connection;
+use eno_schemas::{Command, Delivery, Message, Preview, Report, Transition, decode, encode, subject};
+use futures::StreamExt as _;
+
+/// A driver that reads a switch before it answers needs a while.
+const PREVIEW: Duration = Duration::from_secs(30);
+
+/// NATS could not be read. A retry may help.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} {subject}: {source}")]
+pub struct TraceError {
+    operation: &'static str,
+    subject: String,
+    source: async_nats::Error,
+}
+
+impl TraceError {
+    fn new(operation: &'static str, subject: &str, source: impl Into<async_nats::Error>) -> Self {
+        Self { operation, subject: subject.to_owned(), source: source.into() }
+    }
+}
+
+/// An object, as subjects name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Its kind.
+    pub kind: &'a str,
+    /// Its namespace, if it has one.
+    pub namespace: Option<&'a str>,
+    /// Its name.
+    pub name: &'a str,
+}
+
+/// The transitions of an object, the oldest first.
+pub async fn transitions(nats: &Connection, of: Subject<'_>) -> Result<Vec<Transition>, TraceError> {
+    all(nats, subject::TRANSITIONS, subject::transition(of.kind, of.namespace, of.name)).await
+}
+
+/// The tries to post its transitions, the oldest first.
+pub async fn deliveries(nats: &Connection, of: Subject<'_>) -> Result<Vec<Delivery>, TraceError> {
+    all(nats, subject::HISTORY, subject::deliveries(of.kind, of.namespace, of.name)).await
+}
+
+/// The reports on a target, the oldest first.
+pub async fn reports(nats: &Connection, driver: &str, target: &str) -> Result<Vec<Report>, TraceError> {
+    all(nats, subject::HISTORY, subject::history(driver, target)).await
+}
+
+/// The last report on a target.
+pub async fn report(nats: &Connection, driver: &str, target: &str) -> Result<Option<Report>, TraceError> {
+    last(nats, subject::RESULTS, &subject::result(driver, target)).await
+}
+
+/// The last command of a target.
+pub async fn command(nats: &Connection, driver: &str, target: &str) -> Result<Option<Command>, TraceError> {
+    last(nats, subject::COMMANDS, &subject::command(driver, target)).await
+}
+
+/// Asks a driver what it would do about a command. Nothing is changed.
+pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, TraceError> {
+    let subject = subject::preview(&command.driver, &command.target);
+    let failed = |source: async_nats::Error| TraceError::new("asking on", &subject, source);
+    let payload = encode(command).map_err(|error| failed(error.into()))?;
+    let request = async_nats::Request::new().payload(payload.into()).timeout(Some(PREVIEW));
+    let answer = nats.client.send_request(subject.clone(), request).await;
+    let answer = answer.map_err(|error| failed(error.into()))?;
+    decode(&answer.payload).map_err(|error| failed(error.into()))
+}
+
+/// All messages of a subject that a stream holds. What breaks its schema is left out: it is of another version.
+async fn all<T: Message>(nats: &Connection, stream: &str, subject: String) -> Result<Vec<T>, TraceError> {
+    let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
+    let stream = nats.jetstream.get_stream(stream).await.map_err(|error| failed(error.into()))?;
+    let mut consumer = stream
+        .create_consumer(pull::OrderedConfig {
+            deliver_policy: DeliverPolicy::All,
+            filter_subject: subject.clone(),
+            ..pull::OrderedConfig::default()
+        })
+        .await
+        .map_err(|error| failed(error.into()))?;
+    let mut left = consumer.info().await.map_err(|error| failed(error.into()))?.num_pending;
+    let mut messages = consumer.messages().await.map_err(|error| failed(error.into()))?;
+    let mut found = Vec::new();
+    while left > 0 {
+        let Some(message) = messages.next().await else { break };
+        let message = message.map_err(|error| failed(error.into()))?;
+        found.extend(decode(&message.payload).ok());
+        left -= 1;
+    }
+    Ok(found)
+}
+
+async fn last<T: Message>(nats: &Connection, stream: &str, subject: &str) -> Result<Option<T>, TraceError> {
+    let failed = |source: async_nats::Error| TraceError::new("reading", subject, source);
+    let stream = nats.jetstream.get_stream(stream).await.map_err(|error| failed(error.into()))?;
+    match stream.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => Ok(decode(&message.payload).ok()),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(failed(error.into())),
+    }
+}

@@ -1,0 +1,114 @@
+use std::future::Future;
+use std::pin::pin;
+
+use eno_schemas::Applied;
+
+use super::*;
+use crate::conformance::tests::fabric;
+
+fn command(sequence: u64, transaction: Option<(&str, &str, Option<Decision>)>) -> Arc<Command> {
+    let desired = fabric([1]);
+    let transaction = transaction.map(|(id, deadline, decision)| Transaction {
+        id: id.into(),
+        participants: vec!["a".into(), "b".into()],
+        deadline: deadline.into(),
+        decision,
+    });
+    let generation = Generation { term: 1, sequence, hash: desired.hash() };
+    Arc::new(Command { driver: "d".into(), target: "a".into(), generation, desired, transaction })
+}
+
+fn later() -> String {
+    (jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5)).to_string()
+}
+
+fn work(command: &Arc<Command>) -> (Work, watch::Sender<Newest>) {
+    let (newest, seen) = watch::channel(Newest::Command(command.clone()));
+    (Work::new(command.clone(), seen, mpsc::channel(1).0), newest)
+}
+
+fn verified() -> Reconciled {
+    Reconciled::applied(Applied::Nad { present: true })
+}
+
+/// Polls once; the future must not be ready.
+async fn waits(future: &mut (impl Future<Output = Verdict> + Unpin)) {
+    std::future::poll_fn(|context| {
+        assert!(std::pin::Pin::new(&mut *future).poll(context).is_pending(), "it did not wait");
+        std::task::Poll::Ready(())
+    })
+    .await;
+}
+
+#[test]
+fn the_intent_is_what_the_command_says_now() {
+    let later = later();
+    let intent = |transaction| {
+        let command = command(1, transaction);
+        match work(&command).0.intent() {
+            Intent::Make => "make".to_owned(),
+            Intent::Hold(transaction) => format!("hold {}", transaction.id),
+            Intent::TakeBack { reason } => reason,
+        }
+    };
+    assert_eq!(intent(None), "make");
+    assert_eq!(intent(Some(("t", &later, None))), "hold t");
+    assert_eq!(intent(Some(("t", "2020-01-01T00:00:00Z", Some(Decision::Confirm)))), "make");
+    assert_eq!(intent(Some(("t", &later, Some(Decision::Abort)))), "transaction t was aborted");
+    for deadline in ["2020-01-01T00:00:00Z", "soon"] {
+        assert!(intent(Some(("t", deadline, None))).contains("not decided by its deadline"), "{deadline}");
+    }
+}
+
+#[tokio::test]
+async fn the_decision_of_its_own_transaction_counts() {
+    let later = later();
+    let decided = |id, decision| command(2, Some((id, later.as_str(), decision)));
+    let (confirm, abort) = (Some(Decision::Confirm), Some(Decision::Abort));
+    for (next, confirmed, settled) in [
+        (decided("t", confirm), true, true),
+        (decided("t", abort), false, true),
+        (decided("other", confirm), false, false),
+        (decided("t", None), false, false),
+        (command(2, None), false, false),
+    ] {
+        let (work, newest) = work(&command(1, Some(("t", &later, None))));
+        let mut phase = work.phase();
+        let mut holding = pin!(work.hold(verified()));
+        waits(&mut holding).await;
+        assert!(matches!(&*phase.borrow_and_update(), Phase::Held(held) if held.outcome == Outcome::Held));
+        // The same word again is none.
+        newest.send_replace(Newest::Command(work.command.clone()));
+        waits(&mut holding).await;
+        newest.send_replace(Newest::Command(next.clone()));
+        assert_eq!(holding.await == Verdict::Confirm, confirmed, "{next:?}");
+        assert_eq!(*phase.borrow(), Phase::Settled(settled.then_some(next)));
+    }
+}
+
+#[tokio::test]
+async fn a_confirmation_of_another_state_is_none() {
+    let later = later();
+    let (work, newest) = work(&command(1, Some(("t", &later, None))));
+    let mut other = (*command(2, Some(("t", &later, Some(Decision::Confirm))))).clone();
+    other.generation.hash = "another".into();
+    newest.send_replace(Newest::Command(Arc::new(other)));
+    assert!(matches!(work.hold(verified()).await, Verdict::Abort { .. }));
+}
+
+#[tokio::test]
+async fn what_nobody_decides_is_aborted() {
+    let soon = (jiff::Timestamp::now() + jiff::SignedDuration::from_millis(50)).to_string();
+    let (overdue, _newest) = work(&command(1, Some(("t", &soon, None))));
+    assert!(!overdue.time_to_decide().is_zero());
+    assert!(
+        matches!(overdue.hold(verified()).await, Verdict::Abort { reason } if reason.contains("by its deadline"))
+    );
+    let (stopped, newest) = work(&command(1, Some(("t", &later(), None))));
+    let mut holding = pin!(stopped.hold(verified()));
+    waits(&mut holding).await;
+    newest.send_replace(Newest::End);
+    assert!(matches!(holding.await, Verdict::Abort { reason } if reason.contains("stops")));
+    drop(newest);
+    assert!(matches!(stopped.hold(verified()).await, Verdict::Abort { .. }));
+}

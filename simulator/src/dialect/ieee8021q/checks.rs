@@ -1,0 +1,173 @@
+//! `mandatory`, `unique`, `when` and leafrefs of the model, and what a bridge can't do: map a port that it
+//! doesn't have, or register one VLAN twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    BRIDGE, BRIDGE_PORT, BRIDGES, COMPONENT, FILTERING_DATABASE, INTERFACE, INTERFACES, REGISTRATION, ROOTS,
+    bridges, interfaces, numbers, set,
+};
+use crate::dialect::Hardware;
+use crate::dialect::tables::{child, entries, is, leaf, list, text, words};
+use crate::model::path::Path;
+use crate::model::schema::{Definition, position};
+use crate::model::tree::{Container, Key};
+use crate::model::value::Value;
+use crate::netconf::error::{RpcError, Tag};
+
+/// Everything wrong with a configuration.
+pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
+    let mut errors = Vec::new();
+    let root = Path::node(None, &ROOTS[position(ROOTS, "interfaces")]);
+    for (name, interface) in interfaces(config) {
+        let key = [words(name)];
+        let path = Path::entry(Some(&root), &INTERFACES[0], &key);
+        mandatory(interface, INTERFACE, "type", &path, &mut errors);
+        if !hardware.ports.iter().chain(hardware.lags.keys()).any(|port| port == name) {
+            errors.push(invalid(&path, format!("this bridge has no interface {name}")));
+        }
+        if let Some(port) = child(interface, INTERFACE, "bridge-port") {
+            let path = node(&path, INTERFACE, "bridge-port");
+            if let Some(lag) = hardware.lag_of(name) {
+                errors.push(invalid(&path, format!("{name} is a link of {lag}, which is the bridge port")));
+            }
+            check_port(config, port, &path, &mut errors);
+        }
+    }
+    check_bridges(config, hardware, &mut errors);
+    errors
+}
+
+fn node<'a>(parent: &'a Path<'a>, definitions: &'static [Definition], name: &str) -> Path<'a> {
+    Path::node(Some(parent), &definitions[position(definitions, name)])
+}
+
+fn invalid(path: &Path<'_>, message: impl Into<String>) -> RpcError {
+    RpcError::application(Tag::InvalidValue, message).at(path.instance())
+}
+
+fn mandatory(
+    container: &Container,
+    definitions: &'static [Definition],
+    name: &str,
+    path: &Path<'_>,
+    errors: &mut Vec<RpcError>,
+) {
+    if leaf(container, definitions, name).is_none() {
+        let path = node(path, definitions, name);
+        errors.push(
+            RpcError::application(Tag::DataMissing, format!("{name} is mandatory")).at(path.instance()),
+        );
+    }
+}
+
+fn not_when(path: &Path<'_>, name: &str, condition: &str) -> RpcError {
+    RpcError::application(
+        Tag::UnknownElement,
+        format!("the when condition \"{condition}\" of {name} is not satisfied"),
+    )
+    .at(path.instance())
+    .info("bad-element", name)
+}
+
+fn check_port(config: &Container, port: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
+    let dangling = |leaf: &str, target: &str| {
+        RpcError::application(Tag::DataMissing, format!("{leaf} refers to {target}, which does not exist"))
+            .app_tag("instance-required")
+            .at(node(path, BRIDGE_PORT, leaf).instance())
+    };
+    let mut component = None;
+    if let Some(name) = text(port, BRIDGE_PORT, "bridge-name") {
+        let bridge = bridges(config).find(|(bridge, _)| *bridge == name);
+        if bridge.is_none() {
+            errors.push(dangling("bridge-name", name));
+        }
+        if let Some(name) = text(port, BRIDGE_PORT, "component-name") {
+            component = bridge.and_then(|(_, b)| {
+                entries(Some(b), BRIDGE, "component").find(|(c, _)| *c == name).map(|(_, c)| c)
+            });
+            if component.is_none() {
+                errors.push(dangling("component-name", name));
+            }
+        }
+    }
+    let unaware = component.is_none_or(|c| is(c, COMPONENT, "type", "d-bridge-component"));
+    for leaf_name in ["pvid", "enable-ingress-filtering"] {
+        if unaware && leaf(port, BRIDGE_PORT, leaf_name).is_some() {
+            let at = node(path, BRIDGE_PORT, leaf_name);
+            errors.push(not_when(&at, leaf_name, "component/type != 'dot1q:d-bridge-component'"));
+        }
+    }
+}
+
+fn check_bridges(config: &Container, hardware: &Hardware, errors: &mut Vec<RpcError>) {
+    let root = Path::node(None, &ROOTS[position(ROOTS, "bridges")]);
+    let mut addresses = BTreeSet::new();
+    let numbers = numbers(hardware);
+    for (name, bridge) in bridges(config) {
+        let key = [words(name)];
+        let path = Path::entry(Some(&root), &BRIDGES[0], &key);
+        mandatory(bridge, BRIDGE, "address", &path, errors);
+        mandatory(bridge, BRIDGE, "bridge-type", &path, errors);
+        if let Some(address) = text(bridge, BRIDGE, "address")
+            && !addresses.insert(address)
+        {
+            let message = format!("another bridge has the address {address}");
+            errors.push(
+                RpcError::application(Tag::OperationFailed, message)
+                    .app_tag("data-not-unique")
+                    .at(path.instance()),
+            );
+        }
+        let relay = is(bridge, BRIDGE, "bridge-type", "two-port-mac-relay-bridge");
+        for (name, component) in entries(Some(bridge), BRIDGE, "component") {
+            let key = [words(name)];
+            let path = Path::entry(Some(&path), &BRIDGE[position(BRIDGE, "component")], &key);
+            mandatory(component, COMPONENT, "type", &path, errors);
+            for holder in ["filtering-database", "bridge-vlan"] {
+                if relay && child(component, COMPONENT, holder).is_some() {
+                    let at = node(&path, COMPONENT, holder);
+                    errors.push(not_when(&at, holder, "../../bridge-type != 'two-port-mac-relay-bridge'"));
+                }
+            }
+            check_registrations(component, &numbers, &path, errors);
+        }
+    }
+}
+
+fn check_registrations(
+    component: &Container,
+    numbers: &BTreeMap<u16, &str>,
+    path: &Path<'_>,
+    errors: &mut Vec<RpcError>,
+) {
+    let Some(database) = child(component, COMPONENT, "filtering-database") else { return };
+    let path = node(path, COMPONENT, "filtering-database");
+    let definition = &FILTERING_DATABASE[position(FILTERING_DATABASE, "vlan-registration-entry")];
+    let map = &REGISTRATION[position(REGISTRATION, "port-map")];
+    let mut registered: BTreeMap<(Option<u64>, u16), &Key> = BTreeMap::new();
+    for (key, entry) in
+        list(Some(database), FILTERING_DATABASE, "vlan-registration-entry").into_iter().flatten()
+    {
+        let path = Path::entry(Some(&path), definition, key);
+        let fid = key.first().and_then(Value::number);
+        let twice = key
+            .get(1)
+            .and_then(Value::text)
+            .map(set)
+            .unwrap_or_default()
+            .iter()
+            .find_map(|vid| registered.insert((fid, vid), key).map(|first| (vid, first)));
+        if let Some((vid, first)) = twice {
+            let first = first.get(1).map(ToString::to_string).unwrap_or_default();
+            errors.push(invalid(&path, format!("VLAN {vid} is registered by the entry for {first} already")));
+        }
+        for (key, _) in list(Some(entry), REGISTRATION, "port-map").into_iter().flatten() {
+            let number = key.first().and_then(|v| v.vlans().next()).unwrap_or_default();
+            if !numbers.contains_key(&number) {
+                let path = Path::entry(Some(&path), map, key);
+                errors.push(invalid(&path, format!("this bridge has no port number {number}")));
+            }
+        }
+    }
+}

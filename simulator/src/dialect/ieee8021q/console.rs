@@ -1,0 +1,153 @@
+//! Edits made at the console of an IEEE 802.1Q bridge.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::{
+    BRIDGE_NAME, BRIDGE_PORT, DOT1Q, IANA_IF_TYPE, IF, INTERFACE, Registration, component, interfaces,
+    number_of, registrations,
+};
+use crate::dialect::Hardware;
+use crate::dialect::tables::{child, escaped, leaf};
+use crate::dialect::view::{HandEdit, PortMode, VlanSet};
+use crate::model::tree::Container;
+use crate::netconf::xml::NETCONF;
+
+/// The XML of an edit, with merge as the default operation.
+pub(super) fn by_hand(edit: &HandEdit, running: &Container, hardware: &Hardware) -> String {
+    let mut out = format!(
+        "<bridges xmlns=\"{ns}\" xmlns:t=\"{ns}\" xmlns:nc=\"{NETCONF}\"><bridge><name>{BRIDGE_NAME}</name>\
+         <component><name>{BRIDGE_NAME}</name><bridge-vlan>",
+        ns = DOT1Q.namespace
+    );
+    // Writing to a String can't fail; hence the discarded results.
+    for (vid, name) in &edit.define_vlans {
+        let _ = write!(out, "<vlan><vid>{vid}</vid><name>{}</name></vlan>", escaped(name));
+    }
+    if edit.port.is_none() {
+        for vid in edit.remove_vlans.iter() {
+            let _ = write!(out, "<vlan nc:operation=\"remove\"><vid>{vid}</vid></vlan>");
+        }
+    }
+    out.push_str("</bridge-vlan>");
+    let port = edit.port.as_ref().and_then(|port| Some((port, number_of(hardware, port)?)));
+    if let Some((port, number)) = port {
+        memberships(edit, port, number, running, &mut out);
+    }
+    out.push_str("</component></bridge></bridges>");
+    if let Some((port, _)) = port {
+        pvid(edit, port, &mut out);
+    }
+    out
+}
+
+fn pvid(edit: &HandEdit, port: &str, out: &mut String) {
+    let pvid = match edit.access.or(edit.native) {
+        Some(vid) => format!("<pvid>{vid}</pvid>"),
+        None if edit.clear => format!("<pvid xmlns:nc=\"{NETCONF}\" nc:operation=\"remove\"/>"),
+        None => return,
+    };
+    let kind = if port.starts_with("lag") { "ieee8023adLag" } else { "ethernetCsmacd" };
+    let _ = write!(
+        out,
+        "<interfaces xmlns=\"{}\"><interface><name>{}</name><type xmlns:t=\"{}\">t:{kind}</type>\
+         <bridge-port xmlns=\"{}\">{pvid}</bridge-port></interface></interfaces>",
+        IF.namespace,
+        escaped(port),
+        IANA_IF_TYPE.namespace,
+        DOT1Q.namespace
+    );
+}
+
+/// Rewrites the registration entries that concern a port: those with other VLANs too are split.
+fn memberships(edit: &HandEdit, port: &str, number: u16, running: &Container, out: &mut String) {
+    let before = component(running).map(registrations).unwrap_or_default();
+    let member_of = |tagging: &str| -> VlanSet {
+        let with = before.iter().filter(|r| r.ports.get(&number).is_some_and(|(_, t)| *t == tagging));
+        with.flat_map(|r| r.vids.iter().collect::<Vec<_>>()).collect()
+    };
+    let (tagged, untagged) = (member_of("tagged"), member_of("untagged"));
+    let mut leaves: VlanSet = edit.remove_vlans.clone();
+    let changes_untagged = edit.access.is_some() || edit.native.is_some();
+    if edit.clear || edit.mode == Some(PortMode::Access) {
+        leaves = leaves.iter().chain(tagged.iter()).collect();
+    }
+    if edit.clear
+        || changes_untagged
+        || (edit.mode == Some(PortMode::Trunk) && !was_trunk(running, port, &tagged))
+    {
+        leaves = leaves.iter().chain(untagged.iter()).collect();
+    }
+    let joins_untagged: VlanSet = edit.access.into_iter().chain(edit.native).collect();
+    let joins_tagged: VlanSet = edit.vlans.iter().filter(|vid| !joins_untagged.contains(*vid)).collect();
+    let mut after = before.clone();
+    change(&mut after, &leaves, number, None);
+    change(&mut after, &joins_tagged, number, Some("tagged"));
+    change(&mut after, &joins_untagged, number, Some("untagged"));
+    out.push_str("<filtering-database>");
+    for gone in before.iter().filter(|r| !after.iter().any(|a| same_key(a, r))) {
+        let _ = write!(
+            out,
+            "<vlan-registration-entry nc:operation=\"remove\"><database-id>{}</database-id><vids>{}</vids>\
+             </vlan-registration-entry>",
+            gone.database, gone.vids
+        );
+    }
+    for registration in after {
+        let _ = write!(
+            out,
+            "<vlan-registration-entry nc:operation=\"replace\"><database-id>{}</database-id><vids>{}</vids>\
+             <entry-type>static</entry-type>",
+            registration.database, registration.vids
+        );
+        for (port, (control, tagging)) in &registration.ports {
+            let _ = write!(
+                out,
+                "<port-map><port-ref>{port}</port-ref><static-vlan-registration-entries>\
+                 <registrar-admin-control>{control}</registrar-admin-control><vlan-transmitted>{tagging}\
+                 </vlan-transmitted></static-vlan-registration-entries></port-map>"
+            );
+        }
+        out.push_str("</vlan-registration-entry>");
+    }
+    out.push_str("</filtering-database>");
+}
+
+fn was_trunk(running: &Container, port: &str, tagged: &VlanSet) -> bool {
+    let exists = interfaces(running)
+        .find(|(name, _)| *name == port)
+        .and_then(|(_, interface)| child(interface, INTERFACE, "bridge-port"))
+        .is_some_and(|port| leaf(port, BRIDGE_PORT, "bridge-name").is_some());
+    exists && !tagged.is_empty()
+}
+
+fn same_key(a: &Registration, b: &Registration) -> bool {
+    a.database == b.database && a.vids == b.vids
+}
+
+/// Makes a port a member of VLANs, or none any more.
+fn change(all: &mut Vec<Registration>, vids: &VlanSet, number: u16, tagging: Option<&'static str>) {
+    let mut rest = vids.clone();
+    for mut registration in std::mem::take(all) {
+        let concerned = registration.vids.intersection(vids);
+        if !concerned.is_empty() {
+            rest = rest.iter().filter(|vid| !concerned.contains(*vid)).collect();
+            let mut part = Registration { vids: concerned, ..registration.clone() };
+            registration.vids = registration.vids.iter().filter(|vid| !vids.contains(*vid)).collect();
+            match tagging {
+                Some(tagging) => part.ports.insert(number, ("fixed-new-ignored", tagging)),
+                None => part.ports.remove(&number),
+            };
+            if !part.ports.is_empty() {
+                all.push(part);
+            }
+        }
+        if !registration.vids.is_empty() {
+            all.push(registration);
+        }
+    }
+    if let (Some(tagging), false) = (tagging, rest.is_empty()) {
+        let ports = BTreeMap::from([(number, ("fixed-new-ignored", tagging))]);
+        all.push(Registration { database: 0, vids: rest, ports });
+    }
+}

@@ -1,0 +1,249 @@
+//! Junos on QFX switches (Juniper/yang 23.4R2, junos-qfx): VLANs with names, and ports whose unit 0 has the
+//! family `ethernet-switching`.
+//!
+//! Rules that are the device's rather than the model's, as its commit checks them: one member on an access
+//! port, some on a trunk, a native VLAN on trunks only, no VLAN id twice, no units on members of an aggregated
+//! link. It accepts members that name no VLAN, and so the deletion of a VLAN that a port still names; the port
+//! then just doesn't carry it.
+
+mod checks;
+mod console;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::dialect::tables::{child, configuration, entries, escaped, is, leaf, module, text};
+use crate::dialect::view::{PortMode, PortView, View, VlanSet, VlanView};
+use crate::dialect::{Dialect, Hardware};
+use crate::model::schema::{Definition, Module, position};
+use crate::model::tree::Container;
+use crate::model::value::{Name, Type, Value, vid_ranges};
+use crate::netconf::error::PathStyle;
+
+/// The Junos dialect.
+pub static JUNOS: Dialect = Dialect {
+    name: "junos",
+    modules: &[&ROOT, &INTERFACES_MODULE, &VLANS_MODULE],
+    uris: &["http://xml.juniper.net/netconf/junos/1.0", "http://xml.juniper.net/dmi/system/1.0"],
+    paths: PathStyle::Edit,
+    port: |n| format!("xe-0/0/{n}"),
+    roots: ROOTS,
+    factory,
+    check: checks::check,
+    operational: |running, _| running.clone(),
+    view,
+    by_hand: console::by_hand,
+};
+
+const REVISION: &str = "2023-01-01";
+static ROOT: Module =
+    module("junos-qfx-conf-root", "jc", "http://yang.juniper.net/junos-qfx/conf/root", REVISION);
+static INTERFACES_MODULE: Module = module(
+    "junos-qfx-conf-interfaces",
+    "jc-interfaces",
+    "http://yang.juniper.net/junos-qfx/conf/interfaces",
+    REVISION,
+);
+static VLANS_MODULE: Module =
+    module("junos-qfx-conf-vlans", "jc-vlans", "http://yang.juniper.net/junos-qfx/conf/vlans", REVISION);
+
+const TEXT: Type = Type::Text { longest: 255 };
+static VLAN_NAME: Name = Name { length: (2, 64), accepts: |_| true, what: "a VLAN's name" };
+
+static ROOTS: &[Definition] = &[Definition::container("configuration", &ROOT, CONFIGURATION)];
+
+const CONFIGURATION: &[Definition] = &[
+    Definition::container("interfaces", &INTERFACES_MODULE, INTERFACES),
+    Definition::container("vlans", &VLANS_MODULE, VLANS),
+];
+
+const INTERFACES: &[Definition] = &[Definition::list("interface", &INTERFACES_MODULE, 1, INTERFACE)];
+
+const INTERFACE: &[Definition] = &[
+    Definition::leaf("name", &INTERFACES_MODULE, TEXT),
+    Definition::leaf("description", &INTERFACES_MODULE, TEXT),
+    Definition::leaf("disable", &INTERFACES_MODULE, Type::Empty),
+    Definition::leaf("vlan-tagging", &INTERFACES_MODULE, Type::Empty).in_case("tagging", "single"),
+    Definition::leaf("flexible-vlan-tagging", &INTERFACES_MODULE, Type::Empty).in_case("tagging", "flexible"),
+    Definition::leaf("native-vlan-id", &INTERFACES_MODULE, Type::Uint(0, 4094)),
+    Definition::leaf("mtu", &INTERFACES_MODULE, Type::Uint(256, 9216)),
+    Definition::container("ether-options", &INTERFACES_MODULE, ETHER_OPTIONS),
+    Definition::container("aggregated-ether-options", &INTERFACES_MODULE, AGGREGATED_OPTIONS),
+    Definition::list("unit", &INTERFACES_MODULE, 1, UNIT),
+];
+
+const ETHER_OPTIONS: &[Definition] = &[Definition::container("ieee-802.3ad", &INTERFACES_MODULE, MEMBERSHIP)];
+
+const MEMBERSHIP: &[Definition] = &[Definition::leaf("bundle", &INTERFACES_MODULE, TEXT)];
+
+const AGGREGATED_OPTIONS: &[Definition] = &[
+    Definition::leaf("minimum-links", &INTERFACES_MODULE, Type::Uint(1, 64)),
+    Definition::presence("lacp", &INTERFACES_MODULE, LACP),
+];
+
+const LACP: &[Definition] = &[
+    Definition::leaf("active", &INTERFACES_MODULE, Type::Empty).in_case("lacp-mode", "active"),
+    Definition::leaf("passive", &INTERFACES_MODULE, Type::Empty).in_case("lacp-mode", "passive"),
+];
+
+const UNIT: &[Definition] = &[
+    Definition::leaf("name", &INTERFACES_MODULE, TEXT),
+    Definition::leaf("description", &INTERFACES_MODULE, TEXT),
+    Definition::leaf("disable", &INTERFACES_MODULE, Type::Empty),
+    Definition::container("family", &INTERFACES_MODULE, FAMILY),
+];
+
+const FAMILY: &[Definition] =
+    &[Definition::presence("ethernet-switching", &INTERFACES_MODULE, ETHERNET_SWITCHING)];
+
+const ETHERNET_SWITCHING: &[Definition] = &[
+    Definition::leaf("interface-mode", &INTERFACES_MODULE, Type::Enum(&["access", "trunk"])),
+    Definition::container("vlan", &INTERFACES_MODULE, MEMBERS),
+];
+
+const MEMBERS: &[Definition] = &[Definition::leaf_list("members", &INTERFACES_MODULE, TEXT)];
+
+const VLANS: &[Definition] = &[Definition::list("vlan", &VLANS_MODULE, 1, VLAN)];
+
+const VLAN: &[Definition] = &[
+    Definition::leaf("name", &VLANS_MODULE, Type::Name(&VLAN_NAME)),
+    Definition::leaf("description", &VLANS_MODULE, TEXT),
+    Definition::leaf("vlan-id", &VLANS_MODULE, TEXT).in_case("vlan-identifier-choice", "case_1"),
+    Definition::leaf_list("vlan-id-list", &VLANS_MODULE, TEXT).in_case("vlan-identifier-choice", "case_2"),
+    Definition::leaf("l3-interface", &VLANS_MODULE, TEXT),
+];
+
+/// As shipped: the VLAN `default`, and every port an access port of it.
+fn factory(hardware: &Hardware) -> Container {
+    let mut xml = format!(
+        "<configuration xmlns=\"{}\"><interfaces xmlns=\"{}\">",
+        ROOT.namespace, INTERFACES_MODULE.namespace
+    );
+    let switching = "<unit><name>0</name><family><ethernet-switching><vlan><members>default</members></vlan>\
+        </ethernet-switching></family></unit>";
+    // Writing to a String can't fail; hence the discarded results.
+    for port in &hardware.ports {
+        let _ = write!(xml, "<interface><name>{}</name>", escaped(port));
+        match hardware.lag_of(port) {
+            None => xml.push_str(switching),
+            Some(lag) => {
+                let _ = write!(
+                    xml,
+                    "<ether-options><ieee-802.3ad><bundle>{}</bundle></ieee-802.3ad></ether-options>",
+                    escaped(lag)
+                );
+            }
+        }
+        xml.push_str("</interface>");
+    }
+    for lag in hardware.lags.keys() {
+        let _ = write!(
+            xml,
+            "<interface><name>{}</name><aggregated-ether-options><lacp><active/></lacp></aggregated-ether-options>\
+             {switching}</interface>",
+            escaped(lag)
+        );
+    }
+    let _ = write!(
+        xml,
+        "</interfaces><vlans xmlns=\"{}\"><vlan><name>default</name><vlan-id>1</vlan-id></vlan></vlans>\
+         </configuration>",
+        VLANS_MODULE.namespace
+    );
+    configuration(ROOTS, &xml)
+}
+
+fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    let interfaces =
+        child(config, ROOTS, "configuration").and_then(|c| child(c, CONFIGURATION, "interfaces"));
+    entries(interfaces, INTERFACES, "interface")
+}
+
+fn vlans(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    let vlans = child(config, ROOTS, "configuration").and_then(|c| child(c, CONFIGURATION, "vlans"));
+    entries(vlans, VLANS, "vlan")
+}
+
+/// The family `ethernet-switching` of unit 0.
+fn switching(interface: &Container) -> Option<&Container> {
+    let (_, unit) = entries(Some(interface), INTERFACE, "unit").find(|(name, _)| *name == "0")?;
+    child(child(unit, UNIT, "family")?, FAMILY, "ethernet-switching")
+}
+
+fn members(switching: &Container) -> impl Iterator<Item = &str> {
+    child(switching, ETHERNET_SWITCHING, "vlan")
+        .and_then(|vlan| vlan.leaf_list(position(MEMBERS, "members")))
+        .into_iter()
+        .flatten()
+        .filter_map(Value::text)
+}
+
+fn bundle(interface: &Container) -> Option<&str> {
+    let options = child(interface, INTERFACE, "ether-options")?;
+    text(child(options, ETHER_OPTIONS, "ieee-802.3ad")?, MEMBERSHIP, "bundle")
+}
+
+/// The VLAN ids of a VLAN: one, or those of its list, or none.
+fn ids(vlan: &Container) -> VlanSet {
+    let one = text(vlan, VLAN, "vlan-id").and_then(|id| id.parse().ok()).filter(|id| (1..=4094).contains(id));
+    let many = vlan.leaf_list(position(VLAN, "vlan-id-list")).into_iter().flatten();
+    let many = many.filter_map(|v| vid_ranges(v.text()?)).flatten();
+    one.into_iter().chain(many.flat_map(|(low, high)| low..=high)).collect()
+}
+
+/// What a member names: a VLAN, an id, a range of ids, or all that there are.
+fn named(member: &str, by_name: &BTreeMap<&str, VlanSet>, all: &VlanSet) -> VlanSet {
+    if let Some(ids) = by_name.get(member) {
+        return ids.clone();
+    }
+    if member == "all" {
+        return all.clone();
+    }
+    vid_ranges(member).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()
+}
+
+fn by_name(config: &Container) -> BTreeMap<&str, VlanSet> {
+    vlans(config).map(|(name, vlan)| (name, ids(vlan))).collect()
+}
+
+fn view(running: &Container, hardware: &Hardware) -> View {
+    let names = by_name(running);
+    let mut defined = BTreeMap::new();
+    for (name, ids) in &names {
+        let several = ids.iter().nth(1).is_some();
+        for id in ids.iter() {
+            let name = if several { format!("{name}-vlan-{id:04}") } else { (*name).to_owned() };
+            defined.insert(id, VlanView { name: Some(name), status: "ACTIVE".to_owned() });
+        }
+    }
+    let all: VlanSet = defined.keys().copied().collect();
+    let mut ports: BTreeMap<String, PortView> =
+        hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
+    for (name, interface) in interfaces(running) {
+        // Interfaces that don't exist can be configured all the same.
+        if !ports.contains_key(name) && !name.starts_with("ae") {
+            continue;
+        }
+        let port = ports.entry(name.to_owned()).or_default();
+        port.lag = bundle(interface).map(str::to_owned);
+        port.disabled = leaf(interface, INTERFACE, "disable").is_some();
+        let Some(switching) = switching(interface) else { continue };
+        port.configured =
+            members(switching).flat_map(|m| named(m, &names, &all).iter().collect::<Vec<_>>()).collect();
+        if is(switching, ETHERNET_SWITCHING, "interface-mode", "trunk") {
+            port.mode = Some(PortMode::Trunk);
+            port.native = leaf(interface, INTERFACE, "native-vlan-id").and_then(|v| v.vlans().next());
+            port.open_trunk = members(switching).any(|m| m == "all" && !names.contains_key("all"));
+        } else {
+            port.mode = Some(PortMode::Access);
+            // Without a member, the VLAN that is called default.
+            let nothing = members(switching).next().is_none();
+            if let (true, Some(ids)) = (nothing, names.get("default")) {
+                port.configured = ids.clone();
+            }
+            port.access = port.configured.iter().next();
+        }
+        port.vlans = port.configured.intersection(&all);
+    }
+    View { vlans: defined, ports }
+}

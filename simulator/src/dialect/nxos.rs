@@ -1,0 +1,377 @@
+//! Cisco NX-OS's device model (Cisco-NX-OS-device 2019-07-18 of NX-OS 9.3), the part for switching: bridge
+//! domains named `vlan-7`, ports whose VLANs are one text such as `1-10,20`. Experimental: nobody compared it
+//! with a device.
+//!
+//! A trunk whose `trunkVlans` isn't set carries all VLANs (`1-4094` is the default), and what it sends without a
+//! tag is VLAN 1. VLAN 1 can't be removed; VLANs from 3968 on belong to the system.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use crate::dialect::tables::{child, configuration, entries, escaped, is, leaf, module, text, words};
+use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
+use crate::dialect::{Dialect, Hardware};
+use crate::model::path::Path;
+use crate::model::schema::{Definition, Module, position};
+use crate::model::tree::Container;
+use crate::model::value::{Name, Type, Value, vid_ranges};
+use crate::netconf::error::{PathStyle, RpcError, Tag};
+use crate::netconf::xml::NETCONF;
+
+/// The NX-OS dialect.
+pub static NXOS: Dialect = Dialect {
+    name: "nxos",
+    modules: &[],
+    uris: &["http://cisco.com/ns/yang/cisco-nx-os-device?revision=2019-07-18&module=Cisco-NX-OS-device"],
+    paths: PathStyle::XPath,
+    port: |n| format!("eth1/{n}"),
+    roots: ROOTS,
+    factory,
+    check,
+    operational,
+    view,
+    by_hand,
+};
+
+static DEVICE: Module =
+    module("Cisco-NX-OS-device", "top", "http://cisco.com/ns/yang/cisco-nx-os-device", "2019-07-18");
+
+/// The first VLAN that is reserved for the system, and the last: what follows can be used again.
+const RESERVED: std::ops::RangeInclusive<u16> = 3968..=4094;
+
+static ENCAP: Name =
+    Name { length: (6, 9), accepts: |text| vlan(text).is_some(), what: "a VLAN such as vlan-7" };
+static TRUNK_VLANS: Name = Name {
+    length: (0, 20_000),
+    accepts: |text| text.is_empty() || vid_ranges(text).is_some(),
+    what: "VLAN ids and ranges such as 1-10,20",
+};
+const TEXT: Type = Type::Text { longest: 254 };
+const ADMIN: Type = Type::Enum(&["up", "down"]);
+const DOMAIN_STATE: Type = Type::Enum(&["active", "suspend"]);
+const LAYER: Type = Type::Enum(&["Layer2", "Layer3"]);
+const MODE: Type = Type::Enum(&["access", "trunk"]);
+
+static ROOTS: &[Definition] = &[Definition::container("System", &DEVICE, SYSTEM)];
+
+const SYSTEM: &[Definition] = &[
+    Definition::container("bd-items", &DEVICE, DOMAINS),
+    Definition::container("intf-items", &DEVICE, INTERFACES),
+];
+
+const DOMAINS: &[Definition] = &[Definition::container("bd-items", &DEVICE, DOMAIN_LIST)];
+const DOMAIN_LIST: &[Definition] = &[Definition::list("BD-list", &DEVICE, 1, DOMAIN)];
+
+const DOMAIN: &[Definition] = &[
+    Definition::leaf("fabEncap", &DEVICE, Type::Name(&ENCAP)),
+    Definition::leaf("BdState", &DEVICE, DOMAIN_STATE),
+    Definition::leaf("name", &DEVICE, Type::Text { longest: 128 }),
+    Definition::leaf("adminSt", &DEVICE, DOMAIN_STATE),
+    Definition::state_leaf("id", &DEVICE, Type::Uint(1, 4094)),
+    Definition::state_leaf("operSt", &DEVICE, ADMIN),
+];
+
+const INTERFACES: &[Definition] = &[
+    Definition::container("phys-items", &DEVICE, PHYSICAL),
+    Definition::container("aggr-items", &DEVICE, AGGREGATED),
+];
+
+const PHYSICAL: &[Definition] = &[Definition::list("PhysIf-list", &DEVICE, 1, PORT)];
+const AGGREGATED: &[Definition] = &[Definition::list("AggrIf-list", &DEVICE, 1, CHANNEL)];
+
+/// What a port and a port channel have in common, in the same places.
+const PORT: &[Definition] = &[
+    Definition::leaf("id", &DEVICE, TEXT),
+    Definition::leaf("descr", &DEVICE, TEXT),
+    Definition::leaf("adminSt", &DEVICE, ADMIN),
+    Definition::leaf("layer", &DEVICE, LAYER),
+    Definition::leaf("mode", &DEVICE, MODE),
+    Definition::leaf("mtu", &DEVICE, Type::Uint(576, 9216)),
+    Definition::leaf("accessVlan", &DEVICE, Type::Name(&ENCAP)),
+    Definition::leaf("nativeVlan", &DEVICE, Type::Name(&ENCAP)),
+    Definition::leaf("trunkVlans", &DEVICE, Type::Name(&TRUNK_VLANS)),
+];
+
+const CHANNEL: &[Definition] = &[
+    Definition::leaf("id", &DEVICE, TEXT),
+    Definition::leaf("descr", &DEVICE, TEXT),
+    Definition::leaf("adminSt", &DEVICE, ADMIN),
+    Definition::leaf("layer", &DEVICE, LAYER),
+    Definition::leaf("mode", &DEVICE, MODE),
+    Definition::leaf("mtu", &DEVICE, Type::Uint(576, 9216)),
+    Definition::leaf("accessVlan", &DEVICE, Type::Name(&ENCAP)),
+    Definition::leaf("nativeVlan", &DEVICE, Type::Name(&ENCAP)),
+    Definition::leaf("trunkVlans", &DEVICE, Type::Name(&TRUNK_VLANS)),
+    Definition::leaf("pcMode", &DEVICE, Type::Enum(&["on", "active", "passive"])),
+    Definition::container("rsmbrIfs-items", &DEVICE, MEMBERS),
+];
+
+const MEMBERS: &[Definition] = &[Definition::list("RsMbrIfs-list", &DEVICE, 1, MEMBER)];
+const MEMBER: &[Definition] =
+    &[Definition::leaf("tDn", &DEVICE, TEXT), Definition::leaf("isMbrForce", &DEVICE, Type::Bool)];
+
+/// The id in `vlan-7`.
+fn vlan(text: &str) -> Option<u16> {
+    match vid_ranges(text.strip_prefix("vlan-")?)?.as_slice() {
+        [(low, high)] if low == high => Some(*low),
+        _ => None,
+    }
+}
+
+fn member_dn(port: &str) -> String {
+    format!("/System/intf-items/phys-items/PhysIf-list[id='{port}']")
+}
+
+/// As shipped: VLAN 1, and every port a switched access port of it.
+fn factory(hardware: &Hardware) -> Container {
+    let mut xml = format!(
+        "<System xmlns=\"{}\"><bd-items><bd-items><BD-list><fabEncap>vlan-1</fabEncap></BD-list></bd-items></bd-items>\
+         <intf-items><phys-items>",
+        DEVICE.namespace
+    );
+    let common =
+        "<adminSt>up</adminSt><layer>Layer2</layer><mode>access</mode><accessVlan>vlan-1</accessVlan>";
+    // Writing to a String can't fail; hence the discarded results.
+    for port in &hardware.ports {
+        let _ = write!(xml, "<PhysIf-list><id>{}</id>{common}</PhysIf-list>", escaped(port));
+    }
+    xml.push_str("</phys-items><aggr-items>");
+    for (lag, members) in &hardware.lags {
+        let _ = write!(
+            xml,
+            "<AggrIf-list><id>{}</id>{common}<pcMode>active</pcMode><rsmbrIfs-items>",
+            escaped(lag)
+        );
+        for member in members {
+            let _ = write!(xml, "<RsMbrIfs-list><tDn>{}</tDn></RsMbrIfs-list>", escaped(&member_dn(member)));
+        }
+        xml.push_str("</rsmbrIfs-items></AggrIf-list>");
+    }
+    xml.push_str("</aggr-items></intf-items></System>");
+    configuration(ROOTS, &xml)
+}
+
+fn domains(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    let items = child(config, ROOTS, "System")
+        .and_then(|system| child(system, SYSTEM, "bd-items"))
+        .and_then(|items| child(items, DOMAINS, "bd-items"));
+    entries(items, DOMAIN_LIST, "BD-list")
+}
+
+fn interface_items(config: &Container) -> Option<&Container> {
+    child(child(config, ROOTS, "System")?, SYSTEM, "intf-items")
+}
+
+fn ports(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    let items = interface_items(config).and_then(|items| child(items, INTERFACES, "phys-items"));
+    entries(items, PHYSICAL, "PhysIf-list")
+}
+
+fn channels(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    let items = interface_items(config).and_then(|items| child(items, INTERFACES, "aggr-items"));
+    entries(items, AGGREGATED, "AggrIf-list")
+}
+
+/// The ports of a port channel.
+fn members(channel: &Container) -> impl Iterator<Item = &str> {
+    let items = child(channel, CHANNEL, "rsmbrIfs-items");
+    entries(items, MEMBERS, "RsMbrIfs-list").filter_map(|(dn, _)| {
+        let (_, id) = dn.rsplit_once("PhysIf-list[id=").or_else(|| dn.rsplit_once("phys-["))?;
+        Some(id.trim_matches(['[', ']', '\'', '"']))
+    })
+}
+
+fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
+    let mut errors = Vec::new();
+    let system = Path::node(None, &ROOTS[0]);
+    let items = Path::node(Some(&system), &SYSTEM[position(SYSTEM, "bd-items")]);
+    let items = Path::node(Some(&items), &DOMAINS[0]);
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    if !domains(config).any(|(encap, _)| encap == "vlan-1") {
+        errors.push(
+            RpcError::application(
+                Tag::OperationFailed,
+                "Operation not permitted: default VLAN 1 can not be deleted",
+            )
+            .at(items.instance()),
+        );
+    }
+    for (encap, domain) in domains(config) {
+        let key = [words(encap)];
+        let path = Path::entry(Some(&items), &DOMAIN_LIST[0], &key);
+        if vlan(encap).is_some_and(|id| RESERVED.contains(&id)) {
+            let message = format!("{encap} is reserved for internal use");
+            errors.push(RpcError::application(Tag::InvalidValue, message).at(path.instance()));
+        }
+        if let Some(name) = text(domain, DOMAIN, "name").filter(|name| !name.is_empty())
+            && let Some(first) = names.insert(name, encap)
+        {
+            let message = format!("VLAN name {name} is used by {first} already");
+            errors.push(RpcError::application(Tag::OperationFailed, message).at(path.instance()));
+        }
+    }
+    let items = Path::node(Some(&system), &SYSTEM[position(SYSTEM, "intf-items")]);
+    let physical = Path::node(Some(&items), &INTERFACES[0]);
+    for (port, _) in ports(config).filter(|(port, _)| !hardware.ports.iter().any(|p| p == port)) {
+        let key = [words(port)];
+        let path = Path::entry(Some(&physical), &PHYSICAL[0], &key);
+        let message = format!("interface {port} does not exist");
+        errors.push(RpcError::application(Tag::InvalidValue, message).at(path.instance()));
+    }
+    let aggregated = Path::node(Some(&items), &INTERFACES[1]);
+    let mut taken = BTreeSet::new();
+    for (name, channel) in channels(config) {
+        let key = [words(name)];
+        let path = Path::entry(Some(&aggregated), &AGGREGATED[0], &key);
+        for member in members(channel) {
+            let why = if !hardware.ports.iter().any(|port| port == member) {
+                "does not exist"
+            } else if !taken.insert(member) {
+                "is a member of another port channel"
+            } else {
+                continue;
+            };
+            let message = format!("interface {member} {why}");
+            errors.push(RpcError::application(Tag::OperationFailed, message).at(path.instance()));
+        }
+    }
+    errors
+}
+
+fn view(running: &Container, hardware: &Hardware) -> View {
+    let mut vlans = BTreeMap::new();
+    for (encap, domain) in domains(running) {
+        let Some(id) = vlan(encap) else { continue };
+        let suspended = is(domain, DOMAIN, "BdState", "suspend") || is(domain, DOMAIN, "adminSt", "suspend");
+        let status = if suspended { "SUSPENDED" } else { "ACTIVE" };
+        let name = text(domain, DOMAIN, "name").map(str::to_owned);
+        vlans.insert(id, VlanView { name, status: status.to_owned() });
+    }
+    let active: VlanSet = vlans.iter().filter(|(_, v)| v.status == "ACTIVE").map(|(id, _)| *id).collect();
+    let mut all: BTreeMap<String, PortView> =
+        hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
+    for (name, port) in ports(running).chain(channels(running)) {
+        fill_port(all.entry(name.to_owned()).or_default(), port, &active);
+    }
+    for (name, channel) in channels(running) {
+        for member in members(channel) {
+            if let Some(port) = all.get_mut(member) {
+                port.lag = Some(name.to_owned());
+            }
+        }
+    }
+    View { vlans, ports: all }
+}
+
+/// `port`: of a port or of a port channel, which agree on what is read here.
+fn fill_port(view: &mut PortView, port: &Container, active: &VlanSet) {
+    let id = |name| text(port, PORT, name).and_then(vlan).unwrap_or(1);
+    view.disabled = is(port, PORT, "adminSt", "down");
+    if is(port, PORT, "layer", "Layer3") {
+        return;
+    }
+    if is(port, PORT, "mode", "trunk") {
+        view.mode = Some(PortMode::Trunk);
+        view.native = Some(id("nativeVlan"));
+        let listed = text(port, PORT, "trunkVlans").unwrap_or("1-4094");
+        view.configured =
+            vid_ranges(listed).into_iter().flatten().flat_map(|(low, high)| low..=high).collect();
+        view.open_trunk = view.configured.ranges() == [(1, 4094)];
+    } else {
+        view.mode = Some(PortMode::Access);
+        view.access = Some(id("accessVlan"));
+        view.configured = view.access.into_iter().collect();
+    }
+    view.vlans = view.configured.intersection(active);
+}
+
+/// Running with the ids of bridge domains and whether they are up.
+fn operational(running: &Container, _: &Hardware) -> Container {
+    let mut whole = running.clone();
+    whole.with_container(position(ROOTS, "System"), |system| {
+        system.with_container(position(SYSTEM, "bd-items"), |items| {
+            items.with_container(0, |items| {
+                items.with_list(0, |entries| {
+                    for (key, domain) in entries.iter_mut() {
+                        let id = key.first().and_then(Value::text).and_then(vlan).unwrap_or_default();
+                        let up = !is(domain, DOMAIN, "BdState", "suspend");
+                        let domain = std::sync::Arc::make_mut(domain);
+                        domain.set(
+                            position(DOMAIN, "id"),
+                            crate::model::tree::Node::Leaf(Value::Uint(id.into())),
+                        );
+                        domain.set(
+                            position(DOMAIN, "operSt"),
+                            crate::model::tree::Node::Leaf(Value::Keyword(if up { "up" } else { "down" })),
+                        );
+                    }
+                });
+            });
+        });
+    });
+    whole
+}
+
+/// The XML of an edit made at the console, with merge as the default operation.
+fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
+    let mut out =
+        format!("<System xmlns=\"{}\" xmlns:nc=\"{NETCONF}\"><bd-items><bd-items>", DEVICE.namespace);
+    for (id, name) in &edit.define_vlans {
+        let _ = write!(
+            out,
+            "<BD-list><fabEncap>vlan-{id}</fabEncap><BdState>active</BdState><name>{}</name></BD-list>",
+            escaped(name)
+        );
+    }
+    if edit.port.is_none() {
+        for id in edit.remove_vlans.iter() {
+            let _ = write!(out, "<BD-list nc:operation=\"remove\"><fabEncap>vlan-{id}</fabEncap></BD-list>");
+        }
+    }
+    out.push_str("</bd-items></bd-items>");
+    if let Some(name) = &edit.port {
+        let is_channel = channels(running).any(|(channel, _)| channel == name);
+        let (items, list) =
+            if is_channel { ("aggr-items", "AggrIf-list") } else { ("phys-items", "PhysIf-list") };
+        let present =
+            ports(running).chain(channels(running)).find(|(port, _)| port == name).map(|(_, port)| port);
+        let _ = write!(out, "<intf-items><{items}><{list}><id>{}</id>", escaped(name));
+        port_by_hand(edit, present, &mut out);
+        let _ = write!(out, "</{list}></{items}></intf-items>");
+    }
+    out.push_str("</System>");
+    out
+}
+
+fn port_by_hand(edit: &HandEdit, present: Option<&Container>, out: &mut String) {
+    if edit.clear {
+        for leaf in ["mode", "accessVlan", "nativeVlan", "trunkVlans"] {
+            let _ = write!(out, "<{leaf} nc:operation=\"remove\"/>");
+        }
+        return;
+    }
+    if let Some(mode) = edit.mode {
+        let mode = if mode == PortMode::Trunk { "trunk" } else { "access" };
+        let _ = write!(out, "<mode>{mode}</mode>");
+    }
+    for (leaf, id) in [("accessVlan", edit.access), ("nativeVlan", edit.native)] {
+        if let Some(id) = id {
+            let _ = write!(out, "<{leaf}>vlan-{id}</{leaf}>");
+        }
+    }
+    if edit.vlans.is_empty() && edit.remove_vlans.is_empty() {
+        return;
+    }
+    let listed = present.and_then(|port| leaf(port, PORT, "trunkVlans")?.text().map(str::to_owned));
+    // The first list put onto a port takes the place of the default, which is everything.
+    let before: VlanSet = match listed {
+        Some(listed) => {
+            vid_ranges(&listed).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()
+        }
+        None if edit.vlans.is_empty() => (1..=4094).collect(),
+        None => VlanSet::default(),
+    };
+    let after: VlanSet =
+        before.iter().filter(|id| !edit.remove_vlans.contains(*id)).chain(edit.vlans.iter()).collect();
+    let _ = write!(out, "<trunkVlans>{after}</trunkVlans>");
+}

@@ -1,0 +1,392 @@
+//! Nokia SR Linux (srlinux-yang-models 24.7): no VLANs as such. A port has bridged subinterfaces, each with an
+//! encapsulation, and a `mac-vrf` joins subinterfaces.
+//!
+//! A VLAN here is a `mac-vrf`; its id is that of its tagged subinterfaces, else the index of its untagged ones,
+//! else, while it has none, the number in its description `VLAN n`. Subinterfaces with different ids in one
+//! `mac-vrf` would be joined by a real device; the data plane keeps them apart.
+
+mod checks;
+mod console;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::dialect::tables::{
+    child, configuration, entries, escaped, is, leaf, list, module, put, text, words,
+};
+use crate::dialect::view::{PortMode, PortView, View, VlanView};
+use crate::dialect::{Dialect, Hardware};
+use crate::model::schema::{Definition, Identity, Module, position};
+use crate::model::tree::{Container, Entries};
+use crate::model::value::{Name, Type, Value};
+use crate::netconf::error::PathStyle;
+
+/// The SR Linux dialect.
+pub static SRLINUX: Dialect = Dialect {
+    name: "srlinux",
+    modules: &[&INTERFACES, &VLANS, &LAG, &NETWORK_INSTANCE_MODULE],
+    uris: &[],
+    paths: PathStyle::XPath,
+    port: |n| format!("ethernet-1/{n}"),
+    roots: ROOTS,
+    factory,
+    check: checks::check,
+    operational,
+    view,
+    by_hand: console::by_hand,
+};
+
+const REVISION: &str = "2024-07-31";
+static INTERFACES: Module =
+    module("srl_nokia-interfaces", "srl_nokia-if", "urn:nokia.com:srlinux:chassis:interfaces", REVISION);
+static VLANS: Module = module(
+    "srl_nokia-interfaces-vlans",
+    "srl_nokia-if-vlan",
+    "urn:nokia.com:srlinux:chassis:interfaces-vlans",
+    REVISION,
+);
+static LAG: Module = module(
+    "srl_nokia-interfaces-lag",
+    "srl_nokia-if-lag",
+    "urn:nokia.com:srlinux:lag:interfaces-lag",
+    REVISION,
+);
+static NETWORK_INSTANCE_MODULE: Module = module(
+    "srl_nokia-network-instance",
+    "srl_nokia-netinst",
+    "urn:nokia.com:srlinux:net-inst:network-instance",
+    REVISION,
+);
+
+static BRIDGED: Identity = Identity { module: &INTERFACES, name: "bridged" };
+static ROUTED: Identity = Identity { module: &INTERFACES, name: "routed" };
+static MAC_VRF: Identity = Identity { module: &NETWORK_INSTANCE_MODULE, name: "mac-vrf" };
+static IP_VRF: Identity = Identity { module: &NETWORK_INSTANCE_MODULE, name: "ip-vrf" };
+static DEFAULT: Identity = Identity { module: &NETWORK_INSTANCE_MODULE, name: "default" };
+
+const SUBINTERFACE_TYPES: &[&Identity] = &[&BRIDGED, &ROUTED];
+
+const INSTANCE_TYPES: &[&Identity] = &[&MAC_VRF, &IP_VRF, &DEFAULT];
+
+/// `interface-all`: ports, LAGs, loopbacks, IRB and management.
+static INTERFACE_NAME: Name = Name {
+    length: (3, 20),
+    accepts: is_interface,
+    what: "the name of an interface such as ethernet-1/1 or lag1",
+};
+/// `restricted-name`.
+static INSTANCE_NAME: Name = Name {
+    length: (1, 247),
+    accepts: is_restricted,
+    what: "a name without control characters, slash or quotes",
+};
+static DESCRIPTION: Name = Name { length: (1, 255), accepts: |_| true, what: "a description" };
+static SUBINTERFACE_NAME: Name =
+    Name { length: (1, 255), accepts: |_| true, what: "the name of a subinterface" };
+
+const ADMIN_STATE: Type = Type::Enum(&["enable", "disable"]);
+const OPER_STATE: Type = Type::Enum(&["up", "down"]);
+
+static ROOTS: &[Definition] = &[
+    Definition::list("interface", &INTERFACES, 1, INTERFACE),
+    Definition::list("network-instance", &NETWORK_INSTANCE_MODULE, 1, INSTANCE),
+];
+
+const INTERFACE: &[Definition] = &[
+    Definition::leaf("name", &INTERFACES, Type::Name(&INTERFACE_NAME)),
+    Definition::leaf("description", &INTERFACES, Type::Name(&DESCRIPTION)),
+    Definition::leaf("admin-state", &INTERFACES, ADMIN_STATE),
+    Definition::leaf("mtu", &INTERFACES, Type::Uint(1500, 9500)),
+    Definition::state_leaf("oper-state", &INTERFACES, OPER_STATE),
+    Definition::container("ethernet", &INTERFACES, ETHERNET),
+    Definition::list("subinterface", &INTERFACES, 1, SUBINTERFACE),
+    Definition::leaf("vlan-tagging", &VLANS, Type::Bool),
+    Definition::container("lag", &LAG, LAG_CONTENT),
+];
+
+const ETHERNET: &[Definition] = &[Definition::leaf("aggregate-id", &INTERFACES, Type::Name(&INTERFACE_NAME))];
+
+const LAG_CONTENT: &[Definition] = &[
+    Definition::leaf("lag-type", &LAG, Type::Enum(&["lacp", "static"])),
+    Definition::leaf("min-links", &LAG, Type::Uint(0, 64)),
+];
+
+const SUBINTERFACE: &[Definition] = &[
+    Definition::leaf("index", &INTERFACES, Type::Uint(0, 9999)),
+    Definition::leaf("type", &INTERFACES, Type::Identity(SUBINTERFACE_TYPES)),
+    Definition::leaf("description", &INTERFACES, Type::Name(&DESCRIPTION)),
+    Definition::leaf("admin-state", &INTERFACES, ADMIN_STATE),
+    Definition::leaf("l2-mtu", &INTERFACES, Type::Uint(1500, 9500)),
+    Definition::state_leaf("name", &INTERFACES, Type::Text { longest: 25 }),
+    Definition::state_leaf("oper-state", &INTERFACES, OPER_STATE),
+    Definition::container("vlan", &VLANS, VLAN),
+];
+
+const VLAN: &[Definition] = &[Definition::container("encap", &VLANS, ENCAP)];
+
+const ENCAP: &[Definition] = &[
+    Definition::presence("single-tagged", &VLANS, SINGLE_TAGGED),
+    Definition::presence("untagged", &VLANS, &[]),
+];
+
+const SINGLE_TAGGED: &[Definition] = &[Definition::leaf("vlan-id", &VLANS, Type::Uint(1, 4094))];
+
+const INSTANCE: &[Definition] = &[
+    Definition::leaf("name", &NETWORK_INSTANCE_MODULE, Type::Name(&INSTANCE_NAME)),
+    Definition::leaf("type", &NETWORK_INSTANCE_MODULE, Type::Identity(INSTANCE_TYPES)),
+    Definition::leaf("admin-state", &NETWORK_INSTANCE_MODULE, ADMIN_STATE),
+    Definition::state_leaf("oper-state", &NETWORK_INSTANCE_MODULE, OPER_STATE),
+    Definition::leaf("description", &NETWORK_INSTANCE_MODULE, Type::Name(&DESCRIPTION)),
+    Definition::list("interface", &NETWORK_INSTANCE_MODULE, 1, ATTACHED),
+];
+
+const ATTACHED: &[Definition] = &[
+    Definition::leaf("name", &NETWORK_INSTANCE_MODULE, Type::Name(&SUBINTERFACE_NAME)),
+    Definition::state_leaf("oper-state", &NETWORK_INSTANCE_MODULE, OPER_STATE),
+];
+
+fn is_interface(text: &str) -> bool {
+    let number = |text: &str, low: u16, high: u16| {
+        let plain = !text.starts_with('0') || text == "0";
+        plain && text.parse().is_ok_and(|n: u16| (low..=high).contains(&n))
+    };
+    if let Some(rest) = text.strip_prefix("ethernet-") {
+        let parts: Vec<&str> = rest.split('/').collect();
+        return (2..=4).contains(&parts.len())
+            && number(parts[0], 1, 99)
+            && parts.last().is_some_and(|port| number(port, 1, 128));
+    }
+    let numbered = |prefix: &str, low, high| text.strip_prefix(prefix).is_some_and(|n| number(n, low, high));
+    matches!(text, "mgmt0" | "mgmt0-standby" | "system0")
+        || numbered("lag", 1, 1000)
+        || numbered("lo", 0, 255)
+        || numbered("irb", 0, 255)
+}
+
+fn is_restricted(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "!@#$%^&()|+=`~.,_:;?-".contains(c);
+    text.starts_with(plain) && text.chars().all(|c| plain(c) || c == ' ')
+}
+
+/// As shipped: management, and every port switched on without subinterfaces.
+fn factory(hardware: &Hardware) -> Container {
+    let mut xml = String::new();
+    let open = format!("<interface xmlns=\"{}\">", INTERFACES.namespace);
+    // Writing to a String can't fail; hence the discarded results.
+    let _ = write!(
+        xml,
+        "{open}<name>mgmt0</name><admin-state>enable</admin-state><subinterface><index>0</index>\
+         <admin-state>enable</admin-state></subinterface></interface>"
+    );
+    for port in &hardware.ports {
+        let _ = write!(xml, "{open}<name>{}</name><admin-state>enable</admin-state>", escaped(port));
+        if let Some(lag) = hardware.lag_of(port) {
+            let _ = write!(xml, "<ethernet><aggregate-id>{}</aggregate-id></ethernet>", escaped(lag));
+        }
+        xml.push_str("</interface>");
+    }
+    for lag in hardware.lags.keys() {
+        let _ = write!(
+            xml,
+            "{open}<name>{}</name><admin-state>enable</admin-state><lag xmlns=\"{}\"><lag-type>lacp</lag-type></lag>\
+             </interface>",
+            escaped(lag),
+            LAG.namespace
+        );
+    }
+    let _ = write!(
+        xml,
+        "<network-instance xmlns=\"{ns}\"><name>mgmt</name><type xmlns:t=\"{ns}\">t:ip-vrf</type>\
+         <admin-state>enable</admin-state><interface><name>mgmt0.0</name></interface></network-instance>",
+        ns = NETWORK_INSTANCE_MODULE.namespace
+    );
+    configuration(ROOTS, &xml)
+}
+
+fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    entries(Some(config), ROOTS, "interface")
+}
+
+fn instances(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
+    entries(Some(config), ROOTS, "network-instance")
+}
+
+fn is_mac_vrf(instance: &Container) -> bool {
+    is(instance, INSTANCE, "type", "mac-vrf")
+}
+
+fn is_enabled(container: &Container, definitions: &'static [Definition]) -> bool {
+    !is(container, definitions, "admin-state", "disable")
+}
+
+/// What a subinterface takes from the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encap {
+    /// Frames of one VLAN.
+    Tagged(u16),
+    /// Frames without a tag.
+    Untagged,
+    /// Whatever comes: the port has no VLAN tagging.
+    Plain,
+}
+
+/// A subinterface as far as switching goes.
+#[derive(Debug, Clone, Copy)]
+struct Sub<'a> {
+    port: &'a str,
+    index: u16,
+    /// `None`: no traffic, it lacks the encapsulation that the port wants.
+    encap: Option<Encap>,
+    bridged: bool,
+    enabled: bool,
+}
+
+impl Sub<'_> {
+    fn name(&self) -> String {
+        format!("{}.{}", self.port, self.index)
+    }
+}
+
+fn subinterfaces<'a>(port: &'a str, interface: &'a Container) -> impl Iterator<Item = Sub<'a>> {
+    let tagging = is(interface, INTERFACE, "vlan-tagging", "true");
+    list(Some(interface), INTERFACE, "subinterface").into_iter().flatten().map(move |(key, sub)| {
+        let encap = child(sub, SUBINTERFACE, "vlan").and_then(|vlan| child(vlan, VLAN, "encap"));
+        let tagged = encap
+            .and_then(|encap| child(encap, ENCAP, "single-tagged"))
+            .and_then(|tagged| leaf(tagged, SINGLE_TAGGED, "vlan-id")?.vlans().next());
+        let untagged = encap.is_some_and(|encap| child(encap, ENCAP, "untagged").is_some());
+        Sub {
+            port,
+            index: key.first().and_then(|v| u16::try_from(v.number()?).ok()).unwrap_or_default(),
+            encap: match (tagged, untagged) {
+                (Some(id), _) => Some(Encap::Tagged(id)),
+                (None, true) => Some(Encap::Untagged),
+                (None, false) => (!tagging).then_some(Encap::Plain),
+            },
+            bridged: is(sub, SUBINTERFACE, "type", "bridged"),
+            enabled: is_enabled(sub, SUBINTERFACE),
+        }
+    })
+}
+
+fn attached(instance: &Container) -> impl Iterator<Item = &str> {
+    entries(Some(instance), INSTANCE, "interface").map(|(name, _)| name)
+}
+
+fn all_subinterfaces(config: &Container) -> BTreeMap<String, Sub<'_>> {
+    interfaces(config)
+        .flat_map(|(name, interface)| subinterfaces(name, interface))
+        .map(|sub| (sub.name(), sub))
+        .collect()
+}
+
+/// The VLAN id of a `mac-vrf`.
+fn vlan_of(instance: &Container, subs: &BTreeMap<String, Sub<'_>>) -> Option<u16> {
+    let members: Vec<&Sub<'_>> = attached(instance).filter_map(|name| subs.get(name)).collect();
+    let tagged = members.iter().find_map(|sub| match sub.encap {
+        Some(Encap::Tagged(id)) => Some(id),
+        _ => None,
+    });
+    let index = members.iter().map(|sub| sub.index).find(|index| (1..=4094).contains(index));
+    let described = || text(instance, INSTANCE, "description")?.strip_prefix("VLAN ")?.parse().ok();
+    tagged.or(index).or_else(described).filter(|id| (1..=4094).contains(id))
+}
+
+fn view(running: &Container, hardware: &Hardware) -> View {
+    let subs = all_subinterfaces(running);
+    let mut vlans = BTreeMap::new();
+    let mut vlan_of_sub: BTreeMap<&str, u16> = BTreeMap::new();
+    for (name, instance) in instances(running).filter(|(_, instance)| is_mac_vrf(instance)) {
+        let Some(id) = vlan_of(instance, &subs) else { continue };
+        let enabled = is_enabled(instance, INSTANCE);
+        let status = if enabled { "ACTIVE" } else { "SUSPENDED" };
+        vlans.insert(id, VlanView { name: Some(name.to_owned()), status: status.to_owned() });
+        for sub in attached(instance) {
+            vlan_of_sub.insert(sub, id);
+        }
+    }
+    let mut ports: BTreeMap<String, PortView> =
+        hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
+    for (name, interface) in interfaces(running) {
+        if !ports.contains_key(name) && !name.starts_with("lag") {
+            continue;
+        }
+        let port = ports.entry(name.to_owned()).or_default();
+        port.lag = child(interface, INTERFACE, "ethernet")
+            .and_then(|ethernet| text(ethernet, ETHERNET, "aggregate-id"))
+            .map(str::to_owned);
+        port.disabled = !is_enabled(interface, INTERFACE);
+        let (mut tagged, mut carried, mut untagged) = (Vec::new(), Vec::new(), None);
+        for sub in subinterfaces(name, interface).filter(|sub| sub.bridged && sub.enabled) {
+            let vlan = vlan_of_sub.get(&*sub.name()).copied();
+            let active = |id: u16| vlans.get(&id).is_some_and(|vlan| vlan.status == "ACTIVE");
+            match sub.encap {
+                Some(Encap::Tagged(id)) => {
+                    tagged.push(id);
+                    carried.extend(vlan.is_some_and(active).then_some(id));
+                }
+                Some(Encap::Untagged | Encap::Plain) => {
+                    untagged = Some(vlan);
+                    carried.extend(vlan.filter(|id| active(*id)));
+                }
+                None => {}
+            }
+        }
+        let untagged_vlan = untagged.flatten();
+        if tagged.is_empty() {
+            port.mode = untagged.map(|_| PortMode::Access);
+            port.access = untagged_vlan;
+        } else {
+            port.mode = Some(PortMode::Trunk);
+            port.native = untagged_vlan;
+        }
+        port.configured = tagged.into_iter().chain(untagged_vlan).collect();
+        port.vlans = carried.into_iter().collect();
+    }
+    View { vlans, ports }
+}
+
+/// Running with what is up and down.
+fn operational(running: &Container, hardware: &Hardware) -> Container {
+    let mut whole = running.clone();
+    let state = |enabled: bool| Value::Keyword(if enabled { "up" } else { "down" });
+    let subs = all_subinterfaces(running);
+    let used: std::collections::BTreeSet<&str> = instances(running).flat_map(|(_, i)| attached(i)).collect();
+    let each = |entries: &mut Entries, work: &mut dyn FnMut(&str, &mut Container)| {
+        for (key, entry) in entries.iter_mut() {
+            let name = key.first().map(ToString::to_string).unwrap_or_default();
+            work(&name, std::sync::Arc::make_mut(entry));
+        }
+    };
+    whole.with_list(position(ROOTS, "interface"), |entries| {
+        for port in &hardware.ports {
+            let entry = entries.entry([words(port)].into()).or_default();
+            put(std::sync::Arc::make_mut(entry), INTERFACE, "name", words(port));
+        }
+        each(entries, &mut |name, interface| {
+            let up = is_enabled(interface, INTERFACE);
+            put(interface, INTERFACE, "oper-state", state(up));
+            interface.with_list(position(INTERFACE, "subinterface"), |entries| {
+                each(entries, &mut |index, sub| {
+                    let full = format!("{name}.{index}");
+                    let up = up && is_enabled(sub, SUBINTERFACE) && used.contains(&*full);
+                    put(sub, SUBINTERFACE, "name", words(&full));
+                    put(sub, SUBINTERFACE, "oper-state", state(up));
+                });
+            });
+        });
+    });
+    whole.with_list(position(ROOTS, "network-instance"), |entries| {
+        each(entries, &mut |_, instance| {
+            let up = is_enabled(instance, INSTANCE);
+            put(instance, INSTANCE, "oper-state", state(up));
+            instance.with_list(position(INSTANCE, "interface"), |entries| {
+                each(entries, &mut |name, entry| {
+                    let up = up && subs.get(name).is_some_and(|sub| sub.enabled && sub.encap.is_some());
+                    put(entry, ATTACHED, "oper-state", state(up));
+                });
+            });
+        });
+    });
+    whole
+}

@@ -1,0 +1,116 @@
+//! Shorthand for code that knows its schema: reading, writing and building by names.
+
+use crate::model::edit::{self, OnError, Operation};
+use crate::model::schema::{Definition, Module, position};
+use crate::model::tree::{Container, Entries, Node};
+use crate::model::value::Value;
+use crate::netconf::xml;
+
+/// A module.
+pub(super) const fn module(
+    name: &'static str,
+    prefix: &'static str,
+    namespace: &'static str,
+    revision: &'static str,
+) -> Module {
+    Module { name, prefix, namespace, revision }
+}
+
+/// The leaf of that name.
+pub(super) fn leaf<'a>(
+    container: &'a Container,
+    definitions: &'static [Definition],
+    name: &str,
+) -> Option<&'a Value> {
+    container.leaf(position(definitions, name))
+}
+
+/// The text of the leaf of that name.
+pub(super) fn text<'a>(
+    container: &'a Container,
+    definitions: &'static [Definition],
+    name: &str,
+) -> Option<&'a str> {
+    leaf(container, definitions, name).and_then(Value::text)
+}
+
+/// Whether the leaf of that name has this value.
+pub(super) fn is(container: &Container, definitions: &'static [Definition], name: &str, value: &str) -> bool {
+    leaf(container, definitions, name).is_some_and(|v| v.is(value))
+}
+
+/// The container of that name.
+pub(super) fn child<'a>(
+    container: &'a Container,
+    definitions: &'static [Definition],
+    name: &str,
+) -> Option<&'a Container> {
+    container.container(position(definitions, name))
+}
+
+/// The entries of the list of that name, with the text of their first key.
+pub(super) fn entries<'a>(
+    container: Option<&'a Container>,
+    definitions: &'static [Definition],
+    name: &str,
+) -> impl Iterator<Item = (&'a str, &'a Container)> + use<'a> {
+    list(container, definitions, name)
+        .into_iter()
+        .flatten()
+        .map(|(key, entry)| (key.first().and_then(Value::text).unwrap_or_default(), &**entry))
+}
+
+/// The list of that name.
+pub(super) fn list<'a>(
+    container: Option<&'a Container>,
+    definitions: &'static [Definition],
+    name: &str,
+) -> Option<&'a Entries> {
+    container.and_then(|container| container.list(position(definitions, name)))
+}
+
+/// Sets the leaf of that name.
+pub(super) fn put(container: &mut Container, definitions: &'static [Definition], name: &str, value: Value) {
+    container.set(position(definitions, name), Node::Leaf(value));
+}
+
+/// A text as a value.
+pub(super) fn words(text: &str) -> Value {
+    Value::Text(text.into())
+}
+
+/// Text in XML.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    xml::push_text(&mut out, text);
+    out
+}
+
+/// The configuration that the XML says, put onto an empty one.
+///
+/// # Panics
+/// When it doesn't fit the schema: the code and the table disagree.
+pub(super) fn configuration(definitions: &'static [Definition], xml: &str) -> Container {
+    match parsed(definitions, xml) {
+        Ok(config) => config,
+        Err(problem) => panic!("the schema does not have it: {problem}"),
+    }
+}
+
+fn parsed(definitions: &'static [Definition], xml: &str) -> Result<Container, String> {
+    let document = xml::parse(format!("<config>{xml}</config>").as_bytes()).map_err(|e| e.to_string())?;
+    let edits = edit::parse(definitions, &document.root.children).map_err(|e| format!("{e:?}"))?;
+    let mut config = Container::default();
+    edit::apply(&mut config, &edits, Operation::Merge, OnError::Stop).map_err(|e| format!("{e:?}"))?;
+    Ok(config)
+}
+
+/// Applies XML that needs no checking against a datastore, for tests of dialects.
+#[cfg(test)]
+pub(super) fn with_edit(definitions: &'static [Definition], config: &Container, xml: &str) -> Container {
+    let document = xml::parse(format!("<config>{xml}</config>").as_bytes()).expect("well-formed");
+    let edits = edit::parse(definitions, &document.root.children).expect("well-typed");
+    let mut config = config.clone();
+    edit::apply(&mut config, &edits, Operation::Merge, OnError::Stop).expect("applies");
+    config
+}

@@ -1,0 +1,80 @@
+//! Where an edit touches a configuration.
+
+use super::{Body, Edit, Operation};
+use crate::model::path::{InstancePath, Path};
+use crate::model::schema::Definition;
+
+/// The topmost places of an edit that access control denies: below `subtree`, names from the top joined with
+/// slashes, or above it with an operation that would take it away.
+pub fn places_below(edits: &[Edit], subtree: &str, default: Operation) -> Vec<InstancePath> {
+    let names: Vec<&str> = subtree.trim_matches('/').split('/').collect();
+    let mut found = Vec::new();
+    denied_places(edits, &names, default, None, &mut found);
+    found
+}
+
+fn denied_places(
+    edits: &[Edit],
+    names: &[&str],
+    inherited: Operation,
+    parent: Option<&Path<'_>>,
+    found: &mut Vec<InstancePath>,
+) {
+    let Some((name, rest)) = names.split_first() else { return };
+    for edit in edits.iter().filter(|edit| edit.definition.name == *name) {
+        let operation = edit.operation.unwrap_or(inherited);
+        let takes = matches!(operation, Operation::Delete | Operation::Remove | Operation::Replace);
+        let (path, children): (_, &[Edit]) = match &edit.body {
+            Body::Entry { key, children } => (Path::entry(parent, edit.definition, key), children),
+            Body::Container(children) => (Path::node(parent, edit.definition), children),
+            _ => (Path::node(parent, edit.definition), &[]),
+        };
+        if rest.is_empty() || takes {
+            found.push(path.instance());
+        } else {
+            denied_places(children, rest, operation, Some(&path), found);
+        }
+    }
+}
+
+/// The places of an edit that name VLAN `vlan`: a list key or leaf whose name says that it holds VLANs and
+/// whose value is that id or has it in a range.
+pub fn places_of_vlan(edits: &[Edit], vlan: u16) -> Vec<InstancePath> {
+    let mut found = Vec::new();
+    vlan_places(edits, vlan, None, &mut found);
+    found
+}
+
+fn vlan_places(edits: &[Edit], vlan: u16, parent: Option<&Path<'_>>, found: &mut Vec<InstancePath>) {
+    for edit in edits {
+        let names_a_vlan = |definition: &Definition| {
+            let name = definition.name.to_ascii_lowercase();
+            name.contains("vlan") || matches!(&*name, "vid" | "vids" | "pvid" | "members" | "fabencap")
+        };
+        match &edit.body {
+            Body::Container(children) => {
+                vlan_places(children, vlan, Some(&Path::node(parent, edit.definition)), found);
+            }
+            Body::Entry { key, children } => {
+                let path = Path::entry(parent, edit.definition, key);
+                let mut keys = edit.definition.keys().iter().zip(key.iter());
+                if keys.any(|(d, value)| names_a_vlan(d) && value.names_vlan(vlan)) {
+                    found.push(path.instance());
+                } else {
+                    vlan_places(children, vlan, Some(&path), found);
+                }
+            }
+            Body::Leaf(Some(value)) => {
+                if names_a_vlan(edit.definition) && value.names_vlan(vlan) {
+                    found.push(Path::node(parent, edit.definition).instance());
+                }
+            }
+            Body::LeafListValue(value) => {
+                if names_a_vlan(edit.definition) && value.names_vlan(vlan) {
+                    found.push(Path::value(parent, edit.definition, value).instance());
+                }
+            }
+            Body::Leaf(None) => {}
+        }
+    }
+}
