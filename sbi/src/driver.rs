@@ -1,8 +1,11 @@
 //! What a southbound driver is.
 
 use std::future::Future;
+use std::sync::Arc;
 
-use eno_schemas::{Applied, ChangeReport, DeviceInfo, Failure, Note, Outcome, PayloadKind, Rejection};
+use eno_schemas::{
+    Applied, ChangeReport, Command, DeviceInfo, Failure, Note, Outcome, PayloadKind, Preview, Rejection,
+};
 use futures::Stream;
 
 use crate::work::Work;
@@ -36,6 +39,13 @@ pub trait Driver: Send + Sync + 'static {
     /// Brings one target to the state that `work.command` describes. A driver that announces
     /// [`HOLD`](crate::HOLD) asks [`Work::intent`] first.
     fn reconcile(&self, work: Work) -> impl Future<Output = Reconciled> + Send;
+
+    /// What [`Self::reconcile`] would do about a command as the target is now. It reads and changes nothing. `None`: the
+    /// driver can't tell.
+    fn preview(&self, command: Arc<Command>) -> impl Future<Output = Option<Preview>> + Send {
+        drop(command);
+        std::future::ready(None)
+    }
 
     /// Targets of which something seems to have changed by another hand, for the host to reconcile again. Called
     /// once. A driver that can't see such changes returns `futures::stream::pending()`.

@@ -1,7 +1,8 @@
 //! The committed schemas are the types' own, and messages that break them are refused with the path of the fault.
 
 use eno_schemas::{
-    Command, Delivery, DriverHello, Message, MessageError, Preview, Report, Transition, decode, encode, schema_of,
+    Command, Delivery, DriverHello, Message, MessageError, Preview, Report, Transition, decode, encode,
+    schema_of,
 };
 use serde_json::{Value, json};
 

@@ -29,7 +29,8 @@ pub(super) struct AdoptArgs {
 
 pub(super) async fn run(args: AdoptArgs) -> anyhow::Result<()> {
     let devices: Api<FabricDevice> = Api::all(args.cluster.client().await?);
-    let device = devices.get(&args.device).await.with_context(|| format!("reading FabricDevice {}", args.device))?;
+    let device =
+        devices.get(&args.device).await.with_context(|| format!("reading FabricDevice {}", args.device))?;
     let before: VlanSet = match device.spec.adopt.as_deref() {
         Some(text) => text.parse().context("Adopt of the FabricDevice")?,
         None => VlanSet::EMPTY,

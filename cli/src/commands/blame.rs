@@ -42,18 +42,24 @@ struct Line {
 pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
     let world = World::read(&args.cluster.client().await?).await?;
     let wanted = wanted(&world);
-    let (driver, fabric) =
-        wanted.switches.get(&args.device).with_context(|| format!("there is no FabricDevice {}", args.device))?;
+    let (driver, fabric) = wanted
+        .switches
+        .get(&args.device)
+        .with_context(|| format!("there is no FabricDevice {}", args.device))?;
     if !fabric.ports.iter().any(|port| port.name == args.port) {
         let listed = fabric.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
         bail!("FabricDevice {} does not list port {}; it lists {listed}", args.device, args.port);
     }
     let nats = args.messages.connect().await?;
     let carried = match &nats {
-        Some(nats) => match trace::report(nats, driver, &args.device).await?.and_then(|report| report.applied) {
-            Some(Applied::Fabric { carried, .. }) => Some(carried.get(&args.port).cloned().unwrap_or_default()),
-            _ => None,
-        },
+        Some(nats) => {
+            match trace::report(nats, driver, &args.device).await?.and_then(|report| report.applied) {
+                Some(Applied::Fabric { carried, .. }) => {
+                    Some(carried.get(&args.port).cloned().unwrap_or_default())
+                }
+                _ => None,
+            }
+        }
         None => None,
     };
     let lines = blame(fabric, &args.port, carried.as_ref());
@@ -66,9 +72,13 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
             }),
         );
         match carried {
-            Some(Carried { open: true, .. }) => println!("It is a trunk without a list, which carries every VLAN."),
+            Some(Carried { open: true, .. }) => {
+                println!("It is a trunk without a list, which carries every VLAN.")
+            }
             Some(_) => {}
-            None => println!("What else it carries is not known: the switch was not read, or NATS not asked."),
+            None => {
+                println!("What else it carries is not known: the switch was not read, or NATS not asked.")
+            }
         }
     })
 }
@@ -118,14 +128,20 @@ mod tests {
                 FabricVlan { vid: vid(10), owners: vec!["L2Service/a".into(), "L2Service/b".into()] },
                 FabricVlan { vid: vid(11), owners: vec!["L2Service/c".into()] },
             ],
-            ports: vec![FabricPort { name: "p".into(), lag: None, mode: PortMode::Keep, vlans: set("10-11") }],
+            ports: vec![FabricPort {
+                name: "p".into(),
+                lag: None,
+                mode: PortMode::Keep,
+                vlans: set("10-11"),
+            }],
         };
         let carried = Carried { tagged: set("10,20"), untagged: Some(vid(1)), open: false };
         let told: Vec<_> = blame(&fabric, "p", Some(&carried))
             .into_iter()
             .map(|line| (line.vlan.get(), line.wanted_by.len(), line.note))
             .collect();
-        let expected = [(1, 0, Some("untagged")), (10, 2, None), (11, 1, Some("not there yet")), (20, 0, None)];
+        let expected =
+            [(1, 0, Some("untagged")), (10, 2, None), (11, 1, Some("not there yet")), (20, 0, None)];
         assert_eq!(told, expected);
         assert_eq!(blame(&fabric, "p", None).len(), 2);
     }

@@ -105,8 +105,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         _ => args.messages.connect().await?,
     };
     let world = World::read(&client).await?;
-    let mut plan =
-        Plan { forecast: Forecast::default(), refused: vec![], previews: vec![], others: vec![] };
+    let mut plan = Plan { forecast: Forecast::default(), refused: vec![], previews: vec![], others: vec![] };
     let mut changes = Vec::new();
     for object in &mut objects {
         let Some(mut key) = key_of(object) else {
@@ -148,7 +147,9 @@ async fn checked(client: &Client, object: &DynamicObject) -> Result<DynamicObjec
     match api.patch(name, &params, &Patch::Apply(object)).await {
         Ok(stored) => Ok(stored),
         // Its namespace is yet to be made: then it is taken as it is.
-        Err(Error::Api(status)) if status.code == 404 && object.metadata.namespace.is_some() => Ok(object.clone()),
+        Err(Error::Api(status)) if status.code == 404 && object.metadata.namespace.is_some() => {
+            Ok(object.clone())
+        }
         Err(Error::Api(status)) => Err(status.message),
         Err(error) => Err(error.to_string()),
     }
@@ -195,7 +196,8 @@ fn edits(plan: &Plan) {
 fn tables(plan: &Plan, asked: bool) {
     let Plan { forecast, .. } = plan;
     let phase = |verdict: &Option<Verdict>| {
-        let phase = verdict.as_ref().map(|verdict| verdict.phase.map_or("-".into(), |phase| phase.to_string()));
+        let phase =
+            verdict.as_ref().map(|verdict| verdict.phase.map_or("-".into(), |phase| phase.to_string()));
         phase.unwrap_or_else(|| "-".into())
     };
     let row = |object: &ObjectTold| {
@@ -237,7 +239,9 @@ fn tables(plan: &Plan, asked: bool) {
         nads.map(|nad| [format!("{}/{}", nad.namespace, nad.name), act(nad.act).into()]),
     );
     let networks = forecast.nodes.iter().flat_map(|node| {
-        node.networks.iter().map(|(network, change)| [node.name.clone(), network.clone(), act(*change).into()])
+        node.networks
+            .iter()
+            .map(|(network, change)| [node.name.clone(), network.clone(), act(*change).into()])
     });
     table(["NODE", "NETWORK", "CHANGE"], networks);
     let interfaces = forecast.pods.iter().flat_map(|pod| {
@@ -252,7 +256,8 @@ fn tables(plan: &Plan, asked: bool) {
     });
     table(["POD", "INTERFACE", "CHANGE", "ASKED FOR BY"], interfaces);
     let refused = plan.previews.iter().flat_map(|SwitchPreview { switch, preview }| {
-        let items = preview.rejected.iter().map(|rejection| (rejection.item.to_string(), rejection.reason.clone()));
+        let items =
+            preview.rejected.iter().map(|rejection| (rejection.item.to_string(), rejection.reason.clone()));
         let whole = preview.failure.iter().map(|failure| ("the switch".to_owned(), failure.reason.clone()));
         items.chain(whole).map(|(item, reason)| [switch.clone(), item, reason]).collect::<Vec<_>>()
     });
@@ -265,7 +270,9 @@ fn tables(plan: &Plan, asked: bool) {
         println!("{other} is none of the operator's objects and was not looked at.");
     }
     if !asked && !forecast.switches.is_empty() {
-        println!("The switches were not asked, since nobody said where NATS is: what they hold of others is not known.");
+        println!(
+            "The switches were not asked, since nobody said where NATS is: what they hold of others is not known."
+        );
     }
     if forecast.objects.is_empty() && plan.refused.is_empty() {
         println!("Nothing would change.");

@@ -59,9 +59,8 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let client = args.cluster.client().await?;
     let world = World::read(&client).await?;
     if args.object.is_empty() {
-        let wanted = |key: &&Key| {
-            args.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace))
-        };
+        let wanted =
+            |key: &&Key| args.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace));
         let rows: Vec<Row> = world.keys().filter(wanted).map(|key| row(&world, key)).collect();
         return args.output.print(&rows, |rows| {
             let cells = |row: &Row| [row.object.clone(), row.phase.clone(), row.message.clone()];

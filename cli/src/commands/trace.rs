@@ -59,8 +59,7 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
 fn targets(world: &World, key: &Key) -> Vec<(String, String)> {
     let wanted = wanted(world);
     let networks = networks(world, key);
-    let network =
-        matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment);
+    let network = matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment);
     let gone = network && world.object(key).is_none();
     let mut targets: Vec<(String, String)> = Vec::new();
     for (switch, (driver, fabric)) in &wanted.switches {

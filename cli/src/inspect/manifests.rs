@@ -51,7 +51,9 @@ fn parse(text: &str, objects: &mut Vec<DynamicObject>) -> anyhow::Result<()> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
     for document in documents.into_iter().filter(|document| !document.is_null()) {
         let items = match document.get("items").and_then(Value::as_array) {
-            Some(items) if document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => items.clone(),
+            Some(items) if document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => {
+                items.clone()
+            }
             _ => vec![document],
         };
         for item in items {

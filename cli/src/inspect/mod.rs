@@ -35,7 +35,8 @@ impl ClusterArgs {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
             Some(path) => {
-                let file = Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
+                let file =
+                    Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
                 Config::from_custom_kubeconfig(file, &options).await?
             }
             None if self.context.is_some() => Config::from_kubeconfig(&options).await?,
@@ -96,7 +97,11 @@ pub fn object(words: &[String], namespace: &str) -> anyhow::Result<Key> {
     };
     let kind = kind(kind_text).with_context(|| format!("there is no kind {kind_text:?} of the operator"))?;
     let name = Name::from(name);
-    Ok(if is_namespaced(kind) { Key::namespaced(kind, &namespace.into(), &name) } else { Key::cluster(kind, &name) })
+    Ok(if is_namespaced(kind) {
+        Key::namespaced(kind, &namespace.into(), &name)
+    } else {
+        Key::cluster(kind, &name)
+    })
 }
 
 /// Objects of this kind lie in a namespace.

@@ -111,10 +111,10 @@ fn judge(report: &Report, fabric: &FabricDesired, vlans: &VlanSet) -> (State, St
         return (State::Refused, format!("{}: {}", rejection.item, rejection.reason));
     }
     let there = matches!(&report.applied, Some(Applied::Fabric { vlans: made, ports, .. })
-        if vlans.is_subset(made)
-            && carriers().all(|(port, on_it)| {
-                on_it.is_empty() || ports.get(port).is_some_and(|carried| on_it.is_subset(carried))
-            }));
+    if vlans.is_subset(made)
+        && carriers().all(|(port, on_it)| {
+            on_it.is_empty() || ports.get(port).is_some_and(|carried| on_it.is_subset(carried))
+        }));
     match &report.outcome {
         Outcome::Failed(failure) if failure.unreachable => (State::Unreachable, failure.reason.clone()),
         _ if there => (State::Confirmed, String::new()),

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use eno_sbi::{Driver, HOLD, Identity, Intent, Reconciled, Work};
-use eno_schemas::{Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind};
+use eno_sbi::{Driver, HOLD, Identity, Intent, Newest, Reconciled, Work};
+use eno_schemas::{Command, Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind, Preview};
 use futures::channel::mpsc;
 use futures::{Stream, stream};
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
@@ -93,6 +94,7 @@ impl NetconfDriver {
         let known = device.verified.as_ref().filter(|(verified, _)| verified == hash);
         let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, hash));
         let mut intent = work.intent();
+        let mut again = false;
         loop {
             // Out of its place while in use: when this future is dropped, so is the session, and the device lets
             // go of its locks.
@@ -100,7 +102,7 @@ impl NetconfDriver {
             let reused = kept.is_some();
             let mut live = match kept {
                 Some(live) => live,
-                None => match self.connect(work, desired).await {
+                None => match self.connect(target, desired).await {
                     Ok(live) => live,
                     Err(failed) => return *failed,
                 },
@@ -132,8 +134,9 @@ impl NetconfDriver {
                 Err(error) => error,
             };
             match error {
-                error if error.ends_session() && reused => {
-                    debug!(target, %error, "the session was stale; connecting again");
+                error if error.ends_session() && (reused || (error.lost_reply() && !again)) => {
+                    again = true;
+                    debug!(target, %error, "the session is of no use; connecting again");
                 }
                 TransactionError::Aborted { reason } => {
                     // The end of its session is what takes it back.
@@ -151,8 +154,49 @@ impl NetconfDriver {
         }
     }
 
-    async fn connect(&self, work: &Work, desired: &FabricDesired) -> Result<Live, Box<Reconciled>> {
-        let (target, endpoint) = (work.command.target.clone(), &desired.device);
+    /// What would be done about a command.
+    async fn look(&self, command: Arc<Command>, desired: &FabricDesired) -> Preview {
+        let target = &command.target;
+        let device = self.device(target);
+        let mut device = device.lock().await;
+        let live = match device.live.take().filter(|live| live.fits(&desired.device)) {
+            Some(live) => live,
+            None => match self.connect(target, desired).await {
+                Ok(live) => live,
+                Err(failed) => {
+                    let Reconciled { outcome, device, .. } = *failed;
+                    let failure = if let Outcome::Failed(failure) = outcome { Some(failure) } else { None };
+                    return Preview { failure, device, ..Preview::default() };
+                }
+            },
+        };
+        let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
+        let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
+        let info = live.info();
+        let transaction = Transaction {
+            session: &live.session,
+            dialect: live.dialect,
+            profile: live.profile,
+            work: &work,
+            desired,
+            persist_id: "",
+            confirm_timeout: self.options.confirm_timeout,
+            intent: &Intent::Make,
+            device: &info,
+        };
+        match transaction.preview().await {
+            Ok(preview) => {
+                device.live = Some(live);
+                preview
+            }
+            Err(error) => {
+                Preview { failure: Some(error.failure()), device: Some(info), ..Preview::default() }
+            }
+        }
+    }
+
+    async fn connect(&self, target: &str, desired: &FabricDesired) -> Result<Live, Box<Reconciled>> {
+        let (target, endpoint) = (target.to_owned(), &desired.device);
         let own_session = Arc::new(OnceLock::new());
         let notified: Notified = {
             let (changed, target, own_session) =
@@ -272,6 +316,13 @@ impl Driver for NetconfDriver {
                 retryable: false,
                 unreachable: false,
             }),
+        }
+    }
+
+    async fn preview(&self, command: Arc<Command>) -> Option<Preview> {
+        match &command.desired {
+            Desired::Fabric(desired) => Some(self.look(Arc::clone(&command), desired).await),
+            Desired::Nad(_) | Desired::Node(_) => None,
         }
     }
 

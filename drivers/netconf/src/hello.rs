@@ -27,8 +27,9 @@ impl Hello {
     /// Of these capability URIs.
     pub fn new(capabilities: impl IntoIterator<Item = String>, session_id: Option<u32>) -> Self {
         let standard = |uri: String| match uri.strip_prefix(LEGACY) {
-            Some(rest) => format!("urn:ietf:params:netconf:{rest}"),
-            None => uri,
+            // With parameters it is a YANG module of NETCONF's own, such as ietf-netconf.
+            Some(rest) if !rest.contains("?module=") => format!("urn:ietf:params:netconf:{rest}"),
+            _ => uri,
         };
         Self { capabilities: capabilities.into_iter().map(standard).collect(), session_id }
     }
@@ -247,6 +248,8 @@ mod tests {
              <nc:capability> urn:ietf:params:netconf:base:1.1 </nc:capability>\
              <nc:capability>urn:ietf:params:netconf:capability:with-defaults:1.0?basic-mode=explicit</nc:capability>\
              <nc:capability>urn:ietf:params:xml:ns:netconf:capability:candidate:1.0</nc:capability>\
+             <nc:capability>urn:ietf:params:xml:ns:netconf:base:1.0?module=ietf-netconf&amp;features=candidate\
+             </nc:capability>\
              <nc:capability>http://openconfig.net/yang/vlan?module=openconfig-vlan&amp;revision=1</nc:capability>\
              </nc:capabilities><nc:session-id>7</nc:session-id></nc:hello>",
         )

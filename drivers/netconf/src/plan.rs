@@ -315,7 +315,8 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
 fn keep_what_is_named(seen: &Seen, plan: &mut Plan) {
     for (name, port) in seen.ports.iter().filter(|(_, port)| !port.names.is_empty()) {
         let changed = plan.changes.ports.get(name);
-        let converted = port.mode == Some(Mode::Access) && changed.is_some_and(|c| c.mode == ModeChange::Trunk);
+        let converted =
+            port.mode == Some(Mode::Access) && changed.is_some_and(|c| c.mode == ModeChange::Trunk);
         if converted {
             continue;
         }

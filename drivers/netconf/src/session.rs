@@ -7,6 +7,7 @@
 //! framing and matching, which is below.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +35,14 @@ pub enum SessionError {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// A request that came after it was answered, and this one was not: replies come in order (RFC 6241 section
+    /// 4.5), so there will be none. Some devices lose the reply that they were about to send when a long
+    /// notification is under way.
+    #[error("the reply to {operation} was lost")]
+    Lost {
+        /// The request's element.
+        operation: String,
+    },
     /// The device sent what is not NETCONF.
     #[error("the device breaks the protocol: {0}")]
     Protocol(String),
@@ -54,6 +63,20 @@ pub enum CallError {
     #[error("{0}")]
     Session(#[from] SessionError),
 }
+
+impl CallError {
+    /// The device answered others and not this one.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Self::Session(SessionError::Lost { .. }))
+    }
+}
+
+/// How long a reply is waited for before it is looked into whether it was lost, of the time that it may take.
+const PATIENCE: u32 = 12;
+/// The shortest such time.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+/// Selects nothing (RFC 6241 section 6.4.2).
+const PROBE: &str = "<get-config><source><running/></source><filter type=\"subtree\"/></get-config>";
 
 /// The outcome of one request: the whole `<rpc-reply>`, which holds no error.
 pub type Call = BoxFuture<'static, Result<String, CallError>>;
@@ -77,8 +100,7 @@ pub type Notified = Box<dyn Fn(&str) + Send + Sync>;
 /// A session over a byte stream. Dropping it closes the stream.
 pub struct StreamSession {
     hello: Hello,
-    shared: Arc<Shared>,
-    outgoing: mpsc::UnboundedSender<String>,
+    requests: Requests,
     limit: Duration,
     closed: watch::Receiver<bool>,
     _reader: AbortOnDropHandle<()>,
@@ -88,9 +110,56 @@ pub struct StreamSession {
 /// Requests without a reply yet, by message-id; after the end, why it ended.
 type Waiting = Result<BTreeMap<u64, oneshot::Sender<Result<String, SessionError>>>, SessionError>;
 
+/// A reply to come.
+type Answered = oneshot::Receiver<Result<String, SessionError>>;
+
 struct Shared {
     waiting: Mutex<Waiting>,
     next_id: Mutex<u64>,
+    /// The last request that was answered.
+    answered: AtomicU64,
+}
+
+/// Sends requests.
+#[derive(Clone)]
+struct Requests {
+    shared: Arc<Shared>,
+    outgoing: mpsc::UnboundedSender<String>,
+}
+
+impl Requests {
+    /// Sends the operation under the next message-id.
+    fn send(&self, operation: &str) -> Result<(u64, Answered), SessionError> {
+        let (answer, answered) = oneshot::channel();
+        // Held while sending: the order of ids is the order on the wire.
+        let mut next = self.shared.next_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = *next;
+        *next += 1;
+        self.shared.waiting().as_mut().map_err(|error| error.clone())?.insert(id, answer);
+        // A writer that is gone means a reader that ends, which answers.
+        let _ = self.outgoing.send(format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">{operation}</rpc>"));
+        Ok((id, answered))
+    }
+
+    /// Waits for the reply, and asks whether it was lost when it takes long.
+    async fn reply(&self, id: u64, mut answered: Answered, patience: Duration) -> Result<String, Missed> {
+        let mut probe = None;
+        loop {
+            match tokio::time::timeout(patience, &mut answered).await {
+                Ok(Ok(reply)) => return reply.map_err(Missed::Ended),
+                Ok(Err(_)) => return Err(Missed::Ended(SessionError::Ended("it was closed".into()))),
+                Err(_) if self.shared.answered.load(Ordering::Relaxed) > id => return Err(Missed::Lost),
+                Err(_) if probe.is_none() => probe = Some(self.send(PROBE).map_err(Missed::Ended)?),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Why there is no reply.
+enum Missed {
+    Ended(SessionError),
+    Lost,
 }
 
 impl Shared {
@@ -111,6 +180,7 @@ impl Shared {
         let Ok(map) = waiting.as_mut() else { return };
         let Some(id) = id.or_else(|| map.keys().next().copied()) else { return };
         if let Some(waiter) = map.remove(&id) {
+            self.answered.fetch_max(id, Ordering::Relaxed);
             let _ = waiter.send(Ok(reply));
         }
     }
@@ -144,7 +214,11 @@ impl StreamSession {
             }
         };
         decoder.switch(framing);
-        let shared = Arc::new(Shared { waiting: Mutex::new(Ok(BTreeMap::new())), next_id: Mutex::new(1) });
+        let shared = Arc::new(Shared {
+            waiting: Mutex::new(Ok(BTreeMap::new())),
+            next_id: Mutex::new(1),
+            answered: AtomicU64::new(0),
+        });
         let (outgoing, mut to_send) = mpsc::unbounded_channel::<String>();
         let (close, closed) = watch::channel(false);
         let writing = tokio::spawn(async move {
@@ -183,8 +257,7 @@ impl StreamSession {
         });
         Ok(Self {
             hello,
-            shared,
-            outgoing,
+            requests: Requests { shared, outgoing },
             limit,
             closed,
             _reader: AbortOnDropHandle::new(reading),
@@ -205,32 +278,31 @@ impl Session for StreamSession {
 
     fn call(&self, operation: String) -> Call {
         let name = operation_name(&operation);
-        let (answer, answered) = oneshot::channel();
-        {
-            // Held while sending: the order of ids is the order on the wire.
-            let mut next = self.shared.next_id.lock().unwrap_or_else(PoisonError::into_inner);
-            let id = *next;
-            *next += 1;
-            match self.shared.waiting().as_mut() {
-                Ok(waiting) => {
-                    waiting.insert(id, answer);
-                }
-                Err(error) => {
-                    let error = error.clone();
-                    return Box::pin(async move { Err(error.into()) });
-                }
-            }
-            // A writer that is gone means a reader that ends, which answers.
-            let _ =
-                self.outgoing.send(format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">{operation}</rpc>"));
-        }
-        let limit = self.limit;
+        let (mut id, mut answered) = match self.requests.send(&operation) {
+            Ok(sent) => sent,
+            Err(error) => return Box::pin(async move { Err(error.into()) }),
+        };
+        // Only what changes nothing can be asked for again.
+        let mut again = matches!(name.as_str(), "<get>" | "<get-config>").then_some(operation);
+        let (requests, limit) = (self.requests.clone(), self.limit);
+        let patience = (limit / PATIENCE).max(LEAST_PATIENCE);
         Box::pin(async move {
-            let reply = match tokio::time::timeout(limit, answered).await {
-                Ok(Ok(reply)) => reply?,
-                Ok(Err(_)) => return Err(SessionError::Ended("it was closed".into()).into()),
-                Err(_) => return Err(SessionError::TimedOut { operation: name, limit }.into()),
+            let reply = async {
+                loop {
+                    match (requests.reply(id, answered, patience).await, again.take()) {
+                        (Ok(reply), _) => return Ok(reply),
+                        (Err(Missed::Ended(error)), _) => return Err(error),
+                        (Err(Missed::Lost), None) => {
+                            return Err(SessionError::Lost { operation: name.clone() });
+                        }
+                        (Err(Missed::Lost), Some(operation)) => {
+                            (id, answered) = requests.send(&operation)?;
+                        }
+                    }
+                }
             };
+            let timed_out = || SessionError::TimedOut { operation: name.clone(), limit };
+            let reply = tokio::time::timeout(limit, reply).await.unwrap_or_else(|_| Err(timed_out()))?;
             let errors = errors(&reply).map_err(|error| SessionError::Protocol(error.to_string()))?;
             if errors.is_empty() {
                 Ok(reply)

@@ -115,6 +115,30 @@ async fn a_slow_peer_is_waited_for_and_a_silent_one_is_not() {
 }
 
 #[tokio::test]
+async fn a_reply_that_was_lost_is_not_waited_for() {
+    let mut peer = peer(Duration::from_secs(10)).await;
+    // Nothing else is under way: the peer is asked whether it is there, and then for the same again.
+    let read =
+        tokio::spawn(peer.session.call("<get-config><source><candidate/></source></get-config>".into()));
+    assert!(peer.request().await.contains("candidate"));
+    assert!(peer.request().await.contains("message-id=\"2\""));
+    peer.say(&reply(2, "<data/>")).await;
+    assert!(peer.request().await.contains("candidate"));
+    peer.say(&reply(3, "<data>late</data>")).await;
+    assert!(read.await.expect("it runs").expect("a reply").contains("late"));
+
+    // What changes something is not sent twice.
+    let (commit, read) = (peer.session.call("<commit/>".into()), peer.session.call("<get/>".into()));
+    for _ in 0..2 {
+        peer.request().await;
+    }
+    peer.say(&reply(5, "<data/>")).await;
+    let lost = SessionError::Lost { operation: "<commit>".into() };
+    assert_eq!(commit.await, Err(CallError::Session(lost)));
+    assert!(read.await.is_ok());
+}
+
+#[tokio::test]
 async fn the_end_of_a_session_is_seen_without_a_request() {
     let peer = peer(Duration::from_secs(10)).await;
     let (waiting, ended) = (peer.session.call("<a/>".into()), peer.session.ended());

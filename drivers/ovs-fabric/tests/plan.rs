@@ -119,7 +119,8 @@ fn access_ports() {
     use eno_driver_ovs_fabric::record::AccessMode::{Implied, Named};
     type Marks = &'static [(&'static str, &'static str)];
     type Becomes = Option<(&'static str, ModeChange, &'static str)>;
-    let rows: [(Option<&str>, &str, Marks, &str, PortMode, Becomes); 11] = [
+    type Row = (Option<&'static str>, &'static str, Marks, &'static str, PortMode, Becomes);
+    let rows: [Row; 11] = [
         (None, "", &[], "", PortMode::Keep, None),
         (None, "", &[], "10", PortMode::Keep, None),
         (None, "", &[], "", PortMode::Trunk, None),

@@ -5,6 +5,7 @@ mod feed;
 mod metrics;
 mod owners;
 mod presence;
+mod preview;
 mod publish;
 mod schedule;
 mod work;
@@ -153,6 +154,13 @@ pub async fn run<D: Driver>(
         .await
         .map_err(|source| HostError::Subscribe { subject: forget, source: source.into() })?;
 
+    let asked = preview::subject(&identity.name);
+    let asked = connection
+        .client
+        .subscribe(asked.clone())
+        .await
+        .map_err(|source| HostError::Subscribe { subject: asked, source: source.into() })?;
+
     let mut helpers = JoinSet::new();
     let (events_in, events) = mpsc::channel(256);
     let filter =
@@ -187,13 +195,14 @@ pub async fn run<D: Driver>(
         }),
         jobs: JoinSet::new(),
         checks: JoinSet::new(),
+        previews: JoinSet::new(),
     };
     if options.ownership == Ownership::WholeDriver {
         host.ask(Ask::Own(WHOLE.into()));
     }
     host.serve(
         options.concurrency,
-        Inputs { events, answers, forgotten, changed: Box::pin(changed) },
+        Inputs { events, answers, forgotten, asked, changed: Box::pin(changed) },
         &shutdown,
     )
     .await;
@@ -212,6 +221,7 @@ struct Inputs<C> {
     events: mpsc::Receiver<Event>,
     answers: mpsc::UnboundedReceiver<Answer>,
     forgotten: async_nats::Subscriber,
+    asked: async_nats::Subscriber,
     changed: C,
 }
 
@@ -225,6 +235,8 @@ struct Host<D> {
     /// Looks whether targets that are said to be gone have a command: their name, the position of their last
     /// command when it was said, and the answer.
     checks: JoinSet<(String, Option<u64>, bool)>,
+    /// Answers to those who ask what would be done.
+    previews: JoinSet<()>,
 }
 
 impl<D: Driver> Host<D> {
@@ -246,6 +258,10 @@ impl<D: Driver> Host<D> {
                 Some(event) = inputs.events.recv() => self.on_event(event),
                 Some(answer) = inputs.answers.recv() => self.on_answer(answer),
                 Some(message) = inputs.forgotten.next() => self.on_forgotten(&message.payload),
+                Some(message) = inputs.asked.next(), if self.previews.len() < preview::MOST => {
+                    self.on_asked(message);
+                }
+                Some(_) = self.previews.join_next() => {}
                 target = inputs.changed.next(), if !changes_end => match target {
                     Some(target) => self.schedule.changed(&target),
                     None => changes_end = true,
@@ -341,6 +357,15 @@ impl<D: Driver> Host<D> {
             });
             (target, position, wanted)
         });
+    }
+
+    /// Someone asks what would be done about a command. Who works on the target answers.
+    fn on_asked(&mut self, message: async_nats::Message) {
+        let Some((command, reply)) = preview::read(message) else { return };
+        if self.schedule.owns(&command.target) {
+            let client = self.connection.client.clone();
+            self.previews.spawn(preview::answer(self.context.clone(), client, command, reply));
+        }
     }
 
     fn forget(&mut self, target: &str) {

@@ -126,6 +126,11 @@ impl<R: Default> Schedule<R> {
         self.targets.contains_key(target)
     }
 
+    /// True when this instance works on the target.
+    pub fn owns(&self, target: &str) -> bool {
+        self.targets.get(target).is_some_and(|target| target.owned)
+    }
+
     /// Position in the stream of the last message of the target; `None`: unknown target.
     pub fn position(&self, target: &str) -> Option<u64> {
         self.targets.get(target).map(|target| target.position)

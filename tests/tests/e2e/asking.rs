@@ -70,23 +70,33 @@ fn a_plan_that_would_fail_says_so() {
     shared(async |system| {
         system.namespace("askbad").await;
         point(system, "askbad", &["node1"]).await;
-        let taken =
-            [service("askbad-a", 241, ""), attachment("askbad", "a", "askbad", "askbad-a", "VlanType: access")]
-                .concat();
+        let taken = [
+            service("askbad-a", 241, ""),
+            attachment("askbad", "a", "askbad", "askbad-a", "VlanType: access"),
+        ]
+        .concat();
         system.apply(&taken).await;
         system.becomes::<L2ServiceAttachment>("askbad/a", Phase::Ready).await;
 
-        let same_vlan =
-            [service("askbad-b", 241, ""), attachment("askbad", "b", "askbad", "askbad-b", "VlanType: access")]
-                .concat();
+        let same_vlan = [
+            service("askbad-b", 241, ""),
+            attachment("askbad", "b", "askbad", "askbad-b", "VlanType: access"),
+        ]
+        .concat();
         let plan = system.eno_json(&["plan", "-f", "-"], &same_vlan, 2).await;
         let service_b = find(&plan["objects"], "name", "askbad-b");
         assert_eq!(service_b["after"]["phase"], "error");
-        assert!(service_b["after"]["message"].as_str().is_some_and(|text| text.contains("askbad-a")), "{plan:#}");
+        assert!(
+            service_b["after"]["message"].as_str().is_some_and(|text| text.contains("askbad-a")),
+            "{plan:#}"
+        );
 
         let nonsense = service("askbad-c", 5000, "");
         let plan = system.eno_json(&["plan", "-f", "-"], &nonsense, 2).await;
-        assert!(plan["refused"][0]["reason"].as_str().is_some_and(|text| text.contains("SegmentationID")), "{plan:#}");
+        assert!(
+            plan["refused"][0]["reason"].as_str().is_some_and(|text| text.contains("SegmentationID")),
+            "{plan:#}"
+        );
 
         let foreign = system.eno(&["status", "l2s/nobody"], "").await;
         assert_eq!(foreign.status.code(), Some(1));

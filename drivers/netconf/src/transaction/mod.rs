@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use eno_sbi::{Intent, Reconciled, Verdict, Work};
-use eno_schemas::{DeviceInfo, Drift, FabricDesired, Failure, Item, Note, Outcome};
+use eno_schemas::{DeviceInfo, Drift, FabricDesired, Failure, Item, Note, Outcome, Preview};
 use tracing::debug;
 
 use crate::dialect::{Dialect, ParseError};
@@ -117,6 +117,11 @@ impl TransactionError {
     /// The session is of no use any more.
     pub fn ends_session(&self) -> bool {
         matches!(self, Self::Call(CallError::Session(_)))
+    }
+
+    /// The device answers, but not this request: what became of it shows when it is read in another session.
+    pub fn lost_reply(&self) -> bool {
+        matches!(self, Self::Call(error) if error.is_lost())
     }
 
     /// The device did not answer.
@@ -242,6 +247,21 @@ impl<S: Session> Transaction<'_, S> {
         }
         report.notes.extend(drift);
         Ok(report)
+    }
+
+    /// What [`Self::run`] would do with the device as it is. Nothing is changed.
+    pub async fn preview(&self) -> Result<Preview, TransactionError> {
+        let interfaces = interfaces(self.desired);
+        let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
+        let read = self.read(&self.dialect.filter(&interfaces)).await?;
+        let mut inventory = match asked {
+            Some(asked) => Some(self.dialect.parse_inventory(&asked.await?)?),
+            None => None,
+        };
+        let seen = self.parse(&read, &mut inventory).await?;
+        let Plan { changes, rejected, notes } = plan(&seen, self.desired, &LeftOut::default());
+        let edits = (!changes.is_empty()).then(|| self.dialect.render(&seen, &changes)).into_iter().collect();
+        Ok(Preview { edits, rejected, notes, failure: None, device: Some(self.device.clone()) })
     }
 
     /// Nothing is to change: that is the end of it, unless others are waited for.
