@@ -32,7 +32,7 @@ test: deps lint build parts
 	fi
 
 bench: deps
-	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
+	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
 	target/release/eno bench $(ARGS)
 
 crds:

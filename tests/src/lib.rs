@@ -6,6 +6,7 @@
 mod callbacks;
 mod nodes;
 mod objects;
+mod ovs;
 mod program;
 mod switches;
 mod system;
@@ -13,6 +14,7 @@ mod system;
 pub use callbacks::{Callback, Receiver};
 pub use nodes::{deployment, two_nodes};
 pub use objects::Wanted;
+pub use ovs::OpenVswitch;
 pub use switches::Ports;
 pub use system::{PATIENCE, System, alone, on_nodes, on_nodes_alone, own, shared};
 

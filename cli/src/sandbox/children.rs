@@ -17,19 +17,22 @@ pub enum Role {
     Engine,
     /// `eno driver netconf`.
     DriverNetconf,
+    /// `eno driver ovs-fabric`.
+    DriverOvsFabric,
     /// `eno driver nad`.
     DriverNad,
 }
 
 impl Role {
     /// All of them, in the order in which they are started.
-    pub const ALL: [Self; 3] = [Self::DriverNetconf, Self::DriverNad, Self::Engine];
+    pub const ALL: [Self; 4] = [Self::DriverNetconf, Self::DriverOvsFabric, Self::DriverNad, Self::Engine];
 
     /// The name of its first process: that of the log, and that by which it is stopped.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
             Self::DriverNetconf => "driver-netconf",
+            Self::DriverOvsFabric => "driver-ovs-fabric",
             Self::DriverNad => "driver-nad",
         }
     }
@@ -38,6 +41,7 @@ impl Role {
         match self {
             Self::Engine => &["engine"],
             Self::DriverNetconf => &["driver", "netconf"],
+            Self::DriverOvsFabric => &["driver", "ovs-fabric"],
             Self::DriverNad => &["driver", "nad"],
         }
     }

@@ -102,14 +102,14 @@ impl SandboxOptions {
     pub(super) fn runs(&self, role: Role) -> bool {
         match role {
             Role::Engine => self.engine,
-            Role::DriverNetconf | Role::DriverNad => self.drivers,
+            Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNad => self.drivers,
         }
     }
 
     pub(super) fn arguments(&self, role: Role) -> Vec<OsString> {
         match role {
             Role::Engine => self.engine_arguments.clone(),
-            Role::DriverNetconf | Role::DriverNad => Vec::new(),
+            Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNad => Vec::new(),
         }
     }
 }

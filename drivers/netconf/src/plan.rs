@@ -10,7 +10,7 @@
 //!   stays, and counts as carrying what is wanted.
 //! - A port loses its trunk mode with its last tagged VLAN: nobody else's VLAN is on it, so the mode serves nobody
 //!   but us. Where a native VLAN is set, which needs the mode, the native VLAN becomes the list's only member if an
-//!   empty list would carry every VLAN.
+//!   empty list would carry every VLAN, or be refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub struct Seen {
     pub vlans: BTreeMap<VlanId, SeenVlan>,
     /// Of the interfaces that were asked for, those that exist.
     pub ports: BTreeMap<String, SeenPort>,
-    /// A trunk whose list is empty carries every VLAN.
+    /// A trunk must not have an empty list: it would carry every VLAN, or be refused.
     pub empty_opens: bool,
     /// How the device writes it, for the dialect that read it.
     pub layout: Layout,

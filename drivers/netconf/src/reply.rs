@@ -20,6 +20,12 @@ pub struct RpcError {
 }
 
 impl RpcError {
+    /// Where: `error-path`, or else the first instance identifier with keys in `error-message`, which is where
+    /// servers built on libyang put it.
+    pub fn place(&self) -> Option<&str> {
+        self.path.as_deref().or_else(|| instance_identifier(self.message.as_deref()?))
+    }
+
     /// A leaf of `error-info`.
     pub fn info(&self, name: &str) -> Option<&str> {
         self.info.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
@@ -42,6 +48,29 @@ impl fmt::Display for RpcError {
         }
         Ok(())
     }
+}
+
+/// The first word of the form `/a:b[c='d']/e`. Within the brackets there may be anything.
+fn instance_identifier(text: &str) -> Option<&str> {
+    let starts = text.char_indices().zip(std::iter::once(' ').chain(text.chars()));
+    let starts =
+        starts.filter(|((_, c), before)| *c == '/' && (before.is_whitespace() || "\"'(`:".contains(*before)));
+    starts.into_iter().find_map(|((at, _), _)| {
+        let word = &text[at..];
+        let (mut quote, mut keys, mut inside) = (None, false, false);
+        let end = word.find(|c: char| {
+            match (quote, c) {
+                (Some(open), c) if c == open => quote = None,
+                (Some(_), _) => {}
+                (None, '\'' | '"') if inside => quote = Some(c),
+                (None, '[') => (inside, keys) = (true, true),
+                (None, ']') => inside = false,
+                (None, c) => return !inside && (c.is_whitespace() || "\"'`),;".contains(c)),
+            }
+            false
+        });
+        (keys && !inside).then(|| &word[..end.unwrap_or(word.len())])
+    })
 }
 
 /// All errors of one reply, at least one.
@@ -158,6 +187,25 @@ mod tests {
             errors.to_string(),
             "invalid-value: no <room> (at /v:vlan[v:vlan-id='5']) (bad-element vlan); lock-denied"
         );
+    }
+
+    #[test]
+    fn a_place_may_be_in_the_message() {
+        let place = |path: Option<&str>, message: &str| {
+            let (path, message) = (path.map(str::to_owned), Some(message.to_owned()));
+            RpcError { path, message, ..RpcError::default() }.place().map(str::to_owned)
+        };
+        let at = "/oc-if:interfaces/interface[name='Ethernet 1/1 (a)']/config";
+        assert_eq!(place(None, &format!("Not satisfied. (path \"{at}\")")).as_deref(), Some(at));
+        assert_eq!(
+            place(None, &format!("no room on 1/2 for {at}: full")).as_deref(),
+            Some(&*format!("{at}:"))
+        );
+        assert_eq!(place(None, "no room for /a:b[c=\"'\"]").as_deref(), Some("/a:b[c=\"'\"]"));
+        assert_eq!(place(Some("/x"), at).as_deref(), Some("/x"));
+        for none in ["", "Ethernet1/1[0] /", "see /etc/eno", "/a[b"] {
+            assert_eq!(place(None, none), None, "{none}");
+        }
     }
 
     #[test]

@@ -145,7 +145,8 @@ impl Requests {
     async fn reply(&self, id: u64, mut answered: Answered, patience: Duration) -> Result<String, Missed> {
         let mut probe = None;
         loop {
-            match tokio::time::timeout(patience, &mut answered).await {
+            let wait = if probe.is_some() { LEAST_PATIENCE } else { patience };
+            match tokio::time::timeout(wait, &mut answered).await {
                 Ok(Ok(reply)) => return reply.map_err(Missed::Ended),
                 Ok(Err(_)) => return Err(Missed::Ended(SessionError::Ended("it was closed".into()))),
                 Err(_) if self.shared.answered.load(Ordering::Relaxed) > id => return Err(Missed::Lost),

@@ -234,6 +234,9 @@ async fn one_of_a_thousand_is_refused_and_the_rest_is_there() {
         assert!(!made.rejected.is_empty() && !made.wants_retry());
         assert!(made.rejected[0].reason.contains("no"), "{:?}", made.rejected);
         assert!(calls(leaf) <= limit, "{what}: {:?}", leaf.stats().rpcs);
+        // Once for a commit of an earlier session, and once for each refused one, which may be pending all the same.
+        let cancelled = leaf.stats().rpcs["cancel-commit"];
+        assert_eq!(cancelled > 1, what.ends_with("at commit"), "{what}: {cancelled}");
         assert_eq!(on_switch(leaf, "Ethernet2").1, "1001-1499,1501-2000");
     }
 }

@@ -16,13 +16,22 @@ pub type Owners = BTreeMap<Key, Vec<u16>>;
 /// it. Between two states that are handed out there is one at most.
 type Past = Vec<(u64, Vec<u16>)>;
 
+/// What a state that was handed out contains.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// So many changes,
+    pub count: u64,
+    /// but not those of these VLANs, which are as they were confirmed.
+    pub without: VlanSet,
+}
+
 /// The changes of one switch.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Counts them.
     count: u64,
-    /// Hashes of the states handed out, with the count of changes that they contain.
-    handed_out: VecDeque<(String, u64)>,
+    /// Hashes of the states handed out, with what they contain.
+    handed_out: VecDeque<(String, Extent)>,
     /// VLANs that changed since the last state that was confirmed.
     unsettled: BTreeMap<VlanId, BTreeMap<Key, Past>>,
     /// Those of them that are wanted elsewhere than they were confirmed.
@@ -37,7 +46,7 @@ impl Changes {
 
     /// A network wanted `vid` on the ports `before`, and does no longer.
     pub fn left(&mut self, vid: VlanId, network: &Key, before: Vec<u16>) {
-        let told = self.handed_out.back().map_or(0, |(_, contained)| *contained);
+        let told = self.handed_out.back().map_or(0, |(_, contained)| contained.count);
         let past = self.unsettled.entry(vid).or_default().entry(network.clone()).or_default();
         match past.last_mut() {
             // Nobody was told of the placement in between.
@@ -68,36 +77,46 @@ impl Changes {
         &self.moved
     }
 
-    /// A state was handed out with all changes so far; true when it is the one handed out before.
-    pub fn hand_out(&mut self, hash: &str) -> bool {
+    /// A state was handed out with all changes so far but those of the VLANs `without`; true when it is the one handed
+    /// out before.
+    pub fn hand_out(&mut self, hash: &str, without: VlanSet) -> bool {
         let again = self.handed_out.back().is_some_and(|(last, _)| last == hash);
         if again {
             self.handed_out.pop_back();
         }
-        self.handed_out.push_back((hash.to_owned(), self.count));
+        self.handed_out.push_back((hash.to_owned(), Extent { count: self.count, without }));
         if self.handed_out.len() > HANDED_OUT {
             self.handed_out.pop_front();
         }
         again
     }
 
-    /// The count of changes of a state that was handed out.
-    pub fn contained(&self, hash: &str) -> Option<u64> {
-        self.handed_out.iter().rev().find(|(known, _)| known == hash).map(|(_, contained)| *contained)
+    /// What a state that was handed out contains.
+    pub fn contained(&self, hash: &str) -> Option<Extent> {
+        self.handed_out.iter().rev().find(|(known, _)| known == hash).map(|(_, contained)| contained.clone())
     }
 
-    /// All changes so far.
-    pub fn count(&self) -> u64 {
-        self.count
+    /// The last state that was handed out leaves out changes that others have to decide on first.
+    pub fn is_partial(&self) -> bool {
+        self.handed_out.back().is_some_and(|(_, contained)| !contained.without.is_empty())
     }
 
-    /// The state with `contained` changes is confirmed. The networks for which that settles something.
-    pub fn settle(&mut self, contained: u64, wanted: &BTreeMap<VlanId, Owners>) -> BTreeSet<Key> {
+    /// True when a state contains all changes so far.
+    pub fn is_all(&self, contained: &Extent) -> bool {
+        contained.count == self.count && contained.without.is_empty()
+    }
+
+    /// The state that contains so much is confirmed. The networks for which that settles something.
+    pub fn settle(&mut self, contained: &Extent, wanted: &BTreeMap<VlanId, Owners>) -> BTreeSet<Key> {
         let mut settled = BTreeSet::new();
         let mut open = BTreeSet::new();
         self.unsettled.retain(|vid, networks| {
+            if contained.without.contains(*vid) {
+                open.insert(*vid);
+                return true;
+            }
             for past in networks.values_mut() {
-                past.retain(|(until, _)| *until > contained);
+                past.retain(|(until, _)| *until > contained.count);
             }
             let done = networks.values().all(Vec::is_empty);
             if done {
@@ -114,13 +133,24 @@ impl Changes {
         settled
     }
 
-    /// What was found on the device counts as confirmed, as long as no state of ours was.
+    /// A former process wanted `vid` for a network here; that counts as confirmed until something else is found.
+    pub fn was_wanted(&mut self, vid: VlanId, network: &Key, ports: Vec<u16>) {
+        let past = self.unsettled.entry(vid).or_default().entry(network.clone()).or_default();
+        match past.first_mut() {
+            Some((_, confirmed)) => *confirmed = ports,
+            None => past.push((self.count, ports)),
+        }
+    }
+
+    /// What was found on the device counts as confirmed, as long as no state of ours was. It is put down to who is
+    /// known to have had the VLAN, else to who wants it.
     pub fn found(&mut self, wanted: &BTreeMap<VlanId, Owners>, on: impl Fn(VlanId) -> Vec<u16>) {
         for (vid, networks) in &mut self.unsettled {
+            let had = |past: &Past| past.first().is_some_and(|(_, confirmed)| !confirmed.is_empty());
+            let known = networks.values().any(had);
             for (network, past) in networks {
-                if let (Some((_, confirmed)), Some(_)) =
-                    (past.first_mut(), wanted.get(vid).and_then(|owners| owners.get(network)))
-                {
+                let its = if known { had(past) } else { !ports_of(wanted.get(vid), network).is_empty() };
+                if let Some((_, confirmed)) = past.first_mut().filter(|_| its) {
                     *confirmed = on(*vid);
                 }
             }
@@ -181,18 +211,31 @@ impl Changes {
         Some(ports)
     }
 
-    /// The networks whose placement the state with `contained` changes changes, each with the ports of this VLAN
-    /// before and with it; without those that have changed again since.
+    /// The networks that have the VLAN, each with its ports, as it was last confirmed.
+    pub fn former(&self, vid: VlanId, wanted: Option<&Owners>) -> Owners {
+        let mut owners = wanted.cloned().unwrap_or_default();
+        for (network, past) in self.unsettled.get(&vid).into_iter().flatten() {
+            match past.first().filter(|(_, confirmed)| !confirmed.is_empty()) {
+                Some((_, confirmed)) => drop(owners.insert(network.clone(), confirmed.clone())),
+                None => drop(owners.remove(network)),
+            }
+        }
+        owners
+    }
+
+    /// The networks whose placement a state changes, each with the ports of this VLAN before and with it; without
+    /// those that have changed again since.
     pub fn made_by(
         &self,
-        contained: u64,
+        contained: &Extent,
         vid: VlanId,
         wanted: Option<&Owners>,
     ) -> impl Iterator<Item = (&Key, BTreeSet<u16>)> {
+        let count = if contained.without.contains(vid) { 0 } else { contained.count };
         self.unsettled.get(&vid).into_iter().flatten().filter_map(move |(network, past)| {
             let (_, confirmed) = past.first()?;
             let now = ports_of(wanted, network);
-            let changed = confirmed.as_slice() != now && past.iter().all(|(until, _)| *until <= contained);
+            let changed = confirmed.as_slice() != now && past.iter().all(|(until, _)| *until <= count);
             changed.then(|| (network, confirmed.iter().chain(now).copied().collect()))
         })
     }
@@ -224,19 +267,21 @@ mod tests {
             wanted.clone()
         };
         want(&mut changes, &[1]);
-        assert!(!changes.hand_out("a"));
+        assert!(!changes.hand_out("a", VlanSet::EMPTY));
         let now = want(&mut changes, &[1, 2]);
         // The first state is confirmed while the second is already wanted.
-        assert!(changes.settle(changes.contained("a").unwrap(), &now).is_empty());
+        assert!(changes.settle(&changes.contained("a").unwrap(), &now).is_empty());
         assert_eq!(changes.confirmed(vid(), &network), Some(&[1][..]));
-        changes.hand_out("b");
+        changes.hand_out("b", VlanSet::EMPTY);
         want(&mut changes, &[2]);
         // Back to what is confirmed: open, but nothing that has to be done together with others.
         let now = want(&mut changes, &[1]);
         assert!(changes.is_open(vid()) && changes.moved().is_empty());
-        assert_eq!(changes.made_by(changes.count(), vid(), now.get(&vid())).count(), 0);
-        assert!(changes.hand_out("c") || changes.contained("c").is_some());
-        assert_eq!(changes.settle(changes.count(), &now), BTreeSet::from([network.clone()]));
+        changes.hand_out("c", VlanSet::EMPTY);
+        let all = changes.contained("c").unwrap();
+        assert!(changes.is_all(&all));
+        assert_eq!(changes.made_by(&all, vid(), now.get(&vid())).count(), 0);
+        assert_eq!(changes.settle(&all, &now), BTreeSet::from([network.clone()]));
         assert_eq!(changes.confirmed(vid(), &network), None);
     }
 }

@@ -44,6 +44,9 @@ pub enum Event {
     /// A switch had not answered when the deadline of its transaction came: it takes part in no other until it has
     /// done something by itself.
     Late(Name),
+    /// A switch holds its change of a transaction that is open, and left out something that was to change
+    /// ([`crate::Engine::refuses`]).
+    Refused(Name, Box<Report>),
     /// The time that [`Effect::Retry`] asked for is over; with its attempt.
     Retry(Key, u32),
     /// The time that [`Effect::Await`] asked for is over.

@@ -7,7 +7,7 @@ use eno_schemas::{
     Outcome, Rejection, Report, Rollback, VlanId, VlanSet,
 };
 
-use crate::changes::{Changes, Owners};
+use crate::changes::{Changes, Extent, Owners};
 use crate::spec::DeviceSpec;
 use crate::status::{ChangeOutcome, LastTransaction};
 use crate::{Key, Name};
@@ -174,17 +174,27 @@ impl DeviceTarget {
         self.changes.tie(vid);
     }
 
-    /// The complete desired state, and the networks for which something is settled by it: a state that the device
-    /// has already reported needs no further report.
-    pub fn desired(&mut self, cluster: &str) -> (Desired, BTreeSet<Key>) {
+    /// The complete desired state, in which the VLANs `without` are still as they were confirmed, and the networks for
+    /// which something is settled by it: a state that the device has already reported needs no further report.
+    pub fn desired(&mut self, cluster: &str, without: VlanSet) -> (Desired, BTreeSet<Key>) {
         let mut ports = self.ports.clone();
         let mut vlans = Vec::new();
-        for (vid, owners) in &self.wanted {
-            vlans.push(FabricVlan { vid: *vid, owners: owners.keys().map(ToString::to_string).collect() });
+        let mut put = |vid: VlanId, owners: &Owners| {
+            vlans.push(FabricVlan { vid, owners: owners.keys().map(ToString::to_string).collect() });
             for index in owners.values().flatten() {
-                ports[usize::from(*index)].vlans.insert(*vid);
+                ports[usize::from(*index)].vlans.insert(vid);
+            }
+        };
+        for (vid, owners) in self.wanted.iter().filter(|(vid, _)| !without.contains(**vid)) {
+            put(*vid, owners);
+        }
+        for vid in without.iter() {
+            let former = self.changes.former(vid, self.wanted.get(&vid));
+            if !former.is_empty() {
+                put(vid, &former);
             }
         }
+        vlans.sort_unstable_by_key(|vlan| vlan.vid);
         let desired = Desired::Fabric(FabricDesired {
             cluster: cluster.into(),
             device: self.access.clone(),
@@ -192,19 +202,42 @@ impl DeviceTarget {
             ports,
         });
         let hash = desired.hash();
-        let again = self.changes.hand_out(&hash);
-        let settled = if again && self.reported.as_ref() == Some(&hash) {
-            self.settle(self.changes.count())
-        } else {
-            BTreeSet::new()
+        let again = self.changes.hand_out(&hash, without);
+        let settled = match self.changes.contained(&hash) {
+            Some(contained) if again && self.reported.as_ref() == Some(&hash) => self.settle(&contained),
+            _ => BTreeSet::new(),
         };
         (desired, settled)
     }
 
-    /// The state after `contained` changes is there.
-    fn settle(&mut self, contained: u64) -> BTreeSet<Key> {
-        self.settled = contained == self.changes.count();
+    /// The state that contains so much is there.
+    fn settle(&mut self, contained: &Extent) -> BTreeSet<Key> {
+        self.settled = self.changes.is_all(contained);
         self.changes.settle(contained, &self.wanted)
+    }
+
+    /// What a former process commanded last: as far as nothing else is found, that is there. The networks that had
+    /// something then, each with its VLAN.
+    pub fn was_commanded(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
+        let mut had = BTreeSet::new();
+        for FabricVlan { vid, owners } in &former.vlans {
+            let carries = |port: &FabricPort| {
+                former.ports.iter().any(|before| before.name == port.name && before.vlans.contains(*vid))
+            };
+            let ports: Vec<u16> =
+                (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index).collect();
+            for network in owners.iter().filter_map(|owner| Key::of_network(owner)) {
+                self.changes.was_wanted(*vid, &network, ports.clone());
+                had.insert((network, *vid));
+            }
+            self.changes.weigh(*vid, self.wanted.get(vid));
+        }
+        had
+    }
+
+    /// The last state that was handed out leaves out changes that others have to decide on first.
+    pub fn is_partial(&self) -> bool {
+        self.changes.is_partial()
     }
 
     /// Takes in what a driver reported and returns the networks for which something may have changed.
@@ -249,7 +282,7 @@ impl DeviceTarget {
                     self.known = true;
                     touched.extend(self.wanted.keys().copied());
                 }
-                networks.append(&mut self.settle(contained));
+                networks.append(&mut self.settle(&contained));
             }
             self.reported = Some(hash);
         }
@@ -302,7 +335,7 @@ impl DeviceTarget {
                 None => self.changes.open_vlans().collect(),
             };
             for vid in vids {
-                for (network, ports) in self.changes.made_by(contained, vid, self.wanted.get(&vid)) {
+                for (network, ports) in self.changes.made_by(&contained, vid, self.wanted.get(&vid)) {
                     let name =
                         |index: &u16| self.ports.get(usize::from(*index)).map_or("", |port| &port.name);
                     if ports.iter().any(|index| item.covers(vid, name(index))) {
@@ -325,6 +358,11 @@ impl DeviceTarget {
     /// True when a change of the network with this VLAN is not confirmed yet.
     pub fn is_open(&self, vid: VlanId, network: &Key) -> bool {
         self.changes.is_open_for(vid, network)
+    }
+
+    /// The VLANs with which the network has a change that is not confirmed yet.
+    pub fn open_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
+        self.changes.open_vlans().filter(|vid| self.changes.is_open_for(*vid, network))
     }
 
     /// Others have confirmed what is wanted of the network: when it has to stay as it is, then so.

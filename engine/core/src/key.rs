@@ -101,6 +101,14 @@ impl Key {
         Self { kind, namespace: namespace.clone(), name: name.clone() }
     }
 
+    /// The network that is written like this, as [`Display`](fmt::Display) does.
+    pub(crate) fn of_network(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once('/')?;
+        let kind =
+            [Kind::L2Service, Kind::L2BridgeDomain].into_iter().find(|known| known.as_str() == kind)?;
+        Some(Self::cluster(kind, &name.into()))
+    }
+
     /// The namespace, if it has one.
     pub fn namespace(&self) -> Option<&str> {
         (!self.namespace.is_empty()).then_some(&*self.namespace)

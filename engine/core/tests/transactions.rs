@@ -214,6 +214,7 @@ enum Step {
     Silence(u8),
     Listen,
     Retry,
+    Restart,
     Some(u8),
     Settle,
 }
@@ -231,6 +232,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u8..4).prop_map(Step::Silence),
         1 => Just(Step::Listen),
         1 => Just(Step::Retry),
+        1 => Just(Step::Restart),
         3 => (1u8..12).prop_map(Step::Some),
         4 => Just(Step::Settle),
     ]
@@ -332,11 +334,8 @@ impl History {
                 self.w.refuse(device(n), vid(*service, *odd), *refuses);
             }
             Step::Kill(n) => self.w.kill(device(n)),
-            Step::Revive(n) => {
-                // It was told alone what others are still to decide on.
-                self.w.settle();
-                self.w.revive(device(n));
-            }
+            Step::Revive(n) => self.w.revive(device(n)),
+            Step::Restart => self.w.restart_together(),
             Step::Silence(n) => drop(self.w.fab().silent.insert(device(n).into())),
             Step::Listen => self.w.fab().silent.clear(),
             Step::Retry => self.w.retry(),

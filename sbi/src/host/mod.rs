@@ -154,7 +154,7 @@ pub async fn run<D: Driver>(
         .await
         .map_err(|source| HostError::Subscribe { subject: forget, source: source.into() })?;
 
-    let asked = preview::subject(&identity.name);
+    let asked = preview::all(&identity.name);
     let asked = connection
         .client
         .subscribe(asked.clone())
@@ -359,13 +359,20 @@ impl<D: Driver> Host<D> {
         });
     }
 
-    /// Someone asks what would be done about a command. Who works on the target answers.
+    /// Someone asks what would be done about a command. Who works on the target answers, once it was commanded.
     fn on_asked(&mut self, message: async_nats::Message) {
         let Some((command, reply)) = preview::read(message) else { return };
-        if self.schedule.owns(&command.target) {
-            let client = self.connection.client.clone();
-            self.previews.spawn(preview::answer(self.context.clone(), client, command, reply));
-        }
+        let Some(last) = self.schedule.commanded(&command.target) else { return };
+        let allowed = preview::allowed(&command.desired, &last.desired);
+        let client = self.connection.client.clone();
+        let context = self.context.clone();
+        self.previews.spawn(async move {
+            let preview = match allowed {
+                Ok(()) => preview::look(&context, command).await,
+                Err(reason) => preview::failed(reason, false),
+            };
+            preview::answer(&client, &preview, reply).await;
+        });
     }
 
     fn forget(&mut self, target: &str) {

@@ -126,9 +126,9 @@ impl<R: Default> Schedule<R> {
         self.targets.contains_key(target)
     }
 
-    /// True when this instance works on the target.
-    pub fn owns(&self, target: &str) -> bool {
-        self.targets.get(target).is_some_and(|target| target.owned)
+    /// The newest command of a target that this instance works on.
+    pub fn commanded(&self, target: &str) -> Option<&Arc<Command>> {
+        self.targets.get(target).filter(|target| target.owned)?.command.as_ref()
     }
 
     /// Position in the stream of the last message of the target; `None`: unknown target.

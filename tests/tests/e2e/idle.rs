@@ -37,6 +37,25 @@ fn nothing_is_written_when_nothing_changes() {
         let config = watcher::Config::default().labels("test=idle");
         system.until(system.all::<L2Service>(), config, "the last word", |all| all.values().any(told)).await;
 
+        // What is only news is written a moment later: each switch's last change too.
+        for switch in system.sandbox.switches() {
+            let trace = system.eno_json(&["trace", &format!("fd/{}", switch.name)], "", 0).await;
+            let of_driver = trace.as_array().expect("a list").iter().filter(|entry| entry["what"] != "phase");
+            let changes =
+                of_driver.filter_map(|entry| entry["text"].as_str()).filter(|text| text.contains(" added, "));
+            let Some(last) = changes.last().map(str::to_owned) else { continue };
+            let config = watcher::Config::default().fields(&format!("metadata.name={}", switch.name));
+            let told = |device: &FabricDevice| {
+                let change = device.status.as_ref().and_then(|status| status.last_transaction.as_ref());
+                change.is_some_and(|c| {
+                    last.starts_with(&format!("{} added, {} removed in {} ms", c.added, c.removed, c.took_ms))
+                })
+            };
+            system
+                .until(system.all::<FabricDevice>(), config, "the last change", |all| all.values().any(told))
+                .await;
+        }
+
         let mut before = Vec::new();
         for switch in system.sandbox.switches() {
             before.push(system.transactions(&switch.name).await);

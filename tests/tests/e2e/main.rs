@@ -12,6 +12,7 @@ mod crashes;
 mod deleting;
 mod idle;
 mod main_path;
+mod ovs_fabric;
 mod reference;
 
 use eno_nbi_crds::{ConnectionPoint, Phase};

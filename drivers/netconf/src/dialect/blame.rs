@@ -13,10 +13,10 @@ pub(super) struct Keys {
     pub(super) interface: &'static str,
 }
 
-/// By `error-path` first; what that leaves open, by the words of `error-message`.
+/// By [the place](RpcError::place) first; what that leaves open, by the words of `error-message`.
 pub(super) fn blame(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<Unit> {
     let mut named = Named::default();
-    for (key, value) in predicates(error.path.as_deref().unwrap_or_default()) {
+    for (key, value) in predicates(error.place().unwrap_or_default()) {
         if keys.vlan.contains(&key) {
             named.some_of_range = value.contains("..");
             named.vid = value.parse().ok().filter(|vid| changes.vlans().contains(*vid)).or(named.vid);
@@ -63,7 +63,7 @@ pub(super) fn blame_named(
     if vid.is_none() && some_of_range {
         return None;
     }
-    if interface.is_none() && error.path.as_deref().is_none_or(|path| predicates(path).is_empty()) {
+    if interface.is_none() && error.place().is_none_or(|path| predicates(path).is_empty()) {
         interface = words()
             .map(|word| word.trim_end_matches('.'))
             .find(|word| changes.ports.contains_key(*word))
@@ -153,6 +153,13 @@ mod tests {
             (None, "VLAN 300 is reserved", &None),
             (Some("/a[b"), "no", &None),
             (None, "100 errors", &None),
+            (None, &*format!("no room (path \"{root}/v:config/v:trunk-vlans[.='200']\")"), &on_port),
+            (None, &*format!("no room (path \"{root}/v:config/v:trunk-vlans[.='190..210']\")"), &None),
+            (
+                None,
+                "no room for /n:network-instance[name='default']/vlans/vlan[vlan-id='100']/config/name",
+                &vlan,
+            ),
         ] {
             assert_eq!(blamed(path, message), *expected, "{path:?} {message}");
         }

@@ -162,7 +162,10 @@ impl Dialect for NxOs {
                 *path = path.replace(&format!("\"{id}\""), &format!("\"{name}\""));
             }
         }
-        blame(&error, changes, &Keys { vlan: &["fabEncap"], interface: "id" })
+        let of_list = error.path.as_ref().is_some_and(|path| path.ends_with("trunkVlans"));
+        let unit = blame(&error, changes, &Keys { vlan: &["fabEncap"], interface: "id" });
+        // The list is one leaf: which VLAN on it is refused, or that all are, is found by trying.
+        unit.filter(|unit| !of_list || !matches!(unit, Unit::Port(_)))
     }
 }
 

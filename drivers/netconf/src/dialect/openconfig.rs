@@ -49,10 +49,12 @@ impl Dialect for OpenConfig {
         );
         push_interfaces(&mut filter, interfaces, |filter| {
             filter.push_str("<config><name/><type/></config>");
-            for (holder, namespace) in [("ethernet", ETHERNET), ("aggregation", AGGREGATE)] {
+            let lag = format!("<config><aggregate-id xmlns=\"{AGGREGATE}\"/></config>");
+            for (holder, namespace, lag) in [("ethernet", ETHERNET, &*lag), ("aggregation", AGGREGATE, "")] {
                 let _ = write!(
                     filter,
-                    "<{holder} xmlns=\"{namespace}\"><switched-vlan xmlns=\"{VLAN}\"><config/></switched-vlan></{holder}>"
+                    "<{holder} xmlns=\"{namespace}\">{lag}<switched-vlan xmlns=\"{VLAN}\"><config/></switched-vlan>\
+                     </{holder}>"
                 );
             }
         });
@@ -206,6 +208,10 @@ impl Parser {
             }
             "/config/type" => {
                 port.aggregate = text.rsplit(':').next() == Some("ieee8023adLag");
+                return;
+            }
+            "/ethernet/config/aggregate-id" => {
+                port.unfit = Some(format!("is a member of the LAG {text}: name that as Lag of the port"));
                 return;
             }
             _ => rest

@@ -137,7 +137,10 @@ fn port(
     for vid in want.difference(&tagged).difference(&known).iter() {
         told.tell(at(vid), || format!("VLAN {vid} on {interface} missing"));
     }
-    let unwanted = tagged.intersection(of_ours).difference(&want).difference(&native);
+    // Neither is what something else has of that VID there, nor what comes from elsewhere.
+    let taken: VlanSet = there.taken.keys().copied().collect();
+    let not_ours = native.union(&taken).union(&there.inherited);
+    let unwanted = tagged.intersection(of_ours).difference(&want).difference(&not_ours);
     for vid in unwanted.difference(&known).iter() {
         told.tell(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
     }
@@ -251,6 +254,16 @@ mod tests {
                 "e3 carries every VLAN: its list is gone",
             ]
         );
+    }
+
+    #[test]
+    fn what_something_else_has_on_a_port_is_no_drift() {
+        let wanted = desired("100-101", &[("e1", "100")]);
+        let mut there = seen("100-101", &[("e1", "100-102")]);
+        let port = there.ports.get_mut("e1").unwrap();
+        port.taken.insert(vid(101), "it belongs to e1.1 of red".into());
+        port.inherited.insert(vid(102));
+        assert_eq!(words(&there, &wanted), [""; 0]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl<S: Session> Transaction<'_, S> {
             for (datastore, lock) in asked {
                 match lock.await {
                     Ok(_) => held.push(datastore),
-                    Err(CallError::Refused { errors, .. }) if may_pass(&errors) => {
+                    Err(CallError::Refused { errors, .. }) if may_be_free_later(&errors) => {
                         denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
                     }
                     Err(error) => {
@@ -67,6 +67,12 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
+/// Someone has it, or has left something in it. Some devices have no better word for that than `operation-failed`
+/// (RFC 6241 section 8.3.5.2: a candidate that was modified and neither committed nor discarded can't be locked).
+fn may_be_free_later(errors: &RpcErrors) -> bool {
+    may_pass(errors) || errors.0.iter().all(|error| error.tag == "operation-failed")
+}
+
 /// Who holds a lock, in words.
 fn holder(errors: &RpcErrors) -> String {
     match errors.tagged("lock-denied").and_then(|error| error.info("session-id")) {
@@ -77,6 +83,24 @@ fn holder(errors: &RpcErrors) -> String {
                 .into()
         }
         Some(id) => format!("session {id}"),
-        None => format!("another session ({errors})"),
+        None => format!("another session, or by changes that nobody committed or discarded ({errors})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reply::RpcError;
+
+    #[test]
+    fn a_lock_that_is_denied_without_a_name_may_be_free_later() {
+        let errors = |tags: &[&str]| {
+            let error = |tag: &&str| RpcError { tag: (*tag).to_owned(), ..RpcError::default() };
+            RpcErrors(tags.iter().map(error).collect())
+        };
+        assert!(may_be_free_later(&errors(&["operation-failed"])));
+        assert!(may_be_free_later(&errors(&["lock-denied"])));
+        assert!(!may_be_free_later(&errors(&["operation-failed", "access-denied"])));
+        assert!(!may_be_free_later(&errors(&["operation-not-supported"])));
     }
 }

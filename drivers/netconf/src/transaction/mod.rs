@@ -307,6 +307,8 @@ impl<S: Session> Transaction<'_, S> {
                 match committed.await {
                     Ok(_) => {}
                     Err(CallError::Refused { operation, errors }) => {
+                        // There are devices on which a refused one is pending all the same, and keeps everyone out.
+                        self.take_back().await?;
                         self.leave_out(
                             &seen,
                             &planned.changes,

@@ -223,10 +223,12 @@ impl<S: Session> Search<'_, '_, S> {
     async fn try_commit(&self) -> Result<(), CallError> {
         let transaction = self.transaction;
         if transaction.profile.confirmation == Confirmation::Persistent {
-            if let Some(commit) = transaction.commit() {
-                commit.await?;
-            }
-            transaction.take_back().await
+            let committed = match transaction.commit() {
+                Some(commit) => commit.await.map(drop),
+                None => Ok(()),
+            };
+            transaction.take_back().await?;
+            committed
         } else {
             transaction.send(&Operation::Commit).await.map(drop)
         }

@@ -20,7 +20,7 @@ mod validate;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{Desired, NadDesired, Report, VlanId};
+use eno_schemas::{Desired, NadDesired, Report, VlanId, VlanSet};
 
 use crate::fabric::DeviceTarget;
 use crate::hosts::Hosts;
@@ -170,6 +170,7 @@ impl Engine {
             Event::Drivers(alive) => self.drivers_are(alive),
             Event::Holding(drivers) => self.holding = drivers,
             Event::Late(name) => self.is_late(&name),
+            Event::Refused(name, report) => self.refused_by(&name, &report),
             Event::Retry(network, attempt) => self.retry(&network, attempt),
             Event::Waited(key) => {
                 if let Some(record) = self.records.get_mut(&key) {
@@ -221,8 +222,9 @@ impl Engine {
     pub fn desired(&mut self, target: &Target) -> Option<(Name, Desired)> {
         match target {
             Target::Fabric(name) => {
+                let undecided = self.undecided(name);
                 let device = self.devices.get_mut(name)?;
-                let (desired, settled) = device.desired(&self.config.cluster);
+                let (desired, settled) = device.desired(&self.config.cluster, undecided);
                 let driver = device.driver.clone();
                 self.judge_networks(settled);
                 Some((driver, desired))
@@ -295,10 +297,17 @@ impl Engine {
     /// The first time: what was commanded but belongs to nothing is cleaned up, and what was reported counts for
     /// what is wanted now.
     fn start(&mut self) {
+        let mut had: BTreeMap<(Key, VlanId), BTreeSet<Name>> = BTreeMap::new();
         for (target, desired) in std::mem::take(&mut self.commanded) {
             match (&target, desired) {
                 (Target::Fabric(name), _) if !self.devices.contains_key(name) => {
                     self.effects.push(Effect::Forget(target));
+                }
+                (Target::Fabric(name), Desired::Fabric(desired)) => {
+                    let device = self.devices.get_mut(name);
+                    for network in device.into_iter().flat_map(|device| device.was_commanded(&desired)) {
+                        had.entry(network).or_default().insert(name.clone());
+                    }
                 }
                 (Target::Node(name), _) if self.hosts.node(name).is_none() => {
                     self.effects.push(Effect::Forget(target));
@@ -312,8 +321,10 @@ impl Engine {
                 _ => {}
             }
         }
+        self.recall_networks(had);
+        self.recall_refusals();
         for device in self.devices.values_mut() {
-            device.desired(&self.config.cluster);
+            device.desired(&self.config.cluster, VlanSet::EMPTY);
         }
         for name in self.nodes.keys() {
             self.hosts.desired(name, &self.config.cluster);
@@ -327,10 +338,11 @@ impl Engine {
     fn report(&mut self, target: &Target, report: Report) {
         match target {
             Target::Fabric(name) => {
-                self.weigh_refusals(name, &report);
+                self.weigh_report(name, &report);
                 let Some(device) = self.devices.get_mut(name) else { return };
                 let networks = device.report(report);
                 self.settled(name, &networks);
+                self.complete();
                 self.judge.insert(Key::cluster(Kind::FabricDevice, name));
                 self.judge_networks(networks);
                 self.judge.extend(self.leaving.iter().cloned());
@@ -508,6 +520,7 @@ impl Engine {
             networks.append(&mut device.networks());
         }
         self.judge_networks(networks);
+        self.complete();
     }
 
     /// Something of these networks is to be told to those who look at them.

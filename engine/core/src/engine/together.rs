@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use eno_schemas::{Outcome, Report, VlanId};
+use eno_schemas::{Outcome, Phase, Report, VlanId, VlanSet};
 
 use crate::fabric::DeviceTarget;
 use crate::ids::Place;
@@ -18,6 +18,9 @@ use super::Engine;
 const QUICK: u64 = 2000;
 /// A switch is slow when its last change took so many times as long as the median of the others.
 const TIMES: u64 = 4;
+
+/// What the words of a refusal begin with, before the name of the switch.
+const BY: &str = "FabricDevice ";
 
 /// Switches that change together, since they are connected by the networks that change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,13 +90,7 @@ impl Engine {
         let mut first: HashMap<&Name, Vec<Option<usize>>> = HashMap::new();
         let mut parents: Vec<usize> = Vec::new();
         for name in names {
-            let fit = |device: &&DeviceTarget| {
-                device.failure.is_none()
-                    && !device.late
-                    && !slow.contains(name)
-                    && self.drivers.contains(&device.driver)
-            };
-            let device = self.devices.get(name).filter(fit);
+            let device = self.devices.get(name).filter(|device| self.takes_part(name, device, &slow));
             let (Some(device), Some(component)) = (device, self.topology.component(name)) else {
                 groups.push(Group { holding: Vec::new(), plain: vec![name.clone()] });
                 continue;
@@ -120,6 +117,83 @@ impl Engine {
         }
         groups.extend(by_root.into_values());
         groups
+    }
+
+    /// True unless the switch fails, is slow or has no driver.
+    fn takes_part(&self, name: &Name, device: &DeviceTarget, slow: &BTreeSet<&Name>) -> bool {
+        device.failure.is_none()
+            && !device.late
+            && !slow.contains(name)
+            && self.drivers.contains(&device.driver)
+    }
+
+    /// The VLANs whose change a switch that takes no part is not told of yet, since others have to confirm it first: it
+    /// might come back and make the change while they still decide.
+    pub(super) fn undecided(&self, name: &Name) -> VlanSet {
+        let slow = self.slow_devices();
+        let Some(device) = self.devices.get(name).filter(|device| !self.takes_part(name, device, &slow))
+        else {
+            return VlanSet::EMPTY;
+        };
+        let component = self.topology.component(name);
+        let mut undecided = VlanSet::EMPTY;
+        for (other, other_device) in &self.devices {
+            if other != name
+                && self.topology.component(other) == component
+                && self.takes_part(other, other_device, &slow)
+            {
+                undecided = undecided.union(&device.moved().intersection(other_device.moved()));
+            }
+        }
+        undecided
+    }
+
+    /// Switches that were not told of everything may be told of more.
+    pub(super) fn complete(&mut self) {
+        let partial = self.devices.iter().filter(|(_, device)| device.is_partial());
+        self.publish.extend(partial.map(|(name, _)| Target::Fabric(name.clone())));
+    }
+
+    /// The networks that had something on switches when a former process commanded them last: those that take another
+    /// VLAN do it on all of them together.
+    pub(super) fn recall_networks(&mut self, had: BTreeMap<(Key, VlanId), BTreeSet<Name>>) {
+        for ((key, former), mut devices) in had {
+            let planned = self.networks.get(&key).and_then(|network| network.planned.as_ref());
+            if let Some((now, ports)) = planned.filter(|(now, _)| *now != former) {
+                let now = *now;
+                devices.extend(ports.keys().cloned());
+                self.tie(&key, former, now, &devices);
+            }
+        }
+    }
+
+    /// The networks that a switch refused when a former process looked last, by their status: they are tried again, and
+    /// are in error until that succeeds.
+    pub(super) fn recall_refusals(&mut self) {
+        let mut refused = Vec::new();
+        for (key, network) in &self.networks {
+            let Some(record) = self.records.get(key) else { continue };
+            let status = &record.status;
+            let by = status.message.strip_prefix(BY).and_then(|message| message.split_once(": "));
+            let Some((by, _)) = by.filter(|_| {
+                status.phase == Some(Phase::Error) && status.observed_generation == record.generation
+            }) else {
+                continue;
+            };
+            let wish = network.planned.clone();
+            if wish.as_ref().is_some_and(|(_, ports)| ports.contains_key(by)) {
+                let (by, words, stays) = (by.into(), status.message.clone(), None);
+                let step = Step::Retry;
+                refused.push((
+                    key.clone(),
+                    Refused { wish, by, words, stays, gives_up: false, attempt: 1, step },
+                ));
+            }
+        }
+        for (key, of) in refused {
+            self.refused.insert(key.clone());
+            self.networks.entry(key).or_default().refused = Some(of);
+        }
     }
 
     /// Those whose last change took much longer than that of the others.
@@ -149,15 +223,18 @@ impl Engine {
         self.devices.get(name).is_some_and(|device| !device.refused_by(report).is_empty())
     }
 
-    /// A switch reported: what it refuses is withheld, and what it refused before may be tried again.
-    pub(super) fn weigh_refusals(&mut self, name: &Name, report: &Report) {
+    /// What a switch refuses within a transaction is withheld.
+    pub(super) fn refused_by(&mut self, name: &Name, report: &Report) {
+        let Some(device) = self.devices.get(name) else { return };
+        for (network, words) in device.refused_by(report) {
+            self.withhold(&network, name, &words);
+        }
+    }
+
+    /// A switch reported: what it refused before may be tried again.
+    pub(super) fn weigh_report(&mut self, name: &Name, report: &Report) {
         let Some(device) = self.devices.get(name) else { return };
         match report.outcome {
-            Outcome::Held => {
-                for (network, words) in device.refused_by(report) {
-                    self.withhold(&network, name, &words);
-                }
-            }
             Outcome::Applied if device.is_anew(report) => self.try_again(name, true),
             // What it said before it failed no longer matters: it takes no part.
             Outcome::Failed(_) => self.try_again(name, false),
@@ -194,17 +271,18 @@ impl Engine {
 
     /// Has a network stay as it was last confirmed, since a switch refused it.
     fn withhold(&mut self, key: &Key, by: &Name, words: &str) {
-        let Some(network) = self.networks.get(key) else { return };
-        let before = network.refused.as_ref();
+        let network = self.networks.get(key);
+        let planned = network.and_then(|network| network.planned.clone());
+        let before = network.and_then(|network| network.refused.as_ref());
         if before.is_some_and(|before| before.step == Step::Stay) {
             return;
         }
         let (wish, attempt) = match before {
             Some(before) if before.step == Step::Less => (before.wish.clone(), before.attempt),
-            Some(before) if before.wish == network.planned => (before.wish.clone(), before.attempt + 1),
-            _ => (network.planned.clone(), 1),
+            Some(before) if before.wish == planned => (planned.clone(), before.attempt + 1),
+            _ => (planned.clone(), 1),
         };
-        let stays = self.confirmed(key, network.planned.as_ref().map(|(vid, _)| *vid));
+        let stays = self.confirmed(key, planned.map(|(vid, _)| vid));
         let tried = before.is_none_or(|before| before.step == Step::Retry);
         let wanted = |vid: VlanId, device: &Name, port: &Name| {
             wish.as_ref().is_some_and(|(own, ports)| *own == vid && self.is_among(ports, device, port))
@@ -221,7 +299,7 @@ impl Engine {
         }
         let less = tried && some && gives_up;
         let step = if less { Step::Less } else { Step::Stay };
-        let words = format!("FabricDevice {by}: {words}");
+        let words = format!("{BY}{by}: {words}");
         let refused = Refused { wish, by: by.clone(), words, stays, gives_up, attempt, step };
         self.networks.entry(key.clone()).or_default().refused = Some(refused);
         self.refused.insert(key.clone());
@@ -238,10 +316,12 @@ impl Engine {
             .is_some_and(|ports| ports.iter().any(|index| names.get(usize::from(*index)) == Some(port)))
     }
 
-    /// The VLAN and the ports on which a network is confirmed: its new VLAN where that is, else its former one.
+    /// The VLAN and the ports on which a network is confirmed: its new VLAN where that is, else its former one; of one
+    /// that is to be nowhere, any.
     fn confirmed(&self, key: &Key, vid: Option<VlanId>) -> Option<(VlanId, BTreeMap<Name, BTreeSet<Name>>)> {
         let former = self.renumbered.get(key).copied();
-        vid.into_iter().chain(former).find_map(|vid| {
+        let open = self.devices.values().filter(|_| vid.is_none()).flat_map(|device| device.open_of(key));
+        vid.into_iter().chain(former).chain(open).find_map(|vid| {
             let on = |name: &Name| {
                 let ports = self.devices.get(name)?.confirmed(vid, key);
                 (!ports.is_empty()).then(|| (name.clone(), ports.into_iter().collect()))
@@ -323,11 +403,9 @@ impl Engine {
 
     /// Something of these networks is settled on a switch.
     pub(super) fn settled(&mut self, name: &Name, networks: &BTreeSet<Key>) {
-        let away = |device: &DeviceTarget| {
-            device.failure.is_some() || device.late || !self.drivers.contains(&device.driver)
-        };
-        let away: Vec<Name> =
-            self.devices.iter().filter(|(_, device)| away(device)).map(|(name, _)| name.clone()).collect();
+        let slow = self.slow_devices();
+        let away = self.devices.iter().filter(|(name, device)| !self.takes_part(name, device, &slow));
+        let away: Vec<Name> = away.map(|(name, _)| name.clone()).collect();
         if self.refused.is_empty() && self.renumbered.is_empty() && away.is_empty() {
             return;
         }
@@ -364,6 +442,7 @@ impl Engine {
     pub(super) fn is_late(&mut self, name: &Name) {
         if let Some(device) = self.devices.get_mut(name) {
             device.late = true;
+            self.complete();
             self.judge.insert(Key::cluster(Kind::FabricDevice, name));
         }
     }

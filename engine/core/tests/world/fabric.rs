@@ -31,14 +31,16 @@ struct Part {
     /// What it said: whether it refused something.
     held: Option<bool>,
     over: bool,
+    /// It was left open by a former leader.
+    found: bool,
 }
 
 /// The switches of a world in which changes of several of them are transactions.
 #[derive(Debug, Default)]
 pub struct Switches {
     dirty: BTreeSet<Name>,
-    /// The last word to each, and whether it stands.
-    said: BTreeMap<Name, (String, bool)>,
+    /// The last word to each.
+    said: BTreeMap<Name, Order>,
     inbox: BTreeMap<Name, Order>,
     /// What was there before the change that is held, and its transaction.
     held: BTreeMap<Name, (Option<FabricDesired>, u64, Vec<Rejection>)>,
@@ -51,6 +53,8 @@ pub struct Switches {
     pub refuses: BTreeSet<(Name, VlanId)>,
     /// What was refused outside of a transaction.
     pub refused_alone: BTreeSet<(Name, VlanId)>,
+    /// How long the changes of a switch take, in milliseconds.
+    pub took: BTreeMap<Name, u64>,
     pub retries: Vec<(Key, u32)>,
     pub outcomes: Vec<&'static str>,
     pub participants: Vec<usize>,
@@ -90,8 +94,7 @@ fn place(state: &mut FabricDesired, vid: VlanId, (exists, ports): (bool, BTreeSe
 impl World {
     /// As [`Self::leaf_spine`], with transactions and a pool for each side: the connection points `left` and `right`.
     pub fn together() -> Self {
-        let mut world = Self::default();
-        world.switches = Some(Switches::default());
+        let mut world = Self { switches: Some(Switches::default()), ..Self::default() };
         world.engine.handle(Event::Holding(BTreeSet::from(["netconf".into()])));
         world.fabric();
         world
@@ -288,18 +291,26 @@ impl World {
             rejected,
             notes: Vec::new(),
             device: Some(DeviceInfo { rollback: Some(rollback), ..DeviceInfo::default() }),
-            change: None,
+            change: self.fab().took.get(name).map(|took| ChangeReport {
+                transaction: None,
+                at: "2026-01-01T00:00:00Z".into(),
+                took_ms: *took,
+                added: 1,
+                removed: 0,
+            }),
         };
         let target = Target::Fabric(name.clone());
         let refused = self.engine.refuses(&target, &report);
-        self.hears(name, order.sequence, &report.outcome, refused);
+        if self.hears(name, order.sequence, &report.outcome, refused) {
+            self.engine.handle(Event::Refused(name.clone(), Box::new(report.clone())));
+        }
         self.fab().reports.insert(name.clone(), report.clone());
         self.engine.handle(Event::Report(target, Box::new(report)));
     }
 
-    /// The gate hears an answer.
-    fn hears(&mut self, name: &Name, sequence: u64, outcome: &Outcome, refused: bool) {
-        let mut late = false;
+    /// The gate hears an answer. True when it refuses a part of a transaction that is open.
+    fn hears(&mut self, name: &Name, sequence: u64, outcome: &Outcome, refused: bool) -> bool {
+        let (mut late, mut counts) = (false, false);
         let fab = self.fab();
         let part = fab.open.iter_mut().find_map(|open| {
             let decided = open.decided;
@@ -307,7 +318,10 @@ impl World {
             part.map(|part| (decided, part))
         });
         match (part, outcome) {
-            (Some((None, part)), Outcome::Held | Outcome::Applied) => part.held = Some(refused),
+            (Some((None, part)), Outcome::Held | Outcome::Applied) => {
+                part.held = Some(refused);
+                counts = refused;
+            }
             (Some((None, part)), Outcome::Failed(_)) => {
                 part.over = true;
                 fab.dirty.insert(name.clone());
@@ -319,6 +333,8 @@ impl World {
                 fab.dirty.insert(name.clone());
                 self.end(name, false, "late");
             }
+            // It is not known yet what is there.
+            (Some((Some(_), part)), Outcome::Failed(_)) if part.found => {}
             (Some((Some(_), part)), Outcome::Applied | Outcome::Failed(_) | Outcome::RolledBack { .. }) => {
                 part.over = true;
             }
@@ -328,6 +344,7 @@ impl World {
             self.engine.handle(Event::Late(name.clone()));
         }
         self.fab().open.retain(|open| open.parts.values().any(|part| !part.over));
+        counts
     }
 
     /// The transaction that `name` takes part in is decided.
@@ -343,9 +360,9 @@ impl World {
             if !confirm {
                 fab.dirty.insert(name.clone());
             }
-            fab.said.insert(name.clone(), (hash(&part.desired), confirm));
             let transaction = Some((open.id, Some(confirm)));
             let order = Order { desired: part.desired.clone(), sequence: fab.count, transaction };
+            fab.said.insert(name.clone(), order.clone());
             fab.inbox.insert(name.clone(), order);
         }
     }
@@ -396,14 +413,14 @@ impl World {
 
     fn order_alone(&mut self, name: &Name) -> bool {
         let Some(desired) = self.wanted(name) else { return true };
-        let said = (hash(&desired), true);
-        if self.fab().said.get(name) != Some(&said) {
+        if !self.fab().is_said(name, &desired) {
             self.published += 1;
             self.commands.insert(Target::Fabric(name.clone()), Desired::Fabric(desired.clone()));
             let fab = self.fab();
             fab.count += 1;
-            fab.said.insert(name.clone(), said);
-            fab.inbox.insert(name.clone(), Order { desired, sequence: fab.count, transaction: None });
+            let order = Order { desired, sequence: fab.count, transaction: None };
+            fab.said.insert(name.clone(), order.clone());
+            fab.inbox.insert(name.clone(), order);
         }
         true
     }
@@ -412,7 +429,7 @@ impl World {
         let mut all = Vec::new();
         for name in names {
             let Some(desired) = self.wanted(&name) else { continue };
-            if self.fab().said.get(&name) != Some(&(hash(&desired), true)) {
+            if !self.fab().is_said(&name, &desired) {
                 all.push((name, desired));
             }
         }
@@ -430,12 +447,10 @@ impl World {
             let fab = self.fab();
             fab.count += 1;
             let sequence = fab.count;
-            fab.said.insert(name.clone(), (hash(&desired), false));
-            fab.inbox.insert(
-                name.clone(),
-                Order { desired: desired.clone(), sequence, transaction: Some((id, None)) },
-            );
-            parts.insert(name, Part { desired, sequence, held: None, over: false });
+            let order = Order { desired: desired.clone(), sequence, transaction: Some((id, None)) };
+            fab.said.insert(name.clone(), order.clone());
+            fab.inbox.insert(name.clone(), order);
+            parts.insert(name, Part { desired, sequence, held: None, over: false, found: false });
         }
         self.fab().participants.push(parts.len());
         self.fab().open.push(Open { id, parts, decided: None });
@@ -472,7 +487,7 @@ impl World {
         let before = (fab.open.len(), fab.stuck.len());
         for open in &mut fab.open {
             for (name, part) in &mut open.parts {
-                part.over |= told.contains(name);
+                part.over |= !part.found && told.contains(name);
             }
         }
         fab.open.retain(|open| open.parts.values().any(|part| !part.over));
@@ -511,18 +526,17 @@ impl World {
         let fab = self.fab();
         fab.stuck.clear();
         // What was open is aborted before anything else.
-        for open in std::mem::take(&mut fab.open).into_iter().filter(|open| open.decided.is_none()) {
-            for (name, mut part) in open.parts.into_iter().filter(|(_, part)| !part.over) {
+        fab.open.clear();
+        for (name, order) in &mut fab.said {
+            let Some((id, None | Some(false))) = order.transaction else { continue };
+            if order.transaction == Some((id, None)) || fab.inbox.contains_key(name) {
                 fab.count += 1;
-                part.sequence = fab.count;
-                let transaction = Some((open.id, Some(false)));
-                let order = Order { desired: part.desired.clone(), sequence: fab.count, transaction };
-                fab.inbox.insert(name.clone(), order);
-                fab.open.push(Open {
-                    id: open.id,
-                    parts: BTreeMap::from([(name, part)]),
-                    decided: Some(false),
-                });
+                (order.sequence, order.transaction) = (fab.count, Some((id, Some(false))));
+                fab.inbox.insert(name.clone(), order.clone());
+                let (desired, sequence) = (order.desired.clone(), order.sequence);
+                let part = Part { desired, sequence, held: None, over: false, found: true };
+                let parts = BTreeMap::from([(name.clone(), part)]);
+                fab.open.push(Open { id, parts, decided: Some(false) });
             }
         }
         fab.dirty.clear();
@@ -531,6 +545,13 @@ impl World {
 }
 
 impl Switches {
+    /// That is what it was told last, and it counts.
+    fn is_said(&self, name: &Name, desired: &FabricDesired) -> bool {
+        self.said.get(name).is_some_and(|order| {
+            order.transaction.is_none_or(|(_, decided)| decided == Some(true)) && order.desired == *desired
+        })
+    }
+
     fn binds(&self, name: &Name) -> bool {
         self.open.iter().any(|open| open.parts.get(name).is_some_and(|part| !part.over))
     }

@@ -139,7 +139,7 @@ impl Dialect for Ieee8021Q {
         let mut named = Named::default();
         let (mut bridge, mut component) = (None, None);
         let mut names = 0;
-        for (key, value) in predicates(error.path.as_deref().unwrap_or_default()) {
+        for (key, value) in predicates(error.place().unwrap_or_default()) {
             match key {
                 "name" if changes.ports.contains_key(value) => named.interface = Some(value.to_owned()),
                 "name" => {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_schemas::{VlanId, VlanSet};
 
 use super::read::{Layer, Port, Settings, Vlan};
-use super::{Entry, Known, Layout};
+use super::{Entry, Family, Known, Layout};
 use crate::plan::{Mode, Seen, SeenPort, SeenVlan};
 
 /// How many interfaces the `*` at the end of an interface range's member may stand for.
@@ -27,7 +27,8 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> Seen {
     for port in &all_ports(main, &listed) {
         let inherited = inherited(port, main, groups, listed.get(port.name.as_str()));
         let (seen, entries) = seen_port(port, &inherited, &vlans);
-        layout.entries.insert(port.name.clone(), entries);
+        let Settings { mode_leaf: mode, more, .. } = port.settings;
+        layout.ports.insert(port.name.clone(), Family { entries, mode, more });
         ports.insert(port.name.clone(), seen);
     }
     let ranges = main.ranges.iter().map(|range| &range.port);
@@ -52,7 +53,7 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> Seen {
             }
         }
     }
-    Seen { home: None, vlans: seen, ports, empty_opens: false, layout: crate::dialect::Layout::Junos(layout) }
+    Seen { home: None, vlans: seen, ports, empty_opens: true, layout: crate::dialect::Layout::Junos(layout) }
 }
 
 /// Why a VLAN can't be renamed, which on Junos is to delete one and to make another.

@@ -2,8 +2,8 @@
 //!
 //! VLANs: `/configuration/vlans/vlan[name]/vlan-id`. Ports: `/configuration/interfaces/interface[name]/unit[name='0']
 //! /family/ethernet-switching/{interface-mode,vlan/members}`, LAGs too (`ae0`). A member is a VLAN's name, its VID, a
-//! range `100-200`, or `all`; we write VIDs and ranges. A trunk without members carries nothing, so that is what is
-//! left when our last VLAN goes.
+//! range `100-200`, or `all`; we write VIDs and ranges. The schema has trunks without members, and a commit refuses
+//! them: when our last VLAN goes, so does the mode, and the family with it if nothing else is set there.
 //!
 //! What `<get-config>` shows is what was written: groups (`apply-groups`), interface ranges and what is deactivated
 //! are worked out here, as far as VLANs and ports go. Not read: other routing instances and logical systems.
@@ -55,8 +55,19 @@ pub const COMMON: Junos = Junos { family: Some("junos") };
 pub struct Layout {
     /// Of VLANs, by VID.
     vlans: BTreeMap<VlanId, Known>,
-    /// The lists of members of interfaces, without what they inherit.
-    entries: BTreeMap<String, Vec<Entry>>,
+    /// Of interfaces, without what they inherit.
+    ports: BTreeMap<String, Family>,
+}
+
+/// The family ethernet-switching of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Family {
+    /// The list of members.
+    entries: Vec<Entry>,
+    /// The leaf that says the mode.
+    mode: Option<&'static str>,
+    /// It has more than a mode and members.
+    more: bool,
 }
 
 /// A VLAN.

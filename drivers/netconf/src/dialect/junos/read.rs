@@ -53,6 +53,10 @@ pub(super) struct Port {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
     pub(super) mode: Option<Mode>,
+    /// The leaf that says the mode.
+    pub(super) mode_leaf: Option<&'static str>,
+    /// Its family ethernet-switching has more than a mode and members.
+    pub(super) more: bool,
     /// Another family of unit 0.
     pub(super) other_family: Option<String>,
     pub(super) members: Vec<String>,
@@ -208,10 +212,12 @@ fn range(
 
 fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: Option<&str>) {
     if path.ends_with("apply-groups") {
+        unit.1.more |= path.starts_with("unit/family/ethernet-switching");
         port.applied.extend(text.map(str::to_owned));
         return;
     }
     if path.ends_with("apply-groups-except") {
+        unit.1.more |= path.starts_with("unit/family/ethernet-switching");
         port.excepted.extend(text.map(str::to_owned));
         return;
     }
@@ -253,9 +259,14 @@ fn unit_leaf(settings: &mut Settings, family: &str, text: Option<&str>) {
         // `port-mode` is the older name.
         "interface-mode" | "port-mode" => {
             settings.mode = Some(if text == "trunk" { Mode::Trunk } else { Mode::Access });
+            settings.mode_leaf = Some(if switching == "port-mode" { "port-mode" } else { "interface-mode" });
         }
         "vlan/members" => settings.members.push(text.to_owned()),
-        "native-vlan-id" => settings.native = Some(text.to_owned()),
-        _ => {}
+        "native-vlan-id" => {
+            settings.native = Some(text.to_owned());
+            settings.more = true;
+        }
+        "" | "vlan" => {}
+        _ => settings.more = true,
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::inherit::{ids, range_text};
-use super::{Entry, Junos, Layout};
+use super::{Family, Junos, Layout};
 use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen};
 use crate::xml::escape;
 
@@ -35,8 +35,8 @@ pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> String {
         let _ = write!(xml, "<interfaces xmlns=\"{}\">", junos.namespace("interfaces"));
         for (name, change) in &changes.ports {
             let access = seen.ports.get(name).is_some_and(|port| port.mode == Some(Mode::Access));
-            let entries = layout.entries.get(name).map_or(&[][..], Vec::as_slice);
-            change_port(&mut xml, name, access, entries, change);
+            let none = Family::default();
+            change_port(&mut xml, name, access, layout.ports.get(name).unwrap_or(&none), change);
         }
         xml.push_str("</interfaces>");
     }
@@ -66,11 +66,11 @@ fn make_vlan(xml: &mut String, junos: Junos, seen: &Seen, layout: &Layout, vid: 
     let _ = write!(xml, "<vlan-id>{vid}</vlan-id></vlan>");
 }
 
-fn change_port(xml: &mut String, name: &str, access: bool, entries: &[Entry], change: &PortChange) {
+fn change_port(xml: &mut String, name: &str, access: bool, family: &Family, change: &PortChange) {
     let converted = access && change.mode == ModeChange::Trunk;
     let mut back = VlanSet::EMPTY;
     let mut gone = BTreeSet::new();
-    for entry in entries {
+    for entry in &family.entries {
         let all: VlanSet = entry.vids().into_iter().flat_map(|(first, last)| ids(first, last)).collect();
         if converted {
             // As members of a trunk they would mean something else.
@@ -88,13 +88,18 @@ fn change_port(xml: &mut String, name: &str, access: bool, entries: &[Entry], ch
         gone.remove(&text);
         added.remove(&text);
     }
-    let _ = write!(
-        xml,
-        "<interface><name>{}</name><unit><name>0</name><family><ethernet-switching>",
-        escape(name)
-    );
+    let _ = write!(xml, "<interface><name>{}</name><unit><name>0</name><family>", escape(name));
+    let dropped = family.mode.filter(|_| change.mode == ModeChange::Drop);
+    let nothing_stays = family.entries.iter().all(|entry| gone.contains(&entry.text()));
+    if dropped.is_some() && !family.more && nothing_stays {
+        xml.push_str("<ethernet-switching nc:operation=\"delete\"/></family></unit></interface>");
+        return;
+    }
+    xml.push_str("<ethernet-switching>");
     if change.mode == ModeChange::Trunk {
         xml.push_str("<interface-mode>trunk</interface-mode>");
+    } else if let Some(leaf) = dropped {
+        let _ = write!(xml, "<{leaf} nc:operation=\"delete\"/>");
     }
     if !gone.is_empty() || !added.is_empty() {
         xml.push_str("<vlan>");

@@ -1,0 +1,439 @@
+//! Every dialect on a simulated switch of its make, which was written from the vendor's models for itself.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use common::{Bench, Part, on_switch, rolled_back, set, there, until_held};
+use eno_driver_netconf::driver::NetconfDriver;
+use eno_sbi::Driver as _;
+use eno_schemas::{Decision, Drift, FabricDesired, Item, Outcome, PortMode, VlanId};
+use eno_simulator::{ConfirmedCommit, Fault, HandEdit, PortView, RejectEdit, Stage, SwitchSpec, Topology};
+use futures::StreamExt as _;
+
+/// What the makes differ in.
+#[derive(Clone, Copy)]
+struct Make {
+    /// Its name in a topology.
+    simulated: &'static str,
+    /// The driver's name for its dialect.
+    dialect: &'static str,
+    /// What its ports' names begin with; a number from 1 follows.
+    port: &'static str,
+    lag: &'static str,
+    /// From the factory, ports are access ports that are not ours to convert unless the command says so.
+    access: bool,
+    /// The VLANs that are there from the factory.
+    factory: &'static [u16],
+}
+
+const OPENCONFIG: Make = Make {
+    simulated: "openconfig",
+    dialect: "openconfig",
+    port: "Ethernet",
+    lag: "Port-Channel1",
+    access: false,
+    factory: &[],
+};
+const JUNOS: Make =
+    Make { simulated: "junos", dialect: "junos", port: "xe-0/0/", lag: "ae0", access: true, factory: &[1] };
+const SRLINUX: Make = Make {
+    simulated: "srlinux",
+    dialect: "srlinux",
+    port: "ethernet-1/",
+    lag: "lag1",
+    access: false,
+    factory: &[],
+};
+const IEEE8021Q: Make = Make {
+    simulated: "ieee8021q",
+    dialect: "ieee8021q",
+    port: "eth",
+    lag: "lag1",
+    access: false,
+    factory: &[1],
+};
+const NXOS: Make = Make {
+    simulated: "nxos",
+    dialect: "nxos-experimental",
+    port: "eth1/",
+    lag: "po1",
+    access: false,
+    factory: &[1],
+};
+
+const SWITCH: &str = "sw";
+const LONG: Duration = Duration::from_mins(5);
+
+impl Make {
+    fn port(self, number: u16) -> String {
+        format!("{}{number}", self.port)
+    }
+
+    /// One switch with six ports, of which the last two are links of a LAG.
+    async fn bench(self) -> Bench {
+        self.bench_with(|_| ()).await
+    }
+
+    async fn bench_with(self, adapt: impl FnOnce(&mut SwitchSpec)) -> Bench {
+        let mut spec = SwitchSpec::new(SWITCH, (1..=6).map(|n| self.port(n)).collect());
+        self.simulated.clone_into(&mut spec.dialect);
+        spec.lags = [(self.lag.to_owned(), vec![self.port(5), self.port(6)])].into();
+        adapt(&mut spec);
+        Bench::with(&Topology { switches: vec![spec], ..Topology::default() }).await
+    }
+
+    /// These VLANs on ports by their numbers, all of which are ours to make trunks.
+    fn desired(self, bench: &Bench, vlans: &str, ports: &[(u16, &str)]) -> FabricDesired {
+        let names: Vec<(String, &str)> =
+            ports.iter().map(|(number, vlans)| (self.port(*number), *vlans)).collect();
+        let names: Vec<(&str, &str)> = names.iter().map(|(name, vlans)| (name.as_str(), *vlans)).collect();
+        let mut desired = bench.desired_ports(SWITCH, vlans, &names);
+        for port in &mut desired.ports {
+            port.mode = PortMode::Trunk;
+        }
+        desired
+    }
+
+    fn view(self, bench: &Bench, number: u16) -> PortView {
+        bench.switch(SWITCH).view().ports[&self.port(number)].clone()
+    }
+
+    /// What a port carries with a tag, as the switch itself says.
+    fn tagged(self, bench: &Bench, port: &str) -> String {
+        let view = bench.switch(SWITCH).view();
+        let port = &view.ports[port];
+        assert!(!port.open_trunk, "{port:?}");
+        let untagged = |vid: &u16| port.native == Some(*vid) || port.access == Some(*vid);
+        let tagged: eno_simulator::VlanSet = port.vlans.iter().filter(|vid| !untagged(vid)).collect();
+        tagged.to_string()
+    }
+
+    /// The VLANs that exist and are not from the factory.
+    fn vlans(self, bench: &Bench) -> String {
+        let view = bench.switch(SWITCH).view();
+        let vlans: eno_simulator::VlanSet =
+            view.vlans.keys().copied().filter(|vid| !self.factory.contains(vid)).collect();
+        vlans.to_string()
+    }
+
+    /// Somebody's trunk with these VLANs, which get names by their VIDs.
+    fn foreign_trunk(self, bench: &Bench, number: u16, vids: &[u16]) {
+        let edit = HandEdit {
+            port: Some(self.port(number)),
+            mode: Some(eno_simulator::PortMode::Trunk),
+            vlans: vids.iter().copied().collect(),
+            define_vlans: vids.iter().map(|vid| (*vid, format!("theirs-{vid}"))).collect(),
+            ..HandEdit::default()
+        };
+        bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
+    }
+}
+
+fn vid(id: u16) -> VlanId {
+    VlanId::new(id).expect("a VID")
+}
+
+fn items(rejected: &[eno_schemas::Rejection]) -> BTreeSet<Item> {
+    rejected.iter().map(|rejection| rejection.item.clone()).collect()
+}
+
+async fn vlans_come_change_and_go(make: Make) {
+    let bench = make.bench().await;
+    let made =
+        bench.reconcile(SWITCH, make.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")])).await;
+    assert_eq!((there(&made).0.as_str(), &made.rejected), ("100-110,200", &vec![]), "{made:?}");
+    assert_eq!(made.device.and_then(|device| device.dialect).as_deref(), Some(make.dialect));
+    assert_eq!(on_switch(bench.switch(SWITCH), &make.port(1)).0, "100-110,200");
+    assert_eq!(make.tagged(&bench, &make.port(1)), "100-110,200");
+    assert_eq!(make.tagged(&bench, &make.port(2)), "105");
+    assert_eq!(make.view(&bench, 3).vlans.iter().filter(|vid| *vid > 1).count(), 0);
+
+    let before = bench.switch(SWITCH).stats().transactions;
+    let desired = make.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]);
+    let again = bench.reconcile(SWITCH, desired).await;
+    assert_eq!((there(&again).0.as_str(), again.change), ("100-110,200", None));
+    assert_eq!(bench.switch(SWITCH).stats().transactions, before, "nothing was to be done");
+
+    let desired = make.desired(&bench, "104-106,300", &[(1, "104,106"), (2, "105,300")]);
+    let moved = bench.reconcile(SWITCH, desired).await;
+    assert_eq!((there(&moved).0.as_str(), &moved.rejected), ("104-106,300", &vec![]));
+    assert_eq!(make.vlans(&bench), "104-106,300");
+    assert_eq!(make.tagged(&bench, &make.port(1)), "104,106");
+    assert_eq!(make.tagged(&bench, &make.port(2)), "105,300");
+
+    let emptied = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
+    assert_eq!((there(&emptied).0.as_str(), &emptied.rejected), ("", &vec![]));
+    assert_eq!(make.vlans(&bench), "");
+    for number in [1, 2] {
+        assert_eq!(make.tagged(&bench, &make.port(number)), "");
+    }
+    // A port that was ours is ours to make a trunk again.
+    let mut desired = make.desired(&bench, "100", &[(1, "100")]);
+    desired.ports[0].mode = PortMode::Keep;
+    let back = bench.reconcile(SWITCH, desired).await;
+    assert_eq!((there(&back).0.as_str(), &back.rejected), ("100", &vec![]));
+    assert_eq!(make.tagged(&bench, &make.port(1)), "100");
+}
+
+async fn what_others_configured_stays(make: Make) {
+    let bench = make.bench().await;
+    make.foreign_trunk(&bench, 1, &[900, 903]);
+    let before = bench.switch(SWITCH).view();
+    let desired = make.desired(&bench, "100-102,903", &[(1, "100-102,903"), (2, "101,903")]);
+    let made = bench.reconcile(SWITCH, desired).await;
+    assert_eq!(there(&made).0, "100-102");
+    assert_eq!(items(&made.rejected), [Item::vlan(vid(903))].into(), "{:?}", made.rejected);
+    let reason = &made.rejected[0].reason;
+    assert!(reason.contains("theirs-903") && reason.contains("not ours"), "{reason}");
+    assert_eq!(make.tagged(&bench, &make.port(1)), "100-102,900,903");
+    assert_eq!(make.tagged(&bench, &make.port(2)), "101");
+    let gone = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
+    assert_eq!((there(&gone).0.as_str(), &gone.rejected), ("", &vec![]));
+    let after = bench.switch(SWITCH).view();
+    assert_eq!(after.vlans, before.vlans);
+    for (name, was) in before.ports.iter().filter(|(name, _)| **name != make.port(2)) {
+        assert_eq!(&after.ports[name], was, "{name}");
+    }
+}
+
+async fn access_ports_are_converted_only_where_told(make: Make) {
+    let bench = make.bench().await;
+    let by_hand = HandEdit {
+        port: Some(make.port(3)),
+        mode: Some(eno_simulator::PortMode::Access),
+        access: Some(900),
+        define_vlans: [(900, "theirs".to_owned())].into(),
+        ..HandEdit::default()
+    };
+    if make.simulated != "srlinux" && make.simulated != "ieee8021q" {
+        bench.switch(SWITCH).change_by_hand(&by_hand).expect("an edit");
+    }
+    let mut desired = make.desired(&bench, "100", &[(1, "100"), (2, "100"), (3, "100")]);
+    for port in &mut desired.ports[1..] {
+        port.mode = PortMode::Keep;
+    }
+    let made = bench.reconcile(SWITCH, desired).await;
+    let kept: BTreeSet<Item> = match make.simulated {
+        "srlinux" | "ieee8021q" => BTreeSet::new(),
+        _ if make.access => [Item::port(make.port(2)), Item::port(make.port(3))].into(),
+        _ => [Item::port(make.port(3))].into(),
+    };
+    assert_eq!(items(&made.rejected), kept, "{:?}", made.rejected);
+    for rejection in &made.rejected {
+        assert!(rejection.reason.contains("set Mode: trunk"), "{}", rejection.reason);
+    }
+    assert_eq!(make.tagged(&bench, &make.port(1)), "100");
+    if kept.contains(&Item::port(make.port(3))) {
+        let port = make.view(&bench, 3);
+        assert_eq!((port.mode, port.access), (Some(eno_simulator::PortMode::Access), Some(900)));
+        // Told so, it is.
+        let made = bench.reconcile(SWITCH, make.desired(&bench, "100", &[(3, "100")])).await;
+        assert_eq!(items(&made.rejected), BTreeSet::new(), "{:?}", made.rejected);
+        assert_eq!(make.tagged(&bench, &make.port(3)), "100");
+    }
+}
+
+async fn a_lag_stands_for_its_members(make: Make) {
+    let bench = make.bench().await;
+    let mut desired = make.desired(&bench, "100-101", &[(5, "100"), (6, "101")]);
+    for port in &mut desired.ports {
+        port.lag = Some(make.lag.to_owned());
+    }
+    let made = bench.reconcile(SWITCH, desired).await;
+    assert_eq!((there(&made).0.as_str(), &made.rejected), ("100-101", &vec![]), "{made:?}");
+    assert_eq!(make.tagged(&bench, make.lag), "100-101");
+    // A link alone carries nothing, and says of what it is a part.
+    let bench = make.bench().await;
+    let made = bench.reconcile(SWITCH, make.desired(&bench, "100", &[(1, "100"), (5, "100")])).await;
+    assert_eq!(items(&made.rejected), [Item::port(make.port(5))].into(), "{:?}", made.rejected);
+    assert_eq!(make.tagged(&bench, &make.port(1)), "100");
+}
+
+async fn ranges_are_read_and_written(make: Make) {
+    let bench = make.bench().await;
+    let made = bench.reconcile(SWITCH, make.desired(&bench, "2-600", &[(1, "2-600"), (2, "2-600")])).await;
+    assert_eq!((there(&made).0.as_str(), &made.rejected), ("2-600", &vec![]), "{:?}", made.rejected);
+    let desired = make.desired(&bench, "2-299,301-600", &[(1, "2-299,301-600"), (2, "2-299,400-600")]);
+    let holed = bench.reconcile(SWITCH, desired).await;
+    assert_eq!((there(&holed).0.as_str(), &holed.rejected), ("2-299,301-600", &vec![]));
+    assert_eq!(make.tagged(&bench, &make.port(1)), "2-299,301-600");
+    assert_eq!(make.tagged(&bench, &make.port(2)), "2-299,400-600");
+}
+
+async fn a_foreign_vlan_is_adopted_when_asked_for(make: Make) {
+    let bench = make.bench().await;
+    make.foreign_trunk(&bench, 1, &[900, 901]);
+    let mut desired = make.desired(&bench, "900", &[(1, "900"), (2, "900")]);
+    desired.device.adopt = set("900");
+    let made = bench.reconcile(SWITCH, desired).await;
+    if make.simulated == "junos" {
+        // It is named by the port, which is not ours to rewrite.
+        assert_eq!(items(&made.rejected), [Item::vlan(vid(900))].into(), "{:?}", made.rejected);
+        assert!(made.rejected[0].reason.contains("can't be adopted"), "{:?}", made.rejected);
+        let bench = make.bench().await;
+        let define = [(900, "theirs-900".to_owned())].into();
+        let edit = HandEdit { define_vlans: define, ..HandEdit::default() };
+        bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
+        let mut desired = make.desired(&bench, "900", &[(1, "900")]);
+        desired.device.adopt = set("900");
+        let made = bench.reconcile(SWITCH, desired).await;
+        assert_eq!((there(&made).0.as_str(), &made.rejected), ("900", &vec![]));
+        return;
+    }
+    assert_eq!((there(&made).0.as_str(), &made.rejected), ("900", &vec![]), "{:?}", made.rejected);
+    assert_eq!(on_switch(bench.switch(SWITCH), &make.port(1)).0, "900");
+    assert_eq!(make.tagged(&bench, &make.port(1)), "900-901");
+    assert_eq!(make.tagged(&bench, &make.port(2)), "900");
+    // From then on it is as any other of ours.
+    let gone = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
+    assert_eq!(there(&gone).0, "");
+    assert_eq!(make.vlans(&bench), "901");
+    assert_eq!(make.tagged(&bench, &make.port(1)), "901");
+}
+
+async fn a_change_is_held_until_it_is_decided(make: Make) {
+    for (confirmed, decision) in [
+        (ConfirmedCommit::V1_1, Decision::Confirm),
+        (ConfirmedCommit::V1_1, Decision::Abort),
+        (ConfirmedCommit::V1_0, Decision::Confirm),
+        (ConfirmedCommit::V1_0, Decision::Abort),
+    ] {
+        let bench = make.bench_with(|spec| spec.capabilities.confirmed_commit = confirmed).await;
+        bench.reconcile(SWITCH, make.desired(&bench, "100", &[(1, "100")])).await;
+        let part = Part::new(SWITCH, make.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
+        let work = part.work();
+        let phase = work.phase();
+        let deciding = async {
+            let held = until_held(phase).await;
+            assert_eq!((&held.outcome, held.rejected.len()), (&Outcome::Held, 0), "{held:?}");
+            assert_eq!(make.tagged(&bench, &make.port(1)), "100-110");
+            assert!(bench.switch(SWITCH).is_pending());
+            part.decide(decision);
+        };
+        let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
+        let wanted = match decision {
+            Decision::Confirm => {
+                assert_eq!(there(&ended).0, "100-110");
+                "100-110"
+            }
+            Decision::Abort => {
+                assert!(rolled_back(&ended).contains("t1"), "{ended:?}");
+                "100"
+            }
+        };
+        assert!(!bench.switch(SWITCH).is_pending());
+        assert_eq!(
+            (make.vlans(&bench).as_str(), make.tagged(&bench, &make.port(1)).as_str()),
+            (wanted, wanted)
+        );
+    }
+}
+
+async fn what_the_device_refuses_is_left_out(make: Make) {
+    let left_out = async |bench: &Bench, what: &str| {
+        let desired = make.desired(bench, "100,3970", &[(1, "100,3970"), (2, "100")]);
+        let made = bench.reconcile(SWITCH, desired).await;
+        // On a device whose VLANs are known to ports alone, only the port's part of it is refused.
+        let there = there(&made).0;
+        assert!(there == "100" || make.simulated == "srlinux", "{what}: {there} {:?}", made.rejected);
+        let named: BTreeSet<Option<VlanId>> = made.rejected.iter().map(|r| r.item.vlan).collect();
+        assert_eq!(named, [Some(vid(3970))].into(), "{what}: {:?}", made.rejected);
+        assert!(made.rejected.iter().all(|rejection| rejection.reason.contains("the device refuses it")));
+        assert_eq!(make.tagged(bench, &make.port(1)), "100", "{what}");
+        assert_eq!(make.tagged(bench, &make.port(2)), "100", "{what}");
+    };
+    if make.simulated == "nxos" {
+        left_out(&make.bench().await, "the device keeps it to itself").await;
+    }
+    for (at, without_path) in
+        [(Stage::Edit, false), (Stage::Validate, false), (Stage::Commit, false), (Stage::Commit, true)]
+    {
+        let bench = make.bench().await;
+        bench.switch(SWITCH).inject(Fault::RejectEdit(RejectEdit {
+            vlan: Some(3970),
+            message: Some("no room for it".into()),
+            at,
+            without_path,
+            ..RejectEdit::default()
+        }));
+        left_out(&bench, &format!("{at:?}, {without_path}")).await;
+    }
+}
+
+async fn drift_is_noticed_and_repaired(make: Make) {
+    for yang_push in [false, true] {
+        let bench = make.bench_with(|spec| spec.capabilities.yang_push = yang_push).await;
+        let mut changed = Box::pin(bench.driver.changed());
+        let mut desired = make.desired(&bench, "100,102", &[(1, "100,102")]);
+        for drift in [Drift::Report, Drift::Repair] {
+            desired.device.drift = drift;
+            bench.settle(SWITCH, &desired).await;
+            let edit = HandEdit {
+                port: Some(make.port(1)),
+                remove_vlans: [100].into_iter().collect(),
+                ..HandEdit::default()
+            };
+            bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
+            let told = tokio::time::timeout(Duration::from_secs(10), changed.next()).await;
+            assert_eq!(told.expect("the device tells").as_deref(), Some(SWITCH));
+            let after = bench.reconcile(SWITCH, desired.clone()).await;
+            let notes: Vec<&str> = after
+                .notes
+                .iter()
+                .filter(|note| note.kind == "Drift")
+                .map(|note| note.message.as_str())
+                .collect();
+            assert_eq!(notes, [format!("VLAN 100 on {} missing", make.port(1))]);
+            let carried = if drift == Drift::Repair { "100,102" } else { "102" };
+            assert_eq!(make.tagged(&bench, &make.port(1)), carried);
+        }
+    }
+}
+
+async fn an_unconfirmed_change_is_taken_back_by_the_next_process(make: Make) {
+    let bench = make.bench().await;
+    bench.reconcile(SWITCH, make.desired(&bench, "100", &[(1, "100")])).await;
+    let killed = NetconfDriver::new(common::options(bench.credentials.path()));
+    let part = Part::new(SWITCH, make.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
+    let work = part.work();
+    let phase = work.phase();
+    tokio::select! {
+        ended = killed.reconcile(work) => panic!("it did not wait: {ended:?}"),
+        held = until_held(phase) => assert_eq!(held.outcome, Outcome::Held),
+    }
+    drop(killed);
+    let ended = NetconfDriver::new(common::options(bench.credentials.path()))
+        .reconcile(part.work_later(Decision::Abort))
+        .await;
+    rolled_back(&ended);
+    assert_eq!((make.vlans(&bench), make.tagged(&bench, &make.port(1))), ("100".into(), "100".into()));
+}
+
+macro_rules! makes {
+    ($($name:ident = $make:expr;)*) => {$(
+        makes! { @tests $name, $make;
+            vlans_come_change_and_go, what_others_configured_stays, access_ports_are_converted_only_where_told,
+            a_lag_stands_for_its_members, ranges_are_read_and_written, a_foreign_vlan_is_adopted_when_asked_for,
+            a_change_is_held_until_it_is_decided, what_the_device_refuses_is_left_out,
+            drift_is_noticed_and_repaired, an_unconfirmed_change_is_taken_back_by_the_next_process
+        }
+    )*};
+    (@tests $name:ident, $make:expr; $($test:ident),*) => {
+        mod $name {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test($make).await;
+            })*
+        }
+    };
+}
+
+makes! {
+    openconfig = super::OPENCONFIG;
+    junos = super::JUNOS;
+    srlinux = super::SRLINUX;
+    ieee8021q = super::IEEE8021Q;
+    nxos = super::NXOS;
+}
