@@ -97,6 +97,24 @@ impl System {
             .transactions
     }
 
+    /// Whether a switch waits for the confirmation of a change.
+    pub async fn is_pending(&self, switch: &str) -> bool {
+        let answer = self.http.get(&self.info(switch).control_url).send().await;
+        let answer = answer.expect("the control API of the simulator").json::<Value>().await;
+        answer.expect("JSON")["pendingConfirmation"] == Value::Bool(true)
+    }
+
+    /// Waits until nothing on a switch waits for confirmation.
+    pub async fn until_confirmed(&self, switch: &str) {
+        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(50));
+        let waiting = async {
+            while self.is_pending(switch).await {
+                ticks.tick().await;
+            }
+        };
+        assert!(timeout(PATIENCE, waiting).await.is_ok(), "{switch} still waits for a confirmation");
+    }
+
     /// Changes a switch as somebody at its console would.
     pub async fn by_hand(&self, switch: &str, edit: &HandEdit) {
         self.post(switch, "edit", &serde_json::to_value(edit).expect("JSON")).await;

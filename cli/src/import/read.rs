@@ -101,9 +101,10 @@ impl Reader {
                 let what = if pools { Part::Pools } else { Part::Links };
                 self.part(what, &format!("{file}: "), document)
             }
-            Value::Object(fields) => match fields.get("kind").and_then(Value::as_str) {
-                Some(kind) => self.object(file, kind, fields),
-                None => {
+            Value::Object(fields) => {
+                if let Some(kind) = fields.get("kind").and_then(Value::as_str) {
+                    self.object(file, kind, fields)
+                } else {
                     let at = format!("{file}: ");
                     if self.parts(&at, fields)? {
                         return Ok(());
@@ -111,7 +112,7 @@ impl Reader {
                     let problem = "holds neither links nor nodePools, and is no manifest".to_owned();
                     Err(ImportError::Field { place: format!("{file}:"), problem })
                 }
-            },
+            }
             other => Err(field(format!("{file}:"), format!("is {other}, not links or nodePools"))),
         }
     }
@@ -199,8 +200,8 @@ impl Reader {
         for (index, item) in items.iter().enumerate() {
             let place = format!("{place}[{index}]");
             match part {
-                Part::Links => self.input.links.push(link(place, item)?),
-                Part::Pools => self.input.pools.push(pool(place, item)?),
+                Part::Links => self.input.links.push(link(&place, item)?),
+                Part::Pools => self.input.pools.push(pool(&place, item)?),
             }
         }
         Ok(())
@@ -213,17 +214,17 @@ enum Part {
     Pools,
 }
 
-fn link(place: String, item: &Value) -> Result<Link, ImportError> {
-    let get = |key: &str| text(&place, key, item.get(key));
+fn link(place: &str, item: &Value) -> Result<Link, ImportError> {
+    let get = |key: &str| text(place, key, item.get(key));
     let link = Link {
         node: get("hostname")?,
         interface: get("interfaceName")?,
         switch: get("switchName")?,
         port: get("switchPort")?,
-        place: place.clone(),
+        place: place.to_owned(),
     };
-    object_name(&place, "hostname", &link.node)?;
-    interface_name(&place, "interfaceName", &link.interface)?;
+    object_name(place, "hostname", &link.node)?;
+    interface_name(place, "interfaceName", &link.interface)?;
     let printable = link.port.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if !printable || link.port.trim() != link.port || link.port.len() > 63 {
         let problem = format!("{:?} is not the name of a port: at most 63 printable characters", link.port);
@@ -232,7 +233,7 @@ fn link(place: String, item: &Value) -> Result<Link, ImportError> {
     Ok(link)
 }
 
-fn pool(place: String, item: &Value) -> Result<Pool, ImportError> {
+fn pool(place: &str, item: &Value) -> Result<Pool, ImportError> {
     let place = format!("{place}.poolConf");
     let conf = item.get("poolConf").filter(|conf| conf.is_object());
     let conf = conf.ok_or_else(|| field(place.clone(), "is not there".into()))?;

@@ -183,7 +183,7 @@ fn faults_name_their_field() {
         ("kind: ConfigMap\ndata: {links: '- [a'}".into(), "l: data.links: "),
         ("other: 1".into(), "l: holds neither links nor nodePools"),
         ("- {hostname: h, interfaceName: a, switchName: b}".into(), "l: [0].switchPort is not there"),
-        ("".into(), "none of the files holds links"),
+        (String::new(), "none of the files holds links"),
     ] {
         let error = refused(&links, POOLS);
         assert!(error.starts_with(said), "{error}, not {said}");

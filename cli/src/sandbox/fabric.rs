@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_nbi_crds::{
     Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort, PhysicalNetwork, PhysicalNetworkSpec,
+    PortMode,
 };
 use eno_simulator::{LinkEnd, SwitchInfo, Topology};
 use k8s_openapi::ByteString;
@@ -104,7 +105,12 @@ fn secret_name(switch: &str) -> String {
 }
 
 fn ports(topology: &Topology, switch: &str) -> Vec<FabricPort> {
-    let port = |name: &str| FabricPort { name: name.to_owned(), ..FabricPort::default() };
+    // The ports of some makes are access ports from the factory.
+    let port = |name: &str| FabricPort {
+        name: name.to_owned(),
+        mode: Some(PortMode::Trunk),
+        ..FabricPort::default()
+    };
     let to_node = topology.nodes.iter().flat_map(|node| {
         node.interfaces.iter().filter(|interface| interface.switch == switch).map(|interface| FabricPort {
             node: Some(node.name.clone()),

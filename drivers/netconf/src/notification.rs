@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(first(&[]), None);
         assert_eq!(first(&both[..1]), None);
         assert_eq!(first(&both).as_deref(), Some("<create-subs"));
-        assert_eq!(first(&[push.clone()]).as_deref(), Some("<establish-s"));
+        assert_eq!(first(std::slice::from_ref(&push)).as_deref(), Some("<establish-s"));
         let [a, b] = both;
         assert_eq!(first(&[a.clone(), b.clone(), push.clone()]).as_deref(), Some("<establish-s"));
         assert_eq!(first(&[a, b, push, EVENTS.to_owned()]).as_deref(), Some("<create-subs"));

@@ -105,14 +105,17 @@ mod tests {
         for (name, times) in &turns {
             let mut last = Duration::ZERO;
             for time in times {
-                let apart = *time - last;
+                let apart = (*time).checked_sub(last).unwrap();
                 assert!(apart >= interval * 3 / 4 && apart <= interval * 5 / 4, "{name}: {apart:?}");
                 last = *time;
             }
         }
         let mut all: Vec<Duration> = turns.into_values().flatten().collect();
         all.sort_unstable();
-        let at_once = all.chunk_by(|a, b| *b - *a < Duration::from_millis(1)).map(<[_]>::len).max();
+        let at_once = all
+            .chunk_by(|a, b| (*b).checked_sub(*a).unwrap() < Duration::from_millis(1))
+            .map(<[_]>::len)
+            .max();
         assert!(at_once < Some(10), "{at_once:?} at the same time");
         rotation.forget("switch0");
         assert!(!rotation.due().contains_key("switch0"));

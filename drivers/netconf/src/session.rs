@@ -272,6 +272,13 @@ impl StreamSession {
     }
 }
 
+impl Drop for StreamSession {
+    fn drop(&mut self) {
+        // Its reader goes with it, and requests that wait keep what they wait for.
+        self.requests.shared.end(&SessionError::Ended("it was closed".into()));
+    }
+}
+
 impl Session for StreamSession {
     fn hello(&self) -> &Hello {
         &self.hello

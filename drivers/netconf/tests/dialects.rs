@@ -101,7 +101,7 @@ impl Make {
     }
 
     /// What a port carries with a tag, as the switch itself says.
-    fn tagged(self, bench: &Bench, port: &str) -> String {
+    fn tagged(bench: &Bench, port: &str) -> String {
         let view = bench.switch(SWITCH).view();
         let port = &view.ports[port];
         assert!(!port.open_trunk, "{port:?}");
@@ -146,8 +146,8 @@ async fn vlans_come_change_and_go(make: Make) {
     assert_eq!((there(&made).0.as_str(), &made.rejected), ("100-110,200", &vec![]), "{made:?}");
     assert_eq!(made.device.and_then(|device| device.dialect).as_deref(), Some(make.dialect));
     assert_eq!(on_switch(bench.switch(SWITCH), &make.port(1)).0, "100-110,200");
-    assert_eq!(make.tagged(&bench, &make.port(1)), "100-110,200");
-    assert_eq!(make.tagged(&bench, &make.port(2)), "105");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "100-110,200");
+    assert_eq!(Make::tagged(&bench, &make.port(2)), "105");
     assert_eq!(make.view(&bench, 3).vlans.iter().filter(|vid| *vid > 1).count(), 0);
 
     let before = bench.switch(SWITCH).stats().transactions;
@@ -160,21 +160,21 @@ async fn vlans_come_change_and_go(make: Make) {
     let moved = bench.reconcile(SWITCH, desired).await;
     assert_eq!((there(&moved).0.as_str(), &moved.rejected), ("104-106,300", &vec![]));
     assert_eq!(make.vlans(&bench), "104-106,300");
-    assert_eq!(make.tagged(&bench, &make.port(1)), "104,106");
-    assert_eq!(make.tagged(&bench, &make.port(2)), "105,300");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "104,106");
+    assert_eq!(Make::tagged(&bench, &make.port(2)), "105,300");
 
     let emptied = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
     assert_eq!((there(&emptied).0.as_str(), &emptied.rejected), ("", &vec![]));
     assert_eq!(make.vlans(&bench), "");
     for number in [1, 2] {
-        assert_eq!(make.tagged(&bench, &make.port(number)), "");
+        assert_eq!(Make::tagged(&bench, &make.port(number)), "");
     }
     // A port that was ours is ours to make a trunk again.
     let mut desired = make.desired(&bench, "100", &[(1, "100")]);
     desired.ports[0].mode = PortMode::Keep;
     let back = bench.reconcile(SWITCH, desired).await;
     assert_eq!((there(&back).0.as_str(), &back.rejected), ("100", &vec![]));
-    assert_eq!(make.tagged(&bench, &make.port(1)), "100");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "100");
 }
 
 async fn what_others_configured_stays(make: Make) {
@@ -187,8 +187,8 @@ async fn what_others_configured_stays(make: Make) {
     assert_eq!(items(&made.rejected), [Item::vlan(vid(903))].into(), "{:?}", made.rejected);
     let reason = &made.rejected[0].reason;
     assert!(reason.contains("theirs-903") && reason.contains("not ours"), "{reason}");
-    assert_eq!(make.tagged(&bench, &make.port(1)), "100-102,900,903");
-    assert_eq!(make.tagged(&bench, &make.port(2)), "101");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "100-102,900,903");
+    assert_eq!(Make::tagged(&bench, &make.port(2)), "101");
     let gone = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
     assert_eq!((there(&gone).0.as_str(), &gone.rejected), ("", &vec![]));
     let after = bench.switch(SWITCH).view();
@@ -224,14 +224,14 @@ async fn access_ports_are_converted_only_where_told(make: Make) {
     for rejection in &made.rejected {
         assert!(rejection.reason.contains("set Mode: trunk"), "{}", rejection.reason);
     }
-    assert_eq!(make.tagged(&bench, &make.port(1)), "100");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "100");
     if kept.contains(&Item::port(make.port(3))) {
         let port = make.view(&bench, 3);
         assert_eq!((port.mode, port.access), (Some(eno_simulator::PortMode::Access), Some(900)));
         // Told so, it is.
         let made = bench.reconcile(SWITCH, make.desired(&bench, "100", &[(3, "100")])).await;
         assert_eq!(items(&made.rejected), BTreeSet::new(), "{:?}", made.rejected);
-        assert_eq!(make.tagged(&bench, &make.port(3)), "100");
+        assert_eq!(Make::tagged(&bench, &make.port(3)), "100");
     }
 }
 
@@ -243,12 +243,12 @@ async fn a_lag_stands_for_its_members(make: Make) {
     }
     let made = bench.reconcile(SWITCH, desired).await;
     assert_eq!((there(&made).0.as_str(), &made.rejected), ("100-101", &vec![]), "{made:?}");
-    assert_eq!(make.tagged(&bench, make.lag), "100-101");
+    assert_eq!(Make::tagged(&bench, make.lag), "100-101");
     // A link alone carries nothing, and says of what it is a part.
     let bench = make.bench().await;
     let made = bench.reconcile(SWITCH, make.desired(&bench, "100", &[(1, "100"), (5, "100")])).await;
     assert_eq!(items(&made.rejected), [Item::port(make.port(5))].into(), "{:?}", made.rejected);
-    assert_eq!(make.tagged(&bench, &make.port(1)), "100");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "100");
 }
 
 async fn ranges_are_read_and_written(make: Make) {
@@ -258,8 +258,8 @@ async fn ranges_are_read_and_written(make: Make) {
     let desired = make.desired(&bench, "2-299,301-600", &[(1, "2-299,301-600"), (2, "2-299,400-600")]);
     let holed = bench.reconcile(SWITCH, desired).await;
     assert_eq!((there(&holed).0.as_str(), &holed.rejected), ("2-299,301-600", &vec![]));
-    assert_eq!(make.tagged(&bench, &make.port(1)), "2-299,301-600");
-    assert_eq!(make.tagged(&bench, &make.port(2)), "2-299,400-600");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "2-299,301-600");
+    assert_eq!(Make::tagged(&bench, &make.port(2)), "2-299,400-600");
 }
 
 async fn a_foreign_vlan_is_adopted_when_asked_for(make: Make) {
@@ -284,13 +284,13 @@ async fn a_foreign_vlan_is_adopted_when_asked_for(make: Make) {
     }
     assert_eq!((there(&made).0.as_str(), &made.rejected), ("900", &vec![]), "{:?}", made.rejected);
     assert_eq!(on_switch(bench.switch(SWITCH), &make.port(1)).0, "900");
-    assert_eq!(make.tagged(&bench, &make.port(1)), "900-901");
-    assert_eq!(make.tagged(&bench, &make.port(2)), "900");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "900-901");
+    assert_eq!(Make::tagged(&bench, &make.port(2)), "900");
     // From then on it is as any other of ours.
     let gone = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
     assert_eq!(there(&gone).0, "");
     assert_eq!(make.vlans(&bench), "901");
-    assert_eq!(make.tagged(&bench, &make.port(1)), "901");
+    assert_eq!(Make::tagged(&bench, &make.port(1)), "901");
 }
 
 async fn a_change_is_held_until_it_is_decided(make: Make) {
@@ -308,7 +308,7 @@ async fn a_change_is_held_until_it_is_decided(make: Make) {
         let deciding = async {
             let held = until_held(phase).await;
             assert_eq!((&held.outcome, held.rejected.len()), (&Outcome::Held, 0), "{held:?}");
-            assert_eq!(make.tagged(&bench, &make.port(1)), "100-110");
+            assert_eq!(Make::tagged(&bench, &make.port(1)), "100-110");
             assert!(bench.switch(SWITCH).is_pending());
             part.decide(decision);
         };
@@ -325,7 +325,7 @@ async fn a_change_is_held_until_it_is_decided(make: Make) {
         };
         assert!(!bench.switch(SWITCH).is_pending());
         assert_eq!(
-            (make.vlans(&bench).as_str(), make.tagged(&bench, &make.port(1)).as_str()),
+            (make.vlans(&bench).as_str(), Make::tagged(&bench, &make.port(1)).as_str()),
             (wanted, wanted)
         );
     }
@@ -341,8 +341,8 @@ async fn what_the_device_refuses_is_left_out(make: Make) {
         let named: BTreeSet<Option<VlanId>> = made.rejected.iter().map(|r| r.item.vlan).collect();
         assert_eq!(named, [Some(vid(3970))].into(), "{what}: {:?}", made.rejected);
         assert!(made.rejected.iter().all(|rejection| rejection.reason.contains("the device refuses it")));
-        assert_eq!(make.tagged(bench, &make.port(1)), "100", "{what}");
-        assert_eq!(make.tagged(bench, &make.port(2)), "100", "{what}");
+        assert_eq!(Make::tagged(bench, &make.port(1)), "100", "{what}");
+        assert_eq!(Make::tagged(bench, &make.port(2)), "100", "{what}");
     };
     if make.simulated == "nxos" {
         left_out(&make.bench().await, "the device keeps it to itself").await;
@@ -387,7 +387,7 @@ async fn drift_is_noticed_and_repaired(make: Make) {
                 .collect();
             assert_eq!(notes, [format!("VLAN 100 on {} missing", make.port(1))]);
             let carried = if drift == Drift::Repair { "100,102" } else { "102" };
-            assert_eq!(make.tagged(&bench, &make.port(1)), carried);
+            assert_eq!(Make::tagged(&bench, &make.port(1)), carried);
         }
     }
 }
@@ -408,7 +408,7 @@ async fn an_unconfirmed_change_is_taken_back_by_the_next_process(make: Make) {
         .reconcile(part.work_later(Decision::Abort))
         .await;
     rolled_back(&ended);
-    assert_eq!((make.vlans(&bench), make.tagged(&bench, &make.port(1))), ("100".into(), "100".into()));
+    assert_eq!((make.vlans(&bench), Make::tagged(&bench, &make.port(1))), ("100".into(), "100".into()));
 }
 
 macro_rules! makes {

@@ -139,6 +139,15 @@ async fn a_reply_that_was_lost_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn requests_end_with_their_session() {
+    let peer = peer(Duration::from_mins(1)).await;
+    let waiting = peer.session.call("<a/>".into());
+    drop(peer.session);
+    let waiting = tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("it ends at once");
+    assert!(matches!(waiting, Err(CallError::Session(SessionError::Ended(_)))));
+}
+
+#[tokio::test]
 async fn the_end_of_a_session_is_seen_without_a_request() {
     let peer = peer(Duration::from_secs(10)).await;
     let (waiting, ended) = (peer.session.call("<a/>".into()), peer.session.ended());

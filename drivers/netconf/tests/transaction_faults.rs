@@ -159,7 +159,7 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
                         while phase.changed().await.is_ok() {
                             part.decide(Decision::Confirm);
                         }
-                        std::future::pending().await
+                        std::future::pending::<()>().await;
                     };
                     let ended = tokio::select! {
                         ended = session.run(&work, &new) => ended,

@@ -8,6 +8,7 @@
 mod world;
 
 use divan::{Bencher, counter::ItemsCount};
+use eno_core::spec::LeadsTo;
 use eno_core::{Event, Target};
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use world::*;
@@ -63,6 +64,35 @@ fn renumber(bencher: Bencher, size: u32) {
         spec.vid = eno_schemas::VlanId::new(if spec.vid.get() == 4094 { 17 } else { 4094 }).unwrap();
         world.engine.handle(Event::Object(Box::new(at.clone())));
         world.engine.settle("2026-01-01T00:00:00Z").len()
+    });
+}
+
+/// Groups switches that all have every network to change: as many as given, each of the leaves with one node.
+#[divan::bench(args = [(8, 500), (8, 4_000), (64, 500), (64, 4_000)])]
+fn groups(bencher: Bencher, (switches, networks): (u16, u16)) {
+    let mut world = World::default();
+    let mut names = vec![arc("spine")];
+    world.apply(device("spine", &[]));
+    for i in 1..switches {
+        let (leaf, node) = (format!("leaf{i}"), format!("n{i}"));
+        world.node(&node, true, true);
+        let up = LeadsTo::Device { device: "spine".into(), port: leaf.as_str().into() };
+        let down = LeadsTo::Node { node: node.as_str().into(), interface: "eth1".into() };
+        world.apply(device(&leaf, &[("e1", down), ("u1", up)]));
+        names.push(arc(&leaf));
+    }
+    world.apply(point("cp", None));
+    world.settle();
+    world.silent.extend(names.iter().cloned().map(Target::Fabric));
+    for i in 0..networks {
+        world.apply(service(&format!("s{i}"), 10 + i, &[]));
+        world.apply(attachment(&format!("a{i}"), &[&format!("s{i}")], "cp"));
+    }
+    world.settle();
+    bencher.bench_local(|| {
+        let groups = world.engine.groups(&names);
+        assert_eq!(groups.len(), 1);
+        groups
     });
 }
 

@@ -223,21 +223,25 @@ impl Changes {
         owners
     }
 
-    /// The networks whose placement a state changes, each with the ports of this VLAN before and with it; without
-    /// those that have changed again since.
+    /// The networks whose placement a state changes, each with the ports of this VLAN before and with it, and whether
+    /// it has changed again since.
     pub fn made_by(
         &self,
         contained: &Extent,
         vid: VlanId,
         wanted: Option<&Owners>,
-    ) -> impl Iterator<Item = (&Key, BTreeSet<u16>)> {
-        let count = if contained.without.contains(vid) { 0 } else { contained.count };
-        self.unsettled.get(&vid).into_iter().flatten().filter_map(move |(network, past)| {
-            let (_, confirmed) = past.first()?;
-            let now = ports_of(wanted, network);
-            let changed = confirmed.as_slice() != now && past.iter().all(|(until, _)| *until <= count);
-            changed.then(|| (network, confirmed.iter().chain(now).copied().collect()))
-        })
+    ) -> impl Iterator<Item = (&Key, BTreeSet<u16>, bool)> {
+        let told = !contained.without.contains(vid);
+        let count = contained.count;
+        self.unsettled.get(&vid).into_iter().filter(move |_| told).flatten().filter_map(
+            move |(network, past)| {
+                let (_, confirmed) = past.first()?;
+                let later = past.iter().find(|(until, _)| *until > count);
+                let then = later.map_or_else(|| ports_of(wanted, network), |(_, ports)| ports);
+                let ports = confirmed.iter().chain(then).copied().collect();
+                (confirmed.as_slice() != then).then_some((network, ports, later.is_some()))
+            },
+        )
     }
 }
 

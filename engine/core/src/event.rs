@@ -41,8 +41,8 @@ pub enum Event {
     Drivers(BTreeSet<Name>),
     /// The drivers that can hold a change of a switch until a transaction is decided.
     Holding(BTreeSet<Name>),
-    /// A switch had not answered when the deadline of its transaction came: it takes part in no other until it has
-    /// done something by itself.
+    /// A switch had not answered when the deadline of its transaction came, or its driver says nothing and it is to be
+    /// told more all the same: it takes part in no transaction until it has done something by itself.
     Late(Name),
     /// A switch holds its change of a transaction that is open, and left out something that was to change
     /// ([`crate::Engine::refuses`]).

@@ -16,6 +16,7 @@ use crate::{Key, Name};
 const NOTES: usize = 4000;
 
 /// The state of one switch.
+#[allow(clippy::struct_excessive_bools, reason = "facts of a switch, independent of each other")]
 #[derive(Debug)]
 pub struct DeviceTarget {
     /// Who configures it.
@@ -235,6 +236,11 @@ impl DeviceTarget {
         had
     }
 
+    /// How it is reached.
+    pub fn access(&self) -> &Device {
+        &self.access
+    }
+
     /// The last state that was handed out leaves out changes that others have to decide on first.
     pub fn is_partial(&self) -> bool {
         self.changes.is_partial()
@@ -325,8 +331,9 @@ impl DeviceTarget {
             && self.answered == Some((report.generation.term, report.generation.sequence))
     }
 
-    /// The networks that a report refuses though it was their turn to change, each with the device's words.
-    pub fn refused_by(&self, report: &Report) -> BTreeMap<Key, String> {
+    /// The networks that a report refuses though it was their turn to change, each with the device's words; `None`:
+    /// something else is wanted of it since.
+    pub fn refused_by(&self, report: &Report) -> BTreeMap<Key, Option<String>> {
         let mut refused = BTreeMap::new();
         let Some(contained) = self.changes.contained(&report.generation.hash) else { return refused };
         for Rejection { item, reason, .. } in &report.rejected {
@@ -335,11 +342,12 @@ impl DeviceTarget {
                 None => self.changes.open_vlans().collect(),
             };
             for vid in vids {
-                for (network, ports) in self.changes.made_by(&contained, vid, self.wanted.get(&vid)) {
+                for (network, ports, since) in self.changes.made_by(&contained, vid, self.wanted.get(&vid)) {
                     let name =
                         |index: &u16| self.ports.get(usize::from(*index)).map_or("", |port| &port.name);
                     if ports.iter().any(|index| item.covers(vid, name(index))) {
-                        refused.entry(network.clone()).or_insert_with(|| format!("{item}: {reason}"));
+                        let words = || (!since).then(|| format!("{item}: {reason}"));
+                        refused.entry(network.clone()).or_insert_with(words);
                     }
                 }
             }
@@ -508,7 +516,9 @@ fn listed(notes: &[&str]) -> String {
     let mut text = String::new();
     for (index, note) in notes.iter().enumerate() {
         if text.len() + note.len() > NOTES && index > 0 {
-            text.push_str(&format!("; and {} more", notes.len() - index));
+            text.push_str("; and ");
+            text.push_str(&(notes.len() - index).to_string());
+            text.push_str(" more");
             break;
         }
         if index > 0 {

@@ -203,6 +203,50 @@ fn a_new_engine_says_again_what_was_open() {
     assert_eq!((w.phase(&s), w.carriers(100).len()), (Phase::Ready, 11));
 }
 
+#[test]
+fn a_new_engine_keeps_what_is_realised_when_more_is_refused() {
+    let mut w = sides();
+    let s = w.apply(service("s", 100, &["dc"]));
+    w.apply(attachment("right", &["s"], "right"));
+    w.settle();
+    w.refuse("leaf1", 100, true);
+    w.apply(attachment("left", &["s"], "left"));
+    while w.carriers(100).len() < 7 {
+        w.step();
+    }
+    w.restart_together();
+    w.settle();
+    assert_eq!((w.carriers(100), w.phase(&s)), (RIGHT.map(str::to_owned).to_vec(), Phase::Error));
+    // The next one tries again, and meanwhile it is in error as before.
+    let phases = w.phases[&s].clone();
+    w.restart_together();
+    w.settle();
+    assert_eq!((w.carriers(100), &w.phases[&s]), (RIGHT.map(str::to_owned).to_vec(), &phases));
+    w.refuse("leaf1", 100, false);
+    w.retry();
+    w.settle();
+    assert_eq!((w.carriers(100).len(), w.phase(&s)), (13, Phase::Ready));
+}
+
+#[test]
+fn who_is_slow_follows_until_it_is_quick_again() {
+    let mut w = sides();
+    for name in DEVICES {
+        w.fab().took.insert(name.into(), if name == "spine1" { 2500 } else { 400 });
+    }
+    let mut attach = |vid: u16| {
+        let s = w.apply(service(&format!("s{vid}"), vid, &["dc"]));
+        w.apply(attachment(&format!("a{vid}"), &[&format!("s{vid}")], "left"));
+        w.settle();
+        assert_eq!((w.phase(&s), w.carriers(vid).len()), (Phase::Ready, 11));
+        let took = w.fab().participants.last().copied();
+        w.fab().took.insert("spine1".into(), if vid == 101 { 300 } else { 2500 });
+        took
+    };
+    // Its first change shows it; the second goes without it, and was a quick one.
+    assert_eq!([100, 101, 102, 103].map(&mut attach), [Some(4), Some(3), Some(3), Some(4)]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Renumber { service: u8, odd: bool, gateway: bool },
@@ -335,9 +379,15 @@ impl History {
             }
             Step::Kill(n) => self.w.kill(device(n)),
             Step::Revive(n) => self.w.revive(device(n)),
-            Step::Restart => self.w.restart_together(),
+            Step::Restart => {
+                self.w.settle();
+                self.w.restart_together();
+            }
             Step::Silence(n) => drop(self.w.fab().silent.insert(device(n).into())),
-            Step::Listen => self.w.fab().silent.clear(),
+            Step::Listen => {
+                self.w.settle();
+                self.w.fab().silent.clear();
+            }
             Step::Retry => self.w.retry(),
             Step::Some(count) => {
                 for _ in 0..*count {
@@ -384,7 +434,9 @@ impl History {
     /// All faults end: all is as it is wanted.
     fn heal(&mut self) {
         self.w.fab().silent.clear();
-        DEVICES.iter().for_each(|name| self.w.revive(name));
+        for name in DEVICES {
+            self.w.revive(name);
+        }
         self.w.settle();
         for name in DEVICES {
             for vid in vids() {
@@ -413,6 +465,9 @@ impl History {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Two things happen only when all is quiet, since else it does not hold: a new engine, which does not know who had a
+    /// VLAN that an open command no longer names, so that who refuses to give it up keeps it alone; and the return of a
+    /// silent switch, which may not have what others have that refuse to give it up.
     #[test]
     fn on_all_or_on_none_whatever_fails(steps in proptest::collection::vec(step(), 1..40)) {
         let mut history = History::new();

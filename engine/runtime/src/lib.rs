@@ -9,6 +9,7 @@ mod api;
 mod args;
 mod bridge_domains;
 mod callbacks;
+mod drift;
 mod drivers;
 mod events;
 pub mod forecast;

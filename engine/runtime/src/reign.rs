@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use eno_core::{Config, Effect, Engine, Event, Key, Name, Status, Target};
 use eno_sbi::nats::{Connection, ensure_streams};
-use eno_schemas::{Command, Phase};
+use eno_schemas::{Command, Decision, Phase, Transaction};
 use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
@@ -19,6 +19,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::bridge_domains;
 use crate::callbacks;
+use crate::drift::Drifts;
 use crate::drivers;
 use crate::events::Events;
 use crate::gate::{Gate, Participant};
@@ -156,7 +157,7 @@ async fn rule(
         gone: Vec::new(),
         waits: VecDeque::new(),
         retries: BTreeSet::new(),
-        drifts: HashMap::new(),
+        drifts: Drifts::default(),
         mailbox,
         jobs,
         bridge_domains,
@@ -170,8 +171,14 @@ async fn rule(
         began: Instant::now(),
         since: Timestamp::now(),
     };
+    // What one participant was told is decided for all.
+    let confirmed = |(_, _, command): &(Target, crate::gate::Held, Option<Command>)| {
+        let transaction = command.as_ref()?.transaction.as_ref()?;
+        (transaction.decision == Some(Decision::Confirm)).then(|| transaction.id.clone())
+    };
+    let confirmed: BTreeSet<String> = commands.iter().filter_map(confirmed).collect();
     for (target, held, command) in commands {
-        throne.found(target, held, command);
+        throne.found(target, held, command, &confirmed);
     }
     let mut batch = Vec::new();
     let mut wake: Option<Instant> = None;
@@ -238,8 +245,7 @@ struct Throne {
     waits: VecDeque<(Instant, Key)>,
     /// Networks that a switch refused, with the time at which they are tried again and their attempt.
     retries: BTreeSet<(Instant, Key, u32)>,
-    /// The differences on each switch, as last reported.
-    drifts: HashMap<Name, BTreeSet<String>>,
+    drifts: Drifts,
     /// Objects that went away in this batch; their last words may still be said.
     gone: Vec<Key>,
     mailbox: mpsc::Sender<Input>,
@@ -265,15 +271,24 @@ impl Throne {
         }
     }
 
-    /// A command that was on NATS before this time of leading.
-    fn found(&mut self, target: Target, held: crate::gate::Held, command: Option<Command>) {
+    /// A command that was on NATS before this time of leading. `confirmed`: the transactions that are.
+    fn found(
+        &mut self,
+        target: Target,
+        held: crate::gate::Held,
+        command: Option<Command>,
+        confirmed: &BTreeSet<String>,
+    ) {
         let driver = held.driver.clone();
         self.gate.found(target.clone(), held);
         let Some(Command { generation, desired, transaction, .. }) = command else { return };
         self.engine.handle(Event::Commanded(target.clone(), Box::new(desired.clone())));
-        if let Some(open) = transaction.filter(|transaction| transaction.decision.is_none()) {
+        let undone = |transaction: &Transaction| transaction.decision != Some(Decision::Confirm);
+        if let Some(mut transaction) = transaction.filter(undone) {
+            let confirmed = confirmed.contains(&transaction.id);
+            transaction.decision = Some(if confirmed { Decision::Confirm } else { Decision::Abort });
             let who = Participant { target, driver, desired, hash: generation.hash.clone() };
-            self.gate.abort_found(who, generation, open, Instant::now());
+            self.gate.decide_found(who, generation, transaction, Instant::now());
         }
     }
 

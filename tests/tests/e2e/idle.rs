@@ -41,9 +41,9 @@ fn nothing_is_written_when_nothing_changes() {
         for switch in system.sandbox.switches() {
             let trace = system.eno_json(&["trace", &format!("fd/{}", switch.name)], "", 0).await;
             let of_driver = trace.as_array().expect("a list").iter().filter(|entry| entry["what"] != "phase");
-            let changes =
+            let mut changes =
                 of_driver.filter_map(|entry| entry["text"].as_str()).filter(|text| text.contains(" added, "));
-            let Some(last) = changes.last().map(str::to_owned) else { continue };
+            let Some(last) = changes.next_back().map(str::to_owned) else { continue };
             let config = watcher::Config::default().fields(&format!("metadata.name={}", switch.name));
             let told = |device: &FabricDevice| {
                 let change = device.status.as_ref().and_then(|status| status.last_transaction.as_ref());

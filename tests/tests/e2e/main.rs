@@ -10,6 +10,7 @@ mod changes;
 mod conflicts;
 mod crashes;
 mod deleting;
+mod fabric;
 mod idle;
 mod main_path;
 mod ovs_fabric;

@@ -63,7 +63,7 @@ fn with_uplink(imported: &str) -> String {
     let bridge = documents.iter_mut().find(|document| document["metadata"]["name"] == "br-fabric");
     let ports = bridge.and_then(|bridge| bridge["spec"]["Ports"].as_array_mut()).expect("its ports");
     ports.push(json!({"Name": UPLINK, "Device": LEAF.0, "Port": LEAF.1}));
-    documents.iter().map(|document| format!("---\n{document}\n")).collect()
+    documents.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
 }
 
 /// The ports of the leaf beside those that the sandbox gave it.
@@ -82,14 +82,12 @@ fn the_reference_plugins_lab_is_a_fabric() {
         let switch = OpenVswitch::start().await;
         let ports = links().into_iter().map(|link| (link.switch_name, link.switch_port));
         switch.add_closed_ports(ports.chain([("br-fabric".to_owned(), UPLINK.to_owned())])).await;
-        let nodes: String = NODES
-            .iter()
-            .map(|(name, pool)| {
-                format!(
-                    "---\n{{apiVersion: v1, kind: Node, metadata: {{name: {name}, labels: {{node-pool: {pool}}}}}}}\n"
-                )
-            })
-            .collect();
+        let node = |(name, pool)| {
+            format!(
+                "{{apiVersion: v1, kind: Node, metadata: {{name: {name}, labels: {{node-pool: {pool}}}}}}}"
+            )
+        };
+        let nodes = format!("\n---\n{}", NODES.map(node).join("\n---\n"));
         system.apply(&nodes).await;
         let imported = imported(system, &switch.address()).await;
         system.apply(&imported).await;
@@ -142,18 +140,21 @@ async fn behind_switches(system: &System, switch: &OpenVswitch, imported: &str) 
     for device in [LEAF.0, "br-fabric"] {
         system.becomes::<FabricDevice>(device, Phase::Ready).await;
     }
-    let before = switch.configurations().await;
-    let refusal = json!({"kind": "reject-edit", "vlan": 471, "message": "VLAN 471 is for the voice"});
-    system.fault("leaf2", refusal).await;
-    let network = [
+    let lab = [
         service("ovsfab-b", 471, ""),
-        attachment("ovsfab", "edge", "ovsmixed", "ovsfab-b", "VlanType: access"),
         attachment("ovsfab", "lab", "cp-virtio", "ovsfab-b", "VlanType: trunk"),
     ]
     .concat();
-    system.apply(&network).await;
+    system.apply(&lab).await;
+    system.becomes::<L2ServiceAttachment>("ovsfab/lab", Phase::Ready).await;
+    let before = switch.configurations().await;
+    let refusal = json!({"kind": "reject-edit", "vlan": 471, "message": "VLAN 471 is for the voice"});
+    system.fault("leaf2", refusal).await;
+    let edge = attachment("ovsfab", "edge", "ovsmixed", "ovsfab-b", "VlanType: access");
+    system.apply(&edge).await;
     let words = &["FabricDevice leaf2", "for the voice"][..];
     system.becomes::<L2Service>("ovsfab-b", Wanted { phase: Phase::Error, words }).await;
+    assert_eq!(carried(switch).await, on(&VIRTIO, &[471]));
     assert_eq!(switch.configurations().await, before, "the bridge was changed though a switch refuses");
     system.fault("leaf2", json!({"kind": "clear"})).await;
 
@@ -177,7 +178,7 @@ async fn behind_switches(system: &System, switch: &OpenVswitch, imported: &str) 
     assert_eq!(carried(switch).await, on(&[&VIRTIO[..], &[UPLINK]].concat(), &[471]));
     assert_eq!(switch.configurations().await, before + 1, "the bridge was changed once");
 
-    system.delete(&network).await;
+    system.delete(&[lab, edge].concat()).await;
     system.until_without([471]).await;
     assert_eq!(carried(switch).await, []);
     // Off the cable first: it would lead nowhere.

@@ -85,9 +85,7 @@ impl Node {
         if let Some((_, keys)) = model.lists.iter().find(|(list, _)| self.is(parent, list)) {
             key.extend(keys.iter().map(|key| {
                 let child = self.child(key);
-                child
-                    .map(|child| child.text.as_str())
-                    .unwrap_or_else(|| panic!("{} without {key}", self.name))
+                child.map_or_else(|| panic!("{} without {key}", self.name), |child| child.text.as_str())
             }));
         } else if model.leaf_lists.iter().any(|list| self.is(parent, list)) {
             key.push(&self.text);

@@ -60,8 +60,11 @@ fn vlan(whose: u8, id: u16, active: bool) -> String {
     let name = name_of(whose, id);
     let name = quick_xml::escape::escape(name.as_str());
     let leaf = if whose == 3 { "vlan-id-list" } else { "vlan-id" };
-    let more =
-        if id % 5 == 0 { "<l3-interface>irb.5</l3-interface>" } else { "<description>d</description>" };
+    let more = if id.is_multiple_of(5) {
+        "<l3-interface>irb.5</l3-interface>"
+    } else {
+        "<description>d</description>"
+    };
     format!("<vlan{inactive}><name>{name}</name>{more}<{leaf}>{id}</{leaf}></vlan>")
 }
 

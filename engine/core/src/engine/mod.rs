@@ -245,6 +245,17 @@ impl Engine {
         }
     }
 
+    /// True when a target of which `desired` was commanded is still reached in the same way, by the same driver.
+    pub fn is_reached_as(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
+        match (target, desired) {
+            (Target::Fabric(name), Desired::Fabric(desired)) => self
+                .devices
+                .get(name)
+                .is_some_and(|device| device.driver == *driver && *device.access() == desired.device),
+            _ => false,
+        }
+    }
+
     /// The status of an object as last worked out.
     pub fn status(&self, key: &Key) -> Option<&Status> {
         self.records.get(key).map(|record| &record.status)

@@ -227,7 +227,9 @@ impl Engine {
     pub(super) fn refused_by(&mut self, name: &Name, report: &Report) {
         let Some(device) = self.devices.get(name) else { return };
         for (network, words) in device.refused_by(report) {
-            self.withhold(&network, name, &words);
+            if let Some(words) = words {
+                self.withhold(&network, name, &words);
+            }
         }
     }
 
@@ -354,7 +356,7 @@ impl Engine {
         let mut ports = Ports::new();
         for (device, names) in devices {
             let fabric = self.topology.component(device).cloned().map(Place::Fabric);
-            if !fabric.is_some_and(|fabric| self.ids.check(*vid, key, &fabric).is_ok()) {
+            if fabric.is_none_or(|fabric| self.ids.check(*vid, key, &fabric).is_err()) {
                 continue;
             }
             let keeps = |index: &u16| {
@@ -433,14 +435,16 @@ impl Engine {
         }
         for name in away {
             if let Some(device) = self.devices.get_mut(name) {
-                vids.iter().for_each(|vid| device.accept(*vid, key));
+                for vid in &vids {
+                    device.accept(*vid, key);
+                }
             }
         }
     }
 
     /// A switch had not answered when the deadline of its transaction came.
     pub(super) fn is_late(&mut self, name: &Name) {
-        if let Some(device) = self.devices.get_mut(name) {
+        if let Some(device) = self.devices.get_mut(name).filter(|device| !device.late) {
             device.late = true;
             self.complete();
             self.judge.insert(Key::cluster(Kind::FabricDevice, name));

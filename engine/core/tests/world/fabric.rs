@@ -383,6 +383,7 @@ impl World {
         let fab = self.switches.as_ref().unwrap();
         let stuck = fab.dirty.iter().find(|name| fab.stuck.contains(*name) && !fab.binds(name)).cloned();
         if let Some(name) = stuck {
+            self.engine.handle(Event::Late(name.clone()));
             return self.order_alone(&name);
         }
         let bound =
@@ -529,15 +530,13 @@ impl World {
         fab.open.clear();
         for (name, order) in &mut fab.said {
             let Some((id, None | Some(false))) = order.transaction else { continue };
-            if order.transaction == Some((id, None)) || fab.inbox.contains_key(name) {
-                fab.count += 1;
-                (order.sequence, order.transaction) = (fab.count, Some((id, Some(false))));
-                fab.inbox.insert(name.clone(), order.clone());
-                let (desired, sequence) = (order.desired.clone(), order.sequence);
-                let part = Part { desired, sequence, held: None, over: false, found: true };
-                let parts = BTreeMap::from([(name.clone(), part)]);
-                fab.open.push(Open { id, parts, decided: Some(false) });
-            }
+            fab.count += 1;
+            (order.sequence, order.transaction) = (fab.count, Some((id, Some(false))));
+            fab.inbox.insert(name.clone(), order.clone());
+            let (desired, sequence) = (order.desired.clone(), order.sequence);
+            let part = Part { desired, sequence, held: None, over: false, found: true };
+            let parts = BTreeMap::from([(name.clone(), part)]);
+            fab.open.push(Open { id, parts, decided: Some(false) });
         }
         fab.dirty.clear();
         fab.retries.clear();

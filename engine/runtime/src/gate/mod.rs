@@ -107,6 +107,9 @@ struct Slot {
     changes: Option<Changes>,
     /// After a failure nothing is tried until then.
     retry: Option<Instant>,
+    /// How many transactions in a row were aborted in which it took part, and until when it rests from them.
+    aborts: u32,
+    rest: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -160,19 +163,25 @@ impl Gate {
         self.dirty.insert(target);
     }
 
-    /// A driver reported on a generation.
-    pub fn reported(&mut self, target: &Target, generation: &Generation, answer: Answer, now: Instant) {
-        let Some(slot) = self.slots.get_mut(target) else { return };
+    /// A driver reported on a generation. True when it refuses its part of a transaction that was open.
+    pub fn reported(
+        &mut self,
+        target: &Target,
+        generation: &Generation,
+        answer: Answer,
+        now: Instant,
+    ) -> bool {
+        let Some(slot) = self.slots.get_mut(target) else { return false };
         if answer.is_final() {
             match &mut slot.state {
                 State::Outstanding(waiting, _) if *waiting <= *generation => slot.state = State::Idle,
                 State::Publishing { generation: waiting, reported, .. } => {
-                    *reported |= *waiting <= *generation
+                    *reported |= *waiting <= *generation;
                 }
                 _ => {}
             }
         }
-        self.answered(target, generation, answer, now);
+        self.answered(target, generation, answer, now)
     }
 
     /// The targets whose turn has come. `groups` tells which of these switches have to change together.
@@ -252,7 +261,7 @@ impl Gate {
             }
             _ => None,
         };
-        let paced = paced.max(slot.retry.filter(|at| *at > now));
+        let paced = paced.max(slot.retry.max(slot.rest).filter(|at| *at > now));
         let held = slot.held.as_ref();
         match &slot.state {
             State::Publishing { .. } => Wait::Publish,
@@ -270,6 +279,12 @@ impl Gate {
         let State::Outstanding(_, since) = slot.state else { return false };
         let alive = slot.held.as_ref().is_some_and(|held| self.is_alive(&held.driver, target));
         !self.is_bound(target) && (!alive || since + PATIENCE <= now)
+    }
+
+    /// True when the target's driver is alive and says nothing about its command.
+    pub fn is_silent(&self, target: &Target, now: Instant) -> bool {
+        let driver = self.driver(target);
+        self.is_stuck(target, now) && driver.is_some_and(|driver| self.is_alive(driver, target))
     }
 
     /// A node is the target of one process only.

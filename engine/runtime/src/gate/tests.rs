@@ -293,6 +293,38 @@ fn aborted_when_one_refuses_and_tried_again_at_once() {
 }
 
 #[test]
+fn who_is_aborted_again_and_again_rests() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let abort = |f: &mut Fabric| {
+        f.open();
+        f.says("leaf1", Answer::Held { refused: true });
+        f.holds("leaf2");
+        f.tell();
+        f.says("leaf1", Answer::RolledBack);
+        f.says("leaf2", Answer::RolledBack);
+    };
+    abort(&mut f);
+    abort(&mut f);
+    for seconds in [0.25, 0.5, 1.0, 2.0] {
+        abort(&mut f);
+        let rest = Duration::from_secs_f64(seconds);
+        let due = f.due();
+        assert_eq!((due.together.len(), due.next), (0, Some(f.now + rest)));
+        f.now += rest;
+    }
+    f.open();
+    f.holds("leaf1");
+    f.holds("leaf2");
+    f.tell();
+    f.says("leaf1", Answer::Applied);
+    f.says("leaf2", Answer::Applied);
+    f.gate.changed(switch("leaf1"), f.now);
+    f.gate.changed(switch("leaf2"), f.now);
+    f.now += LIMIT;
+    assert_eq!(f.due().together.len(), 1, "that is forgotten with the first that is confirmed");
+}
+
+#[test]
 fn aborted_at_once_when_one_fails() {
     let mut f = Fabric::new(&["leaf1", "leaf2", "leaf3"]);
     f.open();
@@ -397,13 +429,33 @@ fn what_a_former_leader_left_open_is_said_again() {
     let open = f.gate.transactions.remove(0);
     let (who, generation) = open.found();
     alive(&mut gate);
-    gate.abort_found(who.clone(), generation, open.transaction().clone(), now);
+    let aborted = Transaction { decision: Some(Decision::Abort), ..open.transaction().clone() };
+    gate.decide_found(who.clone(), generation, aborted, now);
     gate.changed(who.target.clone(), now);
     let due = gate.due(now, connected);
     assert_eq!((due.alone, due.decided), (vec![], vec![who.target.clone()]));
     let (_, turn) = gate.decision(&who.target, now).unwrap();
     assert_eq!(turn.transaction.unwrap().decision, Some(Decision::Abort));
     gate.published(&who.target, &turn.generation, 5, now);
+    // Who is away or silent is told nothing more before it has said what is there,
+    gate.reported(&who.target, &turn.generation, Answer::Waits, now);
+    let due = gate.due(now + PATIENCE, connected);
+    assert_eq!((due.alone, due.decided, due.next), (vec![], vec![], None));
     gate.reported(&who.target, &turn.generation, Answer::RolledBack, now);
     assert_eq!(gate.due(now + LIMIT, connected).alone, [who.target]);
+}
+
+#[test]
+fn what_a_former_leader_left_open_is_let_go_when_it_is_reached_otherwise() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    let open = f.gate.transactions.remove(0);
+    let (who, generation) = open.found();
+    let mut gate = Gate::new(9);
+    let aborted = Transaction { decision: Some(Decision::Abort), ..open.transaction().clone() };
+    gate.decide_found(who.clone(), generation, aborted, f.now);
+    gate.release(|_| true);
+    assert!(gate.transaction(&who.target).is_some());
+    gate.release(|_| false);
+    assert!(gate.transaction(&who.target).is_none());
 }

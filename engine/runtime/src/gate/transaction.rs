@@ -12,6 +12,12 @@ use super::{Due, Gate, State, Turn};
 
 /// It is decided after so long at the latest.
 pub const DEADLINE: Duration = Duration::from_secs(30);
+/// After an abort a switch goes on at once, with what is wanted then. When that is aborted too, and again, it rests for so
+/// long, and each time twice as long as before,
+const REST: Duration = Duration::from_millis(250);
+const AT_ONCE: u32 = 2;
+/// but no longer than this.
+const LONGEST_REST: Duration = Duration::from_secs(30);
 
 /// A switch that takes part, with the state that is wanted of it.
 #[derive(Clone, Debug)]
@@ -38,8 +44,10 @@ pub enum Answer {
     },
     /// It took its change back.
     RolledBack,
-    /// It could do nothing.
+    /// It could do nothing,
     Failed,
+    /// and will try again by itself.
+    Waits,
 }
 
 impl Answer {
@@ -77,6 +85,8 @@ struct Part {
     /// Its last word.
     generation: Generation,
     stage: Stage,
+    /// A former leader left it open: until it is taken back it is not known what is there.
+    found: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,25 +150,40 @@ impl Gate {
         let mut turns = Vec::with_capacity(all.len());
         for who in all {
             let turn = self.issue(&who.target, &who.driver, who.hash.clone(), Some(transaction.clone()), now);
-            parts.push(Part { who: who.clone(), generation: turn.generation.clone(), stage: Stage::Working });
+            parts.push(Part {
+                who: who.clone(),
+                generation: turn.generation.clone(),
+                stage: Stage::Working,
+                found: false,
+            });
             turns.push((who, turn));
         }
         self.transactions.push(Open { transaction, opened: now, parts });
         turns
     }
 
-    /// A former leader left this transaction open: its participant is told first that it is aborted, so that it is known
-    /// what is there before anything else is asked for.
-    pub fn abort_found(
+    /// A former leader left this transaction open, or told only some of its participants what was decided: this one is
+    /// told first, so that it is known what is there before anything else is asked for.
+    pub fn decide_found(
         &mut self,
         who: Participant,
         generation: Generation,
-        found: Transaction,
+        transaction: Transaction,
         now: Instant,
     ) {
-        let transaction = Transaction { decision: Some(Decision::Abort), ..found };
-        let part = Part { who, generation, stage: Stage::Untold };
+        let found = transaction.decision == Some(Decision::Abort);
+        let part = Part { who, generation, stage: Stage::Untold, found };
         self.transactions.push(Open { transaction, opened: now, parts: vec![part] });
+    }
+
+    /// Lets go the participants that were found and of which `stays` is no longer true: nobody would answer.
+    pub fn release(&mut self, stays: impl Fn(&Participant) -> bool) {
+        for part in self.transactions.iter_mut().flat_map(|open| &mut open.parts) {
+            if part.found && part.stage != Stage::Over && !stays(&part.who) {
+                part.stage = Stage::Over;
+            }
+        }
+        self.clear();
     }
 
     /// Takes a participant's turn to be told what was decided.
@@ -209,7 +234,9 @@ impl Gate {
                             None => due.decided.push(part.who.target.clone()),
                         }
                     }
-                    (Stage::Told, State::Outstanding(_, since)) => due.again(*since + super::PATIENCE),
+                    (Stage::Told, State::Outstanding(_, since)) if !part.found => {
+                        due.again(*since + super::PATIENCE);
+                    }
                     _ => {}
                 }
             }
@@ -235,7 +262,7 @@ impl Gate {
         };
         for open in &mut self.transactions {
             for part in &mut open.parts {
-                if part.stage == Stage::Told && silent(&self.slots, part) {
+                if part.stage == Stage::Told && !part.found && silent(&self.slots, part) {
                     part.stage = Stage::Over;
                 }
             }
@@ -243,49 +270,57 @@ impl Gate {
         self.clear();
     }
 
-    /// A driver said something; it may be the last that was waited for.
+    /// A driver said something; it may be the last that was waited for. True when it refuses its part of a transaction
+    /// that was open.
     pub(super) fn answered(
         &mut self,
         target: &Target,
         generation: &Generation,
         answer: Answer,
         now: Instant,
-    ) {
+    ) -> bool {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
-            return;
+            return false;
         };
         let open = &mut self.transactions[index];
         let decided = open.is_decided();
-        let Some(part) = open.part(target).filter(|part| part.generation <= *generation) else { return };
+        let Some(part) = open.part(target).filter(|part| part.generation <= *generation) else {
+            return false;
+        };
         if decided {
-            if part.stage == Stage::Told && answer.is_final() {
+            let waits = part.found && answer == Answer::Waits;
+            if part.stage == Stage::Told && answer.is_final() && !waits {
                 part.stage = Stage::Over;
                 self.clear();
             }
-            return;
+            return false;
         }
         match answer {
             Answer::Held { refused } => part.stage = Stage::Holding { refused },
             // It had nothing to take back.
             Answer::Applied => part.stage = Stage::Holding { refused: false },
-            Answer::Failed => {
+            Answer::Failed | Answer::Waits => {
                 part.stage = Stage::Over;
                 self.dirty.insert(target.clone());
-                return self.decide(index, Decision::Abort, "failed", Vec::new(), now);
+                self.decide(index, Decision::Abort, "failed", Vec::new(), now);
+                return false;
             }
             Answer::RolledBack => {
-                return self.decide(index, Decision::Abort, "late", vec![target.clone()], now);
+                self.decide(index, Decision::Abort, "late", vec![target.clone()], now);
+                return false;
             }
         }
+        let refuses = answer == Answer::Held { refused: true };
         let stages = open.parts.iter().map(|part| part.stage);
         if stages.clone().any(|stage| stage == Stage::Working) {
-            return;
+            return refuses;
         }
         if stages.clone().any(|stage| stage == Stage::Holding { refused: true }) {
             self.decide(index, Decision::Abort, "refused", Vec::new(), now);
         } else {
             self.decide(index, Decision::Confirm, "confirmed", Vec::new(), now);
         }
+        refuses
     }
 
     /// `late`: those that are to blame for the time that was lost.
@@ -301,6 +336,11 @@ impl Gate {
         open.transaction.decision = Some(decision);
         for part in open.parts.iter_mut().filter(|part| part.stage != Stage::Over) {
             let target = &part.who.target;
+            if let Some(slot) = self.slots.get_mut(target) {
+                slot.aborts = if decision == Decision::Abort { slot.aborts.saturating_add(1) } else { 0 };
+                let twice = slot.aborts.checked_sub(AT_ONCE + 1).map(|times| 2_u32.saturating_pow(times));
+                slot.rest = twice.map(|times| now + REST.saturating_mul(times).min(LONGEST_REST));
+            }
             part.stage = if late.contains(target) { Stage::Over } else { Stage::Untold };
             if decision == Decision::Abort {
                 // It goes again at once, with what is wanted then.
@@ -321,9 +361,9 @@ impl Gate {
         let open = &mut self.transactions[index];
         open.part(target).into_iter().for_each(|part| part.stage = Stage::Over);
         if open.is_decided() {
-            self.clear()
+            self.clear();
         } else {
-            self.decide(index, Decision::Abort, "failed", Vec::new(), now)
+            self.decide(index, Decision::Abort, "failed", Vec::new(), now);
         }
     }
 
@@ -342,9 +382,9 @@ impl Gate {
         }
         part.stage = Stage::Over;
         if decided {
-            self.clear()
+            self.clear();
         } else {
-            self.decide(index, Decision::Abort, "failed", Vec::new(), now)
+            self.decide(index, Decision::Abort, "failed", Vec::new(), now);
         }
         false
     }

@@ -10,6 +10,7 @@ use kube::runtime::events::EventType;
 use tracing::{debug, info};
 
 use super::{Realm, Throne};
+use crate::drift::DRIFT;
 use crate::events;
 use crate::gate::{Answer, DEADLINE, Participant, Turn};
 use crate::publish;
@@ -19,8 +20,6 @@ use crate::repairs;
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 /// and so long at most.
 const LAST_RETRY: Duration = Duration::from_mins(5);
-/// The kind of notes that tell of drift.
-const DRIFT: &str = "Drift";
 
 impl Throne {
     /// A driver reported on its target.
@@ -39,6 +38,7 @@ impl Throne {
             Outcome::Applied => Some(Answer::Applied),
             Outcome::Held => Some(Answer::Held { refused: self.engine.refuses(&target, &report) }),
             Outcome::RolledBack { .. } => Some(Answer::RolledBack),
+            Outcome::Failed(ref failure) if failure.retryable => Some(Answer::Waits),
             Outcome::Failed(_) => Some(Answer::Failed),
         };
         if answer == Some(Answer::RolledBack) && report.change.is_none() {
@@ -50,8 +50,11 @@ impl Throne {
                 removed: 0,
             });
         }
-        if let Some(answer) = answer {
-            self.gate.reported(&target, &report.generation, answer, Instant::now());
+        if let Some(answer) = answer
+            && self.gate.reported(&target, &report.generation, answer, Instant::now())
+            && let Target::Fabric(name) = &target
+        {
+            self.engine.handle(Event::Refused(name.clone(), report.clone()));
         }
         match &target {
             Target::Node(node) => self.tell_repairs(node, &report),
@@ -77,15 +80,7 @@ impl Throne {
 
     /// Tells of differences on a switch that were not there at its last report.
     fn tell_drift(&mut self, name: &Name, report: &Report) {
-        let notes = report.notes.iter().filter(|note| note.kind == DRIFT);
-        let found: std::collections::BTreeSet<String> = notes.map(|note| note.message.clone()).collect();
-        let before = if found.is_empty() {
-            self.drifts.remove(name)
-        } else {
-            self.drifts.insert(name.clone(), found.clone())
-        };
-        let before = before.unwrap_or_default();
-        let new: Vec<&str> = found.difference(&before).map(String::as_str).collect();
+        let new = self.drifts.take(name, report);
         if new.is_empty() || self.is_former(report) {
             return;
         }
@@ -104,13 +99,8 @@ impl Throne {
 
     /// A network is to be tried again after a while.
     pub(super) fn retry_later(&mut self, network: Key, attempt: u32) {
-        let most = FIRST_RETRY
-            .saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1).min(16)))
-            .min(LAST_RETRY);
-        // Between three quarters and all of it.
-        let random = std::hash::RandomState::new().build_hasher().finish() % 256;
-        let less = most / 4 / 256 * u32::try_from(random).unwrap_or_default();
-        self.retries.insert((Instant::now() + most - less, network, attempt));
+        let random = std::hash::RandomState::new().build_hasher().finish();
+        self.retries.insert((Instant::now() + back_off(attempt, random), network, attempt));
     }
 
     /// Does what was put off until now.
@@ -132,6 +122,9 @@ impl Throne {
         }
         let now = Instant::now();
         let engine = &self.engine;
+        if self.begun {
+            self.gate.release(|who| engine.is_reached_as(&who.target, &who.driver, &who.desired));
+        }
         let due = self.gate.due(now, |switches| engine.groups(switches));
         for target in due.decided {
             if let Some((who, turn)) = self.gate.decision(&target, now) {
@@ -139,6 +132,11 @@ impl Throne {
             }
         }
         for target in due.alone {
+            if let Target::Fabric(name) = &target
+                && self.gate.is_silent(&target, now)
+            {
+                self.engine.handle(Event::Late(name.clone()));
+            }
             if let Some(who) = self.wanted(target) {
                 self.publish_alone(who, now);
             }
@@ -205,5 +203,27 @@ impl Throne {
         self.publishing.spawn(async move {
             publish::publish(&connection, &mailbox, &metrics, target, driver, desired, turn).await
         });
+    }
+}
+
+/// How long a network that was refused waits before its next try: between three quarters and all of a time that
+/// doubles, by a random number.
+fn back_off(attempt: u32, random: u64) -> Duration {
+    let doubled = FIRST_RETRY.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1).min(16)));
+    let quarter = doubled.min(LAST_RETRY) / 4;
+    quarter * 3 + quarter * u32::try_from(random % 257).unwrap_or_default() / 256
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_back_off_doubles_up_to_a_bound_and_never_is_the_same_for_all() {
+        let longest = |attempt| back_off(attempt, 256);
+        assert_eq!([1, 2, 3].map(longest), [5, 10, 20].map(Duration::from_secs));
+        assert_eq!([7, 40, u32::MAX].map(longest), [LAST_RETRY; 3]);
+        assert_eq!(back_off(2, 0), Duration::from_millis(7500));
+        assert!(back_off(2, 100) < back_off(2, 101));
     }
 }

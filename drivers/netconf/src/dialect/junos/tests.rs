@@ -211,16 +211,16 @@ fn entries_are_removed_as_they_are_written() {
 
 #[test]
 fn the_hello_tells_the_models() {
-    let choose = |uris: &[&str]| {
-        let hello = hello(uris);
-        let dialect = crate::dialect::choose(None, &hello)?;
-        Some((dialect.name(), dialect.filter(&BTreeSet::new()).split('"').nth(1)?.to_owned()))
-    };
     const OPENCONFIG: [&str; 3] = [
         "http://openconfig.net/yang/interfaces",
         "http://openconfig.net/yang/vlan",
         "http://openconfig.net/yang/network-instance",
     ];
+    let choose = |uris: &[&str]| {
+        let hello = hello(uris);
+        let dialect = crate::dialect::choose(None, &hello)?;
+        Some((dialect.name(), dialect.filter(&BTreeSet::new()).split('"').nth(1)?.to_owned()))
+    };
     let xnm = Some(("junos", XNM.to_owned()));
     let qfx = Some(("junos", "http://yang.juniper.net/junos-qfx/conf/root".to_owned()));
     assert_eq!(choose(&[JUNOS, "http://xml.juniper.net/dmi/system/1.0"]), xnm);

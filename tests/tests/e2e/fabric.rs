@@ -1,0 +1,248 @@
+//! A fabric of several makes: changes that are made on all switches or on none, and what stands in their way.
+
+use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase, TransactionOutcome};
+use eno_simulator::{HandEdit, Topology};
+use eno_tests::{Ports, System, Wanted, own};
+use kube::runtime::watcher;
+use serde_json::json;
+
+use crate::{attachment, point, service};
+
+const SWITCHES: [(&str, &str); 4] =
+    [("leaf1", "openconfig"), ("leaf2", "junos"), ("spine1", "srlinux"), ("spine2", "ieee8021q")];
+
+/// Runs a test on two leaves and two spines of four makes, with a node on each leaf and `dc-gw` on `leaf2`.
+fn mixed<F: AsyncFnOnce(&System)>(test: F) {
+    let makes = SWITCHES.map(|(_, make)| make);
+    own(
+        |options| options.topology = Topology::leaf_spine_of(2, 2, 2, &makes),
+        async |system| {
+            system.namespace("mix").await;
+            point(system, "mix", &["node1", "node2"]).await;
+            test(system).await;
+        },
+    );
+}
+
+/// The ports of a service between both nodes.
+fn ports() -> Ports<'static> {
+    Ports::from([
+        ("leaf1", "Ethernet1"),
+        ("leaf1", "Ethernet49"),
+        ("leaf1", "Ethernet50"),
+        ("leaf2", "xe-0/0/1"),
+        ("leaf2", "xe-0/0/49"),
+        ("leaf2", "xe-0/0/50"),
+        ("spine1", "ethernet-1/1"),
+        ("spine1", "ethernet-1/2"),
+        ("spine2", "eth1"),
+        ("spine2", "eth2"),
+    ])
+}
+
+/// A service between both nodes.
+fn between(vid: u16) -> String {
+    let name = format!("mix-{vid}");
+    service(&name, vid, "") + &attachment("mix", &format!("a{vid}"), "mix", &name, "VlanType: access")
+}
+
+async fn becomes<'a>(system: &System, vid: u16, wanted: impl Into<Wanted<'a>>) {
+    system.becomes::<L2ServiceAttachment>(&format!("mix/a{vid}"), wanted).await;
+}
+
+/// Waits until a switch has a VLAN, or does not have it.
+async fn until_there(system: &System, switch: &str, vid: u16, there: bool) {
+    let what = format!("VLAN {vid}: {there}");
+    system.until_view(switch, &what, |view| view.vlans.contains_key(&vid) == there).await;
+}
+
+async fn until_device(
+    system: &System,
+    name: &str,
+    what: &str,
+    good: impl Fn(&FabricDevice) -> bool,
+) -> FabricDevice {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let what = format!("FabricDevice {name}: {what}");
+    let mut found = system.until(system.all(), config, &what, |all| all.values().any(&good)).await;
+    found.pop_first().expect("the device").1
+}
+
+fn condition(device: &FabricDevice, kind: &str) -> Option<(String, String)> {
+    let conditions = &device.status.as_ref()?.conditions;
+    let found = conditions.iter().find(|condition| condition.type_ == kind)?;
+    Some((found.status.clone(), found.message.clone()))
+}
+
+#[test]
+fn a_service_over_four_makes_comes_and_goes() {
+    mixed(async |system| {
+        let network = between(500);
+        system.apply(&network).await;
+        becomes(system, 500, Phase::Ready).await;
+        system.becomes::<L2Service>("mix-500", Phase::Ready).await;
+        system.assert_vlan_on(500, &ports()).await;
+        let mut transactions = Vec::new();
+        for (switch, make) in SWITCHES {
+            let device = until_device(system, switch, "its last transaction", |device| {
+                let last = device.status.as_ref().and_then(|status| status.last_transaction.as_ref());
+                last.is_some_and(|last| last.added > 0)
+            });
+            let device = device.await;
+            assert_eq!(condition(&device, "Reachable").map(|(status, _)| status).as_deref(), Some("True"));
+            assert_eq!(condition(&device, "Drift").map(|(status, _)| status).as_deref(), Some("False"));
+            let status = device.status.unwrap_or_default();
+            assert_eq!(status.dialect.as_deref(), Some(make));
+            assert_eq!(status.rollback.as_deref(), Some("persistent"));
+            assert!(status.host_key_fingerprint.is_some_and(|text| text.starts_with("SHA256:")));
+            let last = status.last_transaction.unwrap_or_default();
+            assert_eq!(last.outcome, TransactionOutcome::Confirmed);
+            transactions.push(last.id);
+        }
+        assert!(transactions[0].is_some() && transactions.iter().all(|id| *id == transactions[0]));
+        system.delete(&network).await;
+        system.until_without([500]).await;
+    });
+}
+
+#[test]
+fn what_one_switch_refuses_is_on_none_and_the_rest_is_ready() {
+    mixed(async |system| {
+        let refusal =
+            json!({"kind": "reject-edit", "vlan": 502, "at": "commit", "message": "no room for it"});
+        system.fault("spine1", refusal).await;
+        let network = [501, 502, 503].map(between).concat();
+        system.apply(&network).await;
+        let refused = Wanted { phase: Phase::Error, words: &["spine1", "no room for it"] };
+        becomes(system, 502, refused).await;
+        for vid in [501, 503] {
+            becomes(system, vid, Phase::Ready).await;
+            system.assert_vlan_on(vid, &ports()).await;
+        }
+        assert!(system.ports_of(502).await.is_empty(), "VLAN 502 is on no switch");
+        // The switch has room again.
+        system.fault("spine1", json!({"kind": "clear"})).await;
+        becomes(system, 502, Phase::Ready).await;
+        system.assert_vlan_on(502, &ports()).await;
+        system.delete(&network).await;
+        system.until_without(501..=503).await;
+    });
+}
+
+#[test]
+fn a_dead_spine_stops_nobody_else_and_joins_when_it_is_back() {
+    mixed(async |system| {
+        system.fault("spine1", json!({"kind": "unreachable"})).await;
+        until_device(system, "spine1", "not reachable", |device| {
+            condition(device, "Reachable").is_some_and(|(status, _)| status == "False")
+        })
+        .await;
+        let network = between(510);
+        system.apply(&network).await;
+        becomes(system, 510, Wanted { phase: Phase::Pending, words: &["spine1"] }).await;
+        for switch in ["leaf1", "leaf2", "spine2"] {
+            until_there(system, switch, 510, true).await;
+            system.until_confirmed(switch).await;
+        }
+        assert!(!system.view("spine1").await.vlans.contains_key(&510));
+        system.fault("spine1", json!({"kind": "clear"})).await;
+        becomes(system, 510, Phase::Ready).await;
+        system.assert_vlan_on(510, &ports()).await;
+        system.delete(&network).await;
+        system.until_without([510]).await;
+    });
+}
+
+#[test]
+fn a_switch_that_dies_before_the_decision_makes_the_others_roll_back() {
+    mixed(async |system| {
+        // One that takes its time keeps the decision open.
+        system.fault("spine1", json!({"kind": "slow", "ms": 700})).await;
+        let network = between(520);
+        system.apply(&network).await;
+        for switch in ["leaf1", "leaf2"] {
+            until_there(system, switch, 520, true).await;
+            assert!(system.is_pending(switch).await, "{switch} holds the change");
+        }
+        system.fault("leaf2", json!({"kind": "unreachable"})).await;
+        until_there(system, "leaf1", 520, false).await;
+        system.fault("spine1", json!({"kind": "clear"})).await;
+        becomes(system, 520, Wanted { phase: Phase::Pending, words: &["leaf2"] }).await;
+        system.fault("leaf2", json!({"kind": "clear"})).await;
+        becomes(system, 520, Phase::Ready).await;
+        system.assert_vlan_on(520, &ports()).await;
+        for (switch, _) in SWITCHES {
+            system.until_confirmed(switch).await;
+        }
+        system.delete(&network).await;
+        system.until_without([520]).await;
+    });
+}
+
+#[test]
+fn the_driver_is_killed_while_changes_are_held() {
+    mixed(async |system| {
+        system.fault("spine1", json!({"kind": "slow", "ms": 700})).await;
+        let network = between(530);
+        system.apply(&network).await;
+        for switch in ["leaf1", "leaf2"] {
+            until_there(system, switch, 530, true).await;
+            assert!(system.is_pending(switch).await, "{switch} holds the change");
+        }
+        system.sandbox.kill_child("driver-netconf").await.expect("a child to kill");
+        system.fault("spine1", json!({"kind": "clear"})).await;
+        system.sandbox.start_child("driver-netconf").await.expect("the child again");
+        becomes(system, 530, Phase::Ready).await;
+        system.assert_vlan_on(530, &ports()).await;
+        for (switch, _) in SWITCHES {
+            system.until_confirmed(switch).await;
+        }
+        system.delete(&network).await;
+        system.until_without([530]).await;
+    });
+}
+
+#[test]
+fn a_vlan_of_others_is_adopted_and_drift_is_shown_or_repaired() {
+    mixed(async |system| {
+        let define = HandEdit { define_vlans: [(540, "cameras".to_owned())].into(), ..HandEdit::default() };
+        system.by_hand("spine2", &define).await;
+        let network = [540, 541].map(between).concat();
+        system.apply(&network).await;
+        let refused = Wanted { phase: Phase::Error, words: &["spine2", "cameras", "not ours"] };
+        becomes(system, 540, refused).await;
+        becomes(system, 541, Phase::Ready).await;
+        for switch in ["leaf1", "leaf2", "spine1"] {
+            assert!(!system.view(switch).await.vlans.contains_key(&540), "VLAN 540 on {switch}");
+        }
+        let adopted = system.eno(&["adopt", "spine2", "540"], "").await;
+        assert!(adopted.status.success(), "{adopted:?}");
+        becomes(system, 540, Phase::Ready).await;
+        system.assert_vlan_on(540, &ports()).await;
+
+        let away = HandEdit {
+            port: Some("xe-0/0/49".to_owned()),
+            remove_vlans: [541].into_iter().collect(),
+            ..HandEdit::default()
+        };
+        system.patch("FabricDevice", "leaf2", json!({"spec": {"Drift": "Report"}})).await;
+        system.becomes::<FabricDevice>("leaf2", Phase::Ready).await;
+        system.by_hand("leaf2", &away).await;
+        until_device(system, "leaf2", "drift", |device| {
+            condition(device, "Drift").is_some_and(|(status, message)| {
+                status == "True" && message.contains("541") && message.contains("xe-0/0/49")
+            })
+        })
+        .await;
+        assert!(!system.view("leaf2").await.ports["xe-0/0/49"].vlans.contains(541), "it is left as it is");
+        system.patch("FabricDevice", "leaf2", json!({"spec": {"Drift": "Repair"}})).await;
+        system.until_view("leaf2", "repaired", |view| view.ports["xe-0/0/49"].vlans.contains(541)).await;
+        until_device(system, "leaf2", "no drift", |device| {
+            condition(device, "Drift").is_some_and(|(status, _)| status == "False")
+        })
+        .await;
+        becomes(system, 541, Phase::Ready).await;
+        system.delete(&network).await;
+        system.until_without([540, 541]).await;
+    });
+}
