@@ -300,9 +300,10 @@ impl Planner<'_> {
         let mut vlans: BTreeSet<u16> = &numbers(&want) | &(&(&record.vlans & &numbers(&self.keep)) & &after);
         vlans.extend(numbers(&withheld));
 
-        // Nobody else's VLAN is on it, and it does not become an open trunk by that.
-        let idle =
-            after.iter().all(|vlan| *vlan == CLOSED) && self.port.vlan_mode.as_deref() == Some("trunk");
+        // Nobody else's VLAN is on it, nothing is only taken off it by hand, and it does not become an open trunk.
+        let idle = withheld.is_empty()
+            && after.iter().all(|vlan| *vlan == CLOSED)
+            && self.port.vlan_mode.as_deref() == Some("trunk");
         let before = record.before.filter(|mode| *mode == AccessMode::Named || self.port.tag.is_some());
         if let (true, Some(before)) = (idle, before) {
             let record = Record { vlans, before: None };
@@ -310,7 +311,10 @@ impl Planner<'_> {
         }
         if after.is_empty() {
             after.insert(CLOSED);
-            vlans.insert(CLOSED);
+            // Who has a record of it takes it off again.
+            if !of_others_here.contains(&CLOSED) {
+                vlans.insert(CLOSED);
+            }
         }
         let before = record.before.filter(|_| vlans.iter().any(|vlan| *vlan != CLOSED));
         self.change(PortChange { trunks: after, mode: ModeChange::Keep, record: Record { vlans, before } })
