@@ -15,7 +15,7 @@ use super::{MANAGER, SandboxError};
 use crate::apply::{api_of, apply};
 use crate::manifests;
 
-/// The object that nobody makes, and the policy that applies to nothing else.
+/// The object that nobody makes, and what the names of the policies that apply to nothing else begin with.
 const PROBE: &str = "eno-sandbox-probe";
 const INTERVAL: Duration = Duration::from_millis(500);
 
@@ -57,9 +57,10 @@ pub(super) async fn bind_in_background(client: Client, report: Arc<dyn Fn(&str) 
 
 fn only_for_probe(object: &DynamicObject) -> DynamicObject {
     let mut object = object.clone();
-    object.metadata.name = Some(PROBE.to_owned());
+    let probe = |name: &str| format!("{PROBE}-{name}");
+    object.metadata.name = object.metadata.name.as_deref().map(probe);
     if let Some(name) = object.data.pointer_mut("/spec/policyName") {
-        *name = PROBE.into();
+        *name = probe(name.as_str().unwrap_or_default()).into();
     }
     if let Some(rule) = object.data.pointer_mut("/spec/matchConstraints/resourceRules/0") {
         rule["resourceNames"] = json!([PROBE]);
@@ -90,5 +91,30 @@ async fn delete(client: &Client, object: &DynamicObject) -> Result<(), SandboxEr
     match api_of(client, object)?.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         result => result.map(drop).map_err(SandboxError::kubernetes(format!("deleting {name}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_policy_is_tried_by_itself() {
+        let policy = manifests::admission().expect("valid manifests");
+        let probe: Vec<DynamicObject> = policy.iter().map(only_for_probe).collect();
+        let named = |object: &DynamicObject| {
+            (object.types.clone().map(|types| types.kind), object.metadata.name.clone())
+        };
+        let names: BTreeSet<_> = probe.iter().chain(&policy).map(named).collect();
+        assert_eq!(names.len(), 2 * policy.len());
+        for object in &probe {
+            let Some(bound) = object.data.pointer("/spec/policyName").and_then(|name| name.as_str()) else {
+                continue;
+            };
+            let policy = (Some("MutatingAdmissionPolicy".to_owned()), Some(bound.to_owned()));
+            assert!(names.contains(&policy), "{bound} is not there");
+        }
     }
 }
