@@ -25,9 +25,9 @@ demo: deps build
 test: deps lint build parts
 	# Tests that are ignored need root; here they run as well, or it is said that they don't.
 	if [ "$$(id -u)" = 0 ]; then \
-	  $(CARGO) test --workspace --locked -- --include-ignored; \
+	  $(CARGO) test --workspace --locked --no-fail-fast -- --include-ignored; \
 	else \
-	  $(CARGO) test --workspace --locked; \
+	  $(CARGO) test --workspace --locked --no-fail-fast; \
 	  echo "Tests that need root were not run. To run them: sudo -E make test"; \
 	fi
 

@@ -352,7 +352,8 @@ mod tests {
         for name in ["first", "second"] {
             let ready = directory.path().join(name);
             let mut command = sh(
-                r#"trap 'echo "$NAME" >>"$ORDER"; exit 0' TERM; mkfifo "$READY.fifo"; : >"$READY"; read -r _ <>"$READY.fifo""#,
+                // A signal before `read` would be seen after it only; `wait` has no such gap.
+                r#"trap 'echo "$NAME" >>"$ORDER"; exit 0' TERM; tail -f /dev/null & : >"$READY"; wait"#,
             );
             command.env("NAME", name).env("ORDER", &order).env("READY", &ready);
             supervisor.spawn(name, command).await.unwrap();
