@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::schema;
+use crate::{CallbackFormat, CallbackSecret, schema};
 
 /// A switch, how its driver reaches it, and where its ports lead.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -100,6 +100,12 @@ pub struct FabricDeviceSpec {
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]
     pub callback_url: Option<String>,
+    /// What the callbacks are signed with: a Secret in the operator's namespace. Absent: they are not signed.
+    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
+    pub callback_secret: Option<CallbackSecret>,
+    /// What is posted to CallbackURL; absent: Object.
+    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
+    pub callback_format: Option<CallbackFormat>,
 }
 
 fn netconf() -> String {

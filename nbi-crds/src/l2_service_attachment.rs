@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CniName, InterfaceType, schema};
+use crate::{CallbackFormat, CallbackSecret, CniName, InterfaceType, schema};
 
 /// L2Services brought to the pods of a namespace, as one NetworkAttachmentDefinition of the same name.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +58,12 @@ pub struct L2ServiceAttachmentSpec {
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]
     pub callback_url: Option<String>,
+    /// What the callbacks are signed with: a Secret in the object's namespace. Absent: they are not signed.
+    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
+    pub callback_secret: Option<CallbackSecret>,
+    /// What is posted to CallbackURL; absent: Object.
+    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
+    pub callback_format: Option<CallbackFormat>,
 }
 
 /// How the VLANs of an attachment reach the pod.

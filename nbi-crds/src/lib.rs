@@ -13,6 +13,7 @@
     reason = "every printer column of a kind has its own `type_` and `json_path`"
 )]
 
+mod callback;
 mod connection_point;
 mod crds;
 mod fabric_device;
@@ -28,6 +29,7 @@ mod schema;
 mod status;
 mod subnet;
 
+pub use callback::{CallbackFormat, CallbackSecret};
 pub use connection_point::{CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, SupportedCni};
 pub use crds::crds;
 pub use fabric_device::{
@@ -59,6 +61,9 @@ pub const VERSION: &str = "v1alpha1";
 
 /// The finalizer that keeps an object until the engine has given back what it realised.
 pub const FINALIZER: &str = "eno.k8s.io/engine";
+
+/// The condition that says of an object whether its callbacks are taken; absent until one was not.
+pub const CALLBACK_DELIVERED: &str = "CallbackDelivered";
 
 /// The annotation that, set to `"true"`, lets a FabricDevice go without being cleaned up first.
 pub const FORGET_ANNOTATION: &str = "eno.k8s.io/forget";

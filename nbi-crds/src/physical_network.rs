@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::schema;
+use crate::{CallbackFormat, CallbackSecret, schema};
 
 /// A network outside the fabric, such as the data centre's gateway, that L2Services can be led out to.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -45,6 +45,12 @@ pub struct PhysicalNetworkSpec {
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]
     pub callback_url: Option<String>,
+    /// What the callbacks are signed with: a Secret in the operator's namespace. Absent: they are not signed.
+    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
+    pub callback_secret: Option<CallbackSecret>,
+    /// What is posted to CallbackURL; absent: Object.
+    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
+    pub callback_format: Option<CallbackFormat>,
 }
 
 fn segmentation_ranges(_: &mut SchemaGenerator) -> Schema {

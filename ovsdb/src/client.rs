@@ -17,11 +17,11 @@ use crate::endpoint::Endpoint;
 use crate::error::{ConnectionError, Error};
 use crate::lock::{Lock, LockCore, LockState};
 use crate::mirror::{Mirror, MirrorCore};
-use crate::operation::Transaction;
 use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::replica::{Format, MonitorRequest};
 use crate::schema::DatabaseSchema;
+use crate::transaction::Transaction;
 use crate::value::{Malformed, is_id};
 
 /// A client of one server. Clones share the connection, which closes with the last clone, [`Mirror`] and

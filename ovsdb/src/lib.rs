@@ -39,6 +39,7 @@
 //! ```
 
 mod client;
+pub mod column;
 mod connection;
 mod endpoint;
 mod error;
@@ -48,8 +49,10 @@ mod mirror;
 mod operation;
 mod options;
 mod outcome;
+mod ranges;
 mod replica;
 mod schema;
+mod transaction;
 mod value;
 
 pub use client::Client;
@@ -57,10 +60,12 @@ pub use endpoint::{BadEndpoint, Endpoint, TlsError, tls_config};
 pub use error::{ConnectionError, Error};
 pub use lock::{Lock, LockState};
 pub use mirror::{Changes, Mirror, MirrorState};
-pub use operation::{Condition, Function, Mutation, Operation, Transaction, Until, row};
+pub use operation::{Condition, Function, Mutation, Operation, Until, row};
 pub use options::Options;
 pub use outcome::{Cause, Failed, OperationResult, Outcome, Refusal};
+pub use ranges::{read_ranges, write_ranges};
 pub use replica::{MonitorRequest, Replica};
 pub use schema::{AtomType, BaseType, ColumnSchema, ColumnType, DatabaseSchema, TableSchema};
+pub use transaction::Transaction;
 pub use uuid::Uuid;
 pub use value::{Atom, Malformed, NamedUuid, Row, Value};

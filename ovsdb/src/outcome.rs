@@ -3,7 +3,8 @@
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use crate::operation::{Operation, Transaction};
+use crate::operation::Operation;
+use crate::transaction::Transaction;
 use crate::value::{Malformed, Row, Value};
 
 /// Why the server refused an operation or a request: the string of `<error>`.

@@ -7,9 +7,12 @@ pub mod daemon;
 mod driver;
 pub mod host;
 pub mod nats;
+mod place;
+mod secret_name;
 mod work;
 
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
 pub use host::Ownership;
+pub use secret_name::is_secret_name;
 pub use work::{HOLD, Intent, Newest, Phase, Verdict, Work};

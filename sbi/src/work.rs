@@ -7,6 +7,7 @@ use eno_schemas::{Command, Decision, Generation, Outcome, Report, Transaction};
 use tokio::sync::{mpsc, watch};
 
 use crate::driver::Reconciled;
+use crate::place::Place;
 
 /// The capability by which a driver announces that it can hold a change. Others are never given a transaction.
 pub const HOLD: &str = "hold";
@@ -82,6 +83,7 @@ pub struct Work {
     progress: mpsc::Sender<String>,
     phase: watch::Sender<Phase>,
     reported: Option<Arc<Report>>,
+    place: Place,
 }
 
 impl Work {
@@ -91,7 +93,14 @@ impl Work {
         newest: watch::Receiver<Newest>,
         progress: mpsc::Sender<String>,
     ) -> Self {
-        Self { command, newest, progress, phase: watch::Sender::default(), reported: None }
+        Self {
+            command,
+            newest,
+            progress,
+            phase: watch::Sender::default(),
+            reported: None,
+            place: Place::default(),
+        }
     }
 
     /// For the host and for tests: follows where the work stands.
@@ -104,6 +113,24 @@ impl Work {
     pub fn with_reported(mut self, report: Option<Report>) -> Self {
         self.reported = report.map(Arc::new);
         self
+    }
+
+    /// The same, in this place among the targets that are worked on.
+    pub(crate) fn with_place(mut self, place: Place) -> Self {
+        self.place = place;
+        self
+    }
+
+    /// Waits until the target is reached, such as for a connection to a device, which may never answer. Meanwhile the
+    /// target does not count among those that are worked on at once, so that many that are silent keep nobody waiting;
+    /// once it is reached, the next place is waited for.
+    pub async fn reach<T, E>(&self, reaching: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.place.give_up();
+        let reached = reaching.await;
+        if reached.is_ok() {
+            self.place.take_again().await;
+        }
+        reached
     }
 
     /// What was last reported of the target, by this process or another; `None`: nothing, or it is not known.

@@ -9,7 +9,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Command, Delivery, DriverHello, Preview, Report, Transition};
+use crate::{
+    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Preview, Report, Transition,
+};
 
 /// Why a message was not written or read. A retry can't help: the other side has to send a good one.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +62,9 @@ message!(Transition, "transition");
 message!(DriverHello, "driver");
 message!(Delivery, "delivery");
 message!(Preview, "preview");
+message!(DeadLetter, "dead-letter");
+message!(CallbackRequest, "callback-request");
+message!(CallbackAnswer, "callback-answer");
 
 fn compile<T: Message>() -> Validator {
     // The schema is generated from a type of this crate; a test compiles each.

@@ -5,6 +5,7 @@
 //! but those files. All messages are *level-triggered*: a [`Command`] is the complete desired state of one
 //! target, a [`Report`] is what a driver has read back from it.
 
+mod callback;
 mod codec;
 mod command;
 mod delivery;
@@ -19,6 +20,7 @@ mod sysctl;
 mod transition;
 mod vlan;
 
+pub use callback::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
 pub use codec::{Message, MessageError, decode, encode, schema_of};
 pub use command::{Command, Decision, Desired, Generation, Transaction};
 pub use delivery::{Delivery, DeliveryEnd};

@@ -14,6 +14,10 @@ pub const HISTORY: &str = "ENO_HISTORY";
 pub const DRIVERS: &str = "ENO_DRIVERS";
 /// KV bucket: which driver instance works on which target, key `<driver>.<target>`.
 pub const OWNERS: &str = "ENO_OWNERS";
+/// Callbacks that were given up ([`crate::DeadLetter`]).
+pub const DEAD_LETTERS: &str = "ENO_DEAD_LETTERS";
+/// Where the leading engine is asked about callbacks ([`crate::CallbackRequest`]).
+pub const CALLBACK_REQUESTS: &str = "eno.v1.callbacks";
 /// KV bucket: how far each object's callbacks have been delivered.
 pub const CALLBACKS: &str = "ENO_CALLBACKS";
 
@@ -35,6 +39,11 @@ pub fn history(driver: &str, target: &str) -> String {
 /// The subject of an object's callbacks in the history: `eno.v1.history.callback.<kind>.<namespace or _>.<name>`.
 pub fn deliveries(kind: &str, namespace: Option<&str>, name: &str) -> String {
     transition(kind, namespace, name).replacen("transition", "history.callback", 1)
+}
+
+/// The subject of an object's dead letters: `eno.v1.dead.<kind>.<namespace or _>.<name>`.
+pub fn dead_letter(kind: &str, namespace: Option<&str>, name: &str) -> String {
+    transition(kind, namespace, name).replacen("transition", "dead", 1)
 }
 
 /// Where a driver is asked what it would do about a target: `eno.v1.preview.<driver>.<target>`.
@@ -81,6 +90,7 @@ mod tests {
         assert_eq!(transition("L2Service", None, "s"), "eno.v1.transition.L2Service._.s");
         assert_eq!(transition("L2Service", Some("_"), "s"), "eno.v1.transition.L2Service._.s");
         assert_eq!(deliveries("L2Service", None, "s"), "eno.v1.history.callback.L2Service._.s");
+        assert_eq!(dead_letter("L2Service", Some("a"), "s"), "eno.v1.dead.L2Service.a.s");
         assert_eq!(token("é ="), "=C3=A9=20=3D");
     }
 }

@@ -1,8 +1,8 @@
 //! The committed schemas are the types' own, and messages that break them are refused with the path of the fault.
 
 use eno_schemas::{
-    Command, Delivery, DriverHello, Message, MessageError, Preview, Report, Transition, decode, encode,
-    schema_of,
+    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Message, MessageError,
+    Preview, Report, Transition, decode, encode, schema_of,
 };
 use serde_json::{Value, json};
 
@@ -20,6 +20,9 @@ fn committed_schemas_are_fresh() {
     fresh::<DriverHello>();
     fresh::<Delivery>();
     fresh::<Preview>();
+    fresh::<DeadLetter>();
+    fresh::<CallbackRequest>();
+    fresh::<CallbackAnswer>();
 }
 
 fn command() -> Value {

@@ -1,6 +1,7 @@
 //! One switch: its datastores, sessions, faults and counters.
 
 mod operations;
+mod reaction;
 mod upkeep;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ use crate::netconf::rpc::{Context, Rpc};
 use crate::netconf::xml::{self, XmlError};
 use crate::notifications::{self, Event, Origin};
 use crate::topology::{Capabilities, SwitchSpec};
+
+pub use reaction::{Opened, Reaction, Reply};
 
 /// Sessions that a switch has at once at most.
 const MOST_SESSIONS: usize = 256;
@@ -96,53 +99,6 @@ pub struct Stats {
     pub auth_failures: u64,
     /// Operations by name.
     pub rpcs: BTreeMap<String, u64>,
-}
-
-/// What follows from an operation.
-#[derive(Debug)]
-pub struct Reaction {
-    /// What the client is told; `None` when the connection is lost.
-    pub reply: Option<Reply>,
-    /// Whether the session ends after that.
-    pub last: bool,
-    /// Whether the session says nothing more, and stays open.
-    pub silent: bool,
-}
-
-impl Reaction {
-    /// A reply, and the session goes on.
-    pub fn reply(reply: Reply) -> Self {
-        Self { reply: Some(reply), last: false, silent: false }
-    }
-
-    /// The connection is lost.
-    pub fn lost() -> Self {
-        Self { reply: None, last: true, silent: false }
-    }
-}
-
-/// The content of an `<rpc-reply>`.
-#[derive(Debug)]
-pub enum Reply {
-    /// `<ok/>`.
-    Ok,
-    /// `<data>` with this XML in it.
-    Data(String),
-    /// This XML.
-    Content(String),
-    /// `<rpc-error>`s.
-    Errors(Vec<RpcError>),
-}
-
-/// A session's ends that the transport needs.
-#[derive(Debug)]
-pub struct Opened {
-    /// Its number.
-    pub session: SessionId,
-    /// Cancelled when it has to end.
-    pub end: CancellationToken,
-    /// Messages that the switch sends by itself.
-    pub outgoing: mpsc::UnboundedReceiver<String>,
 }
 
 /// Why a configuration can't be put onto the switch by hand.

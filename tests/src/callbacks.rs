@@ -71,6 +71,11 @@ impl Receiver {
         self.of(object).into_iter().map(|callback| callback.phase).collect()
     }
 
+    /// Forgets what came until now.
+    pub fn forget(&self) {
+        self.seen.send_modify(Vec::clear);
+    }
+
     /// Waits until the last callback of each of these objects has this phase.
     pub async fn until(&self, objects: &[String], phase: &str) {
         let mut changes = self.seen.subscribe();

@@ -8,6 +8,7 @@ mod nodes;
 mod objects;
 mod ovs;
 mod program;
+pub mod rig;
 mod switches;
 mod system;
 

@@ -58,6 +58,11 @@ impl System {
     /// Restarts a part of the control plane in place, as a crash and a supervisor would: the same program, arguments
     /// and environment.
     pub async fn restart_part(&self, name: &str) {
+        self.restart_part_after(name, || ()).await;
+    }
+
+    /// Restarts a part of the control plane in place; `between` is done while it does not run.
+    pub async fn restart_part_after(&self, name: &str, between: impl FnOnce()) {
         let supervisor = self.sandbox.control_plane().supervisor();
         let pid = supervisor.pid(name).unwrap_or_else(|| panic!("{name} does not run"));
         let words = |file: &str| {
@@ -72,6 +77,7 @@ impl System {
         command.args(arguments).env_clear();
         command.envs(environment.iter().filter_map(|variable| variable.split_once('=')));
         supervisor.kill_child(name).await.expect("a child to kill");
+        between();
         supervisor.spawn(name, command).await.expect("the same program again");
     }
 }

@@ -1,6 +1,5 @@
 //! Starts the four programs in a directory, in the order in which they need each other.
 
-use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::directory::{Directory, DirectoryError, write_private};
 use crate::kubeconfig::{file_name, kubeconfig};
+use crate::nats::{AUTHORIZATION, NatsInfo, NatsKeyError, NatsUser, nats_keys};
 use crate::node::{NodeError, Nodes, NodesOptions};
 use crate::parts::{Part, Parts, PartsError};
 use crate::pki::{self, Authority, PkiError};
@@ -49,14 +49,9 @@ pub enum ControlPlaneError {
     /// A node.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// A key of the NATS user.
-    #[error("the key of the NATS user in {}: {source}", path.display())]
-    NatsKey {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: nkeys::error::Error,
-    },
+    /// A key of a NATS user.
+    #[error(transparent)]
+    NatsKey(#[from] NatsKeyError),
     /// A program ended while it was waited for.
     #[error("{0}")]
     Exited(Exited),
@@ -109,15 +104,6 @@ impl ControlPlaneOptions {
     }
 }
 
-/// How to reach NATS.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NatsInfo {
-    /// `nats://ADDRESS:PORT`.
-    pub url: String,
-    /// A file that only its owner can read, with one line: the seed (`SU…`) of the user's nkey.
-    pub credentials: PathBuf,
-}
-
 /// A running control plane. [`ControlPlane::stop`] ends it in order; dropped, its children are killed.
 #[derive(Debug)]
 pub struct ControlPlane {
@@ -144,7 +130,7 @@ impl ControlPlane {
             nodes: None,
             server: String::new(),
             kubeconfig: directory.join("kubeconfig"),
-            nats: NatsInfo { url: String::new(), credentials: directory.join("nats/user.nk") },
+            nats: NatsInfo { url: String::new(), directory: directory.join("nats") },
             directory,
         };
         if let Some(nodes) = &options.nodes {
@@ -228,9 +214,10 @@ impl ControlPlane {
         self.nats.url = format!("nats://{}:{}", self.address(), ports.nats);
         let files = self.write_files()?;
 
-        let configuration = self.write_nats_configuration()?;
+        let (configuration, users) = self.write_nats_configuration()?;
         self.spawn(Part::Etcd, programs::etcd(&programs.etcd, &files, ports)).await?;
-        self.spawn(Part::NatsServer, programs::nats(&programs.nats, &files, &configuration, ports)).await?;
+        let nats = programs::nats(&programs.nats, &files, &configuration, ports, &users);
+        self.spawn(Part::NatsServer, nats).await?;
         self.wait("etcd does not listen", listens(ports.etcd)).await?;
         self.spawn(Part::KubeApiserver, programs::api_server(&programs.api_server, &files, ports)).await?;
         self.wait("nats-server has no JetStream", has_jetstream(self.address(), ports.nats)).await?;
@@ -381,21 +368,11 @@ impl ControlPlane {
         Ok(self.directory.write_json(name, &kubeconfig(&self.server, &authority, user, &client))?)
     }
 
-    /// Keeps the user's key, and writes what nats-server must know of it.
-    fn write_nats_configuration(&self) -> Result<PathBuf, ControlPlaneError> {
-        let path = &self.nats.credentials;
-        let failed = |source| ControlPlaneError::NatsKey { path: path.clone(), source };
-        let user = if path.exists() {
-            let seed = fs::read_to_string(path).map_err(DirectoryError::io("reading", path))?;
-            nkeys::KeyPair::from_seed(seed.trim()).map_err(failed)?
-        } else {
-            let user = nkeys::KeyPair::new_user();
-            write_private(path, &format!("{}\n", user.seed().map_err(failed)?))?;
-            user
-        };
+    /// Keeps the users' keys, and writes what nats-server must know of them.
+    fn write_nats_configuration(&self) -> Result<(PathBuf, Vec<(NatsUser, String)>), ControlPlaneError> {
         let configuration = self.directory.join("nats/nats.conf");
-        write_private(&configuration, &programs::nats_configuration(&user.public_key()))?;
-        Ok(configuration)
+        write_private(&configuration, AUTHORIZATION)?;
+        Ok((configuration, nats_keys(&self.nats.directory)?))
     }
 }
 

@@ -7,6 +7,7 @@
 //!   directories run side by side.
 //! - With [`NodesOptions`] there are nodes as well, which run pods: a kubelet, containerd and Open vSwitch each, in
 //!   namespaces of their own ([`node`]). That needs root.
+//! - NATS has the users of `deploy/nats` with their rights ([`AUTHORIZATION`]).
 //! - [`Supervisor`] is what holds the children: none of them outlives the process that started it.
 //!
 //! It is made for development and tests. Data survives a crash of any process, but not a power failure:
@@ -18,14 +19,16 @@ pub mod parts;
 mod control_plane;
 mod directory;
 mod kubeconfig;
+mod nats;
 mod pki;
 mod ports;
 mod programs;
 mod spawner;
 mod supervisor;
 
-pub use control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions, NatsInfo};
+pub use control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions};
 pub use directory::DirectoryError;
+pub use nats::{AUTHORIZATION, NatsInfo, NatsKeyError, NatsUser, nats_keys};
 pub use node::{Node, NodeError, Nodes, NodesOptions};
 pub use pki::PkiError;
 pub use ports::pick_port;

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::nats::NatsUser;
 use crate::pki::CertificateFiles;
 use crate::ports::Ports;
 
@@ -136,7 +137,14 @@ pub(crate) fn scheduler(program: &Path, files: &Files) -> Command {
     scheduler
 }
 
-pub(crate) fn nats(program: &Path, files: &Files, configuration: &Path, ports: Ports) -> Command {
+/// `users`: the public keys that the configuration names.
+pub(crate) fn nats(
+    program: &Path,
+    files: &Files,
+    configuration: &Path,
+    ports: Ports,
+    users: &[(NatsUser, String)],
+) -> Command {
     let mut nats = command(program, "NATS_");
     nats.args([
         flag("addr", files.address.to_string()),
@@ -144,11 +152,7 @@ pub(crate) fn nats(program: &Path, files: &Files, configuration: &Path, ports: P
         flag("store_dir", &files.nats),
         flag("config", configuration),
     ]);
+    nats.envs(users.iter().map(|(user, key)| (user.variable(), key)));
     nats.arg("--jetstream");
     nats
-}
-
-/// One user, known by the public half of its key. The value comes from `nkeys`, so it needs no quoting.
-pub(crate) fn nats_configuration(public_key: &str) -> String {
-    format!("authorization {{ users = [ {{ nkey: {public_key} }} ] }}\n")
 }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use eno_control_plane::parts::Parts;
-use eno_control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions, DirectoryError};
+use eno_control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions, DirectoryError, NatsUser};
 use k8s_openapi::api::admissionregistration::v1::MutatingAdmissionPolicy;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ListParams, ObjectMeta, PostParams};
@@ -34,7 +34,7 @@ fn config_map(name: &str) -> ConfigMap {
 
 async fn nats(control_plane: &ControlPlane) -> async_nats::Client {
     let nats = control_plane.nats();
-    let seed = fs::read_to_string(&nats.credentials).unwrap().trim().to_owned();
+    let seed = fs::read_to_string(nats.seed_of(NatsUser::Admin)).unwrap().trim().to_owned();
     async_nats::ConnectOptions::with_nkey(seed).connect(&nats.url).await.unwrap()
 }
 
@@ -53,7 +53,7 @@ async fn two_run_side_by_side_each_with_its_own_rights_and_data() {
     let (first, second) = (one.client().await.unwrap(), two.client().await.unwrap());
     config_maps(first.clone()).create(&PostParams::default(), &config_map("only-here")).await.unwrap();
     assert!(config_maps(second).get_opt("only-here").await.unwrap().is_none());
-    let seed = fs::read_to_string(&one.nats().credentials).unwrap().trim().to_owned();
+    let seed = fs::read_to_string(one.nats().seed_of(NatsUser::Admin)).unwrap().trim().to_owned();
     let refused = async_nats::ConnectOptions::with_nkey(seed).connect(&two.nats().url).await;
     assert_eq!(refused.unwrap_err().kind(), async_nats::ConnectErrorKind::AuthorizationViolation);
 

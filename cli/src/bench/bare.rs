@@ -8,7 +8,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::load::{Apis, NAMESPACE, base, each, name};
+use super::load::{Apis, EVERYWHERE, NAMESPACE, base, each, name};
 use crate::apply::apply_all;
 use crate::sandbox::Sandbox;
 
@@ -21,7 +21,7 @@ pub(super) async fn run(
     concurrency: usize,
 ) -> anyhow::Result<Duration> {
     let client = sandbox.client();
-    apply_all(&client, "eno-bench", &base()?).await?;
+    apply_all(&client, "eno-bench", &base(&[EVERYWHERE])?).await?;
     let apis = Apis::new(&client);
     let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
     let resource = ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions");

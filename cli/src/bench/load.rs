@@ -10,7 +10,7 @@ use eno_nbi_crds::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -28,15 +28,49 @@ const NAME: &str = "bench";
 /// How long anything is waited for.
 const LIMIT: Duration = Duration::from_mins(15);
 
-/// What the objects need: a namespace, a pool of all nodes, and an OVS bridge on their `eth1`.
-pub(super) fn base() -> Result<Vec<DynamicObject>, ApplyError> {
+/// A NodePool and a ConnectionPoint of one name.
+pub(super) struct Place<'a> {
+    pub(super) name: &'a str,
+    /// The nodes of the pool; absent: all.
+    pub(super) nodes: Option<Vec<String>>,
+}
+
+/// The place with all nodes.
+pub(super) const EVERYWHERE: Place<'static> = Place { name: NAME, nodes: None };
+
+/// What the objects need: a namespace, and pools with an OVS bridge on their nodes' `eth1`.
+pub(super) fn base(places: &[Place<'_>]) -> Result<Vec<DynamicObject>, ApplyError> {
     let namespace = Namespace {
         metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
         ..Namespace::default()
     };
-    let labels = BTreeMap::from([(POOL.0.to_owned(), POOL.1.to_owned())]);
-    let node_selector = LabelSelector { match_labels: Some(labels), ..LabelSelector::default() };
-    let pool = NodePool::new(NAME, NodePoolSpec { node_selector, callback_url: None });
+    let mut objects = vec![dynamic(&namespace)?];
+    for place in places {
+        objects.push(dynamic(&pool(place))?);
+        objects.push(dynamic(&connection_point(place.name))?);
+    }
+    Ok(objects)
+}
+
+fn pool(place: &Place<'_>) -> NodePool {
+    let among = place.nodes.as_ref().map(|nodes| {
+        vec![LabelSelectorRequirement {
+            key: "kubernetes.io/hostname".to_owned(),
+            operator: "In".to_owned(),
+            values: Some(nodes.clone()),
+        }]
+    });
+    let node_selector = LabelSelector {
+        match_labels: Some(BTreeMap::from([(POOL.0.to_owned(), POOL.1.to_owned())])),
+        match_expressions: among,
+    };
+    NodePool::new(
+        place.name,
+        NodePoolSpec { node_selector, callback_url: None, callback_secret: None, callback_format: None },
+    )
+}
+
+fn connection_point(name: &str) -> ConnectionPoint {
     let cni = SupportedCni {
         name: CniName::Ovs,
         supported_interface_types: vec![InterfaceType::Kernel],
@@ -45,15 +79,19 @@ pub(super) fn base() -> Result<Vec<DynamicObject>, ApplyError> {
     let spec = ConnectionPointSpec {
         description: None,
         supported_cnis: vec![cni],
-        node_pool: Some(NAME.to_owned()),
+        node_pool: Some(name.to_owned()),
         interfaces: vec!["eth1".to_owned()],
         callback_url: None,
+        callback_secret: None,
+        callback_format: None,
     };
-    Ok(vec![dynamic(&namespace)?, dynamic(&pool)?, dynamic(&ConnectionPoint::new(NAME, spec))?])
+    ConnectionPoint::new(name, spec)
 }
 
 /// The index of the first single change, above all others.
-pub(super) const SAMPLES: usize = 1_000_000;
+const SAMPLES: usize = 1_000_000;
+/// How many single changes there are VLAN IDs for, at a time.
+pub(super) const SINGLE: usize = 90;
 
 pub(super) fn name(index: usize) -> String {
     format!("{NAME}-{index}")
@@ -62,22 +100,31 @@ pub(super) fn name(index: usize) -> String {
 /// A service with the `vlan`th VLAN ID of those that are used here.
 pub(super) fn service(index: usize, vlan: usize) -> anyhow::Result<L2Service> {
     let segmentation_id = u16::try_from(FIRST_VLAN + vlan).context("too many services")?;
-    let spec =
-        L2ServiceSpec { segmentation_id, subnets: Vec::new(), physical_nw: Vec::new(), callback_url: None };
+    let spec = L2ServiceSpec {
+        segmentation_id,
+        subnets: Vec::new(),
+        physical_nw: Vec::new(),
+        callback_url: None,
+        callback_secret: None,
+        callback_format: None,
+    };
     Ok(L2Service::new(&name(index), spec))
 }
 
-pub(super) fn attachment(index: usize, service: usize) -> L2ServiceAttachment {
+/// An attachment to a service, on one of the ConnectionPoints.
+pub(super) fn attachment(index: usize, service: usize, place: &str) -> L2ServiceAttachment {
     L2ServiceAttachment::new(
         &name(index),
         L2ServiceAttachmentSpec {
             l2_services: vec![name(service)],
-            connection_point: NAME.to_owned(),
+            connection_point: place.to_owned(),
             pod_interface_type: InterfaceType::Kernel,
             vlan_type: VlanType::Access,
             implementation: None,
             mtu: None,
             callback_url: None,
+            callback_secret: None,
+            callback_format: None,
         },
     )
 }
@@ -101,8 +148,26 @@ impl Apis {
         if of == index {
             self.services.create(&params, &service(index, of)?).await.context("creating an L2Service")?;
         }
-        let attachment = attachment(index, of);
+        let attachment = attachment(index, of, EVERYWHERE.name);
         self.attachments.create(&params, &attachment).await.context("creating an L2ServiceAttachment")?;
+        Ok(())
+    }
+
+    /// Creates one pair more: the service with an index of its own and a VLAN ID beyond those of all others.
+    pub(super) async fn add(&self, sample: usize, place: &str) -> anyhow::Result<[String; 2]> {
+        let (params, index) = (PostParams::default(), SAMPLES + sample);
+        let service = service(index, SERVICES + sample)?;
+        self.services.create(&params, &service).await.context("creating an L2Service")?;
+        let attachment = attachment(index, index, place);
+        self.attachments.create(&params, &attachment).await.context("creating an L2ServiceAttachment")?;
+        Ok([format!("s/{}", name(index)), format!("a/{}", name(index))])
+    }
+
+    /// Deletes what [`Self::add`] made.
+    pub(super) async fn remove(&self, sample: usize) -> anyhow::Result<()> {
+        let (params, name) = (DeleteParams::default(), name(SAMPLES + sample));
+        self.attachments.delete(&name, &params).await.context("deleting an L2ServiceAttachment")?;
+        self.services.delete(&name, &params).await.context("deleting an L2Service")?;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 mod bare;
 mod counters;
 mod load;
+mod racks;
 mod report;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ use crate::apply::apply_all;
 use crate::sandbox::{Role, Sandbox, SandboxOptions};
 use crate::switch;
 use counters::Writes;
-use load::{Apis, SAMPLES, SERVICES, Tracker, each, name};
+use load::{Apis, EVERYWHERE, SERVICES, SINGLE, Tracker, each};
+use racks::Racks;
 use report::{Figures, percentile};
 
 /// Measures how fast and how big the operator is, in sandboxes of its own.
@@ -33,7 +35,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 16, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
     concurrency: usize,
     /// How many single changes are timed.
-    #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=90))]
+    #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=SINGLE as u64))]
     samples: usize,
     /// For how many seconds nothing is changed, to see that nothing is written.
     #[arg(long, default_value_t = 10)]
@@ -91,9 +93,13 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
+fn topology(args: &BenchArgs) -> Topology {
+    Topology::leaf_spine(args.leaves, args.spines, args.nodes)
+}
+
 async fn sandbox(args: &BenchArgs, dir: &Path, operator: bool) -> anyhow::Result<Sandbox> {
     let mut options = SandboxOptions::new(dir, Parts::from_env()?)?;
-    options.topology = Topology::leaf_spine(args.leaves, args.spines, args.nodes);
+    options.topology = topology(args);
     options.engine = operator;
     options.drivers = operator;
     options.report = Arc::new(|line| eprintln!("  {line}"));
@@ -105,7 +111,10 @@ async fn sandbox(args: &BenchArgs, dir: &Path, operator: bool) -> anyhow::Result
 async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     let client = sandbox.client();
     let http = reqwest::Client::new();
-    apply_all(&client, "eno-bench", &load::base()?).await?;
+    let racks = Racks::of(args, &topology(args));
+    let mut places = vec![EVERYWHERE];
+    places.extend(racks.iter().flat_map(Racks::places));
+    apply_all(&client, "eno-bench", &load::base(&places)?).await?;
     let apis = Apis::new(&client);
     let tracker = Tracker::start(&apis);
     let services = args.size.min(SERVICES);
@@ -129,7 +138,11 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     tokio::time::sleep(Duration::from_secs(args.idle)).await;
     let idle_writes = counters::since(&counters::writes(&client).await?, &before).values().sum();
 
-    let mut changes = one_by_one(args, &apis, &tracker).await?;
+    let mut changes = one_by_one(args, &apis, &tracker, EVERYWHERE.name).await?;
+    let racks = match &racks {
+        Some(racks) => Some(racks.measure(args, sandbox, &http, &apis, &tracker).await?),
+        None => None,
+    };
     let delete_to_nothing = delete(args, sandbox, &http, &apis, &tracker).await?;
     eprintln!("  nothing left after {:.2} s", delete_to_nothing.as_secs_f64());
     let sum: u64 = our_writes.values().sum();
@@ -148,6 +161,7 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
         idle_seconds: args.idle,
         one_change_median_ms: percentile(&mut changes, 50),
         one_change_p95_ms: percentile(&mut changes, 95),
+        between_racks_ms: racks,
         engine_memory_mib: engine_memory as f64 / 1024.0,
         driver_memory_mib: driver_memory as f64 / 1024.0,
         delete_to_nothing: delete_to_nothing.as_secs_f64(),
@@ -171,25 +185,28 @@ fn after(now: BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap
 }
 
 /// One pair more in the full system, again and again, in milliseconds.
-async fn one_by_one(args: &BenchArgs, apis: &Apis, tracker: &Tracker) -> anyhow::Result<Vec<f64>> {
+async fn one_by_one(
+    args: &BenchArgs,
+    apis: &Apis,
+    tracker: &Tracker,
+    place: &str,
+) -> anyhow::Result<Vec<f64>> {
     let mut samples = Vec::with_capacity(args.samples);
     for sample in 0..args.samples {
-        let index = SAMPLES + sample;
         let started = Instant::now();
-        let params = kube::api::PostParams::default();
-        apis.services
-            .create(&params, &load::service(index, SERVICES + sample)?)
-            .await
-            .context("creating an L2Service")?;
-        let attachment = load::attachment(index, index);
-        apis.attachments.create(&params, &attachment).await.context("creating an L2ServiceAttachment")?;
-        let (service, attachment) = (format!("s/{}", name(index)), format!("a/{}", name(index)));
-        tracker
-            .until("one change", |seen| seen.ready.contains(&service) && seen.ready.contains(&attachment))
-            .await?;
+        let pair = apis.add(sample, place).await?;
+        tracker.until("one change", |seen| pair.iter().all(|one| seen.ready.contains(one))).await?;
         samples.push(started.elapsed().as_secs_f64() * 1000.0);
     }
+    remove(args.samples, args, apis, tracker).await?;
     Ok(samples)
+}
+
+/// Deletes so many single changes.
+async fn remove(count: usize, args: &BenchArgs, apis: &Apis, tracker: &Tracker) -> anyhow::Result<()> {
+    each(0..count, args.concurrency, |sample| apis.remove(sample)).await?;
+    let objects = args.size + args.size.min(SERVICES);
+    tracker.until("deleting the single changes", |seen| seen.present.len() == objects).await
 }
 
 /// The writes so far, once nothing more is written for two seconds: what is only news is told a moment later.
@@ -213,16 +230,6 @@ async fn delete(
     apis: &Apis,
     tracker: &Tracker,
 ) -> anyhow::Result<Duration> {
-    // The single changes first: they are not part of the figure.
-    each(SAMPLES..SAMPLES + args.samples, args.concurrency, |index| async move {
-        let params = kube::api::DeleteParams::default();
-        apis.attachments.delete(&name(index), &params).await.context("deleting an L2ServiceAttachment")?;
-        apis.services.delete(&name(index), &params).await.context("deleting an L2Service")?;
-        Ok(())
-    })
-    .await?;
-    let objects = args.size + args.size.min(SERVICES);
-    tracker.until("deleting the single changes", |seen| seen.present.len() == objects).await?;
     let started = Instant::now();
     each(0..args.size, args.concurrency, |index| apis.delete(index)).await?;
     tracker.until("deleting", |seen| seen.present.is_empty()).await?;

@@ -31,12 +31,29 @@ pub(super) struct Figures {
     /// One service and one attachment more, from the create to both ready, in milliseconds.
     pub(super) one_change_median_ms: f64,
     pub(super) one_change_p95_ms: f64,
+    /// The same between two racks, which concerns their leaves and the spines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) between_racks_ms: Option<BetweenRacks>,
     /// The engine's resident memory with everything there, in MiB.
     pub(super) engine_memory_mib: f64,
     /// The same of the driver of all switches.
     pub(super) driver_memory_mib: f64,
     /// From the first delete until no object, no NetworkAttachmentDefinition and no VLAN is left.
     pub(super) delete_to_nothing: f64,
+}
+
+/// Single changes between two racks. Medians, in milliseconds.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BetweenRacks {
+    /// Nothing else changes.
+    pub(super) alone: f64,
+    /// Before each, one between two other racks is begun,
+    pub(super) beside: f64,
+    /// of which one has a leaf that takes seconds for every operation,
+    pub(super) slow: f64,
+    /// or can't be reached.
+    pub(super) dead: f64,
 }
 
 impl Figures {
@@ -60,6 +77,13 @@ impl Figures {
         row("writes when nothing changes", idle, "0");
         row("one change, median", format!("{:.0} ms", self.one_change_median_ms), "under 150 ms");
         row("one change, 95th percentile", format!("{:.0} ms", self.one_change_p95_ms), "");
+        if let Some(BetweenRacks { alone, beside, slow, dead }) = self.between_racks_ms {
+            let added = |ms: f64| format!("{ms:.0} ms, {:+.1}%", (ms / beside - 1.0) * 100.0);
+            row("one change between two racks", format!("{alone:.0} ms"), "under 300 ms with 64 switches");
+            row("the same beside other racks' changes", format!("{beside:.0} ms"), "");
+            row("the same, of these racks one's leaf is slow", added(slow), "less than +5%");
+            row("the same, of these racks one's leaf is dead", added(dead), "less than +5%");
+        }
         row("engine memory", format!("{:.0} MiB", self.engine_memory_mib), "under 100 MB at 10,000");
         row("netconf driver memory", format!("{:.0} MiB", self.driver_memory_mib), "");
         row("delete to nothing left", format!("{:.2} s", self.delete_to_nothing), "under 10 s at 1,000");

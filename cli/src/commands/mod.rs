@@ -3,6 +3,7 @@
 mod adopt;
 mod agent;
 mod blame;
+mod callbacks;
 mod demo;
 mod driver;
 mod import;
@@ -62,6 +63,7 @@ enum Command {
     Status(status::StatusArgs),
     Trace(trace::TraceArgs),
     Blame(blame::BlameArgs),
+    Callbacks(callbacks::CallbacksArgs),
     Adopt(adopt::AdoptArgs),
     Import(import::ImportArgs),
     /// Measure the operator in a sandbox; docs/benchmark.md says how.
@@ -87,6 +89,7 @@ impl Eno {
             Command::Status(args) => for_people(|_| status::run(args)),
             Command::Trace(args) => for_people(|_| trace::run(args)),
             Command::Blame(args) => for_people(|_| blame::run(args)),
+            Command::Callbacks(args) => for_people(|_| callbacks::run(args)),
             Command::Adopt(args) => for_people(|_| adopt::run(args)),
             Command::Import(args) => import::run(args),
             Command::Driver(args) => driver::exec(&args),

@@ -77,6 +77,8 @@ async fn works(client: &Client) -> bool {
             mask: 24,
             next_hop: "192.0.2.1".to_owned(),
             callback_url: None,
+            callback_secret: None,
+            callback_format: None,
         },
     );
     let routes: Api<eno_nbi_crds::Route> = Api::all(client.clone());

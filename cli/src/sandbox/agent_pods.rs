@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 
+use eno_control_plane::NatsUser;
 use eno_control_plane::node::ProgramsImage;
 use futures::TryStreamExt as _;
 use k8s_openapi::ByteString;
@@ -61,7 +62,7 @@ pub(super) async fn start(sandbox: &Sandbox, since: i64, deadline: Deadline) -> 
 }
 
 async fn secret(sandbox: &Sandbox) -> Result<Secret, SandboxError> {
-    let path = &sandbox.control_plane.nats().credentials;
+    let path = &sandbox.control_plane.nats().seed_of(NatsUser::Agent);
     let seed = fs::read(path).await.map_err(SandboxError::file("reading", path))?;
     Ok(Secret {
         metadata: ObjectMeta {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
-use eno_control_plane::NatsInfo;
+use eno_control_plane::{NatsInfo, NatsUser};
 
 use super::SandboxOptions;
 use super::nodes::TEST_IMAGE;
@@ -46,8 +46,18 @@ impl Role {
         }
     }
 
+    /// Who it is to NATS.
+    const fn nats_user(self) -> NatsUser {
+        match self {
+            Self::Engine => NatsUser::Engine,
+            Self::DriverNetconf => NatsUser::DriverNetconf,
+            Self::DriverOvsFabric => NatsUser::DriverOvsFabric,
+            Self::DriverNad => NatsUser::DriverNad,
+        }
+    }
+
     /// Its service account in `deploy/`, as the API server names its user.
-    pub(super) fn user(self) -> String {
+    pub fn user(self) -> String {
         format!("system:serviceaccount:{NAMESPACE}:eno-{}", self.name())
     }
 }
@@ -59,6 +69,8 @@ pub(super) struct Child {
     pub(super) name: String,
     pub(super) listen: String,
     pub(super) kubeconfig: PathBuf,
+    /// Where NATS is for it, if not where it listens.
+    pub(super) nats_url: Option<String>,
     pub(super) arguments: Vec<OsString>,
 }
 
@@ -76,12 +88,14 @@ impl Child {
             .args(&self.arguments)
             .env_remove("ENO_KUBECONFIG")
             .env("KUBECONFIG", &self.kubeconfig)
-            .env("ENO_NATS_URL", &nats.url)
-            .env("ENO_NATS_CREDENTIALS", &nats.credentials)
+            .env("ENO_NATS_URL", self.nats_url.as_ref().unwrap_or(&nats.url))
+            .env("ENO_NATS_CREDENTIALS", nats.seed_of(self.role.nats_user()))
             .env("ENO_CLUSTER_ID", &options.cluster_id)
             .env("ENO_NODES", options.has_agents().to_string())
             .env("ENO_SAMPLE_IMAGE", TEST_IMAGE)
             .env("ENO_NAMESPACE", NAMESPACE)
+            // Subscribers run on this machine.
+            .env("ENO_CALLBACK_ALLOW", "127.0.0.0/8,::1/128")
             .env("ENO_CREDENTIALS_NAMESPACE", NAMESPACE)
             .env("ENO_LISTEN", &self.listen)
             // A driver that comes back under its name has its targets at once.

@@ -84,6 +84,8 @@ pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
             drift: Drift::Repair,
             ports: ports(topology, &switch.name),
             callback_url: None,
+            callback_secret: None,
+            callback_format: None,
         },
     )
 }
@@ -96,6 +98,8 @@ pub(super) fn networks(topology: &Topology) -> Vec<PhysicalNetwork> {
         segmentation_ids: vec!["1-4094".to_owned()],
         namespaces: None,
         callback_url: None,
+        callback_secret: None,
+        callback_format: None,
     };
     names.into_iter().map(|name| PhysicalNetwork::new(name, spec.clone())).collect()
 }
@@ -105,10 +109,14 @@ fn secret_name(switch: &str) -> String {
 }
 
 fn ports(topology: &Topology, switch: &str) -> Vec<FabricPort> {
+    let lags = topology.switches.iter().filter(|spec| spec.name == switch).flat_map(|spec| &spec.lags);
+    let lags: Vec<_> = lags.collect();
+    let lag = |name: &str| lags.iter().find(|(_, members)| members.iter().any(|member| member == name));
     // The ports of some makes are access ports from the factory.
     let port = |name: &str| FabricPort {
         name: name.to_owned(),
         mode: Some(PortMode::Trunk),
+        lag: lag(name).map(|(lag, _)| (*lag).clone()),
         ..FabricPort::default()
     };
     let to_node = topology.nodes.iter().flat_map(|node| {

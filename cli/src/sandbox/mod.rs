@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use eno_control_plane::node::Machine;
-use eno_control_plane::{ControlPlane, ControlPlaneOptions, Exited, Nodes, pick_port};
+use eno_control_plane::{ControlPlane, ControlPlaneOptions, Exited, NatsUser, Nodes, pick_port};
 use eno_simulator::SwitchInfo;
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -42,7 +42,7 @@ pub use error::SandboxError;
 pub use exec::ExecOutput;
 pub use fabric::POOL;
 pub use nodes::{NodeInfo, TEST_IMAGE};
-pub use options::{AgentsAs, SandboxOptions};
+pub use options::{AgentsAs, SandboxOptions, Ways};
 pub use state::{ProcessInfo, SandboxInfo};
 
 /// The field manager of what the sandbox itself applies.
@@ -277,13 +277,22 @@ impl Sandbox {
     /// Starts one more process of a role, such as an engine that takes over when the first one dies. It is not
     /// waited for.
     pub async fn add(&self, role: Role, name: &str) -> Result<(), SandboxError> {
-        let kubeconfig = self.control_plane.kubeconfig_for(&role.user(), None)?;
+        self.add_by(role, name, Ways::default()).await
+    }
+
+    /// Like [`Self::add`], for a process that reaches the others on ways of its own.
+    pub async fn add_by(&self, role: Role, name: &str, ways: Ways) -> Result<(), SandboxError> {
+        let kubeconfig = match ways.kubeconfig {
+            Some(kubeconfig) => kubeconfig,
+            None => self.control_plane.kubeconfig_for(&role.user(), None)?,
+        };
         let port = pick_port().map_err(SandboxError::Port)?;
         let child = Child {
             role,
             name: name.to_owned(),
             listen: format!("127.0.0.1:{port}"),
             kubeconfig,
+            nats_url: ways.nats_url,
             arguments: self.options.arguments(role),
         };
         self.spawn(&child).await?;
@@ -457,7 +466,7 @@ impl Sandbox {
             kubeconfig: self.control_plane.kubeconfig().to_owned(),
             server: self.control_plane.server().to_owned(),
             nats_url: self.control_plane.nats().url.clone(),
-            nats_credentials: self.control_plane.nats().credentials.clone(),
+            nats_credentials: self.control_plane.nats().seed_of(NatsUser::Inspect),
             fabric: self.dir().join(simulator::FABRIC),
             cluster_id: self.options.cluster_id.clone(),
             processes,

@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 
-use eno_control_plane::NodesOptions;
 use eno_control_plane::node::{CONTAINERD_SOCKET, Machine, Node, Nodes, OVSDB_SOCKET, Service};
+use eno_control_plane::{NatsUser, NodesOptions};
 use eno_simulator::Topology;
 use serde::{Deserialize, Serialize};
 
@@ -230,7 +230,7 @@ fn agent(sandbox: &Sandbox, node: &Node) -> Result<Command, SandboxError> {
         .env("ENO_NODE", node.name())
         .env("ENO_INSTANCE", node.name())
         .env("ENO_NATS_URL", &nats.url)
-        .env("ENO_NATS_CREDENTIALS", &nats.credentials)
+        .env("ENO_NATS_CREDENTIALS", nats.seed_of(NatsUser::Agent))
         .env("ENO_CLUSTER_ID", &sandbox.options.cluster_id)
         .env("ENO_NAMESPACE", NAMESPACE)
         .env("ENO_LISTEN", format!("{}:{AGENT_PORT}", node.address()))

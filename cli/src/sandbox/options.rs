@@ -26,6 +26,15 @@ pub enum AgentsAs {
     Pods,
 }
 
+/// The ways on which a process reaches the others, where they are not the usual ones: something stands between.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ways {
+    /// The kubeconfig that it is given.
+    pub kubeconfig: Option<PathBuf>,
+    /// The URL of NATS that it is given.
+    pub nats_url: Option<String>,
+}
+
 /// What to start.
 #[derive(Clone)]
 pub struct SandboxOptions {

@@ -19,7 +19,7 @@ pub struct SandboxInfo {
     pub server: String,
     /// The URL of NATS.
     pub nats_url: String,
-    /// The file with the seed of the nkey that logs in to NATS.
+    /// The file with the seed of the nkey that logs in to NATS as who looks and changes nothing.
     pub nats_credentials: PathBuf,
     /// The file that says how each simulated switch is reached.
     pub fabric: PathBuf,

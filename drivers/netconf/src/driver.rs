@@ -8,7 +8,7 @@ use eno_sbi::{Driver, HOLD, Identity, Intent, Newest, Reconciled, Work};
 use eno_schemas::{Command, Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind, Preview};
 use futures::channel::mpsc;
 use futures::{Stream, stream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
@@ -23,6 +23,11 @@ use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
 use crate::transaction::drift::{self, Known};
 use crate::transaction::{Circumstances, Transaction, TransactionError};
+
+/// How many connections are made at once, each of which may take a time-out to fail.
+const CONNECTING: usize = 256;
+/// How many of them besides to devices that did not answer last time.
+const DOUBTFUL: usize = 64;
 
 /// How the driver works.
 #[derive(Clone, Debug)]
@@ -41,6 +46,10 @@ pub struct Options {
 pub struct NetconfDriver {
     options: Options,
     devices: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Device>>>>,
+    /// Connections that are being made to devices that answered lately, or were not asked yet.
+    connecting: Semaphore,
+    /// And to others, which mostly wait for nothing.
+    doubtful: Semaphore,
     rotation: Arc<Rotation>,
     losses: Arc<Losses>,
     changed: mpsc::UnboundedSender<String>,
@@ -54,6 +63,8 @@ struct Device {
     live: Option<Live>,
     /// The hash of the desired state that was there when it was last read, and what of it was not.
     verified: Option<(String, Known)>,
+    /// It did not answer when it was last connected to.
+    lost: bool,
 }
 
 /// An open session and what it was opened with.
@@ -74,6 +85,8 @@ impl NetconfDriver {
         Self {
             rotation: Arc::new(Rotation::new(options.audit_interval)),
             losses: Arc::default(),
+            connecting: Semaphore::new(CONNECTING),
+            doubtful: Semaphore::new(DOUBTFUL),
             options,
             devices: Mutex::default(),
             changed,
@@ -100,13 +113,18 @@ impl NetconfDriver {
             // go of its locks.
             let kept = device.live.take().filter(|live| live.fits(&desired.device));
             let reused = kept.is_some();
-            let mut live = match kept {
-                Some(live) => live,
-                None => match self.connect(target, desired).await {
+            let mut live = if let Some(live) = kept {
+                live
+            } else {
+                match work.reach(self.connect(target, desired, device.lost)).await {
                     Ok(live) => live,
-                    Err(failed) => return *failed,
-                },
+                    Err(failed) => {
+                        device.lost = is_unreachable(&failed);
+                        return *failed;
+                    }
+                }
             };
+            device.lost = false;
             let info = live.info();
             let persist_id = format!("eno-{}-{target}", desired.cluster);
             let transaction = Transaction {
@@ -120,7 +138,9 @@ impl NetconfDriver {
                 intent: &intent,
                 device: &info,
             };
-            let circumstances = Circumstances { may_be_pending: live.fresh, known: known.as_ref() };
+            let other_before = known.is_none() && device.verified.is_some();
+            let circumstances =
+                Circumstances { may_be_pending: live.fresh, known: known.as_ref(), other_before };
             let error = match transaction.run(circumstances).await {
                 Ok(reconciled) => {
                     live.fresh = false;
@@ -161,7 +181,7 @@ impl NetconfDriver {
         let mut device = device.lock().await;
         let live = match device.live.take().filter(|live| live.fits(&desired.device)) {
             Some(live) => live,
-            None => match self.connect(target, desired).await {
+            None => match self.connect(target, desired, device.lost).await {
                 Ok(live) => live,
                 Err(failed) => {
                     let Reconciled { outcome, device, .. } = *failed;
@@ -195,7 +215,16 @@ impl NetconfDriver {
         }
     }
 
-    async fn connect(&self, target: &str, desired: &FabricDesired) -> Result<Live, Box<Reconciled>> {
+    /// Opens a session. `lost`: the device did not answer when it was last tried.
+    async fn connect(
+        &self,
+        target: &str,
+        desired: &FabricDesired,
+        lost: bool,
+    ) -> Result<Live, Box<Reconciled>> {
+        let turns = if lost { &self.doubtful } else { &self.connecting };
+        // They are never closed.
+        let _turn = turns.acquire().await;
         let (target, endpoint) = (target.to_owned(), &desired.device);
         let own_session = Arc::new(OnceLock::new());
         let notified: Notified = {
@@ -245,7 +274,7 @@ impl NetconfDriver {
         let of_interest = dialect.filter(&interfaces(desired));
         for subscribe in notification::subscriptions(hello, &of_interest) {
             // Without it, changes by another hand are found when they are looked for.
-            match session.call(subscribe).await {
+            match session.call(subscribe.into()).await {
                 Ok(_) => break,
                 Err(error) => debug!(target, %error, "no notifications"),
             }
@@ -373,6 +402,10 @@ fn info(
         model: dialect.map_or_else(|| hello.make().map(str::to_owned), |dialect| dialect.model(hello)),
         rollback: profile.map(Profile::rollback),
     }
+}
+
+fn is_unreachable(failed: &Reconciled) -> bool {
+    matches!(&failed.outcome, Outcome::Failed(failure) if failure.unreachable)
 }
 
 fn not_connected(error: &ConnectError) -> Reconciled {

@@ -1,5 +1,7 @@
 //! Message framing (RFC 6242 sections 4.2 and 4.3).
 
+use crate::text::{Incoming, NotUtf8, Text};
+
 /// What ends a message before chunked framing is agreed on.
 const END_OF_MESSAGE: &[u8] = b"]]>]]>";
 /// The largest message that is taken from a device.
@@ -17,17 +19,24 @@ pub(crate) enum Framing {
 impl Framing {
     /// Appends `message` with its frame.
     pub(crate) fn encode(self, message: &str, out: &mut Vec<u8>) {
-        match self {
-            Self::EndOfMessage => {
-                out.extend_from_slice(message.as_bytes());
-                out.extend_from_slice(END_OF_MESSAGE);
-            }
-            Self::Chunked => {
-                out.extend_from_slice(format!("\n#{}\n", message.len()).as_bytes());
-                out.extend_from_slice(message.as_bytes());
-                out.extend_from_slice(b"\n##\n");
-            }
+        self.part(message, out);
+        self.end(out);
+    }
+
+    /// Appends a part of a message, which is not empty.
+    pub(crate) fn part(self, part: &str, out: &mut Vec<u8>) {
+        if self == Self::Chunked {
+            out.extend_from_slice(format!("\n#{}\n", part.len()).as_bytes());
         }
+        out.extend_from_slice(part.as_bytes());
+    }
+
+    /// Appends the end of a message.
+    pub(crate) fn end(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(match self {
+            Self::EndOfMessage => END_OF_MESSAGE,
+            Self::Chunked => b"\n##\n",
+        });
     }
 }
 
@@ -45,28 +54,32 @@ pub(crate) enum FramingError {
     NotUtf8,
 }
 
+impl From<NotUtf8> for FramingError {
+    fn from(_: NotUtf8) -> Self {
+        Self::NotUtf8
+    }
+}
+
 /// Takes bytes as they come and gives messages. Each byte is looked at once, however they are split.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     framing: Framing,
+    /// What was not looked at yet, or may be a part of a frame.
     input: Vec<u8>,
-    /// Before this, the input is known to hold no end of a message.
-    looked: usize,
-    /// Chunked: what earlier chunks of the message held.
-    message: Vec<u8>,
+    /// What is known of the message at hand.
+    message: Incoming,
     /// Chunked: what the chunk at hand still lacks.
     missing: usize,
 }
 
 impl Decoder {
     pub(crate) fn new() -> Self {
-        Self { framing: Framing::EndOfMessage, input: Vec::new(), looked: 0, message: Vec::new(), missing: 0 }
+        Self { framing: Framing::EndOfMessage, input: Vec::new(), message: Incoming::default(), missing: 0 }
     }
 
     /// Reads on in another framing, what is already here included.
     pub(crate) fn switch(&mut self, framing: Framing) {
         self.framing = framing;
-        self.looked = 0;
     }
 
     /// Takes what the transport gave.
@@ -75,34 +88,30 @@ impl Decoder {
     }
 
     /// The next whole message; `None`: more is needed.
-    pub(crate) fn next(&mut self) -> Result<Option<String>, FramingError> {
-        let message = match self.framing {
+    pub(crate) fn next(&mut self) -> Result<Option<Text>, FramingError> {
+        let complete = match self.framing {
             Framing::EndOfMessage => self.end_of_message()?,
             Framing::Chunked => self.chunked()?,
         };
-        message.map(|bytes| String::from_utf8(bytes).map_err(|_| FramingError::NotUtf8)).transpose()
+        if complete { Ok(Some(self.message.finish()?)) } else { Ok(None) }
     }
 
-    fn end_of_message(&mut self) -> Result<Option<Vec<u8>>, FramingError> {
-        let found = self.input[self.looked..].windows(END_OF_MESSAGE.len()).position(|w| w == END_OF_MESSAGE);
-        if let Some(at) = found {
-            let end = self.looked + at;
-            let rest = self.input.split_off(end + END_OF_MESSAGE.len());
-            let mut message = std::mem::replace(&mut self.input, rest);
-            message.truncate(end);
-            self.looked = 0;
-            return Ok(Some(message));
-        }
-        self.looked = self.input.len().saturating_sub(END_OF_MESSAGE.len() - 1);
-        if self.input.len() > LONGEST_MESSAGE { Err(FramingError::TooLong) } else { Ok(None) }
+    fn end_of_message(&mut self) -> Result<bool, FramingError> {
+        let found = self.input.windows(END_OF_MESSAGE.len()).position(|w| w == END_OF_MESSAGE);
+        // Without an end, the last bytes may be its beginning.
+        let certain = self.input.len().saturating_sub(END_OF_MESSAGE.len() - 1);
+        let (content, taken) = found.map_or((certain, certain), |at| (at, at + END_OF_MESSAGE.len()));
+        self.message.push(&self.input[..content])?;
+        self.input.drain(..taken);
+        if self.message.len() > LONGEST_MESSAGE { Err(FramingError::TooLong) } else { Ok(found.is_some()) }
     }
 
-    fn chunked(&mut self) -> Result<Option<Vec<u8>>, FramingError> {
+    fn chunked(&mut self) -> Result<bool, FramingError> {
         let mut at = 0;
         let complete = loop {
             if self.missing > 0 {
                 let taken = self.missing.min(self.input.len() - at);
-                self.message.extend_from_slice(&self.input[at..at + taken]);
+                self.message.push(&self.input[at..at + taken])?;
                 at += taken;
                 self.missing -= taken;
                 if self.missing > 0 {
@@ -112,7 +121,7 @@ impl Decoder {
             match header(&self.input[at..])? {
                 Header::Incomplete => break false,
                 Header::End(length) => {
-                    if self.message.is_empty() {
+                    if self.message.len() == 0 {
                         return Err(FramingError::Header);
                     }
                     at += length;
@@ -128,7 +137,7 @@ impl Decoder {
             }
         };
         self.input.drain(..at);
-        Ok(complete.then(|| std::mem::take(&mut self.message)))
+        Ok(complete)
     }
 }
 
@@ -177,7 +186,7 @@ mod tests {
         for part in parts {
             decoder.push(part);
             while let Some(message) = decoder.next()? {
-                messages.push(message);
+                messages.push(message.to_string());
             }
         }
         Ok(messages)
@@ -233,8 +242,8 @@ mod tests {
     fn the_hello_is_followed_by_chunks_in_the_same_read() {
         let mut decoder = Decoder::new();
         decoder.push(b"<hello/>]]>]]>\n#1\nx\n##\n");
-        assert_eq!(decoder.next().unwrap().as_deref(), Some("<hello/>"));
+        assert_eq!(decoder.next().unwrap(), Some("<hello/>".into()));
         decoder.switch(Framing::Chunked);
-        assert_eq!(decoder.next().unwrap().as_deref(), Some("x"));
+        assert_eq!(decoder.next().unwrap(), Some("x".into()));
     }
 }

@@ -6,6 +6,7 @@ use crate::hello::Hello;
 use crate::notification::is_foreign_change;
 use crate::plan::Inventory;
 use crate::reply::{classify, errors};
+use crate::text::Text;
 
 /// A stream of bytes gives the same messages, or the same end, however it is split. The first byte says which
 /// framing is used, and where it is split.
@@ -43,7 +44,7 @@ fn decode<'a>(framing: Framing, parts: impl IntoIterator<Item = &'a [u8]>) -> (V
         decoder.push(part);
         loop {
             match decoder.next() {
-                Ok(Some(message)) => messages.push(message),
+                Ok(Some(message)) => messages.push(message.to_string()),
                 Ok(None) => break,
                 Err(_) => return (messages, true),
             }
@@ -55,6 +56,7 @@ fn decode<'a>(framing: Framing, parts: impl IntoIterator<Item = &'a [u8]>) -> (V
 /// No message makes a parser panic, and none takes one for two things.
 pub fn xml(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    let text = &Text::from(text);
     let _ = (classify(text), errors(text), Hello::parse(text), is_foreign_change(text, Some(1)));
     for dialect in DIALECTS {
         let inventory = dialect.parse_inventory(text).unwrap_or_default();

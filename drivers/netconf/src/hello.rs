@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::Rollback;
 
+use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, XmlError, walk};
 
 const BASE: &str = "urn:ietf:params:netconf:base:";
@@ -35,7 +36,7 @@ impl Hello {
     }
 
     /// Reads the message.
-    pub(crate) fn parse(xml: &str) -> Result<Self, XmlError> {
+    pub(crate) fn parse(xml: &Text) -> Result<Self, XmlError> {
         let mut capabilities = Vec::new();
         let mut session_id = None;
         // Some devices forget the namespace of their hello.
@@ -95,7 +96,7 @@ impl Hello {
     }
 
     /// Adds the modules that the device implements by its YANG library (RFC 8525, RFC 7895).
-    pub(crate) fn learn(&mut self, library: &str) -> Result<(), XmlError> {
+    pub(crate) fn learn(&mut self, library: &Text) -> Result<(), XmlError> {
         const LIBRARY: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-library";
         let scope = |ns: &str| match ns {
             LIBRARY => Scope::Known,
@@ -244,14 +245,15 @@ mod tests {
     #[test]
     fn a_hello_is_read() {
         let hello = Hello::parse(
-            "<nc:hello xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><nc:capabilities>\
+            &"<nc:hello xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><nc:capabilities>\
              <nc:capability> urn:ietf:params:netconf:base:1.1 </nc:capability>\
              <nc:capability>urn:ietf:params:netconf:capability:with-defaults:1.0?basic-mode=explicit</nc:capability>\
              <nc:capability>urn:ietf:params:xml:ns:netconf:capability:candidate:1.0</nc:capability>\
              <nc:capability>urn:ietf:params:xml:ns:netconf:base:1.0?module=ietf-netconf&amp;features=candidate\
              </nc:capability>\
              <nc:capability>http://openconfig.net/yang/vlan?module=openconfig-vlan&amp;revision=1</nc:capability>\
-             </nc:capabilities><nc:session-id>7</nc:session-id></nc:hello>",
+             </nc:capabilities><nc:session-id>7</nc:session-id></nc:hello>"
+                .into(),
         )
         .unwrap();
         assert_eq!(hello.session_id(), Some(7));
@@ -274,10 +276,10 @@ mod tests {
     #[test]
     fn modules_are_learnt_from_the_library() {
         let reply = |content: &str| {
-            format!(
+            Text::from(format!(
                 "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><data>{}</data></rpc-reply>",
                 content.replacen('>', " xmlns=\"urn:ietf:params:xml:ns:yang:ietf-yang-library\">", 1)
-            )
+            ))
         };
         let mut new = hello(&["yang-library:1.1?revision=2019-01-04&content-id=7"]);
         assert!(new.library().unwrap().starts_with("<yang-library "));

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`plan`] | what is to change, whose is what | none |
 //! | [`dialect`] | how a family of devices writes it | none |
+//! | [`text`] | messages, however long | none |
 //! | [`hello`] | what a device offers, and how a transaction runs on it | none |
 //! | [`transaction`] | lock, edit, commit, read back, hold, confirm; leaving out what is refused | through [`session::Session`] |
 //! | [`session`], [`ssh`] | NETCONF over SSH | yes |
@@ -24,6 +25,7 @@ pub mod plan;
 mod reply;
 pub mod session;
 pub mod ssh;
+pub mod text;
 pub mod transaction;
 mod xml;
 

@@ -30,12 +30,26 @@ struct Args {
     /// Seconds of silence after which a device is asked whether it is there
     #[arg(long, env = "ENO_KEEP_ALIVE", value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
     keep_alive: u64,
-    /// Seconds after which a device takes back a commit that was not confirmed
+    /// Seconds after which a device takes back a commit that was not confirmed; more than --rpc-timeout
     #[arg(long, env = "ENO_CONFIRM_TIMEOUT", value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=4_294_967_295))]
     confirm_timeout: u64,
     /// Seconds after which a device that nobody spoke of is read again, to find what was changed by another hand
     #[arg(long, env = "ENO_AUDIT_INTERVAL", value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     audit_interval: u64,
+}
+
+impl Args {
+    /// A device must not take back a commit while a reply to what is to be read, or to the confirmation, may still
+    /// come.
+    fn check(&self) -> anyhow::Result<()> {
+        let Self { confirm_timeout, rpc_timeout, .. } = self;
+        anyhow::ensure!(
+            confirm_timeout > rpc_timeout,
+            "--confirm-timeout ({confirm_timeout} s) must be longer than --rpc-timeout ({rpc_timeout} s): a device \
+             would take back a change while its answer is still waited for"
+        );
+        Ok(())
+    }
 }
 
 /// Where the credentials that commands name are read from.
@@ -52,6 +66,7 @@ struct CredentialArgs {
 
 fn main() -> ExitCode {
     driver_main(ABOUT, async |args: Args, _| {
+        args.check()?;
         let limits = Limits {
             connect: Duration::from_secs(args.connect_timeout),
             rpc: Duration::from_secs(args.rpc_timeout),
@@ -76,6 +91,33 @@ impl CredentialArgs {
             }
             // The flags are a required group.
             (None, None) => anyhow::bail!("neither --credentials-dir nor --credentials-namespace"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_reply_is_waited_for_less_long_than_a_confirmation() {
+        let check = |flags: &[&str]| {
+            let all = ["program", "--credentials-dir", "/nowhere"].iter().chain(flags);
+            Cli::try_parse_from(all).map(|cli| cli.args.check()).expect("flags that exist")
+        };
+        assert!(check(&[]).is_ok());
+        assert!(check(&["--rpc-timeout", "119"]).is_ok());
+        for flags in [["--rpc-timeout", "120"], ["--confirm-timeout", "60"]] {
+            let error = check(&flags).expect_err("not longer").to_string();
+            assert!(error.contains("--confirm-timeout") && error.contains("--rpc-timeout"), "{error}");
         }
     }
 }

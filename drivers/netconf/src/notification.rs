@@ -1,6 +1,7 @@
 //! Configuration changes as the device tells them: RFC 5277 with RFC 6470, or YANG-push (RFC 8639, 8641).
 
 use crate::hello::Hello;
+use crate::text::Text;
 use crate::xml::{Scope, Step, walk};
 
 const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
@@ -44,7 +45,7 @@ pub(crate) fn subscriptions(hello: &Hello, of_interest: &str) -> Vec<String> {
 }
 
 /// The configuration was changed, and not by the session `own` as far as the device tells.
-pub(crate) fn is_foreign_change(message: &str, own: Option<u32>) -> bool {
+pub(crate) fn is_foreign_change(message: &Text, own: Option<u32>) -> bool {
     let (mut changed, mut by) = (false, None);
     let scope = |namespace: &str| match namespace {
         EVENTS | PUSH => Scope::Known,
@@ -74,15 +75,15 @@ mod tests {
             )
         };
         let own = change("<username>eno</username><session-id>7</session-id>");
-        assert!(!is_foreign_change(&own, Some(7)));
-        assert!(is_foreign_change(&own, Some(8)));
-        assert!(is_foreign_change(&change("<server/>"), Some(7)));
+        assert!(!is_foreign_change(&own.as_str().into(), Some(7)));
+        assert!(is_foreign_change(&own.as_str().into(), Some(8)));
+        assert!(is_foreign_change(&change("<server/>").into(), Some(7)));
         let expired = format!(
             "<notification xmlns='{NOTIFICATION}'><netconf-confirmed-commit xmlns='{EVENTS}'>\
              <confirm-event>timeout</confirm-event></netconf-confirmed-commit></notification>"
         );
-        assert!(is_foreign_change(&expired, Some(7)));
-        assert!(!is_foreign_change("<notification/>", None));
+        assert!(is_foreign_change(&expired.into(), Some(7)));
+        assert!(!is_foreign_change(&"<notification/>".into(), None));
     }
 
     #[test]
@@ -92,11 +93,11 @@ mod tests {
              <push-change-update xmlns='{PUSH}'><id>1</id><datastore-changes><yang-patch><edit><target>/x</target>\
              </edit></yang-patch></datastore-changes></push-change-update></notification>"
         );
-        assert!(is_foreign_change(&pushed, Some(7)));
+        assert!(is_foreign_change(&pushed.into(), Some(7)));
         let started = format!(
             "<notification xmlns='{NOTIFICATION}'><subscription-started xmlns='{SUBSCRIBED}'/></notification>"
         );
-        assert!(!is_foreign_change(&started, Some(7)));
+        assert!(!is_foreign_change(&started.into(), Some(7)));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::hello::Target;
+use crate::text::Text;
 use crate::xml::escape;
 
 /// One NETCONF operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Operation<'a> {
     /// `<get-config>` of a datastore with a subtree filter.
     GetConfig { source: &'static str, filter: &'a str },
@@ -19,7 +20,7 @@ pub(crate) enum Operation<'a> {
     /// `<discard-changes>`.
     Discard,
     /// `<edit-config>`, merging.
-    Edit { target: Target, rollback_on_error: bool, config: &'a str },
+    Edit { target: Target, rollback_on_error: bool, config: Text },
     /// `<validate>` the candidate.
     Validate,
     /// `<commit>` for good.
@@ -36,8 +37,8 @@ pub(crate) enum Operation<'a> {
 
 impl Operation<'_> {
     /// The element.
-    pub(crate) fn xml(&self) -> String {
-        match self {
+    pub(crate) fn xml(self) -> Text {
+        let xml = match self {
             Self::GetConfig { source, filter } => format!(
                 "<get-config><source><{source}/></source><filter type=\"subtree\">{filter}</filter></get-config>"
             ),
@@ -47,13 +48,16 @@ impl Operation<'_> {
             Self::Discard => "<discard-changes/>".into(),
             Self::Edit { target, rollback_on_error, config } => {
                 let on_error =
-                    if *rollback_on_error { "<error-option>rollback-on-error</error-option>" } else { "" };
-                format!(
+                    if rollback_on_error { "<error-option>rollback-on-error</error-option>" } else { "" };
+                let mut xml = Text::from(format!(
                     "<edit-config><target><{}/></target><default-operation>merge</default-operation>{on_error}\
-                     <config xmlns:nc=\"{}\">{config}</config></edit-config>",
+                     <config xmlns:nc=\"{}\">",
                     target.element(),
                     crate::xml::NETCONF
-                )
+                ));
+                xml.append(config);
+                xml.push_str("</config></edit-config>");
+                return xml;
             }
             Self::Validate => "<validate><source><candidate/></source></validate>".into(),
             Self::CommitConfirmed { timeout, persist } => {
@@ -73,6 +77,7 @@ impl Operation<'_> {
             Self::SaveStartup => {
                 "<copy-config><target><startup/></target><source><running/></source></copy-config>".into()
             }
-        }
+        };
+        xml.into()
     }
 }

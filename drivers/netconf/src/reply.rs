@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, XmlError, walk};
 
 const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
@@ -108,12 +109,14 @@ pub(crate) enum Message {
 }
 
 /// Looks at the root element only.
-pub(crate) fn classify(xml: &str) -> Option<Message> {
+pub(crate) fn classify(xml: &Text) -> Option<Message> {
     use quick_xml::events::Event;
     use quick_xml::name::ResolveResult;
-    let mut reader = quick_xml::reader::NsReader::from_str(xml);
+    let mut reader = quick_xml::reader::NsReader::from_reader(xml.reader());
+    let mut buffer = Vec::new();
     loop {
-        match reader.read_resolved_event().ok()? {
+        buffer.clear();
+        match reader.read_resolved_event_into(&mut buffer).ok()? {
             (ResolveResult::Bound(namespace), Event::Start(tag) | Event::Empty(tag)) => {
                 return match (namespace.into_inner(), tag.local_name().into_inner()) {
                     (NETCONF, "rpc-reply") => {
@@ -131,7 +134,7 @@ pub(crate) fn classify(xml: &str) -> Option<Message> {
 }
 
 /// All errors of a reply; warnings are left out.
-pub(crate) fn errors(xml: &str) -> Result<Vec<RpcError>, XmlError> {
+pub(crate) fn errors(xml: &Text) -> Result<Vec<RpcError>, XmlError> {
     if !xml.contains("rpc-error") {
         return Ok(Vec::new());
     }
@@ -179,8 +182,8 @@ mod tests {
             <rpc-error><error-tag>x</error-tag><error-severity>warning</error-severity></rpc-error>
             <rpc-error><error-tag>lock-denied</error-tag><error-severity>error</error-severity><error-info><session-id>9</session-id></error-info></rpc-error>
             </rpc-reply>"#;
-        assert_eq!(classify(xml), Some(Message::Reply(Some(12))));
-        let errors = RpcErrors(errors(xml).unwrap());
+        assert_eq!(classify(&xml.into()), Some(Message::Reply(Some(12))));
+        let errors = RpcErrors(errors(&xml.into()).unwrap());
         assert_eq!(errors.0.len(), 2);
         assert_eq!(errors.tagged("lock-denied").unwrap().info("session-id"), Some("9"));
         assert_eq!(
@@ -211,14 +214,14 @@ mod tests {
     #[test]
     fn data_that_speaks_of_errors_is_none() {
         let xml = "<rpc-reply xmlns='urn:ietf:params:xml:ns:netconf:base:1.0' message-id='1'><data><rpc-error/></data></rpc-reply>";
-        assert_eq!(errors(xml), Ok(vec![]));
+        assert_eq!(errors(&xml.into()), Ok(vec![]));
     }
 
     #[test]
     fn a_notification_is_told_from_a_reply() {
         let xml = "<notification xmlns='urn:ietf:params:xml:ns:netconf:notification:1.0'><eventTime/></notification>";
-        assert_eq!(classify(xml), Some(Message::Notification));
-        assert_eq!(classify("<rpc-reply/>"), None);
-        assert_eq!(classify("garbage"), None);
+        assert_eq!(classify(&xml.into()), Some(Message::Notification));
+        assert_eq!(classify(&"<rpc-reply/>".into()), None);
+        assert_eq!(classify(&"garbage".into()), None);
     }
 }

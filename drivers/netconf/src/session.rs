@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::framing::{Decoder, Framing};
 use crate::hello::{Hello, OURS};
 use crate::reply::{Message, RpcErrors, classify, errors};
+use crate::text::Text;
 use crate::xml::NETCONF;
 
 /// Why a session can't be used any more. Another session may work.
@@ -75,11 +76,13 @@ impl CallError {
 const PATIENCE: u32 = 12;
 /// The shortest such time.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+/// How much is written before more is looked for, in bytes.
+const WRITTEN_AT_ONCE: usize = 64 << 10;
 /// Selects nothing (RFC 6241 section 6.4.2).
 const PROBE: &str = "<get-config><source><running/></source><filter type=\"subtree\"/></get-config>";
 
 /// The outcome of one request: the whole `<rpc-reply>`, which holds no error.
-pub type Call = BoxFuture<'static, Result<String, CallError>>;
+pub type Call = BoxFuture<'static, Result<Text, CallError>>;
 
 /// A NETCONF session, as far as a transaction needs one.
 pub trait Session: Send + Sync {
@@ -88,14 +91,14 @@ pub trait Session: Send + Sync {
 
     /// Sends the operation, an XML element, at once and in the order of the calls; the returned future gives the
     /// outcome. Dropping the future leaves the session usable.
-    fn call(&self, operation: String) -> Call;
+    fn call(&self, operation: Text) -> Call;
 
     /// Ready when the session has ended.
     fn ended(&self) -> BoxFuture<'static, ()>;
 }
 
 /// What a session hears without having asked.
-pub type Notified = Box<dyn Fn(&str) + Send + Sync>;
+pub type Notified = Box<dyn Fn(&Text) + Send + Sync>;
 
 /// A session over a byte stream. Dropping it closes the stream.
 pub struct StreamSession {
@@ -108,10 +111,10 @@ pub struct StreamSession {
 }
 
 /// Requests without a reply yet, by message-id; after the end, why it ended.
-type Waiting = Result<BTreeMap<u64, oneshot::Sender<Result<String, SessionError>>>, SessionError>;
+type Waiting = Result<BTreeMap<u64, oneshot::Sender<Result<Text, SessionError>>>, SessionError>;
 
 /// A reply to come.
-type Answered = oneshot::Receiver<Result<String, SessionError>>;
+type Answered = oneshot::Receiver<Result<Text, SessionError>>;
 
 struct Shared {
     waiting: Mutex<Waiting>,
@@ -124,12 +127,12 @@ struct Shared {
 #[derive(Clone)]
 struct Requests {
     shared: Arc<Shared>,
-    outgoing: mpsc::UnboundedSender<String>,
+    outgoing: mpsc::UnboundedSender<(u64, Arc<Text>)>,
 }
 
 impl Requests {
     /// Sends the operation under the next message-id.
-    fn send(&self, operation: &str) -> Result<(u64, Answered), SessionError> {
+    fn send(&self, operation: &Arc<Text>) -> Result<(u64, Answered), SessionError> {
         let (answer, answered) = oneshot::channel();
         // Held while sending: the order of ids is the order on the wire.
         let mut next = self.shared.next_id.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,12 +140,12 @@ impl Requests {
         *next += 1;
         self.shared.waiting().as_mut().map_err(|error| error.clone())?.insert(id, answer);
         // A writer that is gone means a reader that ends, which answers.
-        let _ = self.outgoing.send(format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">{operation}</rpc>"));
+        let _ = self.outgoing.send((id, Arc::clone(operation)));
         Ok((id, answered))
     }
 
     /// Waits for the reply, and asks whether it was lost when it takes long.
-    async fn reply(&self, id: u64, mut answered: Answered, patience: Duration) -> Result<String, Missed> {
+    async fn reply(&self, id: u64, mut answered: Answered, patience: Duration) -> Result<Text, Missed> {
         let mut probe = None;
         loop {
             let wait = if probe.is_some() { LEAST_PATIENCE } else { patience };
@@ -150,7 +153,9 @@ impl Requests {
                 Ok(Ok(reply)) => return reply.map_err(Missed::Ended),
                 Ok(Err(_)) => return Err(Missed::Ended(SessionError::Ended("it was closed".into()))),
                 Err(_) if self.shared.answered.load(Ordering::Relaxed) > id => return Err(Missed::Lost),
-                Err(_) if probe.is_none() => probe = Some(self.send(PROBE).map_err(Missed::Ended)?),
+                Err(_) if probe.is_none() => {
+                    probe = Some(self.send(&Arc::new(PROBE.into())).map_err(Missed::Ended)?);
+                }
                 Err(_) => {}
             }
         }
@@ -176,7 +181,7 @@ impl Shared {
         }
     }
 
-    fn answer(&self, id: Option<u64>, reply: String) {
+    fn answer(&self, id: Option<u64>, reply: Text) {
         let mut waiting = self.waiting();
         let Ok(map) = waiting.as_mut() else { return };
         let Some(id) = id.or_else(|| map.keys().next().copied()) else { return };
@@ -220,22 +225,11 @@ impl StreamSession {
             next_id: Mutex::new(1),
             answered: AtomicU64::new(0),
         });
-        let (outgoing, mut to_send) = mpsc::unbounded_channel::<String>();
+        let (outgoing, mut to_send) = mpsc::unbounded_channel();
         let (close, closed) = watch::channel(false);
         let writing = tokio::spawn(async move {
-            while let Some(message) = to_send.recv().await {
-                // Not kept: a request can be long, and most are short.
-                let mut bytes = Vec::with_capacity(message.len() + 32);
-                framing.encode(&message, &mut bytes);
-                drop(message);
-                while let Ok(message) = to_send.try_recv() {
-                    framing.encode(&message, &mut bytes);
-                }
-                // The reader sees the end as well, and tells everyone.
-                if writer.write_all(&bytes).await.is_err() || writer.flush().await.is_err() {
-                    break;
-                }
-            }
+            // The reader sees the end as well, and tells everyone.
+            let _ = write_requests(&mut writer, framing, &mut to_send).await;
         });
         let reading = tokio::spawn({
             let shared = Arc::clone(&shared);
@@ -284,14 +278,15 @@ impl Session for StreamSession {
         &self.hello
     }
 
-    fn call(&self, operation: String) -> Call {
+    fn call(&self, operation: Text) -> Call {
         let name = operation_name(&operation);
+        let operation = Arc::new(operation);
         let (mut id, mut answered) = match self.requests.send(&operation) {
             Ok(sent) => sent,
             Err(error) => return Box::pin(async move { Err(error.into()) }),
         };
         // Only what changes nothing can be asked for again.
-        let mut again = matches!(name.as_str(), "<get>" | "<get-config>").then_some(operation);
+        let mut again = matches!(name.as_str(), "<get>" | "<get-config>").then(|| Arc::clone(&operation));
         let (requests, limit) = (self.requests.clone(), self.limit);
         let patience = (limit / PATIENCE).max(LEAST_PATIENCE);
         Box::pin(async move {
@@ -333,9 +328,39 @@ pub(crate) fn until_closed(mut closed: watch::Receiver<bool>) -> BoxFuture<'stat
     })
 }
 
+/// Writes requests as they come, long ones in parts.
+async fn write_requests(
+    writer: &mut (impl AsyncWrite + Unpin),
+    framing: Framing,
+    to_send: &mut mpsc::UnboundedReceiver<(u64, Arc<Text>)>,
+) -> std::io::Result<()> {
+    let mut bytes = Vec::new();
+    while let Some(first) = to_send.recv().await {
+        let mut next = Some(first);
+        while let Some((id, operation)) = next {
+            framing.part(&format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">"), &mut bytes);
+            for part in operation.parts() {
+                framing.part(&part, &mut bytes);
+                if bytes.len() > WRITTEN_AT_ONCE {
+                    writer.write_all(&bytes).await?;
+                    bytes.clear();
+                }
+            }
+            framing.part("</rpc>", &mut bytes);
+            framing.end(&mut bytes);
+            next = to_send.try_recv().ok();
+        }
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+        bytes.clear();
+    }
+    Ok(())
+}
+
 /// `<name>` of an operation's element.
-fn operation_name(operation: &str) -> String {
-    let name = operation.trim_start_matches('<');
+fn operation_name(operation: &Text) -> String {
+    let start = operation.parts().next().unwrap_or_default();
+    let name = start.trim_start_matches('<');
     let end = name.find([' ', '>', '/']).unwrap_or(name.len());
     format!("<{}>", &name[..end])
 }
@@ -347,7 +372,7 @@ fn ended(error: &std::io::Error) -> SessionError {
 async fn read_message(
     reader: &mut (impl AsyncRead + Unpin),
     decoder: &mut Decoder,
-) -> Result<String, SessionError> {
+) -> Result<Text, SessionError> {
     let mut buffer = vec![0; 32 << 10];
     loop {
         if let Some(message) = decoder.next().map_err(|error| SessionError::Protocol(error.to_string()))? {

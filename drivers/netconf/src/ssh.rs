@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::credentials::{CredentialError, CredentialSource, Credentials};
 use crate::hello::Hello;
 use crate::session::{Call, Notified, Session, SessionError, StreamSession};
+use crate::text::Text;
 
 /// The port of NETCONF over SSH (RFC 6242 section 6).
 const PORT: u16 = 830;
@@ -178,7 +179,7 @@ impl Session for SshSession {
         self.session.hello()
     }
 
-    fn call(&self, operation: String) -> Call {
+    fn call(&self, operation: Text) -> Call {
         self.session.call(operation)
     }
 

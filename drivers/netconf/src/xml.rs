@@ -1,5 +1,6 @@
 //! Streaming over XML: elements as paths of local names, without a tree in memory.
 
+use crate::text::Text;
 use quick_xml::escape::{minimal_escape, resolve_predefined_entity};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::ResolveResult;
@@ -41,7 +42,7 @@ pub(crate) enum Step<'a> {
 
 /// Walks through `xml`. Paths are local names joined by `/`, without a leading one.
 pub(crate) fn walk(
-    xml: &str,
+    xml: &Text,
     scope: impl Fn(&str) -> Scope,
     visit: impl FnMut(Step<'_>),
 ) -> Result<(), XmlError> {
@@ -72,19 +73,21 @@ impl Element<'_> {
 
 /// As [`walk`], where more than the namespace decides.
 pub(crate) fn walk_tags(
-    xml: &str,
+    xml: &Text,
     scope: impl Fn(&Element<'_>) -> Scope,
     mut visit: impl FnMut(Step<'_>),
 ) -> Result<(), XmlError> {
-    let mut reader = NsReader::from_str(xml);
+    let mut reader = NsReader::from_reader(xml.reader());
     reader.config_mut().expand_empty_elements = true;
     let mut path = String::new();
     // For each open element the length of the path before it, or `None` for a transparent one.
     let mut open: Vec<Option<usize>> = Vec::new();
     let mut skipped = 0_usize;
     let mut text = String::new();
+    let mut buffer = Vec::new();
     loop {
-        let (namespace, event) = reader.read_resolved_event()?;
+        buffer.clear();
+        let (namespace, event) = reader.read_resolved_event_into(&mut buffer)?;
         match event {
             Event::Start(_) if skipped > 0 => skipped += 1,
             Event::End(_) if skipped > 0 => skipped -= 1,
@@ -149,7 +152,7 @@ mod tests {
             "t" => Scope::Transparent,
             _ => Scope::Foreign,
         };
-        walk(xml, scope, |step| {
+        walk(&xml.into(), scope, |step| {
             seen.push(match step {
                 Step::Enter(path) => format!("+{path}"),
                 Step::Leave(path, text) => format!("-{path}={text}"),
@@ -167,7 +170,7 @@ mod tests {
     #[test]
     fn what_is_not_xml_is_refused() {
         for bad in ["<a", "<a xmlns='k'>", "<a></b>", "<a>&nope;</a>", "<!DOCTYPE a><a/>"] {
-            assert!(walk(bad, |_| Scope::Known, |_| ()).is_err(), "{bad}");
+            assert!(walk(&bad.into(), |_| Scope::Known, |_| ()).is_err(), "{bad}");
         }
     }
 }

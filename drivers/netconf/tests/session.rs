@@ -31,7 +31,7 @@ async fn peer(limit: Duration) -> Peer {
     let open = StreamSession::open(
         ours,
         limit,
-        Box::new(move |message| heard.lock().unwrap().push(message.to_owned())),
+        Box::new(move |message| heard.lock().unwrap().push(message.to_string())),
     );
     stream.write_all(format!("{HELLO}{END}").as_bytes()).await.expect("it listens");
     let session = open.await.expect("a session");

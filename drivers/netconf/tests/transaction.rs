@@ -175,17 +175,14 @@ async fn a_trunk_with_a_native_vlan_is_closed_and_not_opened() {
     assert_eq!((port.configured.to_string(), port.native, port.open_trunk), ("7".into(), Some(7), false));
 }
 
+/// A LAG without members, which a switch has.
+const LAG: &str = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>Port-Channel1</name>\
+    <config><name>Port-Channel1</name><type xmlns:i=\"urn:ietf:params:xml:ns:yang:iana-if-type\">i:ieee8023adLag</type>\
+    </config></interface></interfaces>";
+
 #[tokio::test]
 async fn a_lag_stands_for_its_members() {
-    let bench = Bench::start(|topology| {
-        topology.switches[0].configuration = Some(
-            "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>Port-Channel1</name><config>\
-             <name>Port-Channel1</name><type xmlns:i=\"urn:ietf:params:xml:ns:yang:iana-if-type\">i:ieee8023adLag</type>\
-             </config></interface></interfaces>"
-                .into(),
-        );
-    })
-    .await;
+    let bench = Bench::start(|topology| topology.switches[0].configuration = Some(LAG.into())).await;
     let name = bench.fabric.info()[0].name.clone();
     let mut desired = bench.desired(&name, "100-101", &["Ethernet1", "Ethernet2"]);
     let member = |port: &mut FabricPort, vlans: &str| {
@@ -199,6 +196,23 @@ async fn a_lag_stands_for_its_members() {
     let view = bench.switch(&name).view();
     assert_eq!(view.ports["Port-Channel1"].vlans.to_string(), "100-101");
     assert!(view.ports["Ethernet1"].vlans.is_empty());
+}
+
+#[tokio::test]
+async fn a_bond_to_two_switches_is_on_a_lag_of_one_and_a_port_of_the_other() {
+    let bench = Bench::start(|topology| topology.switches[0].configuration = Some(LAG.into())).await;
+    let names: Vec<String> = bench.fabric.info().iter().take(2).map(|info| info.name.clone()).collect();
+    for (vlans, lag, port) in [("100-101", "100-101", "100-101"), ("101", "101", "101"), ("", "", "")] {
+        for name in &names {
+            let mut desired = bench.desired(name, vlans, &["Ethernet1"]);
+            desired.ports[0].lag = (*name == names[0]).then(|| "Port-Channel1".into());
+            let made = bench.reconcile(name, desired).await;
+            assert_eq!((there(&made).0.as_str(), &made.rejected), (vlans, &vec![]), "{name}");
+        }
+        assert_eq!(on_switch(bench.switch(&names[0]), "Port-Channel1").1, lag);
+        assert_eq!(on_switch(bench.switch(&names[0]), "Ethernet1").1, "");
+        assert_eq!(on_switch(bench.switch(&names[1]), "Ethernet1").1, port);
+    }
 }
 
 fn refuse(edit: RejectEdit) -> Fault {
@@ -255,6 +269,40 @@ async fn a_refused_port_is_left_out_alone() {
     let made = bench.reconcile("leaf1", bench.desired("leaf1", "100-120", &ports)).await;
     assert_eq!(made.rejected.iter().map(|r| r.item.clone()).collect::<Vec<_>>(), [Item::port("Ethernet3")]);
     assert_eq!(there(&made).1.len(), 4);
+}
+
+#[tokio::test]
+async fn where_each_of_a_few_is_refused_each_is_rejected() {
+    let mut rejected = Vec::new();
+    for (contains, at) in
+        [("<interface>", Stage::Edit), ("<interface>", Stage::Commit), ("<vlan>", Stage::Validate)]
+    {
+        let bench = Bench::start(|_| ()).await;
+        let leaf = bench.switch("leaf1");
+        leaf.inject(refuse(RejectEdit {
+            contains: Some(contains.into()),
+            message: Some("out of everything".into()),
+            without_path: true,
+            at,
+            ..RejectEdit::default()
+        }));
+        let desired = bench.desired("leaf1", "100-102", &["Ethernet1", "Ethernet2", "Ethernet3"]);
+        let made = bench.reconcile("leaf1", desired).await;
+        assert_eq!(made.outcome, Outcome::Applied, "{contains} {at:?}: {made:?}");
+        assert!(made.rejected.iter().all(|r| r.reason.contains("out of everything")), "{:?}", made.rejected);
+        assert!(!made.wants_retry());
+        let items: Vec<String> = made
+            .rejected
+            .iter()
+            .map(|r| format!("{:?} {:?}", r.item.vlan.map(eno_schemas::VlanId::get), r.item.port))
+            .collect();
+        rejected.push((on_switch(leaf, "Ethernet1"), items));
+    }
+    let ports = ["Ethernet1", "Ethernet2", "Ethernet3"].map(|name| format!("None Some({name:?})")).to_vec();
+    let vlans = [100, 101, 102].map(|vid| format!("Some({vid}) None")).to_vec();
+    let there = ("100-102".to_owned(), String::new());
+    assert_eq!(rejected[..2], [(there.clone(), ports.clone()), (there, ports)]);
+    assert_eq!(rejected[2], ((String::new(), String::new()), vlans));
 }
 
 #[tokio::test]

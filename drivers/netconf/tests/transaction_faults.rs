@@ -11,6 +11,7 @@ use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::{Hello, Profile};
 use eno_driver_netconf::session::{Call, Session, SessionError};
 use eno_driver_netconf::ssh::SshSession;
+use eno_driver_netconf::text::Text;
 use eno_driver_netconf::transaction::{Circumstances, Transaction, TransactionError};
 use eno_sbi::{Reconciled, Work};
 use eno_schemas::{Decision, DeviceInfo, FabricDesired};
@@ -38,7 +39,7 @@ impl Session for Broken {
         &self.hello
     }
 
-    fn call(&self, operation: String) -> Call {
+    fn call(&self, operation: Text) -> Call {
         let at = self.calls.fetch_add(1, Ordering::SeqCst);
         let session = Arc::clone(&self.session);
         let lost = || Err(SessionError::Ended("cut".into()).into());
@@ -109,7 +110,7 @@ impl Broken {
             intent: &work.intent(),
             device: &DeviceInfo::default(),
         };
-        transaction.run(Circumstances { may_be_pending: true, known: None }).await
+        transaction.run(Circumstances { may_be_pending: true, ..Circumstances::default() }).await
     }
 }
 

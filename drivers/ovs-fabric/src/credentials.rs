@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use eno_ovsdb::{BadEndpoint, Endpoint, TlsError, tls_config};
+use eno_sbi::is_secret_name;
 
 use crate::address::{Address, HostPort};
 
@@ -74,16 +75,6 @@ impl Credentials {
             }
         }
     }
-}
-
-/// RFC 1123 subdomain, which also keeps it within its directory.
-fn is_secret_name(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let end = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    name.len() <= 253
-        && name.split('.').all(|label| {
-            label.bytes().all(inner) && end(label.bytes().next()) && end(label.bytes().next_back())
-        })
 }
 
 #[cfg(test)]

@@ -13,11 +13,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_ovsdb::Uuid;
+use eno_ovsdb::{Uuid, write_ranges};
 use eno_schemas::{Drift, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet};
 
 use crate::ownership::{Ownership, ids};
-use crate::record::{AccessMode, CLOSED, Record, of_others, write_list};
+use crate::record::{AccessMode, CLOSED, Record, of_others};
 use crate::view::{Index, Mode, Port, View};
 
 /// What is to be done, and what can't be.
@@ -231,7 +231,7 @@ impl Planner<'_> {
             return None;
         }
         if others.iter().any(|vlan| *vlan != CLOSED) {
-            let list = write_list(&others);
+            let list = write_ranges(&others);
             self.refuse(|_| {
                 format!(
                     "{name} is an access port that would carry VLANs {list} as a trunk, which are not ours: \

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_ovsdb::{read_ranges, write_ranges};
+
 /// The only entry of the list of a trunk that carries nothing: reserved by IEEE 802.1Q-2022, so never a VLAN. In Open
 /// vSwitch a trunk port with an empty list carries every VLAN.
 pub const CLOSED: u16 = 4095;
@@ -58,7 +60,7 @@ impl Record {
 
     /// The entries of `external_ids` that say it; an absent value: no such entry.
     pub fn entries(&self, cluster: &str) -> [(String, Option<String>); 2] {
-        let vlans = (!self.vlans.is_empty()).then(|| write_list(&self.vlans));
+        let vlans = (!self.vlans.is_empty()).then(|| write_ranges(&self.vlans));
         let before = self.before.map(|mode| mode.as_str().to_owned());
         [(vlans_key(cluster), vlans), (before_key(cluster), before)]
     }
@@ -75,42 +77,14 @@ pub fn of_others<'a>(
     })
 }
 
-/// Writes `10-12,20`.
-pub fn write_list(vlans: &BTreeSet<u16>) -> String {
-    let mut ranges: Vec<(u16, u16)> = Vec::new();
-    for vlan in vlans {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == *vlan => *last = *vlan,
-            _ => ranges.push((*vlan, *vlan)),
-        }
-    }
-    let write = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
-    ranges.into_iter().map(write).collect::<Vec<_>>().join(",")
-}
-
-/// Reads what [`write_list`] wrote.
+/// Reads what [`write_ranges`] wrote.
 fn parse_list(text: &str) -> BTreeSet<u16> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let valid = |vlan: &str| vlan.parse::<u16>().ok().filter(|vlan| (1..=CLOSED).contains(vlan));
-        Some(valid(first)?..=valid(last)?)
-    };
-    text.split(',').filter_map(range).flatten().collect()
+    read_ranges(text, 1..=CLOSED).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_are_written_as_ranges() {
-        for (vlans, text) in [(&[][..], ""), (&[5], "5"), (&[1, 2, 3, 7, 4094, 4095], "1-3,7,4094-4095")] {
-            let vlans = vlans.iter().copied().collect();
-            assert_eq!(write_list(&vlans), text);
-            assert_eq!(parse_list(text), vlans);
-        }
-        assert_eq!(parse_list("x,0,5-,9-8,70000,-1,3"), BTreeSet::from([3]));
-    }
 
     #[test]
     fn each_cluster_reads_its_own() {

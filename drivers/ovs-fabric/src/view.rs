@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_ovsdb::column::{integer, map, text, uuids};
 use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid, Value};
 use eno_schemas::VlanId;
 
@@ -188,23 +189,6 @@ impl<'a> Index<'a> {
     pub fn bridge(&self, port: Uuid) -> Option<&'a str> {
         self.places.get(&port).copied()
     }
-}
-
-fn text(row: &Row, column: &str) -> Option<String> {
-    row.get(column).and_then(Value::as_str).map(str::to_owned)
-}
-
-fn integer(row: &Row, column: &str) -> Option<i64> {
-    row.get(column).and_then(Value::as_integer)
-}
-
-fn uuids(row: &Row, column: &str) -> BTreeSet<Uuid> {
-    row.get(column).map(|value| value.uuids().collect()).unwrap_or_default()
-}
-
-fn map(row: &Row, column: &str) -> BTreeMap<String, String> {
-    let Some(value) = row.get(column) else { return BTreeMap::new() };
-    value.pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_driver_ovs_fabric::ownership::Ownership;
 use eno_driver_ovs_fabric::plan::{LeftOut, ModeChange, plan};
-use eno_driver_ovs_fabric::record::{CLOSED, write_list};
+use eno_driver_ovs_fabric::record::CLOSED;
 use eno_driver_ovs_fabric::view::{Interface, Port, View};
 use eno_ovsdb::Uuid;
+use eno_ovsdb::write_ranges;
 use eno_schemas::{Device, Drift, FabricDesired, FabricPort, PortMode, VlanSet};
 
 const ROW: Uuid = Uuid::from_u128(1);
@@ -71,7 +72,7 @@ fn becomes(view: &View, desired: &FabricDesired) -> Option<(String, ModeChange, 
     let plan = plan(view, desired, &LeftOut::new());
     let change = plan.changes.get(&ROW)?;
     let record: Vec<String> = change.record.entries("c").into_iter().filter_map(|(_, value)| value).collect();
-    Some((write_list(&change.trunks), change.mode, record.join(" ")))
+    Some((write_ranges(&change.trunks), change.mode, record.join(" ")))
 }
 
 #[test]

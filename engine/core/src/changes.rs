@@ -12,14 +12,14 @@ const HANDED_OUT: usize = 8;
 /// The networks that want a VLAN, each with the indices of its ports.
 pub type Owners = BTreeMap<Key, Vec<u16>>;
 
-/// The placements that a network had since the last confirmed one, the oldest first: each with the change that ended
-/// it. Between two states that are handed out there is one at most.
+/// The placements that a network had since the last confirmed one, the oldest first: each with the count by which it
+/// ended. Between two counts there is one at most.
 type Past = Vec<(u64, Vec<u16>)>;
 
 /// What a state that was handed out contains.
 #[derive(Clone, Debug)]
 pub struct Extent {
-    /// So many changes,
+    /// The changes up to this count,
     pub count: u64,
     /// but not those of these VLANs, which are as they were confirmed.
     pub without: VlanSet,
@@ -28,63 +28,68 @@ pub struct Extent {
 /// The changes of one switch.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Counts them.
+    /// The count of the last one. It goes up whenever a switch, whichever, is handed a state: what all of them were told
+    /// of is told from it.
     count: u64,
     /// Hashes of the states handed out, with what they contain.
     handed_out: VecDeque<(String, Extent)>,
     /// VLANs that changed since the last state that was confirmed.
     unsettled: BTreeMap<VlanId, BTreeMap<Key, Past>>,
-    /// Those of them that are wanted elsewhere than they were confirmed.
+    /// Those of them that are wanted elsewhere than they were confirmed, and those that may be.
     moved: VlanSet,
+    /// Those that may not be where a former process last commanded them.
+    unsure: VlanSet,
 }
 
 impl Changes {
-    /// Something changed that is not about one network.
-    pub fn touch(&mut self) {
-        self.count += 1;
+    /// Something changed at this count.
+    pub fn touch(&mut self, count: u64) {
+        self.count = count;
     }
 
     /// A network wanted `vid` on the ports `before`, and does no longer.
     pub fn left(&mut self, vid: VlanId, network: &Key, before: Vec<u16>) {
-        let told = self.handed_out.back().map_or(0, |(_, contained)| contained.count);
         let past = self.unsettled.entry(vid).or_default().entry(network.clone()).or_default();
-        match past.last_mut() {
-            // Nobody was told of the placement in between.
-            Some((until, _)) if *until > told => *until = self.count,
-            _ => past.push((self.count, before)),
+        // Else nobody was told of the placement in between.
+        if past.last().is_none_or(|(until, _)| *until < self.count) {
+            past.push((self.count, before));
         }
     }
 
-    /// The VLAN counts as changed on this switch, too: what is done about it goes together with others.
-    pub fn tie(&mut self, vid: VlanId) {
-        self.moved.insert(vid);
+    /// Of these VLANs alone it is not known whether they are where a former process last commanded them: what is done
+    /// about them goes together with others.
+    pub fn doubt(&mut self, unsure: VlanSet, wanted: &BTreeMap<VlanId, Owners>) {
+        let before = std::mem::replace(&mut self.unsure, unsure);
+        for vid in before.union(&self.unsure).iter() {
+            self.weigh(vid, wanted.get(&vid));
+        }
     }
 
-    /// Looks whether `vid` is wanted elsewhere than it was confirmed.
+    /// Looks whether `vid` is, or may be, wanted elsewhere than it was confirmed.
     pub fn weigh(&mut self, vid: VlanId, wanted: Option<&Owners>) {
         let moved = self.unsettled.get(&vid).into_iter().flatten().any(|(network, past)| {
             past.first().is_some_and(|(_, confirmed)| confirmed.as_slice() != ports_of(wanted, network))
         });
-        if moved {
+        if moved || self.unsure.contains(vid) {
             self.moved.insert(vid);
         } else {
             self.moved.remove(vid);
         }
     }
 
-    /// The VLANs that are wanted elsewhere than they were confirmed.
+    /// The VLANs that are wanted elsewhere than they were confirmed, and those that may be.
     pub fn moved(&self) -> &VlanSet {
         &self.moved
     }
 
-    /// A state was handed out with all changes so far but those of the VLANs `without`; true when it is the one handed
-    /// out before.
-    pub fn hand_out(&mut self, hash: &str, without: VlanSet) -> bool {
+    /// A state was handed out with all changes up to `count` but those of the VLANs `without`; true when it is the one
+    /// handed out before.
+    pub fn hand_out(&mut self, hash: &str, count: u64, without: VlanSet) -> bool {
         let again = self.handed_out.back().is_some_and(|(last, _)| last == hash);
         if again {
             self.handed_out.pop_back();
         }
-        self.handed_out.push_back((hash.to_owned(), Extent { count: self.count, without }));
+        self.handed_out.push_back((hash.to_owned(), Extent { count, without }));
         if self.handed_out.len() > HANDED_OUT {
             self.handed_out.pop_front();
         }
@@ -103,19 +108,29 @@ impl Changes {
 
     /// True when a state contains all changes so far.
     pub fn is_all(&self, contained: &Extent) -> bool {
-        contained.count == self.count && contained.without.is_empty()
+        contained.count >= self.count && contained.without.is_empty()
     }
 
-    /// The state that contains so much is confirmed. The networks for which that settles something.
-    pub fn settle(&mut self, contained: &Extent, wanted: &BTreeMap<VlanId, Owners>) -> BTreeSet<Key> {
-        let mut settled = BTreeSet::new();
+    /// The state that contains so much is confirmed. The networks for which that settles something, and those that it
+    /// has brought elsewhere.
+    pub fn settle(
+        &mut self,
+        contained: &Extent,
+        wanted: &BTreeMap<VlanId, Owners>,
+    ) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
+        let (mut settled, mut decided) = (BTreeSet::new(), BTreeSet::new());
         let mut open = BTreeSet::new();
         self.unsettled.retain(|vid, networks| {
             if contained.without.contains(*vid) {
                 open.insert(*vid);
                 return true;
             }
-            for past in networks.values_mut() {
+            for (network, past) in networks.iter_mut() {
+                let later = past.iter().find(|(until, _)| *until > contained.count);
+                let then = later.map_or_else(|| ports_of(wanted.get(vid), network), |(_, ports)| ports);
+                if past.first().is_some_and(|(_, confirmed)| confirmed.as_slice() != then) {
+                    decided.insert((network.clone(), *vid));
+                }
                 past.retain(|(until, _)| *until > contained.count);
             }
             let done = networks.values().all(Vec::is_empty);
@@ -130,7 +145,7 @@ impl Changes {
         for vid in open {
             self.weigh(vid, wanted.get(&vid));
         }
-        settled
+        (settled, decided)
     }
 
     /// A former process wanted `vid` for a network here; that counts as confirmed until something else is found.
@@ -161,15 +176,17 @@ impl Changes {
         }
     }
 
-    /// Others have confirmed what is wanted of the network: here, too, it is what to stay at.
-    pub fn accept(&mut self, vid: VlanId, network: &Key, wanted: Option<&Owners>) {
+    /// Others have confirmed what was wanted of the network at this count: here, too, it is what to stay at.
+    pub fn accept(&mut self, vid: VlanId, network: &Key, count: u64, wanted: Option<&Owners>) {
         let past = self.unsettled.get_mut(&vid).and_then(|networks| networks.get_mut(network));
-        if let Some(past) = past
-            && let Some((until, _)) = past.pop()
-        {
-            *past = vec![(until, ports_of(wanted, network).into())];
-            self.weigh(vid, wanted);
+        let Some(past) = past else { return };
+        if let Some(since) = past.iter().position(|(until, _)| *until > count) {
+            past.drain(..since);
+        } else {
+            let last = past.last().map(|(until, _)| (*until, ports_of(wanted, network).into()));
+            *past = last.into_iter().collect();
         }
+        self.weigh(vid, wanted);
     }
 
     /// True when a change of the network with this VLAN is not confirmed yet.
@@ -263,29 +280,48 @@ mod tests {
         let network = Key::cluster(Kind::L2Service, &"s".into());
         let mut changes = Changes::default();
         let mut wanted: BTreeMap<VlanId, Owners> = BTreeMap::new();
-        let mut want = |changes: &mut Changes, ports: &[u16]| {
+        let mut want = |changes: &mut Changes, count: u64, ports: &[u16]| {
             let before = wanted.entry(vid()).or_default().insert(network.clone(), ports.into());
-            changes.touch();
+            changes.touch(count);
             changes.left(vid(), &network, before.unwrap_or_default());
             changes.weigh(vid(), wanted.get(&vid()));
             wanted.clone()
         };
-        want(&mut changes, &[1]);
-        assert!(!changes.hand_out("a", VlanSet::EMPTY));
-        let now = want(&mut changes, &[1, 2]);
+        want(&mut changes, 1, &[1]);
+        assert!(!changes.hand_out("a", 1, VlanSet::EMPTY));
+        let now = want(&mut changes, 2, &[1, 2]);
         // The first state is confirmed while the second is already wanted.
-        assert!(changes.settle(&changes.contained("a").unwrap(), &now).is_empty());
+        let (settled, decided) = changes.settle(&changes.contained("a").unwrap(), &now);
+        assert_eq!((settled, decided.len()), (BTreeSet::new(), 1));
         assert_eq!(changes.confirmed(vid(), &network), Some(&[1][..]));
-        changes.hand_out("b", VlanSet::EMPTY);
-        want(&mut changes, &[2]);
+        changes.hand_out("b", 2, VlanSet::EMPTY);
+        want(&mut changes, 3, &[2]);
         // Back to what is confirmed: open, but nothing that has to be done together with others.
-        let now = want(&mut changes, &[1]);
+        let now = want(&mut changes, 3, &[1]);
         assert!(changes.is_open(vid()) && changes.moved().is_empty());
-        changes.hand_out("c", VlanSet::EMPTY);
+        changes.hand_out("c", 3, VlanSet::EMPTY);
         let all = changes.contained("c").unwrap();
         assert!(changes.is_all(&all));
         assert_eq!(changes.made_by(&all, vid(), now.get(&vid())).count(), 0);
-        assert_eq!(changes.settle(&all, &now), BTreeSet::from([network.clone()]));
+        assert_eq!(changes.settle(&all, &now).0, BTreeSet::from([network.clone()]));
         assert_eq!(changes.confirmed(vid(), &network), None);
+    }
+
+    #[test]
+    fn what_others_confirmed_is_accepted_as_it_was_then() {
+        let network = Key::cluster(Kind::L2Service, &"s".into());
+        let mut changes = Changes::default();
+        let owners = |ports: &[u16]| Owners::from([(network.clone(), ports.into())]);
+        // Wanted on port 1 since the count 1, on 2 since 5.
+        for (count, before) in [(1, vec![]), (5, vec![1])] {
+            changes.touch(count);
+            changes.left(vid(), &network, before);
+        }
+        for (count, confirmed) in [(0, &[][..]), (3, &[1]), (6, &[2])] {
+            changes.accept(vid(), &network, count, Some(&owners(&[2])));
+            assert_eq!(changes.confirmed(vid(), &network), Some(confirmed));
+            assert_eq!(changes.moved().is_empty(), count == 6);
+        }
+        assert!(changes.is_open(vid()), "it has not confirmed anything itself");
     }
 }

@@ -42,6 +42,8 @@ pub struct DeviceTarget {
     changes: Changes,
     /// A report on a state that was handed out, or on the present one, has come since the start.
     known: bool,
+    /// The hash of the state that a former process commanded last.
+    commanded: Option<String>,
     /// The hash of the state last reported as applied.
     reported: Option<String>,
     /// Term and sequence of the last generation that was applied or failed.
@@ -63,6 +65,19 @@ impl Seen {
     }
 }
 
+/// What follows from a report.
+#[derive(Debug, Default)]
+pub struct News {
+    /// The networks for which something may have changed.
+    pub networks: BTreeSet<Key>,
+    /// The networks that the report has confirmed to be elsewhere than before, with their VLANs,
+    pub decided: BTreeSet<(Key, VlanId)>,
+    /// as they were wanted at this count.
+    pub count: u64,
+    /// It tells what was there before this process began to command.
+    pub found: bool,
+}
+
 /// How far one VLAN is on one port.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Hop<'a> {
@@ -78,8 +93,8 @@ pub enum Hop<'a> {
 
 impl DeviceTarget {
     /// A switch on which nothing is wanted yet and of which nothing is known. `ports` are all of its ports,
-    /// sorted; those that `spec` doesn't list are the far ends of links.
-    pub fn new(spec: &DeviceSpec, ports: &[Name]) -> Self {
+    /// sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
+    pub fn new(spec: &DeviceSpec, ports: &[Name], count: u64) -> Self {
         let mut target = Self {
             driver: spec.driver.clone(),
             access: spec.device.clone(),
@@ -95,17 +110,18 @@ impl DeviceTarget {
             late: false,
             changes: Changes::default(),
             known: false,
+            commanded: None,
             reported: None,
             answered: None,
             settled: false,
         };
-        target.reshape(spec, ports);
+        target.reshape(spec, ports, count);
         target
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
     /// port name. True when the target's command changes by it alone.
-    pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name]) -> bool {
+    pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
         let new: Vec<FabricPort> = ports
             .iter()
             .map(|name| {
@@ -135,7 +151,7 @@ impl DeviceTarget {
             new.iter().position(|port| port.name == *name).and_then(|index| u16::try_from(index).ok())
         };
         self.changes.renumber(moves);
-        self.changes.touch();
+        self.changes.touch(count);
         for (vid, owners) in std::mem::take(&mut self.wanted) {
             for (network, ports) in owners {
                 let mut ports: Vec<u16> = ports.into_iter().filter_map(moves).collect();
@@ -149,8 +165,8 @@ impl DeviceTarget {
         true
     }
 
-    /// Says on which ports `network` wants `vid`; none withdraws it. True when that is a change.
-    pub fn want(&mut self, vid: VlanId, network: &Key, ports: &[u16]) -> bool {
+    /// Says on which ports `network` wants `vid`, since `count`; none withdraws it. True when that is a change.
+    pub fn want(&mut self, vid: VlanId, network: &Key, ports: &[u16], count: u64) -> bool {
         let owners = self.wanted.entry(vid).or_default();
         let before = if ports.is_empty() {
             owners.remove(network)
@@ -164,20 +180,16 @@ impl DeviceTarget {
             return false;
         }
         self.settled = false;
-        self.changes.touch();
+        self.changes.touch(count);
         self.changes.left(vid, network, before.unwrap_or_default());
         self.changes.weigh(vid, self.wanted.get(&vid));
         true
     }
 
-    /// What is done about `vid` goes together with what is done about it elsewhere.
-    pub fn tie(&mut self, vid: VlanId) {
-        self.changes.tie(vid);
-    }
-
-    /// The complete desired state, in which the VLANs `without` are still as they were confirmed, and the networks for
-    /// which something is settled by it: a state that the device has already reported needs no further report.
-    pub fn desired(&mut self, cluster: &str, without: VlanSet) -> (Desired, BTreeSet<Key>) {
+    /// The complete desired state with all changes up to `count`, in which the VLANs `without` are still as they were
+    /// confirmed, and the networks for which something is settled by it: a state that the device has already reported
+    /// needs no further report.
+    pub fn desired(&mut self, cluster: &str, count: u64, without: VlanSet) -> (Desired, BTreeSet<Key>) {
         let mut ports = self.ports.clone();
         let mut vlans = Vec::new();
         let mut put = |vid: VlanId, owners: &Owners| {
@@ -203,16 +215,16 @@ impl DeviceTarget {
             ports,
         });
         let hash = desired.hash();
-        let again = self.changes.hand_out(&hash, without);
+        let again = self.changes.hand_out(&hash, count, without);
         let settled = match self.changes.contained(&hash) {
-            Some(contained) if again && self.reported.as_ref() == Some(&hash) => self.settle(&contained),
+            Some(contained) if again && self.reported.as_ref() == Some(&hash) => self.settle(&contained).0,
             _ => BTreeSet::new(),
         };
         (desired, settled)
     }
 
     /// The state that contains so much is there.
-    fn settle(&mut self, contained: &Extent) -> BTreeSet<Key> {
+    fn settle(&mut self, contained: &Extent) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
         self.settled = self.changes.is_all(contained);
         self.changes.settle(contained, &self.wanted)
     }
@@ -221,6 +233,7 @@ impl DeviceTarget {
     /// something then, each with its VLAN.
     pub fn was_commanded(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
         let mut had = BTreeSet::new();
+        self.commanded = Some(Desired::Fabric(former.clone()).hash());
         for FabricVlan { vid, owners } in &former.vlans {
             let carries = |port: &FabricPort| {
                 former.ports.iter().any(|before| before.name == port.name && before.vlans.contains(*vid))
@@ -231,9 +244,35 @@ impl DeviceTarget {
                 self.changes.was_wanted(*vid, &network, ports.clone());
                 had.insert((network, *vid));
             }
-            self.changes.weigh(*vid, self.wanted.get(vid));
         }
+        self.changes.doubt(former.vlans.iter().map(|vlan| vlan.vid).collect(), &self.wanted);
         had
+    }
+
+    /// The VLANs of ours that a former process left here and that nothing tells whose they are, since neither its last
+    /// command nor what is wanted names them.
+    pub fn strays(&self, report: &Report) -> VlanSet {
+        let Some(Applied::Fabric { vlans, .. }) = &report.applied else { return VlanSet::EMPTY };
+        let final_word = !matches!(report.outcome, Outcome::Held | Outcome::Progress { .. });
+        if !final_word || !self.tells_what_was(report) {
+            return VlanSet::EMPTY;
+        }
+        vlans.iter().filter(|vid| !self.changes.is_open(*vid) && !self.wanted.contains_key(vid)).collect()
+    }
+
+    /// True when a report tells what was there before this process began to command: it is about the last command of
+    /// the former one. What that asked for and has no answer yet was decided, or the decision is still to come.
+    fn tells_what_was(&self, report: &Report) -> bool {
+        !self.known && self.commanded.as_ref().is_none_or(|hash| *hash == report.generation.hash)
+    }
+
+    /// A stray VLAN is the network's, on the ports where the report has it.
+    pub fn inherits(&mut self, vid: VlanId, network: &Key, report: &Report) {
+        let Some(Applied::Fabric { ports, .. }) = &report.applied else { return };
+        let carries = |port: &FabricPort| ports.get(&port.name).is_some_and(|vlans| vlans.contains(vid));
+        let indices = (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index);
+        self.changes.was_wanted(vid, network, indices.collect());
+        self.changes.weigh(vid, self.wanted.get(&vid));
     }
 
     /// How it is reached.
@@ -246,30 +285,32 @@ impl DeviceTarget {
         self.changes.is_partial()
     }
 
-    /// Takes in what a driver reported and returns the networks for which something may have changed.
-    pub fn report(&mut self, report: Report) -> BTreeSet<Key> {
+    /// Takes in what a driver reported.
+    pub fn report(&mut self, report: Report) -> News {
+        let mut news = News::default();
+        let was = self.tells_what_was(&report);
         self.held = match &report.outcome {
-            Outcome::Progress { .. } => return BTreeSet::new(),
+            Outcome::Progress { .. } => return news,
             Outcome::Held => true,
             Outcome::Applied | Outcome::RolledBack { .. } | Outcome::Failed(_) => false,
         };
-        self.info = report.device.or(self.info.take());
+        self.info = report.device.clone().or(self.info.take());
         if self.held {
-            return BTreeSet::new();
+            return news;
         }
         let outcome = match &report.outcome {
             Outcome::RolledBack { .. } => ChangeOutcome::RolledBack,
             _ => ChangeOutcome::Confirmed,
         };
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
-        let mut touched = self.take_applied(report.applied);
-        let mut networks = BTreeSet::new();
+        news.found = was && report.applied.is_some();
+        let mut touched = self.take_applied(report.applied, was);
         let failure = match report.outcome {
             Outcome::Failed(failure) => Some(failure),
             Outcome::Applied => None,
             _ => {
-                self.owners_of(&touched, &mut networks);
-                return networks;
+                self.owners_of(&touched, &mut news.networks);
+                return news;
             }
         };
         self.answered = Some((report.generation.term, report.generation.sequence));
@@ -286,18 +327,21 @@ impl DeviceTarget {
             if let Some(contained) = self.changes.contained(&hash) {
                 if !self.known {
                     self.known = true;
+                    self.changes.doubt(VlanSet::EMPTY, &self.wanted);
                     touched.extend(self.wanted.keys().copied());
                 }
-                networks.append(&mut self.settle(&contained));
+                (news.networks, news.decided) = self.settle(&contained);
+                news.count = contained.count;
             }
             self.reported = Some(hash);
         }
-        self.owners_of(&touched, &mut networks);
-        networks
+        self.owners_of(&touched, &mut news.networks);
+        news
     }
 
-    /// Takes over what was read back; the VLANs with which something is otherwise than before.
-    fn take_applied(&mut self, applied: Option<Applied>) -> VlanSet {
+    /// Takes over what was read back, `was`: before this process began to command; the VLANs with which something is
+    /// otherwise than before.
+    fn take_applied(&mut self, applied: Option<Applied>, was: bool) -> VlanSet {
         let mut touched = VlanSet::EMPTY;
         let Some(Applied::Fabric { vlans, ports, .. }) = applied else { return touched };
         let ports =
@@ -310,8 +354,18 @@ impl DeviceTarget {
         }
         touched =
             touched.union(&before.vlans.difference(&seen.vlans)).union(&seen.vlans.difference(&before.vlans));
-        if !self.known {
+        if was {
+            self.changes.doubt(VlanSet::EMPTY, &self.wanted);
             self.changes.found(&self.wanted, |vid| seen.carriers(vid));
+        } else if !self.known {
+            let vids: VlanSet = self.changes.open_vlans().collect();
+            let elsewhere = |vid: &VlanId| {
+                let former = self.changes.former(*vid, self.wanted.get(vid));
+                let former: BTreeSet<u16> = former.into_values().flatten().collect();
+                former != seen.carriers(*vid).into_iter().collect()
+            };
+            let unsure = vids.union(&seen.vlans).iter().filter(elsewhere).collect();
+            self.changes.doubt(unsure, &self.wanted);
         }
         self.applied = Some(seen);
         touched
@@ -363,22 +417,17 @@ impl DeviceTarget {
         ports.iter().filter_map(name).collect()
     }
 
-    /// True when a change of the network with this VLAN is not confirmed yet.
-    pub fn is_open(&self, vid: VlanId, network: &Key) -> bool {
-        self.changes.is_open_for(vid, network)
-    }
-
     /// The VLANs with which the network has a change that is not confirmed yet.
     pub fn open_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
         self.changes.open_vlans().filter(|vid| self.changes.is_open_for(*vid, network))
     }
 
-    /// Others have confirmed what is wanted of the network: when it has to stay as it is, then so.
-    pub fn accept(&mut self, vid: VlanId, network: &Key) {
-        self.changes.accept(vid, network, self.wanted.get(&vid));
+    /// Others have confirmed what was wanted of the network at this count: when it has to stay as it is, then so.
+    pub fn accept(&mut self, vid: VlanId, network: &Key, count: u64) {
+        self.changes.accept(vid, network, count, self.wanted.get(&vid));
     }
 
-    /// The VLANs that are wanted elsewhere than they were confirmed.
+    /// The VLANs that are wanted elsewhere than they were confirmed, and those that may be.
     pub fn moved(&self) -> &VlanSet {
         self.changes.moved()
     }

@@ -114,6 +114,11 @@ impl Ids {
         claim.map(|(_, places)| places.clone()).unwrap_or_default()
     }
 
+    /// Who holds `vid` at `place`.
+    pub fn holder(&self, vid: VlanId, place: &Place) -> Option<&Key> {
+        self.vlans.get(&vid)?.held.get(place)?.first()
+    }
+
     /// `Ok` when `key` holds `vid` at `place`, else who stands in the way.
     pub fn check(&self, vid: VlanId, key: &Key, place: &Place) -> Result<(), Option<&Key>> {
         let Some(vlan) = self.vlans.get(&vid) else { return Err(None) };

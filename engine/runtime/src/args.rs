@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use eno_sbi::daemon::HttpArgs;
 use eno_sbi::nats::NatsArgs;
 
+use crate::callbacks::CallbackArgs;
+
 /// Flags of `eno engine`. Each has an environment variable that is used in its absence.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArgs {
     /// A kubeconfig; absent: KUBECONFIG, ~/.kube/config or, in a pod, its service account.
     #[arg(long, env = "ENO_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The namespace of the Lease that says which engine leads.
+    /// The operator's namespace: of the Lease that says which engine leads, and of Secrets for callbacks of objects without
+    /// a namespace.
     #[arg(long, env = "ENO_NAMESPACE", default_value = "eno-system", value_name = "NAME")]
     pub namespace: String,
     /// Identifies this cluster on switches: 1 to 8 characters of a-z and 0-9; absent: derived from the uid of the
@@ -29,6 +32,9 @@ pub struct EngineArgs {
     /// The image of PodConfigs' sample Deployments: it needs /bin/sh and sleep; absent: none are made.
     #[arg(long, env = "ENO_SAMPLE_IMAGE", value_name = "IMAGE")]
     pub sample_image: Option<String>,
+    /// Callbacks.
+    #[command(flatten)]
+    pub callbacks: CallbackArgs,
     /// NATS.
     #[command(flatten)]
     pub nats: NatsArgs,

@@ -8,7 +8,7 @@ use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::kv::Operation;
 use eno_core::{Event, Name, Target};
 use eno_sbi::HOLD;
-use eno_sbi::nats::Connection;
+use eno_sbi::nats::{Connection, was_read_out};
 use eno_schemas::{Command, Decision, DriverHello, Report, decode, subject};
 use futures::StreamExt as _;
 use tokio::sync::watch;
@@ -93,6 +93,19 @@ async fn follow_reports(
     while let Some(message) = messages.next().await {
         let message = message?;
         match decode::<Report>(&message.payload) {
+            // Who may not report for a driver had the server do it.
+            Ok(_) if was_read_out(message.headers.as_ref()) => {
+                metrics.malformed("report");
+                warn!(subject = %message.subject, "a report that was read out of a stream is no driver's word");
+            }
+            // A driver speaks for itself.
+            Ok(report) if subject::result(&report.driver, &report.target) != message.subject.as_str() => {
+                metrics.malformed("report");
+                warn!(
+                    subject = %message.subject, driver = report.driver, target = report.target,
+                    "a report on the subject of another target"
+                );
+            }
             Ok(report) => {
                 let (target, driver) =
                     (target(&report.driver, &report.target), Name::from(report.driver.as_str()));
@@ -180,7 +193,7 @@ fn parts(subject: &str) -> Option<(String, Target)> {
 }
 
 /// The name that [`subject::token`] wrote.
-fn untoken(token: &str) -> Option<String> {
+pub fn untoken(token: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.bytes();
     while let Some(byte) = rest.next() {
@@ -195,12 +208,22 @@ fn untoken(token: &str) -> Option<String> {
 }
 
 /// Follows which drivers are alive.
-pub async fn presence(connection: Connection, mailbox: Mailbox, metrics: Arc<Metrics>) {
+pub async fn presence(
+    connection: Connection,
+    mailbox: Mailbox,
+    metrics: Arc<Metrics>,
+    mut lost: watch::Receiver<u64>,
+) {
     let mut alive = Alive::default();
     loop {
-        match follow_presence(&connection, &mailbox, &metrics, &mut alive).await {
-            Ok(()) => return,
-            Err(error) => warn!(%error, "watching the drivers' presence, trying again"),
+        lost.mark_unchanged();
+        tokio::select! {
+            result = follow_presence(&connection, &mailbox, &metrics, &mut alive) => match result {
+                Ok(()) => return,
+                Err(error) => warn!(%error, "watching the drivers' presence, trying again"),
+            },
+            // The watch would wait for the sequence at which the former bucket was.
+            changed = lost.changed() => if changed.is_err() { return },
         }
         sleep(PAUSE).await;
     }
@@ -282,6 +305,11 @@ async fn follow_presence(
                 caught_up |= entry.delta == 0;
                 match entry.operation {
                     Operation::Put => match decode::<DriverHello>(&entry.value) {
+                        // A driver speaks for itself.
+                        Ok(hello) if subject::key(&hello.driver, &hello.instance) != entry.key => {
+                            metrics.malformed("driver");
+                            warn!(key = entry.key, driver = hello.driver, "a presence under the key of another");
+                        }
                         Ok(hello) => {
                             let process = Process {
                                 holds: hello.capabilities.iter().any(|one| one == HOLD),

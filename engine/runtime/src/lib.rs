@@ -8,7 +8,7 @@
 mod api;
 mod args;
 mod bridge_domains;
-mod callbacks;
+pub mod callbacks;
 mod drift;
 mod drivers;
 mod events;
@@ -39,4 +39,5 @@ mod watch;
 mod writer;
 
 pub use args::EngineArgs;
+pub use callbacks::CallbackArgs;
 pub use run::run;

@@ -62,8 +62,11 @@ pub enum Input {
     Published(Target, Generation, u64),
     /// A command was not taken; the sequence that its subject has, where that is known.
     NotPublished(Target, Option<u64>),
-    /// NATS lost its streams and has them again, empty.
-    StreamsLost,
+    /// NATS lost streams and has them again, empty.
+    StreamsLost {
+        /// The outbox is among them.
+        outbox: bool,
+    },
 }
 
 /// The way to the task that owns the core. Whoever fills it waits when it is full.

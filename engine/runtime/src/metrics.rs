@@ -60,6 +60,8 @@ pub struct Metrics {
     callbacks: Family<What, Counter>,
     /// Callbacks that wait.
     pub callbacks_pending: Gauge,
+    /// Objects whose last callback was not taken.
+    pub callbacks_failing: Gauge,
     /// Seconds that working out took.
     pub settle: Histogram,
     /// Events that wait to be worked out.
@@ -88,6 +90,7 @@ impl Default for Metrics {
             outbox_lag: Gauge::default(),
             callbacks: Family::default(),
             callbacks_pending: Gauge::default(),
+            callbacks_failing: Gauge::default(),
             settle: Histogram::new(exponential_buckets(0.000_05, 4.0, 10)),
             mailbox: Gauge::default(),
             malformed: Family::default(),
@@ -128,6 +131,11 @@ impl Metrics {
         all.register("outbox_lag", "Transitions not yet in the outbox", self.outbox_lag.clone());
         all.register("callbacks", "Callbacks by what became of them", self.callbacks.clone());
         all.register("callbacks_pending", "Callbacks not yet delivered", self.callbacks_pending.clone());
+        all.register(
+            "callbacks_failing",
+            "Objects whose last callback was not taken",
+            self.callbacks_failing.clone(),
+        );
         all.register("settle_seconds", "Time to work out what follows from a batch", self.settle.clone());
         all.register("mailbox", "Events not yet worked out", self.mailbox.clone());
         all.register("malformed", "Messages that could not be read", self.malformed.clone());
@@ -211,6 +219,7 @@ impl Metrics {
             gauge.set(0);
         }
         self.callbacks_pending.set(0);
+        self.callbacks_failing.set(0);
         self.mailbox.set(0);
     }
 }

@@ -11,10 +11,12 @@ use bytes::Bytes;
 use eno_core::{Key, Name, Status};
 use eno_schemas::{Transition, encode, subject};
 use futures::TryStreamExt as _;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::warn;
 
+use crate::drivers::untoken;
 use crate::{api, ingest};
 
 /// The last entry of one object.
@@ -26,6 +28,18 @@ pub struct Last {
     pub uid: Name,
     /// The status that it told; its counter is among it.
     pub status: Option<Status>,
+}
+
+/// The outbox as a leader finds it.
+#[derive(Debug)]
+pub struct Found {
+    /// The last entry of every object.
+    pub last: HashMap<Key, Last>,
+    /// It was made less than the time ago for which it keeps entries: an object that has told of a transition and has no
+    /// entry told it to an outbox that was lost.
+    pub is_complete: bool,
+    /// How many of the last entries can't be read.
+    pub unreadable: usize,
 }
 
 /// Why a transition is not in the outbox.
@@ -106,8 +120,8 @@ async fn last(jetstream: &Context, subject: &str) -> Result<Option<(u64, String)
     }
 }
 
-/// The last entry of every object.
-pub async fn load(jetstream: &Context) -> Result<HashMap<Key, Last>, async_nats::Error> {
+/// Reads it.
+pub async fn load(jetstream: &Context) -> Result<Found, async_nats::Error> {
     #[derive(Deserialize)]
     struct Entry {
         uid: Name,
@@ -116,8 +130,12 @@ pub async fn load(jetstream: &Context) -> Result<HashMap<Key, Last>, async_nats:
         name: Name,
         object: Value,
     }
-    let mut all = HashMap::new();
+    let (mut all, mut unreadable) = (HashMap::new(), 0);
     let stream = jetstream.get_stream(subject::TRANSITIONS).await?;
+    let made = stream.cached_info().created.unix_timestamp();
+    let keeps = i64::try_from(stream.cached_info().config.max_age.as_secs()).unwrap_or(i64::MAX);
+    // A minute for clocks that differ.
+    let is_complete = Timestamp::now().as_second().saturating_sub(made) < keeps.saturating_sub(60);
     let mut consumer = stream
         .create_consumer(pull::Config {
             deliver_policy: DeliverPolicy::LastPerSubject,
@@ -145,10 +163,31 @@ pub async fn load(jetstream: &Context) -> Result<HashMap<Key, Last>, async_nats:
                 let status = entry.object.get("status").and_then(|value| ingest::status(kind, value));
                 all.insert(key, Last { sequence: info.stream_sequence, uid: entry.uid, status });
             }
-            Err(error) => warn!(subject = %message.subject, %error, "an outbox entry can't be read"),
+            // An empty message marks that the subject was purged.
+            Err(_) if message.payload.is_empty() => {}
+            Err(error) => {
+                unreadable += 1;
+                // What comes after it has to know where it stands.
+                if let Some(key) = key(&message.subject) {
+                    let sequence = info.stream_sequence;
+                    all.insert(key, Last { sequence, uid: Name::default(), status: None });
+                }
+                warn!(subject = %message.subject, %error, "an outbox entry can't be read");
+            }
         }
     }
-    Ok(all)
+    Ok(Found { last: all, is_complete, unreadable })
+}
+
+/// The object of a subject.
+fn key(subject: &str) -> Option<Key> {
+    let mut parts = subject.strip_prefix("eno.v1.transition.")?.split('.').map(untoken);
+    let (kind, namespace, name) = (parts.next()??, parts.next()??, parts.next()??);
+    let (kind, name) = (api::kind(&kind)?, Name::from(name));
+    Some(match &*namespace {
+        "_" => Key::cluster(kind, &name),
+        namespace => Key::namespaced(kind, &namespace.into(), &name),
+    })
 }
 
 #[cfg(test)]

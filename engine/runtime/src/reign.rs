@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{Config, Effect, Engine, Event, Key, Name, Status, Target};
+use eno_core::{Config, Effect, Engine, Event, Key, Status, Target};
 use eno_sbi::nats::{Connection, ensure_streams};
 use eno_schemas::{Command, Decision, Phase, Transaction};
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ use crate::mailbox::{Input, Source};
 use crate::marks;
 use crate::metrics::Metrics;
 use crate::objects::{Objects, Stored};
-use crate::outbox::{self, Last};
+use crate::outbox::{self, Found};
 use crate::pod_networks;
 use crate::publish;
 use crate::samples;
@@ -51,6 +51,8 @@ pub struct Realm {
     pub client: Client,
     /// NATS.
     pub connection: Connection,
+    /// Posts callbacks.
+    pub poster: Arc<callbacks::Poster>,
     /// For the core.
     pub config: Config,
     /// Of sample Deployments.
@@ -76,6 +78,9 @@ pub enum ReignError {
         /// The highest that was found.
         found: u64,
     },
+    /// The outbox was lost and is empty. Who begins again tells the last transition of every object once more.
+    #[error("the outbox was lost")]
+    OutboxLost,
 }
 
 /// Leads until `stop`, or until it turns out that another does. All that it started has ended when it returns.
@@ -104,22 +109,24 @@ async fn rule(
     let Realm { client, connection, metrics, .. } = realm;
     metrics.leading.set(1);
     ensure_streams(&connection.jetstream, connection.replicas).await.map_err(async_nats::Error::from)?;
-    let (last, commands) =
+    let (outbox, commands) =
         tokio::try_join!(outbox::load(&connection.jetstream), drivers::commands(connection, metrics))?;
+    (0..outbox.unreadable).for_each(|_| metrics.malformed("transition"));
     let terms =
         commands.iter().filter_map(|(_, held, _)| held.generation.as_ref()).map(|generation| generation.term);
     if let Some(found) = terms.max().filter(|found| *found >= term) {
         return Err(ReignError::TermUsed { found });
     }
-    info!(term, outbox = last.len(), commands = commands.len(), "leading");
+    info!(term, outbox = outbox.last.len(), commands = commands.len(), "leading");
     let (mailbox, mut inputs) = mpsc::channel(MAILBOX);
     let (marks, marked) = mpsc::unbounded_channel();
     watch::start(tasks, client, &mailbox, marks.clone(), metrics).await;
     let (losses, lost) = watch_channel::channel(0);
     tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
-    tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone()));
+    tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
-    tasks.spawn(callbacks::run(connection.clone(), metrics.clone(), lost, over.clone()));
+    let poster = realm.poster.clone();
+    tasks.spawn(callbacks::run(connection.clone(), poster, metrics.clone(), lost, over.clone()));
     let (jobs, queue) = mpsc::unbounded_channel();
     let events = Events::start(client.clone(), &realm.identity, metrics.clone(), over.clone());
     let tools = Arc::new(writer::Tools {
@@ -130,7 +137,7 @@ async fn rule(
         events: events.clone(),
         metrics: metrics.clone(),
     });
-    let sequences = last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
+    let sequences = outbox.last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
     tasks.spawn(writer::run(tools, queue, sequences, over.clone()));
     let (bridge_domains, wanted) = mpsc::unbounded_channel();
     tasks.spawn(bridge_domains::run(client.clone(), wanted, metrics.clone(), over.clone()));
@@ -152,7 +159,8 @@ async fn rule(
         gate: Gate::new(term),
         objects: Objects::default(),
         phases: HashMap::new(),
-        last,
+        outbox,
+        outbox_lost: false,
         unsynced: Source::all().collect(),
         gone: Vec::new(),
         waits: VecDeque::new(),
@@ -194,6 +202,9 @@ async fn rule(
                 }
                 if let Some(found) = throne.used {
                     return Err(ReignError::TermUsed { found });
+                }
+                if throne.outbox_lost {
+                    return Err(ReignError::OutboxLost);
                 }
                 metrics.mailbox.set(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
                 throne.settle();
@@ -239,7 +250,9 @@ struct Throne {
     /// The phase of each object, for the metrics.
     phases: HashMap<Key, Option<Phase>>,
     /// The last outbox entry of each object that was not seen yet.
-    last: HashMap<Key, Last>,
+    outbox: Found,
+    /// It was made anew since: who leads next tells again what it held.
+    outbox_lost: bool,
     unsynced: HashSet<Source>,
     /// Objects that name something that is not there yet, and until when that is waited for, the first first.
     waits: VecDeque<(Instant, Key)>,
@@ -296,7 +309,7 @@ impl Throne {
         match input {
             Input::Object(mut object, stored) => {
                 if self.objects.get(&object.key).is_none() {
-                    self.first_seen(&mut object, &stored.uid, stored.told);
+                    self.first_seen(&mut object, &stored);
                 }
                 self.gone.retain(|key| *key != object.key);
                 self.objects.put(object.key.clone(), stored);
@@ -324,19 +337,21 @@ impl Throne {
                 self.gate.published(&target, &generation, sequence, Instant::now());
             }
             Input::NotPublished(target, found) => self.gate.failed(&target, found, Instant::now()),
-            Input::StreamsLost => {
-                warn!("NATS lost its streams: publishing all commands again");
+            Input::StreamsLost { outbox } => {
+                warn!(outbox, "NATS lost streams: publishing all commands again");
                 self.gate.lost();
+                self.outbox_lost |= outbox;
             }
         }
     }
 
     /// An object is seen for the first time: its last outbox entry counts, when that is ahead of its status.
-    fn first_seen(&mut self, object: &mut eno_core::Object, uid: &Name, known: Option<u64>) {
-        if let Some(known) = known {
+    fn first_seen(&mut self, object: &mut eno_core::Object, stored: &Arc<Stored>) {
+        let uid = &stored.uid;
+        if let Some(known) = stored.told {
             self.job(&object.key, Change::Known(known));
         }
-        let Some(last) = self.last.remove(&object.key) else { return };
+        let Some(last) = self.outbox.last.remove(&object.key) else { return self.tell_again(object, stored) };
         let counter = object.status.as_ref().map_or(0, |status| status.transitions);
         let Some(told) = last.status.filter(|told| last.uid == *uid && told.transitions > counter) else {
             return;
@@ -345,8 +360,18 @@ impl Throne {
         object.status = Some(told);
     }
 
+    /// Tells the last transition of an object once more, when the outbox that had it was lost.
+    fn tell_again(&self, object: &eno_core::Object, stored: &Arc<Stored>) {
+        let told = object.status.as_ref().filter(|status| self.outbox.is_complete && status.transitions > 0);
+        if let Some(status) = told {
+            let at = format!("{:.3}", Timestamp::now()).into();
+            let change = Change::Again { status: Arc::new(status.clone()), object: stored.clone(), at };
+            self.job(&object.key, change);
+        }
+    }
+
     fn synced(&mut self) {
-        self.last = HashMap::new();
+        self.outbox.last = HashMap::new();
         self.realm.synced.store(true, std::sync::atomic::Ordering::Relaxed);
         self.realm.metrics.synced.set(u64::try_from(Timestamp::now().as_second()).unwrap_or_default());
         info!(took = ?self.began.elapsed(), "in step with the cluster");

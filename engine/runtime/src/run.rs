@@ -9,14 +9,18 @@ use eno_core::Config;
 use eno_sbi::daemon::{Readiness, serve};
 use eno_sbi::nats::{self, ConnectError};
 use k8s_openapi::api::core::v1::Namespace;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
+use tower::BoxError;
+use tower::util::MapFutureLayer;
 use tracing::{info, warn};
 
 use crate::EngineArgs;
+use crate::callbacks::Poster;
 use crate::lease::{Candidate, Times};
 use crate::metrics::Metrics;
 use crate::reign::{Realm, ReignError, reign};
@@ -24,6 +28,14 @@ use crate::reign::{Realm, ReignError, reign};
 /// The Lease that says which engine leads, and the connection's name on NATS.
 const NAME: &str = "eno-engine";
 const PAUSE: Duration = Duration::from_secs(1);
+/// A request to the API server that has not begun to be answered after so long is given up and tried again: longer than
+/// a busy server keeps one waiting in its queues.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// An answer of the API server did not come. Whether it did what it was asked is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not answer within {} s", ANSWER.as_secs())]
+struct Unanswered;
 
 /// Runs the engine until `shutdown`. An error is one that a retry does not help: bad arguments, or a port that is
 /// taken. What may pass is waited for.
@@ -34,6 +46,7 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     let client = client(&args).await?;
+    let poster = Arc::new(Poster::new(&args.callbacks, client.clone(), &args.namespace)?);
     let connection = match nats::connect(&args.nats, NAME, &shutdown).await {
         Err(ConnectError::Stopped) => return Ok(()),
         connection => connection?,
@@ -59,7 +72,7 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     let candidate = Candidate::new(client.clone(), &args.namespace, NAME, &identity, Times::default());
     let config = Config { cluster, bridge_domains: args.bridge_domains, nodes: args.nodes };
     let sample_image = args.sample_image.as_deref().map(Arc::from);
-    let realm = Realm { client, connection, config, sample_image, metrics, identity, synced };
+    let realm = Realm { client, connection, poster, config, sample_image, metrics, identity, synced };
     let mut above = 0;
     while !shutdown.is_cancelled() {
         standing_by.store(true, Ordering::Relaxed);
@@ -99,7 +112,12 @@ async fn client(args: &EngineArgs) -> anyhow::Result<Client> {
         }
         None => kube::Config::infer().await.context("finding out how to reach the API server")?,
     };
-    Client::try_from(config).context("preparing the way to the API server")
+    let builder = ClientBuilder::try_from(config).context("preparing the way to the API server")?;
+    // It has no limit of its own: what is answered in part, as a watch, has others.
+    let limit = MapFutureLayer::new(|answer| async {
+        tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(BoxError::from(Unanswered)))
+    });
+    Ok(builder.with_layer(&limit).build())
 }
 
 /// The configured id, else one from the uid of kube-system; `None`: told to stop while the API server was away.

@@ -169,9 +169,14 @@ pub fn content(kind: Kind, status: &Status) -> u64 {
 pub fn content_of(mut status: Value) -> u64 {
     if let Some(fields) = status.as_object_mut() {
         fields.remove("transitions");
-        for condition in fields.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(condition) = condition.as_object_mut() {
+        if let Some(conditions) = fields.get_mut("conditions").and_then(Value::as_array_mut) {
+            // It is not the core's to say.
+            conditions.retain(|condition| condition["type"] != crds::CALLBACK_DELIVERED);
+            for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
                 condition.remove("lastTransitionTime");
+            }
+            if conditions.is_empty() {
+                fields.remove("conditions");
             }
         }
     }
@@ -264,6 +269,11 @@ mod tests {
         assert_eq!(content(&full()), content(&later));
         later.message = "other".into();
         assert_ne!(content(&full()), content(&later));
+        // What is said of callbacks is said by another.
+        let mut with_callbacks = to_json(Kind::L2Service, &full());
+        let conditions = with_callbacks["conditions"].as_array_mut().unwrap();
+        conditions.push(json!({ "type": "CallbackDelivered", "status": "False" }));
+        assert_eq!(content_of(with_callbacks), content(&full()));
     }
 
     fn pods() -> Status {

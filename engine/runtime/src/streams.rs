@@ -13,29 +13,32 @@ use crate::mailbox::{Input, Mailbox, post};
 /// How often the streams are looked at while the connection holds.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Looks at the streams after each new connection and now and then. A stream that was created later than remembered
-/// has lost what it held: `lost` counts that, for those who read from streams to begin again.
+/// When those were made whose loss has to be answered. Others are filled by who writes into them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Made {
+    /// Commands, reports and presence.
+    words: [i128; 3],
+    outbox: i128,
+}
+
+/// Looks at the streams after each new connection and now and then, and makes those that are missing. A stream that was
+/// made later than remembered has lost what it held: `lost` counts that, for those who read from streams to begin again.
 pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender<u64>) {
     let mut connects = connection.connects();
-    let mut remembered = None;
+    let mut remembered: Option<Made> = None;
     loop {
         connects.mark_unchanged();
-        match created(&connection).await {
-            Ok(created) => {
-                if remembered.is_some_and(|remembered| remembered != created) {
+        match look(&connection).await {
+            Ok(made) => {
+                if let Some(before) = remembered.filter(|before| *before != made) {
                     lost.send_modify(|count| *count += 1);
-                    if !post(&mailbox, Input::StreamsLost).await {
+                    if !post(&mailbox, Input::StreamsLost { outbox: before.outbox != made.outbox }).await {
                         return;
                     }
                 }
-                remembered = Some(created);
+                remembered = Some(made);
             }
-            Err(error) => {
-                warn!(%error, "the streams can't be looked at");
-                if let Err(error) = ensure_streams(&connection.jetstream, connection.replicas).await {
-                    warn!(%error, "the streams can't be made anew");
-                }
-            }
+            Err(error) => warn!(%error, "the streams can't be looked at"),
         }
         tokio::select! {
             () = sleep(if remembered.is_some() { LOOK } else { LOOK / 10 }) => {}
@@ -44,12 +47,15 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
     }
 }
 
-/// When the streams were created; an error when one is not there.
-async fn created(connection: &Connection) -> Result<[i128; 3], async_nats::Error> {
-    let mut all = [0; 3];
-    for (created, name) in all.iter_mut().zip([subject::COMMANDS, subject::RESULTS, subject::TRANSITIONS]) {
-        *created = connection.jetstream.get_stream(name).await?.cached_info().created.unix_timestamp_nanos();
-    }
-    connection.jetstream.get_stream(subject::HISTORY).await?;
-    Ok(all)
+async fn look(connection: &Connection) -> Result<Made, async_nats::Error> {
+    ensure_streams(&connection.jetstream, connection.replicas).await?;
+    let made = async |name: &str| -> Result<i128, async_nats::Error> {
+        let stream = connection.jetstream.get_stream(name).await?;
+        Ok(stream.cached_info().created.unix_timestamp_nanos())
+    };
+    let drivers = format!("KV_{}", subject::DRIVERS);
+    Ok(Made {
+        words: [made(subject::COMMANDS).await?, made(subject::RESULTS).await?, made(&drivers).await?],
+        outbox: made(subject::TRANSITIONS).await?,
+    })
 }

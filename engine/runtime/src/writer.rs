@@ -52,7 +52,7 @@ pub async fn run(
                     let queue = queues
                         .entry(job.key.clone())
                         .or_insert_with(|| Queue::new(&job.key, sequence.remove(&job.key).unwrap_or_default()));
-                    if matches!(job.change, Change::Transition { .. }) {
+                    if matches!(job.change, Change::Transition { .. } | Change::Again { .. }) {
                         tools.metrics.outbox_lag.inc();
                     }
                     queue.add(job.change, Instant::now());

@@ -112,6 +112,7 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
         bridge_domains: false,
         nodes: false,
         sample_image: None,
+        callbacks: eno_engine::CallbackArgs::default(),
         nats: nats.args(),
         http: eno_sbi::daemon::HttpArgs { listen: "127.0.0.1:0".parse().unwrap() },
     };

@@ -138,6 +138,7 @@ async fn running_pods_are_given_what_is_asked_for() {
         bridge_domains: false,
         nodes: true,
         sample_image: Some("registry.example.com/test:1".into()),
+        callbacks: eno_engine::CallbackArgs::default(),
         nats: nats.args(),
         http: eno_sbi::daemon::HttpArgs { listen: "127.0.0.1:0".parse().unwrap() },
     };

@@ -4,7 +4,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema;
+use crate::{CallbackFormat, CallbackSecret, schema};
 
 use super::LinkFields;
 
@@ -53,6 +53,12 @@ pub struct PodNetworkConfigSpec {
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]
     pub callback_url: Option<String>,
+    /// What the callbacks are signed with: a Secret in the object's namespace. Absent: they are not signed.
+    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
+    pub callback_secret: Option<CallbackSecret>,
+    /// What is posted to CallbackURL; absent: Object.
+    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
+    pub callback_format: Option<CallbackFormat>,
 }
 
 /// An interface of each pod.

@@ -14,6 +14,15 @@ pub const ACCEPTED: &[(&str, &str)] = &[
     ("L2Service", "{SegmentationID: 1, CallbackURL: 'https://[2001:db8::1]:8443/eno?who=a@b'}"),
     ("L2Service", "{SegmentationID: 4094, PhysicalNW: [dc-gw], CallbackURL: 'http://nfvo'}"),
     (
+        "L2Service",
+        "{SegmentationID: 3, CallbackURL: 'http://nfvo', CallbackSecret: {Name: eno-callback}, CallbackFormat: CloudEvents}",
+    ),
+    (
+        "L2ServiceAttachment",
+        "{L2Services: [a], ConnectionPoint: c, VlanType: access, CallbackURL: 'http://nfvo', CallbackSecret: {Name: s}, CallbackFormat: Object}",
+    ),
+    ("PodConfig", "{CallbackURL: 'http://nfvo', CallbackSecret: {Name: s}, CallbackFormat: CloudEvents}"),
+    (
         "L2ServiceAttachment",
         "{L2Services: [l2service-thirteen], ConnectionPoint: cp-br-data, VlanType: access}",
     ),

@@ -6,7 +6,7 @@ pub struct Access {
     pub account: &'static str,
     pub verb: &'static str,
     pub group: &'static str,
-    /// The resource, and after a slash its subresource.
+    /// The resource, and after a slash its subresource, or after an equals sign the name of one object.
     pub resource: &'static str,
     /// Empty for the whole cluster.
     pub namespace: &'static str,
@@ -51,6 +51,13 @@ pub const ACCESS: &[Access] = &[
     access("eno-engine", "create", "", "pods/exec", "", false),
     access("eno-engine", "delete", "apps", "deployments", "", false),
     access("eno-engine", "get", "", "secrets", "eno-system", false),
+    access("eno-engine", "get", "", "secrets", "default", false),
+    access("eno-engine", "get", "", "secrets=eno-callback", "eno-system", true),
+    access("eno-engine", "get", "", "secrets=eno-callback", "default", true),
+    access("eno-engine", "get", "", "secrets=eno-nats", "eno-system", false),
+    access("eno-engine", "list", "", "secrets", "default", false),
+    access("eno-engine", "watch", "", "secrets=eno-callback", "default", false),
+    access("eno-driver-netconf", "get", "", "secrets=eno-callback", "default", false),
     access("eno-engine", "create", CNI, "network-attachment-definitions", "", false),
     access("eno-driver-nad", "patch", CNI, "network-attachment-definitions", "", true),
     access("eno-driver-nad", "create", CNI, "network-attachment-definitions", "", true),

@@ -168,8 +168,10 @@ async fn invalid_specs_are_refused(client: &Client) {
 async fn roles_allow_what_they_should(client: &Client) {
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     for question in access::ACCESS {
+        let (resource, name) =
+            question.resource.split_once('=').map_or((question.resource, None), |(r, n)| (r, Some(n)));
         let (resource, subresource) =
-            question.resource.split_once('/').map_or((question.resource, None), |(r, s)| (r, Some(s)));
+            resource.split_once('/').map_or((resource, None), |(r, s)| (r, Some(s)));
         let user = format!("system:serviceaccount:eno-system:{}", question.account);
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
@@ -180,6 +182,7 @@ async fn roles_allow_what_they_should(client: &Client) {
                     resource: Some(resource.to_owned()),
                     subresource: subresource.map(str::to_owned),
                     namespace: Some(question.namespace.to_owned()),
+                    name: name.map(str::to_owned),
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()

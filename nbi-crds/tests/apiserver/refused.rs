@@ -30,6 +30,14 @@ pub const REFUSED: &[Refused] = &[
     // CallbackURL, the same on every kind
     refused("L2Service", "{SegmentationID: 5, CallbackURL: nowhere}", "spec.CallbackURL", URL),
     refused("L2Service", "{SegmentationID: 5, CallbackURL: /path}", "spec.CallbackURL", URL),
+    refused("L2Service", "{SegmentationID: 5, CallbackSecret: {}}", "spec.CallbackSecret.Name", "Required"),
+    refused(
+        "L2Service",
+        "{SegmentationID: 5, CallbackSecret: {Name: A_B}}",
+        "spec.CallbackSecret.Name",
+        "must be the name of an object",
+    ),
+    refused("L2Service", "{SegmentationID: 5, CallbackFormat: Xml}", "spec.CallbackFormat", "CloudEvents"),
     refused("L2Service", "{SegmentationID: 5, CallbackURL: 'ftp://a.example/'}", "spec.CallbackURL", URL),
     refused("L2Service", "{SegmentationID: 5, CallbackURL: 'http:///path'}", "spec.CallbackURL", URL),
     refused(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, push};
 use async_nats::jetstream::{Message, stream};
 use eno_schemas::{Command, Generation, PayloadKind, decode, subject};
 use futures::StreamExt;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::schedule::BadCommand;
-use crate::nats::{Connection, create_missing_streams};
+use crate::nats::{Connection, was_read_out};
 
 /// How often the streams are looked at: one that was deleted or made anew is noticed within this time.
 const CHECK: Duration = Duration::from_secs(5);
@@ -67,29 +67,28 @@ async fn read(
 ) -> Result<(), async_nats::Error> {
     let mut connects = connection.connects();
     connects.mark_unchanged();
-    create_missing_streams(&connection.jetstream, connection.replicas).await?;
     let streams = created(connection).await?;
     let commands: stream::Stream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
+    // Into our own inbox: a pull consumer hands out its messages to whoever knows its name.
+    let inbox = connection.client.new_inbox();
     let consumer = commands
-        .create_consumer(pull::Config {
+        .create_consumer(push::Config {
+            name: inbox.rsplit('.').next().map(str::to_owned),
+            deliver_subject: inbox,
             description: Some(format!("driver {}", filter.driver)),
             deliver_policy: DeliverPolicy::LastPerSubject,
             filter_subject: filter.subject(),
             ack_policy: AckPolicy::None,
             memory_storage: true,
             num_replicas: 1,
-            inactive_threshold: Duration::from_mins(1),
-            ..pull::Config::default()
+            flow_control: true,
+            idle_heartbeat: Duration::from_secs(5),
+            inactive_threshold: Duration::from_secs(30),
+            ..push::Config::default()
         })
         .await?;
     let waiting = consumer.cached_info().num_pending;
-    let mut messages = consumer
-        .stream()
-        .max_messages_per_batch(500)
-        .expires(Duration::from_secs(30))
-        .heartbeat(Duration::from_secs(5))
-        .messages()
-        .await?;
+    let mut messages = consumer.messages().await?;
     debug!(waiting, "reading the commands");
     if events.send(Event::Started).await.is_err() {
         return Ok(());
@@ -158,6 +157,12 @@ impl Filter {
             let generation = generation(&message.payload);
             Event::Bad(target, position, BadCommand { generation, reason })
         };
+        if was_read_out(message.headers.as_ref()) {
+            return bad(
+                name(token),
+                "the message was read out of a stream, and so is not the engine's word".into(),
+            );
+        }
         let command: Command = match decode(&message.payload) {
             Ok(command) => command,
             Err(error) => return bad(name(token), error.to_string()),

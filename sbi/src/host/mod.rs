@@ -13,10 +13,9 @@ mod work;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream as JetStream};
-use eno_schemas::{DriverHello, MessageError, subject};
+use eno_schemas::{DriverHello, MessageError};
 use futures::StreamExt;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -25,6 +24,7 @@ pub use metrics::HostMetrics;
 
 use crate::driver::Driver;
 use crate::nats::{self, Connection};
+use crate::place::Places;
 use crate::work::HOLD;
 use feed::{Event, Filter};
 use owners::{Answer, Ask};
@@ -50,7 +50,8 @@ pub enum Ownership {
 /// What a user may choose about a host.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HostArgs {
-    /// How many targets are worked on at once. Those that hold a change until a transaction is decided don't count.
+    /// How many targets are worked on at once. Those that hold a change until a transaction is
+    /// decided don't count, nor those that are being connected to.
     #[arg(long, env = "ENO_CONCURRENCY", default_value_t = 64, value_name = "COUNT",
           value_parser = clap::value_parser!(u16).range(1..))]
     pub concurrency: u16,
@@ -147,19 +148,13 @@ pub async fn run<D: Driver>(
     info!(driver = %identity.name, instance = %options.instance, "driver starts");
 
     let connection = options.connection.clone();
-    let forget = nats::forget_subject(&identity.name);
-    let forgotten = connection
-        .client
-        .subscribe(forget.clone())
-        .await
-        .map_err(|source| HostError::Subscribe { subject: forget, source: source.into() })?;
-
-    let asked = preview::all(&identity.name);
-    let asked = connection
-        .client
-        .subscribe(asked.clone())
-        .await
-        .map_err(|source| HostError::Subscribe { subject: asked, source: source.into() })?;
+    let subscribe = async |subject: String| {
+        let subscribed = connection.client.subscribe(subject.clone()).await;
+        subscribed.map_err(|source| HostError::Subscribe { subject, source: source.into() })
+    };
+    let forgotten = subscribe(nats::forget_subject(&identity.name)).await?;
+    let asked = subscribe(preview::all(&identity.name)).await?;
+    let released = subscribe(owners::released_subject(&identity.name)).await?;
 
     let mut helpers = JoinSet::new();
     let (events_in, events) = mpsc::channel(256);
@@ -169,7 +164,8 @@ pub async fn run<D: Driver>(
     let (asks, asks_out) = mpsc::unbounded_channel();
     let (answers_in, answers) = mpsc::unbounded_channel();
     let name = identity.name.clone();
-    helpers.spawn(owners::run(connection.clone(), name, options.instance.clone(), asks_out, answers_in));
+    let instance = options.instance.clone();
+    helpers.spawn(owners::run(connection.clone(), name, instance, released, asks_out, answers_in));
     let present = CancellationToken::new();
     let presence = presence::run(connection.clone(), hello, present.clone());
     helpers.spawn(async move {
@@ -188,10 +184,9 @@ pub async fn run<D: Driver>(
             driver,
             name: identity.name,
             instance: options.instance,
-            publisher: Publisher::new(connection.jetstream),
+            publisher: Publisher::new(connection),
             time_limit: options.time_limit,
             metrics: options.metrics,
-            held: watch::Sender::default(),
         }),
         jobs: JoinSet::new(),
         checks: JoinSet::new(),
@@ -245,12 +240,14 @@ impl<D: Driver> Host<D> {
         C: futures::Stream<Item = String> + Unpin,
     {
         let mut changes_end = false;
-        let mut held = self.context.held.subscribe();
+        let places = Places::new(concurrency);
+        let mut taken = places.taken();
         loop {
-            // What is held waits for others, which must not wait for its place.
-            while self.jobs.len().saturating_sub(*held.borrow_and_update()) < concurrency {
+            // Marks as seen what is looked at.
+            taken.borrow_and_update();
+            while let Some(place) = places.take() {
                 let Some(start) = self.schedule.next() else { break };
-                self.jobs.spawn(work::run(self.context.clone(), start));
+                self.jobs.spawn(work::run(self.context.clone(), start, place));
             }
             let retry = self.schedule.next_retry().map(tokio::time::Instant::from_std);
             tokio::select! {
@@ -267,7 +264,7 @@ impl<D: Driver> Host<D> {
                     None => changes_end = true,
                 },
                 Some(done) = self.jobs.join_next() => self.on_finished(done),
-                Ok(()) = held.changed() => {}
+                Ok(()) = taken.changed() => {}
                 Some(Ok((target, position, wanted))) = self.checks.join_next() => {
                     // A command that came after it was said is for a new target of that name.
                     if !wanted && self.schedule.position(&target) == position {
@@ -349,9 +346,9 @@ impl<D: Driver> Host<D> {
             return;
         }
         let position = self.schedule.position(&target);
-        let (connection, subject) = (self.connection.clone(), subject::command(&self.context.name, &target));
+        let (connection, driver) = (self.connection.clone(), self.context.name.clone());
         self.checks.spawn(async move {
-            let wanted = is_wanted(&connection, &subject).await.unwrap_or_else(|error| {
+            let wanted = nats::has_command(&connection, &driver, &target).await.unwrap_or_else(|error| {
                 warn!(%error, %target, "can't tell whether it is gone");
                 true
             });
@@ -404,15 +401,6 @@ impl<D: Driver> Host<D> {
             warn!(targets = self.jobs.len(), "breaking off work in flight");
             self.jobs.shutdown().await;
         }
-    }
-}
-
-async fn is_wanted(connection: &Connection, subject: &str) -> Result<bool, async_nats::Error> {
-    let commands: JetStream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
-    match commands.get_last_raw_message_by_subject(subject).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind, Watch};
+use async_nats::Subscriber;
+use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind};
 use eno_schemas::subject;
 use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use tokio::sync::mpsc;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::nats::Connection;
 
@@ -54,18 +55,25 @@ struct Owners {
     answers: mpsc::UnboundedSender<Answer>,
 }
 
-/// Gets and keeps what is asked for until `asks` ends, then releases all.
+/// Where instances of a driver tell each other the name of what they work on no more. That only makes it quicker: what
+/// is not owned is tried again and again.
+pub(super) fn released_subject(driver: &str) -> String {
+    format!("eno.v1.released.{}", subject::token(driver))
+}
+
+/// Gets and keeps what is asked for until `asks` ends, then releases all. `released`: what comes on
+/// [`released_subject`].
 pub(super) async fn run(
     connection: Connection,
     driver: String,
     instance: String,
+    mut released: Subscriber,
     mut asks: mpsc::UnboundedReceiver<Ask>,
     answers: mpsc::UnboundedSender<Answer>,
 ) {
     let names = HashMap::new();
     let mut owners = Owners { connection, driver, instance, store: None, lease: LEASE, names, answers };
-    let mut released = owners.watch().await;
-    let mut renewed = tokio::time::Instant::now();
+    let mut looked = tokio::time::Instant::now();
     loop {
         tokio::select! {
             ask = asks.recv() => match ask {
@@ -78,17 +86,13 @@ pub(super) async fn run(
                 }
                 None => break,
             },
-            token = released.next() => match token {
-                Some(token) => owners.renew(|name, held| held.is_none() && subject::token(name) == token).await,
-                None => released = stream::pending().boxed(),
-            },
-            () = tokio::time::sleep_until(renewed + owners.pause()) => {
-                renewed = tokio::time::Instant::now();
-                let first = owners.store.is_none();
-                owners.renew(|_, _| true).await;
-                if first {
-                    released = owners.watch().await;
-                }
+            Some(message) = released.next() => {
+                owners.renew(|name, held| held.is_none() && *name.as_bytes() == *message.payload).await;
+            }
+            () = tokio::time::sleep_until(looked + owners.pause()) => {
+                looked = tokio::time::Instant::now();
+                let due = owners.lease / 4;
+                owners.renew(|_, held| held.is_none_or(|held| held.renewed.elapsed() >= due)).await;
             }
         }
     }
@@ -96,9 +100,9 @@ pub(super) async fn run(
 }
 
 impl Owners {
-    /// How long to wait from one renewal to the next.
+    /// How long to wait from one look at what is to be renewed or may be free to the next.
     fn pause(&self) -> Duration {
-        if self.store.is_some() { self.lease / 3 } else { NO_BUCKET }
+        if self.store.is_some() { self.lease / 6 } else { NO_BUCKET }
     }
 
     async fn take(&mut self, asks: Vec<Ask>) {
@@ -201,24 +205,16 @@ impl Owners {
         self.store.clone()
     }
 
-    /// Tokens of the names whose key has gone. That only makes it quicker: what is not owned is tried again and again.
-    async fn watch(&mut self) -> BoxStream<'static, String> {
-        let Some(store) = self.open().await else { return stream::pending().boxed() };
-        let prefix = format!("{}.", subject::token(&self.driver));
-        match store.watch(format!("{prefix}>")).await {
-            Ok(watch) => gone(watch, prefix),
-            Err(error) => {
-                info!(%error, "can't watch the owners");
-                stream::pending().boxed()
-            }
-        }
-    }
-
     async fn release(&self, name: &str, held: Held) {
         let Some(store) = &self.store else { return };
         let key = subject::key(&self.driver, name);
         if let Err(error) = store.delete_expect_revision(&key, Some(held.revision)).await {
             debug!(%error, %name, "releasing");
+            return;
+        }
+        let told = self.connection.client.publish(released_subject(&self.driver), name.to_owned().into());
+        if let Err(error) = told.await {
+            debug!(%error, %name, "telling that it is released");
         }
     }
 
@@ -232,14 +228,4 @@ impl Owners {
         }
         stream::iter(releases).buffer_unordered(AT_ONCE).collect::<()>().await;
     }
-}
-
-/// Tokens of the names whose key was deleted or has expired.
-fn gone(watch: Watch, prefix: String) -> BoxStream<'static, String> {
-    watch
-        .filter_map(move |entry| {
-            let gone = entry.ok().filter(|entry| entry.operation != Operation::Put);
-            std::future::ready(gone.and_then(|entry| entry.key.strip_prefix(&prefix).map(str::to_owned)))
-        })
-        .boxed()
 }

@@ -1,11 +1,12 @@
 //! Reports to their streams, so that an older word never replaces a newer one.
 
-use async_nats::jetstream::Context;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use eno_schemas::{Applied, Generation, MessageError, Outcome, Report, decode, encode, subject};
 use tracing::debug;
+
+use crate::nats::{Connection, has_command};
 
 /// What is known of the report that the stream holds for a target.
 #[derive(Debug, Default)]
@@ -72,12 +73,12 @@ impl ReportError {
 /// is dropped half-way leaves it such that the next one looks at the stream first.
 #[derive(Clone, Debug)]
 pub(super) struct Publisher {
-    jetstream: Context,
+    connection: Connection,
 }
 
 impl Publisher {
-    pub fn new(jetstream: Context) -> Self {
-        Self { jetstream }
+    pub fn new(connection: Connection) -> Self {
+        Self { connection }
     }
 
     /// Reads what the stream holds, where that is not known yet.
@@ -124,11 +125,15 @@ impl Publisher {
                 .expected_last_subject_sequence(stored.position)
                 .outbound_message(subject.clone());
             let headers = message.headers.clone().unwrap_or_default();
-            let sent =
-                match self.jetstream.publish_with_headers(subject.clone(), headers, message.payload).await {
-                    Ok(sent) => sent.await,
-                    Err(error) => Err(error),
-                };
+            let sent = match self
+                .connection
+                .jetstream
+                .publish_with_headers(subject.clone(), headers, message.payload)
+                .await
+            {
+                Ok(sent) => sent.await,
+                Err(error) => Err(error),
+            };
             match sent {
                 Ok(ack) => {
                     record.stored = Some(Stored { position: ack.sequence, report: Some(report.clone()) });
@@ -136,11 +141,14 @@ impl Publisher {
                 }
                 Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
                     debug!(target = %report.target, "another report came between, looking at it");
-                    if known
-                        && self.read(&report.driver, &report.target).await?.position == 0
-                        && !self.wanted(report).await?
-                    {
+                    let found = self.read(&report.driver, &report.target).await?;
+                    if known && found.position == 0 && !self.wanted(report).await? {
                         return Ok(Published::Gone);
+                    }
+                    if found.position == stored.position {
+                        return Err(server(
+                            "the server that was asked does not have the last report yet".into(),
+                        ));
                     }
                 }
                 Err(error) => return Err(failed(error, report, bytes.len(), server)),
@@ -153,7 +161,7 @@ impl Publisher {
         let bytes = encode(report)?;
         let length = bytes.len();
         let subject = subject::history(&report.driver, &report.target);
-        let sent = match self.jetstream.publish(subject, bytes.into()).await {
+        let sent = match self.connection.jetstream.publish(subject, bytes.into()).await {
             Ok(sent) => sent.await,
             Err(error) => Err(error),
         };
@@ -172,30 +180,29 @@ impl Publisher {
     }
 
     async fn wanted(&self, report: &Report) -> Result<bool, ReportError> {
-        let subject = subject::command(&report.driver, &report.target);
-        Ok(self.last(subject::COMMANDS, &subject, &report.target).await?.is_some())
-    }
-
-    async fn read(&self, driver: &str, target: &str) -> Result<Stored, ReportError> {
-        let message = self.last(subject::RESULTS, &subject::result(driver, target), target).await?;
-        Ok(match message {
-            Some((position, payload)) => Stored { position, report: decode(&payload).ok() },
-            None => Stored { position: 0, report: None },
+        has_command(&self.connection, &report.driver, &report.target).await.map_err(|source| {
+            ReportError::Server {
+                operation: "looking for the command before",
+                target: report.target.clone(),
+                source,
+            }
         })
     }
 
-    async fn last(
-        &self,
-        stream: &str,
-        subject: &str,
-        target: &str,
-    ) -> Result<Option<(u64, Vec<u8>)>, ReportError> {
+    /// What a server has, which may be behind others for a moment.
+    async fn read(&self, driver: &str, target: &str) -> Result<Stored, ReportError> {
         let server = |source| ReportError::Server { operation: "reading", target: target.to_owned(), source };
-        let stream: Stream<()> =
-            self.jetstream.get_stream_no_info(stream).await.map_err(|error| server(error.into()))?;
-        match stream.get_last_raw_message_by_subject(subject).await {
-            Ok(message) => Ok(Some((message.sequence, message.payload.to_vec()))),
-            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        let results: Stream<()> = self
+            .connection
+            .jetstream
+            .get_stream_no_info(subject::RESULTS)
+            .await
+            .map_err(|error| server(error.into()))?;
+        match results.direct_get_last_for_subject(subject::result(driver, target)).await {
+            Ok(message) => Ok(Stored { position: message.sequence, report: decode(&message.payload).ok() }),
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => {
+                Ok(Stored { position: 0, report: None })
+            }
             Err(error) => Err(server(error.into())),
         }
     }

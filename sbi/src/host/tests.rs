@@ -1,11 +1,15 @@
 //! The host on a real nats-server, with a driver that does as the test says.
 
+mod cluster;
+mod holding;
+mod previews;
+
 use std::sync::Mutex;
 
 use async_nats::jetstream::kv;
 use eno_schemas::{
     Applied, Command, Decision, Desired, Device, Drift, Failure, Generation, NadDesired, NadOwner, Outcome,
-    PayloadKind, Preview, Report, Transaction, decode, encode,
+    PayloadKind, Preview, Report, Transaction, decode, encode, subject,
 };
 use futures::Stream;
 use tokio::sync::watch;
@@ -134,7 +138,10 @@ struct Running {
 
 impl Running {
     async fn start(server: &NatsServer, stub: &Stub, instance: &str, ownership: Ownership) -> Self {
-        let connection = server.connect("eno-driver-stub").await;
+        Self::on(server.connect("eno-driver-stub").await, stub, instance, ownership)
+    }
+
+    fn on(connection: Connection, stub: &Stub, instance: &str, ownership: Ownership) -> Self {
         let mut options = HostOptions::new(connection, ownership, "1");
         options.instance = instance.into();
         let stop = CancellationToken::new();
@@ -230,7 +237,7 @@ async fn older_commands_and_older_reports_change_nothing() {
 async fn a_report_does_not_replace_a_newer_one() {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
-    let publisher = Publisher::new(engine.connection.jetstream.clone());
+    let publisher = Publisher::new(engine.connection.clone());
     let report = |sequence, instance: &str| Report {
         driver: DRIVER.into(),
         target: "x".into(),
@@ -291,6 +298,7 @@ async fn lost_streams_are_made_again_and_reports_come_back() {
     engine.report(DRIVER, "a", done(1)).await;
     assert_eq!(stub.begun().len(), 1, "a lost report is no reason to work");
     jetstream.delete_stream(subject::COMMANDS).await.unwrap();
+    crate::nats::ensure_streams(jetstream, 1).await.unwrap();
     stub.until_forgotten("a").await;
     engine.command(&command("a", 1, 2)).await;
     engine.report(DRIVER, "a", done(2)).await;
@@ -309,8 +317,8 @@ async fn of_two_instances_one_works_and_the_other_takes_over() {
             limit_markers: Some(lease),
             ..kv::Config::default()
         };
-        connection.jetstream.create_key_value(owners).await.unwrap();
-        crate::nats::create_missing_streams(&connection.jetstream, 1).await.unwrap();
+        crate::nats::ensure_streams(&connection.jetstream, 1).await.unwrap();
+        connection.jetstream.update_key_value(owners).await.unwrap();
         let engine = Engine { connection };
         let (one, two) = (Stub::new(), Stub::new());
         let first = Running::start(&server, &one, "one", ownership).await;
@@ -360,9 +368,16 @@ async fn a_bad_message_is_answered_and_blocks_nothing() {
     engine.raw(DRIVER, "b", "{").await;
     let elsewhere = serde_json::to_vec(&command("elsewhere", 1, 1)).unwrap();
     engine.raw(DRIVER, "c", elsewhere).await;
+    // Right in itself, but put there by a server that was asked to read it out.
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert(async_nats::header::NATS_STREAM, "ENO_RESULTS");
+    let (subject, payload) = (subject::command(DRIVER, "e"), encode(&command("e", 1, 1)).unwrap());
+    let jetstream = &engine.connection.jetstream;
+    jetstream.publish_with_headers(subject, headers, payload.into()).await.unwrap().await.unwrap();
     engine.command(&command("d", 1, 1)).await;
     engine.report(DRIVER, "d", done(1)).await;
-    for (target, generation, words) in [("a", 7, "/desired"), ("b", 0, "not JSON"), ("c", 1, "subject")] {
+    let bad = [("a", 7, "/desired"), ("b", 0, "not JSON"), ("c", 1, "subject"), ("e", 1, "read out")];
+    for (target, generation, words) in bad {
         let report = engine.report(DRIVER, target, |_| true).await;
         assert_eq!(report.generation.sequence, generation);
         match &report.outcome {
@@ -464,176 +479,11 @@ async fn many_processes_make_the_streams_at_once() {
     let server = NatsServer::start().await;
     let connection = server.connect("eno-test").await;
     let jetstream = &connection.jetstream;
-    let many = (0..16).map(|_| async {
-        crate::nats::ensure_streams(jetstream, 1).await?;
-        crate::nats::create_missing_streams(jetstream, 1).await
-    });
-    futures::future::try_join_all(many).await.unwrap();
+    futures::future::try_join_all((0..16).map(|_| crate::nats::ensure_streams(jetstream, 1))).await.unwrap();
     let mut config = jetstream.get_stream(subject::COMMANDS).await.unwrap().cached_info().config.clone();
     config.max_messages_per_subject = 7;
     jetstream.update_stream(config).await.unwrap();
-    crate::nats::create_missing_streams(jetstream, 1).await.unwrap();
-    let kept = jetstream.get_stream(subject::COMMANDS).await.unwrap();
-    assert_eq!(kept.cached_info().config.max_messages_per_subject, 7);
     crate::nats::ensure_streams(jetstream, 1).await.unwrap();
     let put_right = jetstream.get_stream(subject::COMMANDS).await.unwrap();
     assert_eq!(put_right.cached_info().config.max_messages_per_subject, 1);
-}
-
-/// A stub that holds every change that a transaction asks for.
-#[derive(Clone)]
-struct Holder(Stub);
-
-impl Driver for Holder {
-    fn identity(&self) -> Identity {
-        Identity { capabilities: vec![HOLD.into()], ..self.0.identity() }
-    }
-
-    async fn reconcile(&self, work: Work) -> Reconciled {
-        let done = self.0.reconcile(work.clone()).await;
-        match work.intent() {
-            Intent::Make => done,
-            Intent::Hold(_) => match work.hold(done.clone()).await {
-                Verdict::Confirm => done,
-                Verdict::Abort { reason } => Reconciled::rolled_back(reason, Applied::Nad { present: false }),
-            },
-            Intent::TakeBack { reason } => Reconciled::rolled_back(reason, Applied::Nad { present: false }),
-        }
-    }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        self.0.changed()
-    }
-
-    async fn forget(&self, target: &str) {
-        self.0.forget(target).await;
-    }
-}
-
-fn part(target: &str, sequence: u64, decision: Option<Decision>) -> Command {
-    let mut command = command(target, 1, sequence);
-    command.desired = fabric([1]);
-    command.generation.hash = command.desired.hash();
-    let deadline = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
-    let participants = vec!["a".into(), "b".into(), "c".into()];
-    command.transaction =
-        Some(Transaction { id: "t1".into(), participants, deadline: deadline.to_string(), decision });
-    command
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_held_takes_no_place_and_no_time() {
-    let server = NatsServer::start().await;
-    let engine = Engine::new(&server).await;
-    let holder = Holder(Stub::new());
-    let mut options = HostOptions::new(server.connect("eno-driver-stub").await, Ownership::WholeDriver, "1");
-    // Three targets hold at once, for longer than the limit.
-    options.concurrency = 1;
-    options.time_limit = Duration::from_millis(500);
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(run(holder.clone(), options, stop.clone()));
-    let held = |report: &Report| report.generation.sequence == 1 && report.outcome == Outcome::Held;
-    for target in ["a", "b", "c"] {
-        engine.command(&part(target, 1, None)).await;
-        engine.report(DRIVER, target, held).await;
-    }
-    let limit = tokio::time::Instant::now() + Duration::from_secs(1);
-    tokio::time::sleep_until(limit).await;
-    for target in ["a", "b", "c"] {
-        assert!(held(&engine.report(DRIVER, target, |_| true).await), "{target}");
-        engine.command(&part(target, 2, Some(Decision::Confirm))).await;
-        engine.report(DRIVER, target, done(2)).await;
-    }
-    // A command that comes now is the next that is worked on.
-    engine.command(&command("a", 1, 3)).await;
-    engine.report(DRIVER, "a", done(3)).await;
-    let begun: Vec<(String, u64)> =
-        [("a", 1), ("b", 1), ("c", 1), ("a", 3)].map(|(name, at)| (name.to_owned(), at)).into();
-    assert_eq!(holder.0.begun(), begun, "a decision was worked on again");
-    stop.cancel();
-    running.await.expect("no panic").expect("an orderly end");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_driver_that_cannot_hold_is_given_no_transaction() {
-    let Setup { server, engine, stub, host } = setup().await;
-    engine.command(&part("a", 1, None)).await;
-    let report = engine.report(DRIVER, "a", |report| report.generation.sequence == 1).await;
-    let Outcome::Failed(failure) = &report.outcome else { panic!("{report:?}") };
-    assert!(failure.reason.contains("can't hold a change") && !failure.retryable, "{failure:?}");
-    assert!(stub.begun().is_empty());
-    host.end().await;
-    drop(server);
-}
-
-/// Asks a driver as anyone may who can publish there.
-async fn ask(client: &async_nats::Client, subject: String, command: &Command) -> Option<Preview> {
-    let payload = encode(command).expect("a command").into();
-    let answer = tokio::time::timeout(Duration::from_secs(2), client.request(subject, payload)).await;
-    Some(decode(&answer.ok()?.expect("an answer").payload).expect("a preview"))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_preview_looks_at_nothing_but_what_was_commanded() {
-    let Setup { server, engine, host, .. } = setup().await;
-    let changed = |target: &str, change: &dyn Fn(&mut Device)| {
-        let mut command = command(target, 0, 7);
-        let Desired::Fabric(desired) = &mut command.desired else { panic!("{command:?}") };
-        change(&mut desired.device);
-        command.generation.hash = command.desired.hash();
-        command
-    };
-    let mut last = changed("a", &|device| {
-        device.credential = Some("a".into());
-        device.host_key = Some("ssh-ed25519 AAAA".into());
-    });
-    last.generation.sequence = 1;
-    engine.command(&last).await;
-    engine.report(DRIVER, "a", done(1)).await;
-    engine.command(&command("b", 1, 1)).await;
-    engine.report(DRIVER, "b", done(1)).await;
-
-    let client = server.connect("anyone").await.client;
-    let at = |target: &str| subject::preview(DRIVER, target);
-    let of_a = |change: &dyn Fn(&mut Device)| {
-        changed("a", &|device| {
-            device.credential = Some("a".into());
-            device.host_key = Some("ssh-ed25519 AAAA".into());
-            change(device);
-        })
-    };
-    // Other VLANs, and other words about drift, are what a preview is for.
-    let same = of_a(&|device| device.drift = Drift::Report);
-    let preview = ask(&client, at("a"), &same).await.expect("an answer");
-    assert_eq!((preview.edits, preview.failure), (vec!["127.0.0.1:830".to_owned()], None));
-
-    let elsewhere: [&dyn Fn(&mut Device); 5] = [
-        &|device| device.address = "192.0.2.66:830".into(),
-        &|device| device.credential = Some("b".into()),
-        &|device| device.host_key = Some("ssh-ed25519 BBBB".into()),
-        &|device| device.host_key = None,
-        &|device| device.dialect = Some("openconfig".into()),
-    ];
-    for change in elsewhere {
-        let asked = of_a(change);
-        let preview = ask(&client, at("a"), &asked).await.expect("an answer");
-        assert!(preview.edits.is_empty(), "{asked:?} was looked at");
-        let failure = preview.failure.expect("a failure");
-        assert!(failure.reason.contains("last command") && !failure.retryable, "{failure:?}");
-    }
-    let mut other_kind = command("a", 0, 7);
-    other_kind.desired = Desired::Nad(NadDesired {
-        namespace: "n".into(),
-        name: "a".into(),
-        owner: NadOwner { uid: "u".into() },
-        attachment: None,
-    });
-    other_kind.generation.hash = other_kind.desired.hash();
-    let preview = ask(&client, at("a"), &other_kind).await.expect("an answer");
-    assert!(preview.failure.is_some_and(|failure| failure.reason.contains("another kind")));
-
-    // Who may ask about one target is not told of another, and nothing is known of what was never commanded.
-    assert_eq!(ask(&client, at("b"), &same).await, None);
-    assert_eq!(ask(&client, at("c"), &changed("c", &|_| ())).await, None);
-    host.end().await;
 }

@@ -14,6 +14,7 @@ use super::metrics::HostMetrics;
 use super::publish::{Published, Publisher, Record, ReportError};
 use super::schedule::{BadCommand, Job, Start};
 use crate::driver::{Driver, Reconciled};
+use crate::place::Place;
 use crate::work::{Newest, Phase, Work};
 
 /// Work that takes longer than this says so, and again each time that this has passed.
@@ -27,8 +28,6 @@ pub(super) struct Context<D> {
     pub publisher: Publisher,
     pub time_limit: Duration,
     pub metrics: HostMetrics,
-    /// How many jobs hold a change and wait for a decision.
-    pub held: watch::Sender<usize>,
 }
 
 /// A job that ended.
@@ -42,7 +41,7 @@ pub(super) struct Finished {
 }
 
 /// Does the job.
-pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record>) -> Finished {
+pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record>, place: Place) -> Finished {
     let span = info_span!("target", name = %start.target);
     let Start { target, mut job, newest, mut record } = start;
     async {
@@ -50,7 +49,8 @@ pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record
         match &mut job {
             Job::Reconcile(command) if context.is_older(command, &mut record).await => {}
             Job::Reconcile(command) => {
-                let (reconciled, worked_on) = context.reconcile(command, newest.clone(), &mut record).await;
+                let (reconciled, worked_on) =
+                    context.reconcile(command, newest.clone(), &mut record, &place).await;
                 *command = worked_on;
                 let again = reconciled.wants_retry();
                 let current = !newest.borrow().is_newer_than(&command.generation);
@@ -71,6 +71,8 @@ pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record
                 let _ = AssertUnwindSafe(context.driver.forget(&target)).catch_unwind().await;
             }
         }
+        // A driver may have kept its work.
+        place.give_up();
         Finished { target: target.clone(), job, retry, record }
     }
     .instrument(span)
@@ -107,11 +109,14 @@ impl<D: Driver> Context<D> {
         command: &Arc<Command>,
         newest: watch::Receiver<Newest>,
         record: &mut Record,
+        place: &Place,
     ) -> (Reconciled, Arc<Command>) {
         let started = Instant::now();
         let (progress, messages) = mpsc::channel(16);
         let reported = record.report().cloned();
-        let work = Work::new(command.clone(), newest.clone(), progress).with_reported(reported);
+        let work = Work::new(command.clone(), newest.clone(), progress)
+            .with_reported(reported)
+            .with_place(place.clone());
         let phase = work.phase();
         let reconcile = AssertUnwindSafe(self.driver.reconcile(work)).catch_unwind();
         let failed = |reason: String| {
@@ -123,7 +128,7 @@ impl<D: Driver> Context<D> {
                 Ok(reconciled) => reconciled,
                 Err(_) => failed(format!("driver {} panicked", self.name)),
             },
-            () = self.attend(command, &newest, messages, phase.clone(), record) => {
+            () = self.attend(command, &newest, messages, phase.clone(), record, place) => {
                 failed(format!("driver {} took longer than {} s", self.name, self.time_limit.as_secs()))
             }
         };
@@ -159,6 +164,7 @@ impl<D: Driver> Context<D> {
         messages: mpsc::Receiver<String>,
         mut phase: watch::Receiver<Phase>,
         record: &mut Record,
+        place: &Place,
     ) {
         let started = tokio::time::Instant::now();
         let mut limit = started + self.time_limit;
@@ -176,7 +182,7 @@ impl<D: Driver> Context<D> {
         };
         if let Some(held) = held {
             let since = tokio::time::Instant::now();
-            let _place = Place::give_up(&self.held);
+            place.give_up();
             let report = self.report(&command.target, &command.generation, held);
             debug!(generation = %command.generation, "held");
             let publishing = async {
@@ -187,6 +193,8 @@ impl<D: Driver> Context<D> {
                 never = publishing => match never {},
                 _ = phase.wait_for(|phase| matches!(phase, Phase::Settled(_))) => {}
             }
+            // What is decided waits for nobody.
+            place.insist();
             limit += since.elapsed();
         }
         tokio::time::sleep_until(limit).await;
@@ -319,21 +327,5 @@ impl<D: Driver> Context<D> {
             device: reconciled.device,
             change: reconciled.change,
         }
-    }
-}
-
-/// A job's place among those that are worked on at once, given up for as long as this lives.
-struct Place<'a>(&'a watch::Sender<usize>);
-
-impl<'a> Place<'a> {
-    fn give_up(held: &'a watch::Sender<usize>) -> Self {
-        held.send_modify(|held| *held += 1);
-        Self(held)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.send_modify(|held| *held -= 1);
     }
 }

@@ -3,6 +3,7 @@
 mod credentials;
 mod forget;
 mod streams;
+mod words;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use tracing::{info, warn};
 
 pub use credentials::{Credentials, CredentialsError};
 pub use forget::{ForgetError, forget_subject, forget_target};
-pub use streams::{StreamError, create_missing_streams, ensure_streams};
+pub use streams::{StreamError, ensure_streams};
+pub use words::{has_command, was_read_out};
 
 /// Where NATS is and how to get in.
 #[derive(Clone, Debug, clap::Args)]

@@ -13,6 +13,8 @@ const LEASE: Duration = Duration::from_secs(15);
 /// What a crash repeats within this time is stored once; afterwards readers tell repeats by their ids.
 const OUTBOX_REPEATS: Duration = Duration::from_mins(10);
 const HISTORY_BYTES: i64 = 256 * 1024 * 1024;
+const MONTH: Duration = Duration::from_hours(30 * 24);
+const DEAD_BYTES: i64 = 256 * 1024 * 1024;
 
 /// Why a stream is not as it should be. A retry helps when the server was busy or away.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +32,7 @@ impl StreamError {
 }
 
 /// Creates the streams and buckets that are missing and brings the others to what this version wants. Several
-/// processes may do so at once. The engine calls it.
+/// processes may do so at once. The engine calls it; drivers, who may not, wait until the streams are there.
 pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), StreamError> {
     for wanted in streams(replicas) {
         if let Some(found) = create(jetstream, &wanted).await?
@@ -57,18 +59,6 @@ pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), 
     Ok(())
 }
 
-/// Creates the streams and buckets that are missing and leaves the others alone. The drivers call it, whose
-/// configuration may be older than the engine's.
-pub async fn create_missing_streams(jetstream: &Context, replicas: usize) -> Result<(), StreamError> {
-    for wanted in streams(replicas) {
-        create(jetstream, &wanted).await?;
-    }
-    for wanted in buckets(replicas) {
-        create_bucket(jetstream, &wanted).await?;
-    }
-    Ok(())
-}
-
 fn streams(replicas: usize) -> Vec<Config> {
     let base = |name: &str, kind: &str, description: &str| Config {
         name: name.into(),
@@ -88,13 +78,24 @@ fn streams(replicas: usize) -> Vec<Config> {
     let week = |config: Config| Config { max_age: WEEK, ..config };
     vec![
         last_value(base(subject::COMMANDS, "command", "The desired state of each target")),
-        last_value(base(subject::RESULTS, "result", "What was last read back from each target")),
+        Config {
+            // A read that has its subject in that of the request, so that each driver is allowed its own only.
+            allow_direct: true,
+            ..last_value(base(subject::RESULTS, "result", "What was last read back from each target"))
+        },
         Config {
             allow_direct: true,
             duplicate_window: OUTBOX_REPEATS,
             ..week(base(subject::TRANSITIONS, "transition", "The outbox: phase changes of 7 days"))
         },
         Config { max_bytes: HISTORY_BYTES, ..week(base(subject::HISTORY, "history", "Reports of 7 days")) },
+        Config {
+            max_bytes: DEAD_BYTES,
+            max_age: MONTH,
+            // What a crash repeats is stored once.
+            duplicate_window: OUTBOX_REPEATS,
+            ..base(subject::DEAD_LETTERS, "dead", "Callbacks that were given up")
+        },
     ]
 }
 

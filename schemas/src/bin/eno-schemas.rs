@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-use eno_schemas::{Command, Delivery, DriverHello, Message, Preview, Report, Transition, schema_of};
+use eno_schemas::{
+    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Message, Preview, Report,
+    Transition, schema_of,
+};
 
 fn main() -> io::Result<()> {
     let dir = env::args_os()
@@ -14,7 +17,10 @@ fn main() -> io::Result<()> {
     write::<Transition>(&dir)?;
     write::<DriverHello>(&dir)?;
     write::<Delivery>(&dir)?;
-    write::<Preview>(&dir)
+    write::<Preview>(&dir)?;
+    write::<DeadLetter>(&dir)?;
+    write::<CallbackRequest>(&dir)?;
+    write::<CallbackAnswer>(&dir)
 }
 
 fn write<T: Message>(dir: &Path) -> io::Result<()> {

@@ -1,12 +1,12 @@
 //! A fabric of several makes: changes that are made on all switches or on none, and what stands in their way.
 
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase, TransactionOutcome};
-use eno_simulator::{HandEdit, Topology};
+use eno_simulator::{HandEdit, NodeInterface, Topology};
 use eno_tests::{Ports, System, Wanted, own};
 use kube::runtime::watcher;
 use serde_json::json;
 
-use crate::{attachment, point, service};
+use crate::{attachment, point, point_on, service};
 
 const SWITCHES: [(&str, &str); 4] =
     [("leaf1", "openconfig"), ("leaf2", "junos"), ("spine1", "srlinux"), ("spine2", "ieee8021q")];
@@ -103,6 +103,35 @@ fn a_service_over_four_makes_comes_and_goes() {
         system.delete(&network).await;
         system.until_without([500]).await;
     });
+}
+
+/// A node's bond ends on a port of `leaf1`, and on a port of `leaf2` that is a member of a LAG there.
+#[test]
+fn a_bond_to_two_switches_has_the_network_on_both() {
+    let mut topology = Topology::leaf_spine_of(2, 1, 2, &["openconfig", "junos", "srlinux"]);
+    let bonded = &mut topology.nodes[0];
+    bonded.interfaces.push(NodeInterface {
+        name: "eth2".to_owned(),
+        switch: "leaf2".to_owned(),
+        port: "xe-0/0/7".to_owned(),
+    });
+    topology.switches[1].lags = [("ae7".to_owned(), vec!["xe-0/0/7".to_owned()])].into();
+    own(
+        |options| options.topology = topology,
+        async |system| {
+            system.namespace("mix").await;
+            point_on(system, "mix", &["node1"], "eth1, eth2").await;
+            let network = between(520);
+            system.apply(&network).await;
+            becomes(system, 520, Phase::Ready).await;
+            let mut ports = Ports::from([("leaf1", "Ethernet1"), ("leaf2", "ae7")]);
+            ports.extend([("leaf1", "Ethernet49"), ("leaf2", "xe-0/0/49")]);
+            ports.extend([("spine1", "ethernet-1/1"), ("spine1", "ethernet-1/2")]);
+            system.assert_vlan_on(520, &ports).await;
+            system.delete(&network).await;
+            system.until_without([520]).await;
+        },
+    );
 }
 
 #[test]

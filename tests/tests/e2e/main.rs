@@ -6,6 +6,7 @@ mod asking;
 mod bad_devices;
 mod bad_input;
 mod bridge_domains;
+mod callbacks;
 mod changes;
 mod conflicts;
 mod crashes;
@@ -40,13 +41,18 @@ fn attachment(namespace: &str, name: &str, point: &str, services: &str, more: &s
 
 /// A NodePool and a ConnectionPoint of one name, with these nodes and the OVS bridge `br0`.
 async fn point(system: &System, name: &str, nodes: &[&str]) {
+    point_on(system, name, nodes, "eth1").await;
+}
+
+/// The same with the NICs under the bridge, separated by commas.
+async fn point_on(system: &System, name: &str, nodes: &[&str], interfaces: &str) {
     for node in nodes {
         join(system, name, node).await;
     }
     let yaml = format!(
         "apiVersion: eno.k8s.io/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{NodeSelector: \
          {{matchLabels: {{pool-{name}: 'yes'}}}}}}\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: \
-         ConnectionPoint\nmetadata: {{name: {name}}}\nspec: {{NodePool: {name}, Interfaces: [eth1], SupportedCnis: \
+         ConnectionPoint\nmetadata: {{name: {name}}}\nspec: {{NodePool: {name}, Interfaces: [{interfaces}], SupportedCnis: \
          [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{\"BridgeName\": \"br0\"}}'}}]}}"
     );
     system.apply(&yaml).await;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use eno_control_plane::parts::Parts;
-use eno_control_plane::{ControlPlane, ControlPlaneOptions, NodesOptions};
+use eno_control_plane::{ControlPlane, ControlPlaneOptions, NatsUser, NodesOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs etcd, kube-apiserver, kube-controller-manager and nats-server, and prints `ready` when they are. Nodes are
@@ -52,7 +52,7 @@ async fn run() -> anyhow::Result<()> {
     println!(
         "nats: {}, nkey seed in {}",
         control_plane.nats().url,
-        control_plane.nats().credentials.display()
+        control_plane.nats().seed_of(NatsUser::Admin).display()
     );
     let exited = tokio::select! {
         exited = control_plane.exited() => Some(exited),

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use crate::hello::{Hello, Profile};
 use crate::plan::{Changes, Inventory, Seen, Unit};
 use crate::reply::RpcError;
+use crate::text::Text;
 use crate::xml::XmlError;
 
 /// A device's answer that does not follow its model. A retry can't help.
@@ -85,18 +86,18 @@ pub trait Dialect: Send + Sync {
     fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String;
 
     /// Reads the reply to a `<get>` with that filter, or to [the request](Self::inventory_request).
-    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError>;
+    fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError>;
 
     /// The subtree filter for [`parse`](Self::parse): all VLANs, and these interfaces.
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String;
 
     /// Reads the reply to a `<get-config>` with that filter. The inventory is empty unless it
     /// [is needed](Self::needs_inventory).
-    fn parse(&self, reply: &str, inventory: &Inventory) -> Result<Seen, ParseError>;
+    fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError>;
 
     /// The content of `<config>` for an edit that makes `changes` to a device in state `seen`. The prefix `nc` is
     /// bound to NETCONF's namespace.
-    fn render(&self, seen: &Seen, changes: &Changes) -> String;
+    fn render(&self, seen: &Seen, changes: &Changes) -> Text;
 
     /// The unit of `changes`, made to a device in state `seen`, that an error is about, if it tells.
     fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit>;

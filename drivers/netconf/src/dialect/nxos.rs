@@ -23,6 +23,7 @@ use crate::plan::{
     Changes, InterfaceState, Inventory, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Unit,
 };
 use crate::reply::RpcError;
+use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
 
 const DEVICE: &str = "http://cisco.com/ns/yang/cisco-nx-os-device";
@@ -67,7 +68,7 @@ impl Dialect for NxOs {
         )
     }
 
-    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+    fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
         let mut inventory = Inventory::new();
         walk(reply, scope, |step| {
             let Step::Leave(path, id) = step else { return };
@@ -103,14 +104,14 @@ impl Dialect for NxOs {
         filter
     }
 
-    fn parse(&self, reply: &str, _: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
         let mut parser = Parser::default();
         walk(reply, scope, |step| parser.step(&step))?;
         parser.finish()
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> String {
-        let mut xml = format!("<System xmlns=\"{DEVICE}\">");
+    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
+        let mut xml = Text::from(format!("<System xmlns=\"{DEVICE}\">"));
         if !changes.make.is_empty() || !changes.delete.is_empty() {
             xml.push_str("<bd-items><bd-items>");
             for (vid, name) in &changes.make {
@@ -146,7 +147,8 @@ impl Dialect for NxOs {
             }
             xml.push_str("</intf-items>");
         }
-        xml + "</System>"
+        xml.push_str("</System>");
+        xml
     }
 
     fn blame(&self, error: &RpcError, _: &Seen, changes: &Changes) -> Option<Unit> {
@@ -169,8 +171,8 @@ impl Dialect for NxOs {
     }
 }
 
-/// Writing to a `String` can't fail, hence the results that are dropped in this file.
-fn change_port(xml: &mut String, tagged: &VlanSet, change: &PortChange) {
+/// Writing to memory can't fail, hence the results that are dropped in this file.
+fn change_port(xml: &mut Text, tagged: &VlanSet, change: &PortChange) {
     if change.mode == ModeChange::Trunk {
         xml.push_str("<layer>Layer2</layer><mode>trunk</mode>");
     }
@@ -412,7 +414,7 @@ mod tests {
 
     #[test]
     fn a_reply_is_read() {
-        let seen = NxOs.parse(REPLY, &Inventory::new()).unwrap();
+        let seen = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
         let vlans: Vec<_> =
             seen.vlans.iter().map(|(vid, v)| (vid.get(), v.name.as_deref(), v.active)).collect();
         assert_eq!(vlans, [(1, Some("default"), true), (20, None, false), (100, Some("eno-c1-100"), true)]);
@@ -440,7 +442,7 @@ mod tests {
 
     #[test]
     fn lists_are_written_whole() {
-        let seen = NxOs.parse(REPLY, &Inventory::new()).unwrap();
+        let seen = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
         let mut changes = Changes::default();
         changes.delete.insert(vid(100));
         let change = PortChange {
@@ -456,7 +458,7 @@ mod tests {
         };
         changes.ports.insert("po10".into(), last);
         assert_eq!(
-            NxOs.render(&seen, &changes),
+            NxOs.render(&seen, &changes).to_string(),
             "<System xmlns=\"http://cisco.com/ns/yang/cisco-nx-os-device\"><bd-items><bd-items>\
              <BD-list nc:operation=\"remove\"><fabEncap>vlan-100</fabEncap></BD-list></bd-items></bd-items><intf-items>\
              <phys-items><PhysIf-list><id>eth1/1</id><trunkVlans>20-30,200</trunkVlans></PhysIf-list></phys-items>\

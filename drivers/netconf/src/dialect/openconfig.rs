@@ -15,6 +15,7 @@ use crate::plan::{
     Changes, InterfaceState, Inventory, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Unit,
 };
 use crate::reply::RpcError;
+use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
 
 const INTERFACES: &str = "http://openconfig.net/yang/interfaces";
@@ -61,7 +62,7 @@ impl Dialect for OpenConfig {
         filter
     }
 
-    fn parse(&self, reply: &str, _: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
         let mut parser = Parser::default();
         walk(reply, scope, |step| parser.step(&step))?;
         parser.finish()
@@ -73,7 +74,7 @@ impl Dialect for OpenConfig {
         filter
     }
 
-    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+    fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
         let mut inventory = Inventory::new();
         walk(reply, scope, |step| {
             if let Step::Leave("interfaces/interface/name", name) = step {
@@ -83,8 +84,8 @@ impl Dialect for OpenConfig {
         Ok(inventory)
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> String {
-        let mut xml = String::new();
+    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
+        let mut xml = Text::new();
         if !changes.make.is_empty() || !changes.delete.is_empty() {
             render_vlans(&mut xml, seen, changes);
         }
@@ -104,7 +105,7 @@ impl Dialect for OpenConfig {
     }
 }
 
-/// Writing to a `String` can't fail, hence the results that are dropped in this file.
+/// Writing to memory can't fail, hence the results that are dropped in this file.
 fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, content: impl Fn(&mut String)) {
     if interfaces.is_empty() {
         return;
@@ -273,7 +274,7 @@ fn range_text((first, last): (VlanId, VlanId)) -> String {
     if first == last { first.to_string() } else { format!("{first}..{last}") }
 }
 
-fn render_vlans(xml: &mut String, seen: &Seen, changes: &Changes) {
+fn render_vlans(xml: &mut Text, seen: &Seen, changes: &Changes) {
     let home = escape(seen.home.as_deref().unwrap_or(DEFAULT_INSTANCE));
     let _ =
         write!(xml, "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{home}</name>");
@@ -299,7 +300,7 @@ fn render_vlans(xml: &mut String, seen: &Seen, changes: &Changes) {
     xml.push_str("</vlans></network-instance></network-instances>");
 }
 
-fn render_port(xml: &mut String, name: &str, there: &SeenPort, change: &PortChange) {
+fn render_port(xml: &mut Text, name: &str, there: &SeenPort, change: &PortChange) {
     let name = escape(name);
     let _ = write!(xml, "<interface><name>{name}</name>");
     if !there.configured {

@@ -9,6 +9,7 @@ use tracing::info;
 use crate::hello::{Confirmation, Target};
 use crate::operation::Operation;
 use crate::session::{Call, CallError, Session};
+use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError, note};
 
 /// How much longer than a transaction may be held the device waits for the confirmation: time to say it.
@@ -30,7 +31,7 @@ impl<S: Session> Transaction<'_, S> {
             (_, Confirmation::Session) => Operation::CommitConfirmed { timeout, persist: None },
             (_, Confirmation::None) => Operation::Commit,
         };
-        Some(self.send(&operation))
+        Some(self.send(operation))
     }
 
     /// Makes what was committed stay.
@@ -40,7 +41,7 @@ impl<S: Session> Transaction<'_, S> {
             Confirmation::Session => None,
             Confirmation::None => return Ok(()),
         };
-        match self.send(&Operation::Confirm { persist_id }).await {
+        match self.send(Operation::Confirm { persist_id }).await {
             Ok(_) => Ok(()),
             Err(CallError::Refused { errors, .. }) => Err(TransactionError::NotConfirmed { errors }),
             Err(error) => Err(error.into()),
@@ -51,7 +52,7 @@ impl<S: Session> Transaction<'_, S> {
     pub(super) async fn take_back(&self) -> Result<(), CallError> {
         match self.profile.confirmation {
             Confirmation::Persistent => {
-                match self.send(&Operation::Cancel { persist_id: self.persist_id }).await {
+                match self.send(Operation::Cancel { persist_id: self.persist_id }).await {
                     // None is pending any more: it was confirmed after all, or its time was over.
                     Ok(_) | Err(CallError::Refused { .. }) => Ok(()),
                     Err(error) => Err(error),
@@ -63,10 +64,10 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Takes back what an earlier session left, where whoever knows its name can, and reads.
-    pub(super) async fn take_back_and_read(&self, filter: &str) -> Result<String, TransactionError> {
+    pub(super) async fn take_back_and_read(&self, filter: &str) -> Result<Text, TransactionError> {
         match self.profile.confirmation {
             Confirmation::Persistent => {
-                let cancelled = self.send(&Operation::Cancel { persist_id: self.persist_id });
+                let cancelled = self.send(Operation::Cancel { persist_id: self.persist_id });
                 let read = self.read(filter);
                 match cancelled.await {
                     Ok(_) => info!("took back a commit that was never confirmed"),
@@ -123,7 +124,7 @@ impl<S: Session> Transaction<'_, S> {
             return Ok(None);
         }
         self.work.progress("saving the startup configuration");
-        match self.send(&Operation::SaveStartup).await {
+        match self.send(Operation::SaveStartup).await {
             Ok(_) => Ok(None),
             Err(CallError::Refused { errors, .. }) => {
                 let message =

@@ -7,6 +7,7 @@ use crate::operation::Operation;
 use crate::pace::up_to;
 use crate::reply::RpcErrors;
 use crate::session::{CallError, Session};
+use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError, may_pass};
 
 /// How often a denied lock is asked for again within one transaction.
@@ -16,11 +17,11 @@ const LOCK_WAIT: Duration = Duration::from_millis(150);
 
 impl<S: Session> Transaction<'_, S> {
     /// Locks what the profile needs, all or nothing, and reads under the locks.
-    pub(super) async fn lock(&self, filter: &str) -> Result<String, TransactionError> {
+    pub(super) async fn lock(&self, filter: &str) -> Result<Text, TransactionError> {
         let mut wait = LOCK_WAIT;
         for attempt in 1.. {
             let asked: Vec<_> =
-                self.profile.locks.iter().map(|name| (*name, self.send(&Operation::Lock(name)))).collect();
+                self.profile.locks.iter().map(|name| (*name, self.send(Operation::Lock(name)))).collect();
             let read = self.read(filter);
             let (mut held, mut denied) = (Vec::new(), None);
             for (datastore, lock) in asked {
@@ -37,7 +38,7 @@ impl<S: Session> Transaction<'_, S> {
             }
             let Some(denied) = denied else { return Ok(read.await?) };
             for datastore in held.into_iter().rev() {
-                self.send(&Operation::Unlock(datastore)).await?;
+                self.send(Operation::Unlock(datastore)).await?;
             }
             if attempt >= LOCK_TRIES || !matches!(denied, TransactionError::Locked { .. }) {
                 return Err(denied);
@@ -54,9 +55,9 @@ impl<S: Session> Transaction<'_, S> {
     pub(super) async fn unlock(&self, failed: bool) -> Result<(), CallError> {
         let mut calls = Vec::new();
         if failed && self.profile.target == Target::Candidate {
-            calls.push(self.send(&Operation::Discard));
+            calls.push(self.send(Operation::Discard));
         }
-        calls.extend(self.profile.locks.iter().rev().map(|name| self.send(&Operation::Unlock(name))));
+        calls.extend(self.profile.locks.iter().rev().map(|name| self.send(Operation::Unlock(name))));
         for call in calls {
             match call.await {
                 Ok(_) | Err(CallError::Refused { .. }) => {}

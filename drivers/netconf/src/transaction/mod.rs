@@ -3,7 +3,8 @@
 //! On a device with a candidate and confirmed commit 1.1 (`a | b` are in flight together):
 //!
 //! ```text
-//! get-config                                             nothing to do: that was all
+//! get-config                                             nothing to do: that was all; left out where this session
+//!                                                        verified another command before
 //! lock running | lock candidate | get-config             the difference is worked out again under the locks
 //! discard-changes | edit-config | validate               refused: leave out what the errors name, or halve
 //! commit confirmed, persist | get-config                 read back; what is not there is left out, or all taken back
@@ -19,6 +20,7 @@
 mod commit;
 mod culprits;
 pub mod drift;
+mod error;
 mod extent;
 mod lock;
 mod stage;
@@ -27,137 +29,22 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use eno_sbi::{Intent, Reconciled, Verdict, Work};
-use eno_schemas::{DeviceInfo, Drift, FabricDesired, Failure, Item, Note, Outcome, Preview};
+use eno_schemas::{DeviceInfo, Drift, FabricDesired, Item, Note, Outcome, Preview};
 use tracing::debug;
 
-use crate::dialect::{Dialect, ParseError};
+use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
 use crate::plan::{Changes, Inventory, LeftOut, Plan, Seen, applied, interfaces, plan};
-use crate::reply::RpcErrors;
 use crate::session::{Call, CallError, Session};
+use crate::text::Text;
 use crate::transaction::drift::Known;
+
+pub use error::TransactionError;
+use error::may_pass;
 
 /// How many units of a change may be missing when it is read back, for the rest to stay.
 const MOST_MISSING: usize = 512;
-
-/// Why a transaction came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum TransactionError {
-    /// A request failed.
-    #[error("{0}")]
-    Call(#[from] CallError),
-    /// The device's configuration can't be read.
-    #[error("the device's configuration does not follow its model: {0}")]
-    Parse(#[from] ParseError),
-    /// Another session holds the lock.
-    #[error("the {datastore} configuration is locked by {holder}")]
-    Locked {
-        /// Which datastore.
-        datastore: &'static str,
-        /// The session that holds it.
-        holder: String,
-    },
-    /// The device refuses, and not because of single items.
-    #[error("{operation} was refused: {errors}")]
-    Refused {
-        /// The request's element.
-        operation: String,
-        /// The device's words.
-        errors: RpcErrors,
-        /// It may pass.
-        retryable: bool,
-    },
-    /// Nothing, or little, of an accepted change was there afterwards.
-    #[error(
-        "the device accepted the change, which does not read back; it was taken back as far as it can be"
-    )]
-    NotThere,
-    /// The change was gone when it was to be confirmed: its time was over, or another hand took it back.
-    #[error("the device did not confirm the change: {errors}")]
-    NotConfirmed {
-        /// The device's words.
-        errors: RpcErrors,
-    },
-    /// The device was lost while a change was held, or before it heard of the decision; it takes the change back by
-    /// itself.
-    #[error("the device was lost while the change waited for the decision of its transaction: {reason}")]
-    LostWhileHeld {
-        /// How that showed.
-        reason: String,
-    },
-    /// What is held ends with the session alone, and is to end.
-    #[error("{reason}")]
-    Aborted {
-        /// Why, in words.
-        reason: String,
-    },
-    /// The device can't take back a change, and so can't wait for others.
-    #[error(
-        "the device can't take back a change, and so can't take part in a transaction over several devices"
-    )]
-    CannotHold,
-}
-
-impl TransactionError {
-    /// Another try by itself may help.
-    pub fn retryable(&self) -> bool {
-        match self {
-            Self::Call(CallError::Session(_))
-            | Self::Locked { .. }
-            | Self::NotConfirmed { .. }
-            | Self::LostWhileHeld { .. }
-            | Self::Aborted { .. } => true,
-            Self::Call(CallError::Refused { errors, .. }) => may_pass(errors),
-            Self::Refused { retryable, .. } => *retryable,
-            Self::Parse(_) | Self::NotThere | Self::CannotHold => false,
-        }
-    }
-
-    /// The session is of no use any more.
-    pub fn ends_session(&self) -> bool {
-        matches!(self, Self::Call(CallError::Session(_)))
-    }
-
-    /// The device answers, but not this request: what became of it shows when it is read in another session.
-    pub fn lost_reply(&self) -> bool {
-        matches!(self, Self::Call(error) if error.is_lost())
-    }
-
-    /// The device did not answer.
-    pub fn unreachable(&self) -> bool {
-        matches!(self, Self::Call(CallError::Session(_)) | Self::LostWhileHeld { .. })
-    }
-
-    /// The same, after the decision of a transaction was heard: the work on its command is over, and what is left is
-    /// for the work on the decision.
-    fn once_decided(self) -> Self {
-        match self {
-            Self::Call(CallError::Session(error)) => Self::LostWhileHeld { reason: error.to_string() },
-            other => other,
-        }
-    }
-
-    /// Nothing more is said in this session.
-    fn needs_new_session(&self) -> bool {
-        self.unreachable() || matches!(self, Self::Aborted { .. })
-    }
-
-    /// The session has to go, so that the device lets go of what it holds for it.
-    pub fn taints_session(&self) -> bool {
-        !matches!(self, Self::Locked { .. } | Self::CannotHold)
-    }
-
-    /// As a report has it.
-    pub fn failure(&self) -> Failure {
-        Failure { reason: self.to_string(), retryable: self.retryable(), unreachable: self.unreachable() }
-    }
-}
-
-/// Errors that speak of the moment and not of the request.
-fn may_pass(errors: &RpcErrors) -> bool {
-    ["in-use", "lock-denied", "resource-denied"].iter().any(|tag| errors.tagged(tag).is_some())
-}
 
 /// What a transaction is about.
 pub struct Transaction<'a, S> {
@@ -195,6 +82,9 @@ pub struct Circumstances<'a> {
     pub may_be_pending: bool,
     /// All of this command but these was verified before: any other difference is drift.
     pub known: Option<&'a Known>,
+    /// What was verified last in this session is another command, so that there is most likely something to do, and
+    /// the look before the locks is left out.
+    pub other_before: bool,
 }
 
 impl<S: Session> Transaction<'_, S> {
@@ -206,33 +96,37 @@ impl<S: Session> Transaction<'_, S> {
         let started = Instant::now();
         let filter = self.dialect.filter(&interfaces(self.desired));
         let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces(self.desired)));
-        let read = if circumstances.may_be_pending {
-            self.take_back_and_read(&filter).await?
+        let look = if circumstances.may_be_pending {
+            Some(self.take_back_and_read(&filter).await?)
+        } else if circumstances.other_before && !matches!(self.intent, Intent::TakeBack { .. }) {
+            None
         } else {
-            self.read(&filter).await?
+            Some(self.read(&filter).await?)
         };
         let mut inventory = match asked {
             Some(asked) => Some(self.dialect.parse_inventory(&asked.await?)?),
             None => None,
         };
-        let seen = self.parse(&read, &mut inventory).await?;
-        drop(read);
-        if let Intent::TakeBack { reason } = self.intent {
-            return Ok(self.rolled_back(reason, &seen));
-        }
-        let drift = circumstances.known.map(|known| drift::drift(&seen, self.desired, known));
-        let drift = drift.unwrap_or_default();
-        let first = plan(&seen, self.desired, &LeftOut::default());
-        let leave = !drift.is_empty() && self.desired.device.drift == Drift::Report;
-        if first.changes.is_empty() || leave {
-            let mut report = self.report(&seen, first);
-            report.notes.extend(drift);
-            return self.unchanged(report, &seen).await;
+        let mut drift = Vec::new();
+        if let Some(read) = look {
+            let seen = self.parse(&read, &mut inventory).await?;
+            drop(read);
+            if let Intent::TakeBack { reason } = self.intent {
+                return Ok(self.rolled_back(reason, &seen));
+            }
+            drift =
+                circumstances.known.map(|known| drift::drift(&seen, self.desired, known)).unwrap_or_default();
+            let first = plan(&seen, self.desired, &LeftOut::default());
+            let leave = !drift.is_empty() && self.desired.device.drift == Drift::Report;
+            if first.changes.is_empty() || leave {
+                let mut report = self.report(&seen, first);
+                report.notes.extend(drift);
+                return self.unchanged(report, &seen).await;
+            }
         }
         if !self.work.is_current() {
             return Ok(superseded());
         }
-        drop(seen);
 
         let locked_read = self.lock(&filter).await?;
         let changed = self.change(locked_read, &filter, &mut inventory, started).await;
@@ -260,7 +154,10 @@ impl<S: Session> Transaction<'_, S> {
         };
         let seen = self.parse(&read, &mut inventory).await?;
         let Plan { changes, rejected, notes } = plan(&seen, self.desired, &LeftOut::default());
-        let edits = (!changes.is_empty()).then(|| self.dialect.render(&seen, &changes)).into_iter().collect();
+        let edits = (!changes.is_empty())
+            .then(|| self.dialect.render(&seen, &changes).to_string())
+            .into_iter()
+            .collect();
         Ok(Preview { edits, rejected, notes, failure: None, device: Some(self.device.clone()) })
     }
 
@@ -278,7 +175,7 @@ impl<S: Session> Transaction<'_, S> {
     /// All between the locks.
     async fn change(
         &self,
-        locked_read: String,
+        locked_read: Text,
         filter: &str,
         inventory: &mut Option<Inventory>,
         started: Instant,
@@ -286,7 +183,7 @@ impl<S: Session> Transaction<'_, S> {
         let mut left_out = LeftOut::default();
         let seen = self.parse(&locked_read, inventory).await?;
         drop(locked_read);
-        loop {
+        let (planned, read) = loop {
             let Some(planned) = self.stage(&seen, &mut left_out).await? else {
                 // Nothing is left to change.
                 self.discard().await?;
@@ -303,36 +200,35 @@ impl<S: Session> Transaction<'_, S> {
                 return Ok(superseded());
             }
             let (committed, read) = (self.commit(), self.read(filter));
-            if let Some(committed) = committed {
-                match committed.await {
-                    Ok(_) => {}
-                    Err(CallError::Refused { operation, errors }) => {
-                        // There are devices on which a refused one is pending all the same, and keeps everyone out.
-                        self.take_back().await?;
-                        self.leave_out(
-                            &seen,
-                            &planned.changes,
-                            &operation,
-                            errors,
-                            stage::Depth::Commit,
-                            &mut left_out,
-                        )
-                        .await?;
-                        continue;
-                    }
-                    Err(error) => return Err(error.into()),
+            let Some(committed) = committed else { break (planned, read) };
+            match committed.await {
+                Ok(_) => break (planned, read),
+                Err(CallError::Refused { operation, errors }) => {
+                    // There are devices on which a refused one is pending all the same, and keeps everyone out.
+                    self.take_back().await?;
+                    self.leave_out(
+                        &seen,
+                        &planned.changes,
+                        &operation,
+                        errors,
+                        stage::Depth::Commit,
+                        &mut left_out,
+                    )
+                    .await?;
                 }
+                Err(error) => return Err(error.into()),
             }
-            let ended = self.verify(read, &planned, inventory, &mut left_out).await;
-            let ended = match ended {
-                Ok(verified) => self.end(verified, planned, filter, inventory, started).await,
-                Err(error) => Err(error),
-            };
-            if matches!(&ended, Err(error) if !error.needs_new_session()) {
-                self.take_back().await?;
-            }
-            return ended;
+        };
+        // A full device's state is large, and now there is another one to read.
+        drop(seen);
+        let ended = match self.verify(read, &planned, inventory, &mut left_out).await {
+            Ok(verified) => self.end(verified, planned, filter, inventory, started).await,
+            Err(error) => Err(error),
+        };
+        if matches!(&ended, Err(error) if !error.needs_new_session()) {
+            self.take_back().await?;
         }
+        ended
     }
 
     /// Reads back what was committed.
@@ -403,7 +299,7 @@ impl<S: Session> Transaction<'_, S> {
 
     async fn discard(&self) -> Result<(), CallError> {
         match self.profile.target {
-            Target::Candidate => self.send(&Operation::Discard).await.map(drop),
+            Target::Candidate => self.send(Operation::Discard).await.map(drop),
             Target::Running => Ok(()),
         }
     }
@@ -418,7 +314,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// What is configured, and the interfaces that exist and are not configured, which are asked for once.
-    async fn parse(&self, reply: &str, inventory: &mut Option<Inventory>) -> Result<Seen, TransactionError> {
+    async fn parse(&self, reply: &Text, inventory: &mut Option<Inventory>) -> Result<Seen, TransactionError> {
         let nothing = Inventory::new();
         let mut seen = self.dialect.parse(reply, inventory.as_ref().unwrap_or(&nothing))?;
         let asked = interfaces(self.desired);
@@ -431,7 +327,7 @@ impl<S: Session> Transaction<'_, S> {
             there
         } else {
             let told = match self.dialect.inventory_request() {
-                Some(request) => match self.session.call(request).await {
+                Some(request) => match self.session.call(request.into()).await {
                     Err(CallError::Refused { .. }) => None,
                     told => Some(told?),
                 },
@@ -450,14 +346,14 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     fn ask_inventory(&self, interfaces: &BTreeSet<&str>) -> Call {
-        self.send(&Operation::Get { filter: &self.dialect.inventory_filter(interfaces) })
+        self.send(Operation::Get { filter: &self.dialect.inventory_filter(interfaces) })
     }
 
     fn read(&self, filter: &str) -> Call {
-        self.send(&Operation::GetConfig { source: "running", filter })
+        self.send(Operation::GetConfig { source: "running", filter })
     }
 
-    fn send(&self, operation: &Operation<'_>) -> Call {
+    fn send(&self, operation: Operation<'_>) -> Call {
         self.session.call(operation.xml())
     }
 

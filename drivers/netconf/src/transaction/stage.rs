@@ -51,17 +51,12 @@ impl<S: Session> Transaction<'_, S> {
     async fn try_changes(&self, seen: &Seen, changes: &Changes) -> Result<(), CallError> {
         let config = self.dialect.render(seen, changes);
         let Self { profile, .. } = self;
-        let edit = Operation::Edit {
-            target: profile.target,
-            rollback_on_error: profile.rollback_on_error,
-            config: &config,
-        };
-        let discarded = (profile.target == Target::Candidate).then(|| self.send(&Operation::Discard));
-        let edited = self.send(&edit);
-        // It can be long, and the replies long in coming.
-        drop(config);
-        let validated = (profile.target == Target::Candidate && profile.validate)
-            .then(|| self.send(&Operation::Validate));
+        let edit =
+            Operation::Edit { target: profile.target, rollback_on_error: profile.rollback_on_error, config };
+        let discarded = (profile.target == Target::Candidate).then(|| self.send(Operation::Discard));
+        let edited = self.send(edit);
+        let validated =
+            (profile.target == Target::Candidate && profile.validate).then(|| self.send(Operation::Validate));
         // All replies are awaited before an error is acted upon: the next request starts from a quiet session.
         let discarded = match discarded {
             Some(call) => call.await.map(drop),
@@ -94,6 +89,12 @@ impl<S: Session> Transaction<'_, S> {
         {
             return Err(refused(errors));
         }
+        // Other requests hold no configuration: such words are about the request itself.
+        let of_request =
+            ["unknown-element", "unknown-attribute", "operation-not-supported", "malformed-message"];
+        if operation != "<edit-config>" && of_request.iter().any(|tag| errors.tagged(tag).is_some()) {
+            return Err(refused(errors));
+        }
         let final_parts = depth == Depth::Commit && self.profile.confirmation != Confirmation::Persistent;
         let mut named = 0;
         for error in &errors.0 {
@@ -120,7 +121,8 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Finds the units that are refused by trying parts: first VLANs without any port, then ports, then the VLANs
-    /// of each refused port. Empty: they can't be told.
+    /// of each refused port, or of all ports where each is refused. Of few units that may be every single one. Empty:
+    /// they can't be told, for too many are refused.
     async fn halve(
         &self,
         seen: &Seen,
@@ -148,7 +150,9 @@ impl<S: Session> Transaction<'_, S> {
             let search = &search;
             async move { search.refuses(&others).await }
         };
-        let Some(bad_ports) = super::culprits::find(&ports, &mut budget, rest).await? else {
+        let bad_ports = super::culprits::find(&ports, &mut budget, rest).await?;
+        let every_port = bad_ports.as_ref().is_none_or(|bad| bad.len() == ports.len());
+        if every_port && (ports.len() > 1 || bad_ports.is_none()) {
             // No port takes it: the same VLANs on each, perhaps.
             let rest = |part: Vec<Unit>| {
                 let others: Vec<Unit> = vlans.iter().filter(|unit| !part.contains(unit)).cloned().collect();
@@ -156,8 +160,11 @@ impl<S: Session> Transaction<'_, S> {
                 async move { search.refuses(&others).await }
             };
             let culprits = super::culprits::find(&vlans, &mut budget, rest).await?;
-            return Ok(search.explained(culprits.unwrap_or_default()));
-        };
+            let some = culprits.filter(|culprits| culprits.len() < vlans.len());
+            // It takes no VLAN on any port: each port is refused as it is.
+            return Ok(search.explained(some.or(bad_ports).unwrap_or_default()));
+        }
+        let bad_ports = bad_ports.unwrap_or_default();
         let mut found = Vec::new();
         for bad in bad_ports {
             let Unit::Port(name) = &bad else { continue };
@@ -176,7 +183,7 @@ impl<S: Session> Transaction<'_, S> {
                 async move { search.refuses(&others).await }
             };
             match super::culprits::find(&on_port, &mut budget, rest).await? {
-                Some(culprits) if on_port.len() > 1 => found.extend(culprits),
+                Some(culprits) if culprits.len() < on_port.len() => found.extend(culprits),
                 _ => found.push(bad.clone()),
             }
         }
@@ -230,7 +237,7 @@ impl<S: Session> Search<'_, '_, S> {
             transaction.take_back().await?;
             committed
         } else {
-            transaction.send(&Operation::Commit).await.map(drop)
+            transaction.send(Operation::Commit).await.map(drop)
         }
     }
 

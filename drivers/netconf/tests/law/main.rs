@@ -83,7 +83,7 @@ struct Done {
 
 impl Subject<'_> {
     fn parse(&self, nodes: &[Node]) -> Seen {
-        self.dialect.parse(&device::reply(nodes), self.inventory).expect("the dialect reads it")
+        self.dialect.parse(&device::reply(nodes).into(), self.inventory).expect("the dialect reads it")
     }
 
     /// Brings the device to what is desired in one edit, and checks all that holds for every dialect.
@@ -100,8 +100,11 @@ impl Subject<'_> {
             out.add(unit.clone(), "no");
         }
         let planned = plan(&before, desired, &out);
-        let after_xml =
-            device::apply(before_xml, &self.dialect.render(&before, &planned.changes), self.model);
+        let after_xml = device::apply(
+            before_xml,
+            &self.dialect.render(&before, &planned.changes).to_string(),
+            self.model,
+        );
         let after = self.parse(&after_xml);
 
         // One edit is enough, and a second finds nothing to do.

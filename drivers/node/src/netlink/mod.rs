@@ -20,7 +20,9 @@
 
 mod decode;
 mod error;
+mod lean;
 mod namespace;
+mod pool;
 mod request;
 mod snapshot;
 mod socket;
@@ -29,7 +31,8 @@ mod watch;
 mod workers;
 
 pub use error::{NamespaceError, NetlinkError};
-pub use namespace::{Namespace, NamespaceId};
+pub use namespace::{Namespace, NamespaceId, anywhere};
+pub use pool::Pool;
 pub use request::Request;
 pub use snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
 pub use socket::Netlink;

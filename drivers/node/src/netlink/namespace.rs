@@ -1,5 +1,6 @@
 //! Network namespaces: opened, told apart by (device, inode), entered on threads that nothing else runs on.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,6 +13,11 @@ use tokio::sync::oneshot;
 
 use super::NamespaceError;
 use super::workers::{self, Tell};
+
+thread_local! {
+    /// The thread is in a namespace that it has entered.
+    static AWAY: Cell<bool> = const { Cell::new(false) };
+}
 
 /// `NSFS_MAGIC` of linux/magic.h.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
@@ -89,7 +95,16 @@ impl Namespace {
     /// Moves the calling thread there for good: only for threads that nobody else uses, such as that of
     /// [`Self::run`].
     pub fn enter(&self) -> Result<(), NamespaceError> {
+        AWAY.set(true);
         setns(&*self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| NamespaceError::Enter { errno })
+    }
+
+    /// Moves the calling thread back to this one, in which it was started. False when that failed.
+    pub(super) fn go_home(&self) -> bool {
+        if AWAY.get() && self.enter().is_ok() {
+            AWAY.set(false);
+        }
+        !AWAY.get()
     }
 
     /// Does `work` on a thread that is inside it. When the future is dropped the work goes on to its end.
@@ -98,16 +113,29 @@ impl Namespace {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let (done, result) = oneshot::channel();
         let namespace = self.clone();
-        let job = move || -> Tell {
+        anywhere(move || {
             let outcome = namespace.enter().map(|()| work());
             // Nothing that waits keeps it alive.
             drop(namespace);
-            Box::new(move || drop(done.send(outcome)))
-        };
-        workers::spawn(Box::new(job))
-            .map_err(|error| NamespaceError::Thread { message: error.to_string() })?;
-        result.await.map_err(|_| NamespaceError::Thread { message: "its thread crashed".to_owned() })?
+            outcome
+        })
+        .await?
     }
+}
+
+/// Does `work` on a thread that may enter namespaces, and has to before it does anything else: it is anywhere at
+/// first. When the future is dropped the work goes on to its end.
+pub async fn anywhere<T, F>(work: F) -> Result<T, NamespaceError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let (done, result) = oneshot::channel();
+    let job = move || -> Tell {
+        let outcome = work();
+        Box::new(move || drop(done.send(outcome)))
+    };
+    workers::spawn(Box::new(job)).map_err(|error| NamespaceError::Thread { message: error.to_string() })?;
+    result.await.map_err(|_| NamespaceError::Thread { message: "its thread crashed".to_owned() })
 }

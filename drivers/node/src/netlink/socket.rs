@@ -1,5 +1,6 @@
 //! The socket: requests and their acknowledgements, dumps.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::AsFd as _;
 
@@ -7,13 +8,14 @@ use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use rtnetlink::packet_core::{
-    NLM_F_ACK, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP,
-    NetlinkMessage, NetlinkPayload,
+    DecodeError, NLM_F_ACK, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE,
+    NLMSG_ERROR, NLMSG_NOOP, NetlinkMessage, NetlinkPayload,
 };
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
+use super::lean::lean;
 use super::{NetlinkError, Request};
 
 /// `struct nlmsghdr`.
@@ -22,7 +24,7 @@ const HEADER: usize = 16;
 /// The kernel fills at most 32 KiB in one go.
 const BUFFER: usize = 64 * 1024;
 
-/// Requests sent in one system call: their acknowledgements fit into the socket's receive buffer.
+/// Requests sent in one system call: their answers fit into the socket's receive buffer.
 const BATCH: usize = 64;
 
 /// `NLMSGERR_ATTR_MSG`.
@@ -31,13 +33,23 @@ const ERROR_MESSAGE: u16 = 1;
 /// How often a dump is begun again that changes have torn.
 const DUMPS: usize = 5;
 
+thread_local! {
+    /// Of the last socket that was closed on this thread.
+    static BUFFERS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// An rtnetlink socket, bound for ever to the namespace that its thread was in when it was opened.
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
+    port: u32,
     sequence: u32,
-    buffer: Vec<u8>,
+    buffer: Buffer,
 }
+
+/// What is read goes there.
+#[derive(Debug)]
+struct Buffer(Vec<u8>);
 
 /// One message of an answer.
 struct Part<'a> {
@@ -61,14 +73,17 @@ impl Netlink {
             source,
         };
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed)?;
-        socket.bind_auto().map_err(failed)?;
+        let port = socket.bind_auto().map_err(failed)?.port_number();
         // The kernel's own words, and no copies of requests in acknowledgements.
         socket.set_ext_ack(true).map_err(failed)?;
         socket.set_cap_ack(true).map_err(failed)?;
         // Answers are there when the request has been sent; this only keeps a thread from hanging for ever.
         setsockopt(&socket.as_fd(), sockopt::ReceiveTimeout, &TimeVal::new(10, 0))
             .map_err(|errno| failed(errno.into()))?;
-        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER) })
+        let mut buffer = BUFFERS.take();
+        buffer.clear();
+        buffer.reserve_exact(BUFFER);
+        Ok(Self { socket, port, sequence: 0, buffer: Buffer(buffer) })
     }
 
     /// Carries out one request.
@@ -87,24 +102,22 @@ impl Netlink {
         results
     }
 
+    /// Errors are told of each, in their order; only of the last it is told that it was done, and with that that all
+    /// before it were done of which nothing was told.
     fn send_some(&mut self, requests: Vec<Request>, results: &mut Vec<Result<(), NetlinkError>>) {
         let first = self.sequence + 1;
         let mut bytes = Vec::new();
         let mut waiting: Vec<(Request, Option<Result<(), NetlinkError>>)> =
             Vec::with_capacity(requests.len());
-        for request in requests {
+        let last = requests.len().saturating_sub(1);
+        for (at, request) in requests.into_iter().enumerate() {
             self.sequence += 1;
-            append(
-                &mut bytes,
-                request.message.clone(),
-                NLM_F_REQUEST | NLM_F_ACK | request.flags,
-                self.sequence,
-            );
+            let told = if at == last { NLM_F_ACK } else { 0 };
+            append(&mut bytes, request.message.clone(), NLM_F_REQUEST | told | request.flags, self.sequence);
             waiting.push((request, None));
         }
         let outcome = self.send(&bytes).and_then(|()| {
-            let mut open = waiting.len();
-            while open > 0 {
+            while waiting.last().is_some_and(|(_, answer)| answer.is_none()) {
                 self.receive(|part| {
                     let slot = part.sequence.checked_sub(first).and_then(|at| waiting.get_mut(at as usize));
                     if let Some((request, answer @ None)) = slot
@@ -112,18 +125,18 @@ impl Netlink {
                     {
                         *answer =
                             Some(verdict(&request.operation, part).or_else(|error| request.forgive(error)));
-                        open -= 1;
                     }
                 })?;
             }
             Ok(())
         });
         let failure = outcome.err();
-        results.extend(waiting.into_iter().map(|(request, answer)| {
-            answer.unwrap_or_else(|| {
-                let source = failure.as_ref().map_or_else(|| io::ErrorKind::UnexpectedEof.into(), copy);
-                Err(NetlinkError::Socket { operation: request.operation, source })
-            })
+        results.extend(waiting.into_iter().map(|(request, answer)| match (answer, &failure) {
+            (Some(answer), _) => answer,
+            (None, None) => Ok(()),
+            (None, Some(error)) => {
+                Err(NetlinkError::Socket { operation: request.operation, source: copy(error) })
+            }
         }));
     }
 
@@ -138,14 +151,12 @@ impl Netlink {
         let mut found = Vec::new();
         let mut bytes = Vec::new();
         append(&mut bytes, message.clone(), NLM_F_REQUEST | NLM_F_DUMP, 0);
-        self.dump_raw(operation, &mut bytes, &mut found, |found, part| {
-            match NetlinkMessage::<RouteNetlinkMessage>::deserialize(part) {
-                Ok(NetlinkMessage { payload: NetlinkPayload::InnerMessage(message), .. }) => {
-                    found.extend(read(message));
-                }
-                Ok(_) => {}
-                Err(error) => tracing::debug!(%error, operation, "left out an object that is not understood"),
+        self.dump_raw(operation, &mut bytes, &mut found, |found, part| match decode(part) {
+            Ok(NetlinkMessage { payload: NetlinkPayload::InnerMessage(message), .. }) => {
+                found.extend(read(message));
             }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, operation, "left out an object that is not understood"),
         })?;
         Ok(found)
     }
@@ -216,7 +227,7 @@ impl Netlink {
                 }
                 answer = Some(match part.kind {
                     NLMSG_ERROR => verdict(operation, part).map(|()| None),
-                    _ => match NetlinkMessage::<RouteNetlinkMessage>::deserialize(part.whole) {
+                    _ => match decode(part.whole) {
                         Ok(NetlinkMessage { payload: NetlinkPayload::InnerMessage(message), .. }) => {
                             Ok(Some(message))
                         }
@@ -233,6 +244,11 @@ impl Netlink {
         answer.unwrap_or(Ok(None))
     }
 
+    /// The socket and its port, to listen with.
+    pub(super) fn into_socket(self) -> (Socket, u32) {
+        (self.socket, self.port)
+    }
+
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         loop {
             match self.socket.send_to(bytes, &SocketAddr::new(0, 0), 0) {
@@ -244,22 +260,37 @@ impl Netlink {
 
     /// Reads once and hands over each message that came.
     fn receive(&mut self, mut each: impl FnMut(&Part<'_>)) -> io::Result<()> {
-        self.buffer.clear();
+        self.buffer.0.clear();
         loop {
-            match self.socket.recv_from(&mut self.buffer, 0) {
+            match self.socket.recv_from(&mut self.buffer.0, 0) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 // Only the kernel (port 0) is listened to.
-                Ok((_, from)) if from.port_number() != 0 => self.buffer.clear(),
+                Ok((_, from)) if from.port_number() != 0 => self.buffer.0.clear(),
                 Ok(_) => break,
             }
         }
-        let mut rest = self.buffer.as_slice();
+        let mut rest = self.buffer.0.as_slice();
         while let Some((part, after)) = split(rest) {
             each(&part);
             rest = after;
         }
         Ok(())
+    }
+}
+
+/// The next socket on the same thread, as comes with every pod, takes no memory anew.
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.0);
+        let _ = BUFFERS.try_with(|kept| kept.replace(buffer));
+    }
+}
+
+fn decode(message: &[u8]) -> Result<NetlinkMessage<RouteNetlinkMessage>, DecodeError> {
+    match lean(message) {
+        Some(lean) => NetlinkMessage::deserialize(&lean),
+        None => NetlinkMessage::deserialize(message),
     }
 }
 

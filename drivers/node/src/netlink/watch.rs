@@ -8,6 +8,7 @@ use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
+use super::Netlink;
 use super::socket::attribute;
 
 /// What is listened to: interfaces, and addresses, routes and rules of both families.
@@ -39,20 +40,25 @@ pub struct Watch {
 impl Watch {
     /// Listens to all changes in the namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
-        Self::listen(ALL, None)
+        Self::listen(Socket::new(NETLINK_ROUTE)?, 0, ALL, None)
     }
 
     /// Listens to changes of interfaces of one group (`IFLA_GROUP`).
     pub fn links_of_group(group: u32) -> io::Result<Self> {
-        Self::listen(&[MulticastGroup::Link], Some(group))
+        Self::listen(Socket::new(NETLINK_ROUTE)?, 0, &[MulticastGroup::Link], Some(group))
     }
 
-    fn listen(to: &[MulticastGroup], group: Option<u32>) -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
+    /// Listens to all changes, from now on, in the namespace where `netlink` has worked.
+    pub fn instead_of(netlink: Netlink) -> io::Result<Self> {
+        let (socket, port) = netlink.into_socket();
+        Self::listen(socket, port, ALL, None)
+    }
+
+    fn listen(mut socket: Socket, port: u32, to: &[MulticastGroup], group: Option<u32>) -> io::Result<Self> {
         socket.set_non_blocking(true)?;
         socket.set_rx_buf_sz(BACKLOG)?;
         let groups = to.iter().fold(0_u32, |all, group| all | 1 << (*group as u32 - 1));
-        socket.bind(&SocketAddr::new(0, groups))?;
+        socket.bind(&SocketAddr::new(port, groups))?;
         Ok(Self { socket, group })
     }
 

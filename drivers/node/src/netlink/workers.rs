@@ -1,5 +1,6 @@
 //! Threads that enter namespaces. One that has done its work goes home, to the namespace that it was started in, and
-//! waits a while for more: to start a thread costs more than most of what is done on it.
+//! waits a while for more: to start a thread costs more than most of what is done on it. Nobody waits for it to get
+//! there: all work begins with entering a namespace.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -42,16 +43,18 @@ pub(super) fn spawn(job: Job) -> io::Result<()> {
     builder.spawn(move || live(job)).map(drop)
 }
 
-/// One that can't go home ends: nobody else's work is done in a namespace that it did not choose.
+/// One that can't go home ends, unless it has work already: it would keep a namespace alive that has ended otherwise.
 fn live(first: Job) {
     let home = Namespace::current();
     let (jobs, more) = mpsc::channel();
     let mut next = Some(first);
     while let Some(job) = next {
         let tell = job();
-        let free = home.as_ref().is_ok_and(|home| home.enter().is_ok()) && offer(&jobs);
+        let free = home.is_ok() && offer(&jobs);
         tell();
-        next = if free { wait(&more) } else { None };
+        let at_home = home.as_ref().is_ok_and(Namespace::go_home);
+        let patience = if at_home { PATIENCE } else { Duration::ZERO };
+        next = if free { wait(&more, patience) } else { None };
     }
 }
 
@@ -65,8 +68,8 @@ fn offer(jobs: &Sender<Job>) -> bool {
     room
 }
 
-fn wait(more: &Receiver<Job>) -> Option<Job> {
-    if let Ok(job) = more.recv_timeout(PATIENCE) {
+fn wait(more: &Receiver<Job>, patience: Duration) -> Option<Job> {
+    if let Ok(job) = more.recv_timeout(patience) {
         return Some(job);
     }
     let me = thread::current().id();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_ovsdb::{Condition, Mutation, Operation, Uuid, Value, row};
+use eno_ovsdb::{Condition, Mutation, Operation, Uuid, Value, read_ranges, row, write_ranges};
 
 use super::CLOSED;
 use super::plan::{Planner, set_id};
@@ -55,7 +55,7 @@ impl Planner<'_> {
         if vlans.is_empty() && ours.iter().all(|vlan| *vlan == i64::from(CLOSED)) {
             ours.clear();
         }
-        let text = (!ours.is_empty()).then(|| write_list(&ours));
+        let text = (!ours.is_empty()).then(|| write_ranges(&ours));
         if list == port.trunks && text.as_ref() == record {
             return;
         }
@@ -109,40 +109,7 @@ fn adoptable(view: &View, wanted: &WantedPort, port: &Port, place: &str) -> Resu
     }
 }
 
-/// Writes `10-12,20`.
-fn write_list(vlans: &BTreeSet<i64>) -> String {
-    let mut ranges: Vec<(i64, i64)> = Vec::new();
-    for vlan in vlans {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == *vlan => *last = *vlan,
-            _ => ranges.push((*vlan, *vlan)),
-        }
-    }
-    let write = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
-    ranges.into_iter().map(write).collect::<Vec<_>>().join(",")
-}
-
-/// Reads what [`write_list`] wrote; what somebody else wrote there is nothing of ours.
+/// Reads what [`write_ranges`] wrote; what somebody else wrote there is nothing of ours.
 fn parse_list(text: &str) -> BTreeSet<i64> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let valid = |vlan: &str| vlan.parse::<u16>().ok().filter(|vlan| *vlan <= CLOSED);
-        Some(i64::from(valid(first)?)..=i64::from(valid(last)?))
-    };
-    text.split(',').filter_map(range).flatten().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_written_as_ranges() {
-        for (vlans, text) in [(&[][..], ""), (&[5], "5"), (&[1, 2, 3, 7, 4094, 4095], "1-3,7,4094-4095")] {
-            let vlans = vlans.iter().copied().collect();
-            assert_eq!(write_list(&vlans), text);
-            assert_eq!(parse_list(text), vlans);
-        }
-        assert_eq!(parse_list("x,5-,9-8,70000,-1,3"), BTreeSet::from([3]));
-    }
+    read_ranges(text, 0..=CLOSED).map(i64::from).collect()
 }

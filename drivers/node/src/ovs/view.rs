@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid, Value};
+use eno_ovsdb::column::{integer, map, text, uuids};
+use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid};
 
 /// Bridges, ports and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,33 +119,33 @@ impl View {
         let bridge = |(uuid, row): (Uuid, &Row)| {
             let bridge = Bridge {
                 uuid,
-                datapath: text(row, "datapath_type"),
+                datapath: name(row, "datapath_type"),
                 ports: uuids(row, "ports"),
                 external_ids: map(row, "external_ids"),
             };
-            (text(row, "name"), bridge)
+            (name(row, "name"), bridge)
         };
         let port = |(uuid, row): (Uuid, &Row)| {
             let port = Port {
-                name: text(row, "name"),
+                name: name(row, "name"),
                 interfaces: uuids(row, "interfaces"),
                 tag: integer(row, "tag"),
                 trunks: row.get("trunks").map(|trunks| trunks.integers().collect()).unwrap_or_default(),
-                vlan_mode: optional(row, "vlan_mode"),
-                bond_mode: optional(row, "bond_mode"),
+                vlan_mode: text(row, "vlan_mode"),
+                bond_mode: text(row, "bond_mode"),
                 external_ids: map(row, "external_ids"),
             };
             (uuid, port)
         };
         let interface = |(uuid, row): (Uuid, &Row)| {
             let interface = Interface {
-                name: text(row, "name"),
-                kind: text(row, "type"),
+                name: name(row, "name"),
+                kind: name(row, "type"),
                 options: map(row, "options"),
                 external_ids: map(row, "external_ids"),
                 ofport: integer(row, "ofport"),
                 ifindex: integer(row, "ifindex"),
-                error: optional(row, "error"),
+                error: text(row, "error"),
                 mtu: integer(row, "mtu"),
                 mtu_request: integer(row, "mtu_request"),
             };
@@ -169,23 +170,7 @@ impl View {
     }
 }
 
-fn text(row: &Row, column: &str) -> String {
-    optional(row, column).unwrap_or_default()
-}
-
-fn optional(row: &Row, column: &str) -> Option<String> {
-    row.get(column).and_then(Value::as_str).map(str::to_owned)
-}
-
-fn integer(row: &Row, column: &str) -> Option<i64> {
-    row.get(column).and_then(Value::as_integer)
-}
-
-fn uuids(row: &Row, column: &str) -> BTreeSet<Uuid> {
-    row.get(column).map(|value| value.uuids().collect()).unwrap_or_default()
-}
-
-fn map(row: &Row, column: &str) -> BTreeMap<String, String> {
-    let Some(value) = row.get(column) else { return BTreeMap::new() };
-    value.pairs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+/// Of a column that every row has.
+fn name(row: &Row, column: &str) -> String {
+    text(row, column).unwrap_or_default()
 }

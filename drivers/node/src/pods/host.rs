@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use eno_schemas::{HostNetwork, NodeDesired};
 
 use super::check::Refusal;
+use super::kind::{self, Base};
 use super::mark::{self, GROUP, LEAVING};
 use crate::netlink::{Kind, Link, Snapshot};
 
@@ -23,8 +24,15 @@ pub struct Host {
     parents: BTreeSet<String>,
 }
 
+/// True when something is to be made on an interface of the host: only then it counts what else that carries.
+pub fn has_parents(desired: &NodeDesired) -> bool {
+    let mut links = desired.pods.values().flat_map(|pod| &pod.links);
+    links.any(|link| matches!(kind::base(&link.kind), Base::Host(_)))
+}
+
 impl Host {
-    /// `allowed`: what may be a parent besides the networks that are ours.
+    /// `allowed`: what may be a parent besides the networks that are ours. Addresses and routes are needed only if
+    /// [`has_parents`].
     pub fn new(found: Snapshot, desired: &NodeDesired, allowed: &BTreeSet<String>) -> Self {
         let mut busy = BTreeMap::new();
         for address in &found.addresses {

@@ -36,7 +36,9 @@ use self::mark::LEAVING;
 use self::plan::Wanted;
 use self::session::{Outcome, Sockets, Trouble, converge};
 use self::watch::{News, Watched};
-use crate::netlink::{Link, Namespace, NamespaceId, Netlink, NetlinkError, Request, Snapshot, Watch};
+use crate::netlink::{
+    Link, Namespace, NamespaceId, Netlink, NetlinkError, Pool, Request, Snapshot, Watch, anywhere,
+};
 
 /// Pods that are asked for at the same time.
 const AT_ONCE: usize = 16;
@@ -99,6 +101,8 @@ impl<R> Clone for Pods<R> {
 struct Shared<R> {
     resolver: R,
     options: Options,
+    /// Sockets in the host's namespace.
+    sockets: Pool,
     known: Mutex<Known>,
     news: News,
     /// Held by threads, which go on to their end when the future that waits for them is dropped.
@@ -163,6 +167,7 @@ impl<R: Resolve> Pods<R> {
         Self {
             shared: Arc::new(Shared {
                 resolver,
+                sockets: Pool::new(options.host.clone()),
                 options,
                 known: Mutex::default(),
                 news: News::default(),
@@ -223,23 +228,29 @@ impl<R: Resolve> Pods<R> {
     async fn look_at_host(&self, desired: &NodeDesired, known: &mut Known) -> Result<(Host, Swept), Trouble> {
         let start = known.host.is_none();
         let desired = desired.clone();
-        let allowed = self.shared.options.allowed_masters.clone();
+        let shared = Arc::clone(&self.shared);
         let slot = self.slots(1).await;
         let look = move || -> Result<_, Trouble> {
             let _slot = slot;
-            let watch = start.then(|| Watch::links_of_group(mark::GROUP).ok()).flatten();
-            let mut netlink = Netlink::open()?;
-            let found = Snapshot {
-                links: netlink.links()?,
-                addresses: netlink.addresses()?,
-                routes: netlink.routes()?,
-                rules: Vec::new(),
+            let options = &shared.options;
+            let watch = if start {
+                options.host.enter()?;
+                Watch::links_of_group(mark::GROUP).ok()
+            } else {
+                None
             };
-            let mut host = Host::new(found, &desired, &allowed);
+            let mut netlink: Netlink = shared.sockets.take::<Trouble>()?;
+            let mut found = Snapshot { links: netlink.links()?, ..Snapshot::default() };
+            if host::has_parents(&desired) {
+                found.addresses = netlink.addresses()?;
+                found.routes = netlink.routes()?;
+            }
+            let mut host = Host::new(found, &desired, &options.allowed_masters);
             let stale: Vec<Link> = host.stale(&desired).cloned().collect();
             if !stale.is_empty() {
                 sweep(&mut netlink, &stale)?;
             }
+            shared.sockets.put(netlink);
             let mut swept = Swept::new();
             for link in &stale {
                 host.forget(link.index);
@@ -248,7 +259,7 @@ impl<R: Resolve> Pods<R> {
             }
             Ok((host, swept, watch))
         };
-        let (host, swept, watch) = self.shared.options.host.run(look).await??;
+        let (host, swept, watch) = anywhere(look).await??;
         if let Some(watch) = watch {
             known.host = Watched::start(watch, &self.shared.news, None).ok();
         }
@@ -295,22 +306,25 @@ impl<R: Resolve> Pods<R> {
             None => None,
         };
         let start = quiet.is_none();
-        let proc_sys_net = self.shared.options.proc_sys_net.clone();
+        let shared = Arc::clone(&self.shared);
         let (uid, pid, pod) = (job.uid.clone(), known.sandbox.pid, job.wanted.clone());
         let runtime = tokio::runtime::Handle::current();
         let slot = self.slots(1).await;
         let run = move || -> Result<_, Trouble> {
             let _slot = slot;
             let view = HostView::new(&host);
-            let mut sockets = Sockets::open(namespace, view, proc_sys_net, runtime, quiet)?;
+            let socket: Netlink = shared.sockets.take::<Trouble>()?;
+            let proc_sys_net = shared.options.proc_sys_net.clone();
+            let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet)?;
             let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
             let outcome = converge(&mut sockets, &wanted)?;
-            // Opened last: what was done here is no news. What changed in between is found by the next run.
-            let watch = start.then(|| Watch::open().ok()).flatten();
+            let (socket, pod) = sockets.close();
+            shared.sockets.put(socket);
+            // Begun last: what was done here is no news. What changed in between is found by the next run.
+            let watch = start.then(|| Watch::instead_of(pod).ok()).flatten();
             Ok((outcome, watch))
         };
-        let (outcome, watch) =
-            self.shared.options.host.run(run).await.map_err(Trouble::from)?.map_err(Refusal::from)?;
+        let (outcome, watch) = anywhere(run).await.map_err(Trouble::from)?.map_err(Refusal::from)?;
         known.watched = match watch {
             Some(watch) => Watched::start(watch, &self.shared.news, Some(known.sandbox.clone())).ok(),
             None => watched,

@@ -193,19 +193,24 @@ pub struct Sockets<'a> {
 }
 
 impl<'a> Sockets<'a> {
-    /// Moves the calling thread, which is in the host's namespace, to the pod's.
+    /// Moves the calling thread to the pod's namespace. `host` works in the host's.
     pub fn open(
+        host: Netlink,
         namespace: Namespace,
         view: HostView<'a>,
         proc_sys_net: PathBuf,
         runtime: tokio::runtime::Handle,
         quiet: Option<Quiet>,
     ) -> Result<Self, Trouble> {
-        let host = Netlink::open()?;
         namespace.enter()?;
         let pod = Netlink::open()?;
         let (address_marks, seen) = (address_marks(), Snapshot::default());
         Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks, runtime, quiet, seen })
+    }
+
+    /// The sockets: the host's, and the pod's.
+    pub fn close(self) -> (Netlink, Netlink) {
+        (self.host, self.pod)
     }
 
     fn flush(&mut self, batch: &mut Vec<&Op>, results: &mut Vec<Result<(), Trouble>>) {
@@ -251,6 +256,11 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         if let Some(quiet) = &self.quiet {
             quiet.drain();
         }
+        if at == Look::All {
+            // Interfaces come after these: one that has just come up is busy in the kernel for a while.
+            self.seen.rules = self.pod.rules()?;
+            self.seen.addresses = self.pod.addresses()?;
+        }
         self.seen.links = self.pod.links()?;
         if at == Look::All {
             let known = self.seen.links.iter().any(|link| {
@@ -258,8 +268,6 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             });
             // Routes go with their interfaces: where there is none of ours there are none.
             self.seen.routes = if known { self.pod.routes()? } else { Vec::new() };
-            self.seen.addresses = self.pod.addresses()?;
-            self.seen.rules = self.pod.rules()?;
         }
         let pod = self.seen.clone();
         let ends: BTreeSet<u32> = pod

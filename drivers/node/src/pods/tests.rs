@@ -66,7 +66,14 @@ impl Rig {
         let life = move || {
             let found = Netlink::open()?.snapshot()?;
             let host = Host::new(found, &desired, &BTreeSet::new());
-            let inner = Sockets::open(pod, HostView::new(&host), "/proc/sys/net".into(), runtime, None)?;
+            let inner = Sockets::open(
+                Netlink::open()?,
+                pod,
+                HostView::new(&host),
+                "/proc/sys/net".into(),
+                runtime,
+                None,
+            )?;
             let wanted = Wanted { cluster: CLUSTER, uid: "0-1", pid: Some(42), pod: &wanted };
             converge(&mut Mortal { inner, left: steps }, &wanted)
         };

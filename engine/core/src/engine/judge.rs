@@ -342,15 +342,16 @@ impl Engine {
         let pending_changes = device.map(DeviceTarget::pending);
         let last_transaction = device.and_then(|device| device.last.clone());
         let device = device.and_then(|device| device.info.clone());
+        let former = self.former(key).filter(|_| phase != Phase::Ready);
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
         let leased = self.podnet.givers.get(key).map_or(0, |giver| giver.leased);
         let Some(record) = self.records.get_mut(key) else { return };
         let last = &record.status;
         let conditions = conditions(last, phase, &message, verdict, now);
-        let granted_id = record
-            .effective
-            .as_deref()
-            .and_then(|spec| spec.service().map(|s| s.vid).or_else(|| spec.bridge_domain().map(|d| d.vlan)))
+        let effective = record.effective.as_deref();
+        // Until a new VLAN is confirmed it is the one before: the next leader has to know whose that is.
+        let granted_id = former
+            .or_else(|| effective.and_then(super::plan::vid_of))
             .or(last.granted_id.filter(|_| record.deleting));
         let status = Status {
             phase: Some(phase),

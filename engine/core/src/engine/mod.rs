@@ -57,8 +57,9 @@ pub struct Engine {
     bridge_domains: HashMap<Name, BridgeDomainSpec>,
     ids: Ids,
     devices: BTreeMap<Name, DeviceTarget>,
+    changes: u64,
     refused: BTreeSet<Key>,
-    renumbered: HashMap<Key, VlanId>,
+    renumbered: HashMap<Key, BTreeSet<VlanId>>,
     nads: HashMap<Key, NadTarget>,
     hosts: Hosts,
     remark: BTreeSet<Name>,
@@ -104,6 +105,7 @@ impl Engine {
             bridge_domains: HashMap::new(),
             ids: Ids::default(),
             devices: BTreeMap::new(),
+            changes: 0,
             refused: BTreeSet::new(),
             renumbered: HashMap::new(),
             nads: HashMap::new(),
@@ -224,7 +226,8 @@ impl Engine {
             Target::Fabric(name) => {
                 let undecided = self.undecided(name);
                 let device = self.devices.get_mut(name)?;
-                let (desired, settled) = device.desired(&self.config.cluster, undecided);
+                let (desired, settled) = device.desired(&self.config.cluster, self.changes, undecided);
+                self.changes += 1;
                 let driver = device.driver.clone();
                 self.judge_networks(settled);
                 Some((driver, desired))
@@ -308,7 +311,7 @@ impl Engine {
     /// The first time: what was commanded but belongs to nothing is cleaned up, and what was reported counts for
     /// what is wanted now.
     fn start(&mut self) {
-        let mut had: BTreeMap<(Key, VlanId), BTreeSet<Name>> = BTreeMap::new();
+        let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
         for (target, desired) in std::mem::take(&mut self.commanded) {
             match (&target, desired) {
                 (Target::Fabric(name), _) if !self.devices.contains_key(name) => {
@@ -316,9 +319,7 @@ impl Engine {
                 }
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
                     let device = self.devices.get_mut(name);
-                    for network in device.into_iter().flat_map(|device| device.was_commanded(&desired)) {
-                        had.entry(network).or_default().insert(name.clone());
-                    }
+                    had.extend(device.into_iter().flat_map(|device| device.was_commanded(&desired)));
                 }
                 (Target::Node(name), _) if self.hosts.node(name).is_none() => {
                     self.effects.push(Effect::Forget(target));
@@ -335,8 +336,9 @@ impl Engine {
         self.recall_networks(had);
         self.recall_refusals();
         for device in self.devices.values_mut() {
-            device.desired(&self.config.cluster, VlanSet::EMPTY);
+            device.desired(&self.config.cluster, self.changes, VlanSet::EMPTY);
         }
+        self.changes += 1;
         for name in self.nodes.keys() {
             self.hosts.desired(name, &self.config.cluster);
         }
@@ -350,12 +352,17 @@ impl Engine {
         match target {
             Target::Fabric(name) => {
                 self.weigh_report(name, &report);
+                self.adopt_strays(name, &report);
                 let Some(device) = self.devices.get_mut(name) else { return };
-                let networks = device.report(report);
-                self.settled(name, &networks);
+                let news = device.report(report);
+                self.accept(name, &news);
+                if news.found {
+                    self.stay_as_found();
+                }
+                self.settled(name, &news.networks);
                 self.complete();
                 self.judge.insert(Key::cluster(Kind::FabricDevice, name));
-                self.judge_networks(networks);
+                self.judge_networks(news.networks);
                 self.judge.extend(self.leaving.iter().cloned());
             }
             Target::Nad(namespace, name) => {

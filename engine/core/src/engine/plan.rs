@@ -32,9 +32,9 @@ impl Engine {
         for (name, spec) in specs.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
             let ports = topology.port_names(name);
             let changed = if let Some(device) = self.devices.get_mut(name) {
-                device.reshape(spec, ports)
+                device.reshape(spec, ports, self.changes)
             } else {
-                self.devices.insert(name.clone(), DeviceTarget::new(spec, ports));
+                self.devices.insert(name.clone(), DeviceTarget::new(spec, ports, self.changes));
                 true
             };
             if changed {
@@ -293,11 +293,10 @@ impl Engine {
                 changed |= self.want(device, *vid, key, indices);
             }
         }
-        if let (Some((former, off)), Some((now, on))) = (&before, &plan)
+        if let (Some((former, _)), Some((now, _))) = (&before, &plan)
             && former != now
         {
-            let devices = off.keys().chain(on.keys()).cloned().collect();
-            self.tie(key, *former, *now, &devices);
+            self.renumbered.entry(key.clone()).or_default().extend([*former, *now]);
         }
         if changed {
             self.judge_networks(BTreeSet::from([key.clone()]));
@@ -310,7 +309,9 @@ impl Engine {
     }
 
     fn want(&mut self, device: &Name, vid: VlanId, network: &Key, ports: &[u16]) -> bool {
-        let changed = self.devices.get_mut(device).is_some_and(|device| device.want(vid, network, ports));
+        let count = self.changes;
+        let changed =
+            self.devices.get_mut(device).is_some_and(|device| device.want(vid, network, ports, count));
         if changed {
             self.publish.insert(Target::Fabric(device.clone()));
         }
@@ -474,7 +475,7 @@ fn or_unplaced(places: BTreeSet<Place>) -> BTreeSet<Place> {
     if places.is_empty() { BTreeSet::from([Place::Unplaced]) } else { places }
 }
 
-fn is_network(key: &Key) -> bool {
+pub(super) fn is_network(key: &Key) -> bool {
     matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain)
 }
 
@@ -483,7 +484,7 @@ pub(super) fn is_user(key: &Key) -> bool {
     matches!(key.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain)
 }
 
-fn vid_of(spec: &Spec) -> Option<VlanId> {
+pub(super) fn vid_of(spec: &Spec) -> Option<VlanId> {
     spec.service().map(|service| service.vid).or_else(|| spec.bridge_domain().map(|domain| domain.vlan))
 }
 

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use eno_schemas::{Outcome, Phase, Report, VlanId, VlanSet};
 
-use crate::fabric::DeviceTarget;
+use crate::fabric::{DeviceTarget, News};
 use crate::ids::Place;
 use crate::topology::Ports;
 use crate::{Effect, Key, Kind, Name, Target};
 
-use super::Engine;
+use super::{Engine, plan};
 
 /// A switch whose last change took less is never slow, in milliseconds.
 const QUICK: u64 = 2000;
@@ -41,13 +41,16 @@ pub(super) struct Refused {
     /// The hop and the switch's own words.
     pub words: String,
     /// The VLAN and the ports where the network was confirmed then.
-    stays: Option<(VlanId, BTreeMap<Name, BTreeSet<Name>>)>,
+    stays: Option<Placement>,
     /// Some of that is no longer wanted.
     gives_up: bool,
     /// How often in a row.
     attempt: u32,
     step: Step,
 }
+
+/// A VLAN and the ports that carry it.
+type Placement = (VlanId, BTreeMap<Name, BTreeSet<Name>>);
 
 /// What is planned for a network that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,10 +106,18 @@ impl Engine {
             for vid in device.moved().iter() {
                 match first[usize::from(vid.get())] {
                     None => first[usize::from(vid.get())] = Some(own),
-                    Some(other) => {
-                        let (a, b) = (root(&mut parents, own), root(&mut parents, other));
-                        parents[a.max(b)] = a.min(b);
-                    }
+                    Some(other) => join(&mut parents, own, other),
+                }
+            }
+        }
+        // Who leaves a VLAN for another one does both at once.
+        for (first, vids) in
+            first.values().flat_map(|first| self.renumbered.values().map(move |vids| (first, vids)))
+        {
+            let mut ends = vids.iter().filter_map(|vid| first[usize::from(vid.get())]);
+            if let Some(one) = ends.next() {
+                for other in ends {
+                    join(&mut parents, one, other);
                 }
             }
         }
@@ -136,16 +147,21 @@ impl Engine {
             return VlanSet::EMPTY;
         };
         let component = self.topology.component(name);
-        let mut undecided = VlanSet::EMPTY;
+        let mut moved = VlanSet::EMPTY;
         for (other, other_device) in &self.devices {
             if other != name
                 && self.topology.component(other) == component
                 && self.takes_part(other, other_device, &slow)
             {
-                undecided = undecided.union(&device.moved().intersection(other_device.moved()));
+                moved = moved.union(other_device.moved());
             }
         }
-        undecided
+        for vids in self.renumbered.values() {
+            if vids.iter().any(|vid| moved.contains(*vid)) {
+                moved = moved.union(&vids.iter().copied().collect());
+            }
+        }
+        device.moved().intersection(&moved)
     }
 
     /// Switches that were not told of everything may be told of more.
@@ -154,17 +170,63 @@ impl Engine {
         self.publish.extend(partial.map(|(name, _)| Target::Fabric(name.clone())));
     }
 
-    /// The networks that had something on switches when a former process commanded them last: those that take another
-    /// VLAN do it on all of them together.
-    pub(super) fn recall_networks(&mut self, had: BTreeMap<(Key, VlanId), BTreeSet<Name>>) {
-        for ((key, former), mut devices) in had {
+    /// The networks that had something on switches when a former process commanded them last, and those that hold
+    /// another VLAN by their status: they give up the one and take the other at once.
+    pub(super) fn recall_networks(&mut self, had: BTreeSet<(Key, VlanId)>) {
+        let networks = self.records.iter().filter(|(key, record)| plan::is_network(key) && !record.generated);
+        let granted = networks.filter_map(|(key, record)| Some((key.clone(), record.status.granted_id?)));
+        for (key, former) in granted.chain(had).collect::<Vec<_>>() {
             let planned = self.networks.get(&key).and_then(|network| network.planned.as_ref());
-            if let Some((now, ports)) = planned.filter(|(now, _)| *now != former) {
-                let now = *now;
-                devices.extend(ports.keys().cloned());
-                self.tie(&key, former, now, &devices);
+            let now = planned.map(|(now, _)| *now);
+            if now != Some(former) {
+                self.renumbered.entry(key).or_default().extend(now.into_iter().chain([former]));
             }
         }
+    }
+
+    /// VLANs of ours were found on a switch that neither a command nor a plan names: the last command took them away and
+    /// is not confirmed. They are put down to whom they belong, who may have to keep them.
+    pub(super) fn adopt_strays(&mut self, name: &Name, report: &Report) {
+        let Some(device) = self.devices.get(name) else { return };
+        let heirs: Vec<(VlanId, Key)> =
+            device.strays(report).iter().filter_map(|vid| Some((vid, self.heir(vid, name)?))).collect();
+        if let Some(device) = self.devices.get_mut(name) {
+            for (vid, key) in heirs {
+                device.inherits(vid, &key, report);
+            }
+        }
+    }
+
+    /// The network that left the VLAN last, else the one that holds it there.
+    fn heir(&self, vid: VlanId, name: &Name) -> Option<Key> {
+        let component = self.topology.component(name)?;
+        let left = |(key, vids): &(&Key, &BTreeSet<VlanId>)| {
+            let planned = self.networks.get(*key).and_then(|network| network.planned.as_ref());
+            vids.contains(&vid)
+                && planned.is_none_or(|(now, ports)| {
+                    *now != vid
+                        && (ports.is_empty()
+                            || ports.keys().any(|name| self.topology.component(name) == Some(component)))
+                })
+        };
+        let former = self.renumbered.iter().filter(left).map(|(key, _)| key).min();
+        former.or_else(|| self.ids.holder(vid, &Place::Fabric(component.clone()))).cloned()
+    }
+
+    /// The VLAN that a network stays at, or has and is to leave; as long as that is not known, the one that it had.
+    pub(super) fn former(&self, key: &Key) -> Option<VlanId> {
+        let refused = self.refused(key).filter(|refused| refused.is_withheld());
+        if let Some((vid, _)) = refused.and_then(|refused| refused.stays.as_ref()) {
+            return Some(*vid);
+        }
+        let vids = self.renumbered.get(key)?;
+        let planned = self.networks.get(key).and_then(|network| network.planned.as_ref());
+        let mut former = vids.iter().copied().filter(|vid| planned.is_none_or(|(now, _)| now != vid));
+        let has = |vid: &VlanId| self.devices.values().any(|device| !device.confirmed(*vid, key).is_empty());
+        former.find(has).or_else(|| {
+            let unknown = self.devices.values().any(|device| !device.is_known());
+            self.records.get(key)?.status.granted_id.filter(|vid| unknown && vids.contains(vid))
+        })
     }
 
     /// The networks that a switch refused when a former process looked last, by their status: they are tried again, and
@@ -277,7 +339,7 @@ impl Engine {
         let planned = network.and_then(|network| network.planned.clone());
         let before = network.and_then(|network| network.refused.as_ref());
         if before.is_some_and(|before| before.step == Step::Stay) {
-            return;
+            return self.leave(key, by);
         }
         let (wish, attempt) = match before {
             Some(before) if before.step == Step::Less => (before.wish.clone(), before.attempt),
@@ -286,19 +348,7 @@ impl Engine {
         };
         let stays = self.confirmed(key, planned.map(|(vid, _)| vid));
         let tried = before.is_none_or(|before| before.step == Step::Retry);
-        let wanted = |vid: VlanId, device: &Name, port: &Name| {
-            wish.as_ref().is_some_and(|(own, ports)| *own == vid && self.is_among(ports, device, port))
-        };
-        let (mut some, mut gives_up) = (false, false);
-        if let Some((vid, devices)) = &stays {
-            for (device, port) in
-                devices.iter().flat_map(|(name, ports)| ports.iter().map(move |port| (name, port)))
-            {
-                let wanted = wanted(*vid, device, port);
-                some |= wanted;
-                gives_up |= !wanted;
-            }
-        }
+        let (some, gives_up) = self.weigh_stays(stays.as_ref(), wish.as_ref());
         let less = tried && some && gives_up;
         let step = if less { Step::Less } else { Step::Stay };
         let words = format!("{BY}{by}: {words}");
@@ -311,6 +361,61 @@ impl Engine {
         self.judge_networks(BTreeSet::from([key.clone()]));
     }
 
+    /// Whether some of what a network has is wanted of it, and whether some is not.
+    fn weigh_stays(&self, stays: Option<&Placement>, wish: Option<&(VlanId, Ports)>) -> (bool, bool) {
+        let (mut some, mut gives_up) = (false, false);
+        if let Some((vid, devices)) = stays {
+            for (device, port) in
+                devices.iter().flat_map(|(name, ports)| ports.iter().map(move |port| (name, port)))
+            {
+                let wanted =
+                    wish.is_some_and(|(own, ports)| own == vid && self.is_among(ports, device, port));
+                some |= wanted;
+                gives_up |= !wanted;
+            }
+        }
+        (some, gives_up)
+    }
+
+    /// Has a withheld network stay as it is confirmed by now; true when that is something else.
+    fn stay_as_confirmed(&mut self, key: &Key) -> bool {
+        let Some(refused) = self.refused(key).filter(|refused| refused.is_withheld()) else { return false };
+        let vid = refused.stays.as_ref().map(|(vid, _)| *vid);
+        let stays = self.confirmed(key, vid.or(refused.wish.as_ref().map(|(vid, _)| *vid)));
+        if stays == refused.stays {
+            return false;
+        }
+        let (_, gives_up) = self.weigh_stays(stays.as_ref(), refused.wish.as_ref());
+        if let Some(refused) = self.networks.get_mut(key).and_then(|network| network.refused.as_mut()) {
+            (refused.stays, refused.gives_up) = (stays, gives_up);
+        }
+        self.replan.insert(key.clone());
+        self.reclaim.insert(key.clone());
+        self.judge_networks(BTreeSet::from([key.clone()]));
+        true
+    }
+
+    /// What was found on a switch is what the networks that are withheld have there.
+    pub(super) fn stay_as_found(&mut self) {
+        for key in self.refused.clone() {
+            self.stay_as_confirmed(&key);
+        }
+    }
+
+    /// A switch refuses even what a network is to stay at: it stays as it is confirmed by now. When that is no other,
+    /// what the switch has of it counts as decided, so that the same is not tried without end.
+    fn leave(&mut self, key: &Key, by: &Name) {
+        if self.stay_as_confirmed(key) {
+            return;
+        }
+        if let Some(device) = self.devices.get_mut(by) {
+            let open: Vec<VlanId> = device.open_of(key).collect();
+            for vid in open {
+                device.accept(vid, key, self.changes);
+            }
+        }
+    }
+
     fn is_among(&self, ports: &Ports, device: &Name, port: &Name) -> bool {
         let names = self.topology.port_names(device);
         ports
@@ -320,8 +425,8 @@ impl Engine {
 
     /// The VLAN and the ports on which a network is confirmed: its new VLAN where that is, else its former one; of one
     /// that is to be nowhere, any.
-    fn confirmed(&self, key: &Key, vid: Option<VlanId>) -> Option<(VlanId, BTreeMap<Name, BTreeSet<Name>>)> {
-        let former = self.renumbered.get(key).copied();
+    fn confirmed(&self, key: &Key, vid: Option<VlanId>) -> Option<Placement> {
+        let former = self.renumbered.get(key).into_iter().flatten().copied();
         let open = self.devices.values().filter(|_| vid.is_none()).flat_map(|device| device.open_of(key));
         vid.into_iter().chain(former).chain(open).find_map(|vid| {
             let on = |name: &Name| {
@@ -391,28 +496,12 @@ impl Engine {
         Some((*vid, devices.keys().filter_map(place).collect()))
     }
 
-    /// A network takes another VLAN: switches where it leaves the one and those where it enters the other change
-    /// together.
-    pub(super) fn tie(&mut self, key: &Key, former: VlanId, now: VlanId, devices: &BTreeSet<Name>) {
-        self.renumbered.insert(key.clone(), former);
-        for name in devices {
-            if let Some(device) = self.devices.get_mut(name) {
-                device.tie(former);
-                device.tie(now);
-            }
-        }
-    }
-
     /// Something of these networks is settled on a switch.
     pub(super) fn settled(&mut self, name: &Name, networks: &BTreeSet<Key>) {
-        let slow = self.slow_devices();
-        let away = self.devices.iter().filter(|(name, device)| !self.takes_part(name, device, &slow));
-        let away: Vec<Name> = away.map(|(name, _)| name.clone()).collect();
-        if self.refused.is_empty() && self.renumbered.is_empty() && away.is_empty() {
+        if self.refused.is_empty() && self.renumbered.is_empty() {
             return;
         }
         for key in networks {
-            self.accept(key, &away);
             let here = self.devices.get(name).is_some_and(|device| device.gone(key));
             if here && self.refused(key).is_some_and(|refused| !refused.is_withheld() && refused.by == *name)
             {
@@ -424,19 +513,19 @@ impl Engine {
         }
     }
 
-    /// What all others have confirmed of a network, those that are away are to have as well.
-    fn accept(&mut self, key: &Key, away: &[Name]) {
-        let planned =
-            self.networks.get(key).and_then(|network| network.planned.as_ref()).map(|(vid, _)| *vid);
-        let vids: Vec<VlanId> = planned.into_iter().chain(self.renumbered.get(key).copied()).collect();
-        let open = |device: &DeviceTarget| vids.iter().any(|vid| device.is_open(*vid, key));
-        if self.devices.iter().any(|(name, device)| !away.contains(name) && open(device)) {
+    /// What one switch has confirmed is decided for its part of the fabric: those that have yet to confirm it are to stay
+    /// at it, too.
+    pub(super) fn accept(&mut self, name: &Name, news: &News) {
+        if news.decided.is_empty() {
             return;
         }
-        for name in away {
-            if let Some(device) = self.devices.get_mut(name) {
-                for vid in &vids {
-                    device.accept(*vid, key);
+        let component = self.topology.component(name);
+        let part = self.devices.iter_mut().filter(|(name, _)| self.topology.component(name) == component);
+        for (_, device) in part {
+            for (key, vid) in &news.decided {
+                let others = self.renumbered.get(key).into_iter().flatten().filter(|other| *other != vid);
+                for vid in others.chain([vid]) {
+                    device.accept(*vid, key, news.count);
                 }
             }
         }
@@ -450,6 +539,11 @@ impl Engine {
             self.judge.insert(Key::cluster(Kind::FabricDevice, name));
         }
     }
+}
+
+fn join(parents: &mut [usize], one: usize, other: usize) {
+    let (a, b) = (root(parents, one), root(parents, other));
+    parents[a.max(b)] = a.min(b);
 }
 
 fn root(parents: &mut [usize], mut of: usize) -> usize {

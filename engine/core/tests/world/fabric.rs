@@ -51,7 +51,9 @@ pub struct Switches {
     pub dead: BTreeSet<Name>,
     pub silent: BTreeSet<Name>,
     pub refuses: BTreeSet<(Name, VlanId)>,
-    /// What was refused outside of a transaction.
+    /// Those that were silent or dead since all was last quiet.
+    pub was_away: BTreeSet<Name>,
+    /// What was refused outside of a transaction, or within one that others had decided on before.
     pub refused_alone: BTreeSet<(Name, VlanId)>,
     /// How long the changes of a switch take, in milliseconds.
     pub took: BTreeMap<Name, u64>,
@@ -368,13 +370,28 @@ impl World {
     }
 
     fn decide(&mut self) -> bool {
-        let fab = self.fab();
+        let fab = self.switches.as_ref().unwrap();
         let ripe = |open: &&Open| {
             open.decided.is_none() && open.parts.values().all(|part| part.over || part.held.is_some())
         };
         let Some(open) = fab.open.iter().find(ripe) else { return false };
         let refused = open.parts.values().any(|part| part.held == Some(true));
         let name = open.parts.keys().next().unwrap().clone();
+        // Who was away may refuse what others have made without it: now nobody changes it but who was away as well.
+        let changes = |name: &Name, vid| {
+            fab.held
+                .get(name)
+                .is_some_and(|(before, ..)| placed(before.as_ref(), vid) != placed(self.real(name), vid))
+        };
+        let present: Vec<&Name> = open.parts.keys().filter(|name| !fab.was_away.contains(*name)).collect();
+        let mut alone = BTreeSet::new();
+        for name in open.parts.keys().filter(|name| !refused && fab.was_away.contains(*name)) {
+            let vids = fab.held.get(name).into_iter().flat_map(|(.., rejected)| rejected);
+            let vids = vids.filter_map(|rejection| rejection.item.vlan);
+            let lonely = |vid: &VlanId| !present.iter().any(|other| changes(other, *vid));
+            alone.extend(vids.filter(lonely).map(|vid| (name.clone(), vid)));
+        }
+        self.fab().refused_alone.append(&mut alone);
         self.end(&name, !refused, if refused { "refused" } else { "confirmed" });
         true
     }

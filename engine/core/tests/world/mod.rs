@@ -197,7 +197,11 @@ impl World {
 
     /// Settles, lets the drivers answer, and so on until nothing happens any more.
     pub fn settle(&mut self) {
-        while self.step() {}
+        let mut steps = 0;
+        while self.step() {
+            steps += 1;
+            assert!(steps < 10_000, "it never comes to rest");
+        }
     }
 
     /// Settles, and lets one thing happen; false: nothing is left to happen.

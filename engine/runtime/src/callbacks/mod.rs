@@ -3,20 +3,32 @@
 //!
 //! Memory holds sequence numbers; the body is fetched when its turn comes. What was delivered is remembered in the
 //! bucket `ENO_CALLBACKS`: a floor, below which nothing is left to do, but for the objects that have an entry of their
-//! own, which are those whose endpoint did not take a callback.
+//! own, which are those whose endpoint did not take a callback. What is given up goes to `ENO_DEAD_LETTERS`.
 
+mod address;
+mod args;
+mod condition;
+mod desk;
+mod keys;
+mod look;
+mod message;
+mod notices;
 mod post;
 mod schedule;
+mod secrets;
 mod state;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
-use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{DirectGetErrorKind, LastRawMessageErrorKind, Stream};
 use eno_core::Name;
 use eno_sbi::nats::Connection;
-use eno_schemas::{Delivery, DeliveryEnd, Phase, encode, subject};
+use eno_schemas::{DeadLetter, Delivery, DeliveryEnd, decode, encode, subject};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -24,17 +36,29 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
-use self::post::{Answer, Poster};
-use self::schedule::Ended;
+pub use address::Allowed;
+pub use args::CallbackArgs;
+pub use look::{LookError, ask, dead_letters, undelivered};
+pub use notices::Undelivered;
+pub(crate) use post::Poster;
+
+use self::desk::{Asked, Finished};
+use self::message::{Message, Place};
+use self::notices::Said;
+use self::post::Answer;
+use self::schedule::{Ended, Turn};
 use crate::metrics::Metrics;
 
 /// What is remembered is written so often at most.
-const SAVE: Duration = Duration::from_secs(1);
+const SAVE: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_secs(1);
-/// A transition that is older than this is given up when it fails once more.
-const GIVE_UP: Duration = Duration::from_hours(24);
+/// A callback that was tried so often, of a transition that is so old, is given up when it fails once more.
+const TRIES: u32 = 10;
+const GIVE_UP: Duration = Duration::from_hours(3 * 24);
+/// Requests of people that wait; more are left unanswered.
+const ASKED: usize = 64;
 const PREFIX: &str = "eno.v1.transition.";
 /// As [`subject::deliveries`] has it, before the object.
 const HISTORY: &str = "eno.v1.history.callback.";
@@ -42,22 +66,16 @@ const HISTORY: &str = "eno.v1.history.callback.";
 /// Delivers until `stop`. `lost` changes when the outbox was made anew.
 pub(crate) async fn run(
     connection: Connection,
+    poster: Arc<Poster>,
     metrics: Arc<Metrics>,
     mut lost: watch::Receiver<u64>,
     stop: CancellationToken,
 ) {
-    let poster = match Poster::new() {
-        Ok(poster) => poster,
-        Err(error) => {
-            warn!(%error, "no callbacks: the HTTP client can't be made");
-            stop.cancelled().await;
-            return;
-        }
-    };
+    let tools = Arc::new(Tools { connection, poster, metrics });
     loop {
         lost.mark_unchanged();
         let delivered = tokio::select! {
-            delivered = deliver(&connection, &poster, &metrics) => delivered,
+            delivered = deliver(&tools) => delivered,
             changed = lost.changed() => changed.map_err(Into::into),
             () = stop.cancelled() => return,
         };
@@ -68,14 +86,29 @@ pub(crate) async fn run(
     }
 }
 
-async fn deliver(
-    connection: &Connection,
-    poster: &Poster,
-    metrics: &Arc<Metrics>,
-) -> Result<(), async_nats::Error> {
+/// What callbacks are delivered with.
+struct Tools {
+    connection: Connection,
+    poster: Arc<Poster>,
+    metrics: Arc<Metrics>,
+}
+
+impl Tools {
+    /// Where the object of a message wants to be told at this time; `None`: it is gone, or can't be asked.
+    async fn place_now(&self, message: &Message) -> Option<Place> {
+        let about = about(message, 0, 0, String::new());
+        let object = self.poster.object(&condition::key(&about)?).await?;
+        let same = object.metadata.uid.as_deref() == Some(&message.uid);
+        same.then(|| Place::of_object(&object.data))
+    }
+}
+
+async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
+    let Tools { connection, poster, metrics } = &**tools;
     let stream = connection.jetstream.get_stream(subject::TRANSITIONS).await?;
     let bucket = connection.jetstream.get_key_value(subject::CALLBACKS).await?;
-    let mut schedule = state::load(&bucket, &stream).await?;
+    let (mut schedule, mut notices) = state::load(&bucket, &stream).await?;
+    let mut requests = connection.client.subscribe(subject::CALLBACK_REQUESTS).await?;
     let mut consumer = stream
         .create_consumer(pull::OrderedConfig {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: schedule.read() + 1 },
@@ -86,33 +119,74 @@ async fn deliver(
     let pending = consumer.info().await?.num_pending;
     debug!(from = schedule.read() + 1, pending, "delivering callbacks");
     let mut messages = consumer.messages().await?;
-    let mut posts: JoinSet<(Name, Ended)> = JoinSet::new();
+    let mut posts: JoinSet<Tried> = JoinSet::new();
+    let mut writes: JoinSet<(Name, Said)> = JoinSet::new();
+    let mut asked: VecDeque<Asked> = VecDeque::new();
+    let mut acts: JoinSet<Finished> = JoinSet::new();
     let mut save = interval(SAVE);
     save.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let now = Timestamp::now().as_millisecond();
         while let Some(turn) = schedule.next(now) {
-            let (stream, poster, metrics) = (stream.clone(), poster.clone(), metrics.clone());
-            let client = connection.client.clone();
-            posts.spawn(async move {
-                let ended = attempt(&stream, &client, &poster, &metrics, &turn.object, turn.sequence).await;
-                (turn.object, ended)
+            posts.spawn(attempt(tools.clone(), stream.clone(), turn));
+        }
+        while let Some((object, notice)) = notices.next(now) {
+            let (poster, bucket) = (poster.clone(), bucket.clone());
+            writes.spawn(async move {
+                let said = condition::say(poster.kube(), &bucket, &object, &notice).await;
+                (object, said)
             });
         }
+        for _ in 0..asked.len() {
+            let Some(one) = asked.pop_front() else { break };
+            if !one.needs_the_line() || schedule.occupy(&one.object) {
+                acts.spawn(one.act(tools.clone()));
+            } else {
+                asked.push_back(one);
+            }
+        }
         metrics.callbacks_pending.set(i64::try_from(schedule.len()).unwrap_or(i64::MAX));
-        let wait =
-            schedule.wake().map(|at| Duration::from_millis(u64::try_from(at - now).unwrap_or_default()));
+        metrics.callbacks_failing.set(i64::try_from(notices.len()).unwrap_or(i64::MAX));
+        let wake = schedule.wake().into_iter().chain(notices.wake()).min();
+        let wait = wake.map(|at| Duration::from_millis(u64::try_from(at - now).unwrap_or_default()));
         tokio::select! {
             message = messages.next() => {
                 let message = message.ok_or("the consumer ended")??;
                 let sequence = message.info()?.stream_sequence;
                 let object = Name::from(message.subject.strip_prefix(PREFIX).unwrap_or(&message.subject));
-                schedule.add(object, sequence, host(&message.payload));
+                schedule.add(&object, sequence, host(&message.payload));
             }
             Some(done) = posts.join_next() => {
-                if let Ok((object, ended)) = done {
-                    schedule.ended(&object, ended, Timestamp::now().as_millisecond(), jitter());
+                let Tried { object, ended, took, news } = done?;
+                let now = Timestamp::now().as_millisecond();
+                schedule.ended(&object, ended, took, now, jitter());
+                match news {
+                    News::None => {}
+                    News::Delivered(counter) => notices.delivered(&object, counter, now),
+                    News::Undelivered(mut about) => {
+                        about.next_try = about.next_try.and(schedule.next_try(&object));
+                        notices.failed(&object, *about, now);
+                    }
                 }
+            }
+            Some(done) = writes.join_next() => {
+                let (object, said) = done?;
+                notices.said(&object, said, Timestamp::now().as_millisecond());
+            }
+            Some(request) = requests.next() => {
+                asked.extend(Asked::read(request).filter(|_| asked.len() < ASKED));
+            }
+            Some(done) = acts.join_next() => {
+                let mut done = done?;
+                let object = done.asked.object.clone();
+                if done.asked.needs_the_line() {
+                    done.answer.waiting = schedule.vacate(&object).try_into().unwrap_or(u64::MAX);
+                }
+                let all = done.answer.dead == 0 && done.answer.waiting == 0;
+                if all && done.delivered.is_some() {
+                    notices.delivered(&object, done.delivered, Timestamp::now().as_millisecond());
+                }
+                done.reply(&connection.client).await;
             }
             _ = save.tick() => state::save(&bucket, &mut schedule).await?,
             () = sleep(wait.unwrap_or(SAVE)), if wait.is_some() => {}
@@ -132,7 +206,6 @@ struct AddressedObject {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
 struct AddressedSpec {
     #[serde(rename = "CallbackURL")]
     callback_url: Option<String>,
@@ -146,77 +219,172 @@ fn host(payload: &[u8]) -> Option<Name> {
     Some(format!("{host}:{}", url.port_or_known_default().unwrap_or_default()).into())
 }
 
-/// Posts one transition once.
-async fn attempt(
-    stream: &Stream,
-    client: &async_nats::Client,
-    poster: &Poster,
-    metrics: &Metrics,
-    object: &str,
-    sequence: u64,
-) -> Ended {
-    let message = match stream.direct_get(sequence).await {
-        Ok(message) => message,
-        Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
-            metrics.callback("expired");
-            warn!(object, sequence, "a callback was not delivered before its transition left the outbox");
-            return Ended::Done;
-        }
-        Err(error) => return Ended::Again { error: error.to_string(), after: None },
-    };
-    let age = Timestamp::now().duration_since(
-        Timestamp::from_nanosecond(message.time.unix_timestamp_nanos()).unwrap_or(Timestamp::MAX),
-    );
-    let began = Instant::now();
-    let (end, ended) = match poster.post(&message.payload).await {
-        Answer::Taken => {
-            metrics.callback("delivered");
-            (DeliveryEnd::Delivered, Ended::Done)
-        }
-        Answer::Nowhere => return Ended::Done,
-        Answer::Refused(error) => {
-            metrics.callback("refused");
-            warn!(object, sequence, error, "a callback is not wanted any more and given up");
-            (DeliveryEnd::GivenUp { error }, Ended::Done)
-        }
-        Answer::Failed { error, .. } if age.unsigned_abs() >= GIVE_UP => {
-            metrics.callback("given-up");
-            warn!(object, sequence, error, "a callback failed for a day and is given up");
-            (DeliveryEnd::GivenUp { error }, Ended::Done)
-        }
-        Answer::Failed { error, after } => {
-            metrics.callback("failed");
-            debug!(object, sequence, error, "a callback failed and is tried again");
-            (DeliveryEnd::Failed { error: error.clone() }, Ended::Again { error, after })
-        }
-    };
-    if let Err(error) = remember(client, object, &message.payload, began.elapsed(), end).await {
-        debug!(object, sequence, %error, "the history lacks a callback");
-    }
-    ended
+/// A try that is over.
+struct Tried {
+    object: Name,
+    ended: Ended,
+    took: Duration,
+    news: News,
 }
 
-/// The part of a transition that the history of its callbacks repeats.
-#[derive(Deserialize)]
-struct Told {
-    id: String,
-    counter: u64,
-    phase: Phase,
+/// What a try says of its object's callbacks.
+enum News {
+    None,
+    /// With `None` it is not wanted any more.
+    Delivered(Option<u64>),
+    /// With `next_try`, when there is to be one; when that is, is not known here.
+    Undelivered(Box<Undelivered>),
+}
+
+/// Posts one transition once.
+async fn attempt(tools: Arc<Tools>, stream: Stream, turn: Turn) -> Tried {
+    let Turn { object, sequence, attempts } = turn;
+    let began = Instant::now();
+    let (ended, took, news) = match stream.direct_get(sequence).await {
+        Ok(message) => {
+            let sent = message.time.unix_timestamp_nanos();
+            let age =
+                Timestamp::now().duration_since(Timestamp::from_nanosecond(sent).unwrap_or(Timestamp::MAX));
+            let old = age.unsigned_abs() >= GIVE_UP;
+            try_once(&tools, &object, sequence, attempts, old, &message.payload).await
+        }
+        Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
+            tools.metrics.callback("expired");
+            let object = &*object;
+            warn!(object, sequence, "a callback was not delivered before its transition left the outbox");
+            (Ended::Done, Duration::ZERO, News::None)
+        }
+        Err(error) => (Ended::Again { error: error.to_string(), after: None }, began.elapsed(), News::None),
+    };
+    Tried { object, ended, took, news }
+}
+
+async fn try_once(
+    tools: &Tools,
+    object: &Name,
+    sequence: u64,
+    attempts: u32,
+    old: bool,
+    payload: &[u8],
+) -> (Ended, Duration, News) {
+    let Ok(message) = serde_json::from_slice::<Message>(payload) else {
+        // Of another version, which told no address that is known here.
+        return (Ended::Done, Duration::ZERO, News::None);
+    };
+    // What was said wrongly may have been corrected meanwhile.
+    let corrected = if attempts > 0 { tools.place_now(&message).await } else { None };
+    let place = corrected.unwrap_or_else(|| Place::of(&message));
+    let began = Instant::now();
+    let answer = tools.poster.post(&message, &place).await;
+    let took = began.elapsed();
+    let attempts = attempts.saturating_add(1);
+    let (what, error, after) = match answer {
+        Answer::Taken => {
+            tools.metrics.callback("delivered");
+            tell(tools, object, &message, took, DeliveryEnd::Delivered).await;
+            return (Ended::Done, took, News::Delivered(Some(message.counter)));
+        }
+        Answer::Nowhere => return (Ended::Done, took, News::Delivered(None)),
+        Answer::Refused { what, error } => (what, error, None),
+        Answer::Failed { error, .. } if old && attempts >= TRIES => ("given-up", error, None),
+        Answer::Failed { error, after } => ("failed", error, Some(after)),
+    };
+    let mut about = about(&message, sequence, attempts, error.clone());
+    if attempts == 1 {
+        about.delivered = last_delivered(tools, object).await;
+    }
+    if let Some(after) = after {
+        tools.metrics.callback(what);
+        debug!(object = &**object, sequence, error, "a callback failed and is tried again");
+        tell(tools, object, &message, took, DeliveryEnd::Failed { error: error.clone() }).await;
+        about.next_try = Some(0);
+        return (Ended::Again { error, after }, took, News::Undelivered(about.into()));
+    }
+    if let Err(error) = bury(tools, payload, attempts, &error).await {
+        return (Ended::Again { error: error.to_string(), after: None }, took, News::None);
+    }
+    tools.metrics.callback(what);
+    warn!(object = &**object, sequence, error, "a callback is given up");
+    tell(tools, object, &message, took, DeliveryEnd::GivenUp { error }).await;
+    (Ended::Done, took, News::Undelivered(about.into()))
+}
+
+fn about(message: &Message, sequence: u64, attempts: u32, error: String) -> Undelivered {
+    Undelivered {
+        kind: message.kind.clone(),
+        namespace: message.namespace.clone(),
+        name: message.name.clone(),
+        uid: message.uid.clone(),
+        counter: message.counter,
+        sequence,
+        delivered: None,
+        attempts,
+        next_try: None,
+        error,
+        since: Timestamp::now().as_millisecond(),
+    }
+}
+
+/// Puts a callback that is given up where it is kept. When this is done, it is stored.
+async fn bury(tools: &Tools, payload: &[u8], attempts: u32, error: &str) -> Result<(), async_nats::Error> {
+    let letter = DeadLetter {
+        transition: decode(payload)?,
+        attempts,
+        at: format!("{:.3}", Timestamp::now()),
+        error: error.to_owned(),
+    };
+    let transition = &letter.transition;
+    let subject = subject::dead_letter(&transition.kind, transition.namespace.as_deref(), &transition.name);
+    let message = PublishMessage::build().payload(encode(&letter)?.into()).message_id(&transition.id);
+    let published = tools.connection.jetstream.send_publish(subject.clone(), message).await;
+    let stored = match published {
+        Ok(acknowledged) => acknowledged.await.map(drop),
+        Err(error) => Err(error),
+    };
+    match stored {
+        Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+            error!(subject, "a callback that is given up is too large to be kept");
+            Ok(())
+        }
+        stored => Ok(stored?),
+    }
+}
+
+/// Which transition of the object was delivered last, where the history knows.
+async fn last_delivered(tools: &Tools, object: &Name) -> Option<u64> {
+    let stream = tools.connection.jetstream.get_stream_no_info(subject::HISTORY).await.ok()?;
+    let last = stream.get_last_raw_message_by_subject(&format!("{HISTORY}{object}")).await;
+    let message = match last {
+        Ok(message) => message,
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return None,
+        Err(error) => {
+            debug!(object = &**object, %error, "the history can't be read");
+            return None;
+        }
+    };
+    let last: Delivery = decode(&message.payload).ok()?;
+    (last.end == DeliveryEnd::Delivered).then_some(last.counter)
+}
+
+/// Adds a try to the history; what can't be added is missing there.
+async fn tell(tools: &Tools, object: &Name, message: &Message, took: Duration, end: DeliveryEnd) {
+    if let Err(error) = remember(&tools.connection.client, object, message, took, end).await {
+        debug!(object = &**object, %error, "the history lacks a callback");
+    }
 }
 
 /// Adds a try to the history. Nobody waits until it is stored: it is for people.
 async fn remember(
     client: &async_nats::Client,
     object: &str,
-    transition: &[u8],
+    message: &Message,
     took: Duration,
     end: DeliveryEnd,
 ) -> Result<(), async_nats::Error> {
-    let Told { id, counter, phase } = serde_json::from_slice(transition)?;
     let delivery = Delivery {
-        transition: id,
-        counter,
-        phase,
+        transition: message.id.clone(),
+        counter: message.counter,
+        phase: message.phase,
         at: format!("{:.3}", Timestamp::now()),
         took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         end,

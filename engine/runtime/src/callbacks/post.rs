@@ -1,33 +1,50 @@
 //! One POST.
 
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use eno_core::Key;
 use jiff::Timestamp;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
-use reqwest::{Client, StatusCode, redirect};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use kube::api::{Api, DynamicObject};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Certificate, Client, Identity, NoProxy, Proxy, StatusCode, Url, redirect};
+
+use super::CallbackArgs;
+use super::address::{Forbidden, Policy};
+use super::message::{Message, Place};
+use super::secrets::Secrets;
+use crate::api;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// No endpoint can ask for more patience than this.
-const LONGEST: Duration = Duration::from_hours(1);
+/// No endpoint can ask for more patience than this: ten tries have to fit into the days that the outbox remembers.
+const LONGEST: Duration = Duration::from_hours(6);
 
 /// As Standard Webhooks names them.
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const TRANSITION: HeaderName = HeaderName::from_static("eno-transition");
+const TEST: HeaderName = HeaderName::from_static("eno-test");
 
 /// What the other side said.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It took it.
     Taken,
-    /// The transition names no place to be posted to.
+    /// There is no place to post it to.
     Nowhere,
-    /// It wants no more of them.
-    Refused(String),
+    /// Another try is of no use.
+    Refused {
+        /// For the metrics.
+        what: &'static str,
+        /// Why.
+        error: String,
+    },
     /// It did not take it this time.
     Failed {
         /// Why.
@@ -37,76 +54,220 @@ pub enum Answer {
     },
 }
 
+/// Why callbacks can't be posted as the flags say. A retry does not help.
+#[derive(Debug, thiserror::Error)]
+pub enum PosterError {
+    /// A file can't be read.
+    #[error("reading {file}: {source}", file = file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The HTTP client does not take something.
+    #[error("{what}: {source}")]
+    Client {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: reqwest::Error,
+    },
+}
+
 /// Posts transitions.
-#[derive(Clone, Debug)]
-pub struct Poster(Client);
-
-/// What of a transition is posted. The object goes as it is.
-#[derive(Deserialize)]
-struct Delivery<'a> {
-    id: &'a str,
-    counter: u64,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
-
-#[derive(Deserialize)]
-struct Object {
-    spec: Spec,
-}
-
-#[derive(Deserialize)]
-struct Spec {
-    #[serde(rename = "CallbackURL")]
-    callback_url: Option<String>,
+pub struct Poster {
+    http: Client,
+    policy: Arc<Policy>,
+    secrets: Secrets,
+    kube: kube::Client,
+    /// Where Secrets for objects without a namespace are.
+    namespace: String,
+    endpoint_test: bool,
 }
 
 impl Poster {
-    /// With limits of time, and without following redirects.
-    pub fn new() -> reqwest::Result<Self> {
-        Client::builder()
-            .redirect(redirect::Policy::none())
-            .timeout(TIMEOUT)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .user_agent(concat!("eno/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map(Self)
+    /// `namespace`: the operator's own.
+    pub fn new(args: &CallbackArgs, kube: kube::Client, namespace: &str) -> Result<Self, PosterError> {
+        let mut deny = args.callback_deny.clone();
+        // In a pod, the API server's address in the cluster.
+        let server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
+        deny.extend(server.map(|address: std::net::IpAddr| ipnet::IpNet::from(address)));
+        let policy = Arc::new(Policy::new(args.callback_allow.clone(), deny, args.callback_https_only));
+        Ok(Self {
+            http: http(args, &policy)?,
+            policy,
+            secrets: Secrets::new(kube.clone()),
+            kube,
+            namespace: namespace.to_owned(),
+            endpoint_test: args.callback_endpoint_test,
+        })
     }
 
-    /// Posts the object of a transition.
-    pub async fn post(&self, transition: &[u8]) -> Answer {
-        let Ok(delivery) = serde_json::from_slice::<Delivery<'_>>(transition) else { return Answer::Nowhere };
-        let url = serde_json::from_str::<Object>(delivery.object.get())
-            .ok()
-            .and_then(|object| object.spec.callback_url);
-        let Some(url) = url else { return Answer::Nowhere };
-        let request = self
-            .0
-            .post(url)
-            .header(CONTENT_TYPE, "application/json")
-            .header(ID, delivery.id)
-            .header(TIMESTAMP, Timestamp::now().as_second())
-            .header(TRANSITION, delivery.counter)
-            .body(Bytes::copy_from_slice(delivery.object.get().as_bytes()));
-        match request.send().await {
-            Ok(response) => answer(response.status(), response.headers(), Timestamp::now()),
-            Err(error) => {
-                // The URL may hold a secret in its path or query.
-                Answer::Failed { error: words(&error.without_url()), after: None }
+    /// The way to the API server.
+    pub fn kube(&self) -> &kube::Client {
+        &self.kube
+    }
+
+    /// An object as it is at this time, if it can be had.
+    pub async fn object(&self, key: &Key) -> Option<DynamicObject> {
+        let resource = api::resource(key.kind);
+        let objects: Api<DynamicObject> = match key.namespace() {
+            Some(namespace) => Api::namespaced_with(self.kube.clone(), namespace, &resource),
+            None => Api::all_with(self.kube.clone(), &resource),
+        };
+        objects.get_opt(&key.name).await.ok().flatten()
+    }
+
+    /// Posts a message.
+    pub async fn post(&self, message: &Message, place: &Place) -> Answer {
+        let Some(url) = place.url.as_deref().and_then(|text| Url::parse(text).ok()) else {
+            return Answer::Nowhere;
+        };
+        if let Err(forbidden) = self.policy.url(&url) {
+            return refused(&forbidden);
+        }
+        if self.endpoint_test && message.counter == 1 && !message.test {
+            match self.test_endpoint(&url).await {
+                Answer::Taken => {}
+                other => return other,
             }
+        }
+        let (body, media_type) = message.body(place.format.unwrap_or_default());
+        let timestamp = Timestamp::now().as_second();
+        let mut headers = HeaderMap::new();
+        if let Some(secret) = &place.secret {
+            let namespace = message.namespace.as_deref().unwrap_or(&self.namespace);
+            let keys = self.secrets.keys(namespace, &secret.name).await.map_err(|error| error.to_string());
+            let signature = keys.and_then(|keys| {
+                let signature = keys.sign(&message.id, timestamp, &body);
+                HeaderValue::try_from(signature).map_err(|error| error.to_string())
+            });
+            match signature {
+                Ok(signature) => drop(headers.insert(SIGNATURE, signature)),
+                // Never without the signature that was asked for.
+                Err(error) => return Answer::Failed { error, after: None },
+            }
+        }
+        let request = self
+            .http
+            .post(url)
+            .header(CONTENT_TYPE, media_type)
+            .header(ID, &message.id)
+            .header(TIMESTAMP, timestamp)
+            .header(TRANSITION, message.counter)
+            .headers(headers);
+        let request = if message.test { request.header(TEST, "true") } else { request };
+        match request.body(body).send().await {
+            Ok(response) => answer(response.status(), response.headers(), Timestamp::now()),
+            Err(error) => failed(error),
+        }
+    }
+
+    /// GETs a CallbackURL, as ETSI GS NFV-SOL 013 (5.9) has a notification endpoint tested: 204 is the one good answer.
+    pub async fn test_endpoint(&self, url: &Url) -> Answer {
+        if let Err(forbidden) = self.policy.url(url) {
+            return refused(&forbidden);
+        }
+        match self.http.get(url.clone()).send().await {
+            Ok(response) if response.status() == StatusCode::NO_CONTENT => Answer::Taken,
+            Ok(response) => {
+                let error = format!("the endpoint test was answered {}, not 204", response.status());
+                Answer::Failed { error, after: None }
+            }
+            Err(error) => failed(error),
         }
     }
 }
 
-fn words(error: &dyn std::error::Error) -> String {
+fn http(args: &CallbackArgs, policy: &Arc<Policy>) -> Result<Client, PosterError> {
+    let failed = |what| move |source| PosterError::Client { what, source };
+    let read = |file: &PathBuf| {
+        std::fs::read(file).map_err(|source| PosterError::File { file: file.clone(), source })
+    };
+    let mut builder = Client::builder()
+        .redirect(redirect::Policy::none())
+        .timeout(TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .user_agent(concat!("eno/", env!("CARGO_PKG_VERSION")))
+        // Those of the environment are added below, where their names are known.
+        .no_proxy();
+    let mut proxies = Vec::new();
+    for (text, make) in proxy_urls(args.callback_proxy.as_deref(), |name| std::env::var(name).ok()) {
+        let proxy = make(&text).map_err(failed("the proxy for callbacks"))?;
+        builder = builder.proxy(proxy.no_proxy(NoProxy::from_env()));
+        proxies.extend(Url::parse(&text).ok().and_then(|url| url.host_str().map(str::to_lowercase)));
+    }
+    if let Some(file) = &args.callback_ca {
+        let authorities = Certificate::from_pem_bundle(&read(file)?).map_err(failed("--callback-ca"))?;
+        builder = builder.tls_certs_merge(authorities);
+    }
+    if let Some(file) = &args.callback_client_certificate {
+        let identity = Identity::from_pem(&read(file)?).map_err(failed("--callback-client-certificate"))?;
+        builder = builder.identity(identity);
+    }
+    let resolver = Checked { policy: policy.clone(), proxies: proxies.into() };
+    builder.dns_resolver(Arc::new(resolver)).build().map_err(failed("the HTTP client for callbacks"))
+}
+
+type MakeProxy = fn(&str) -> reqwest::Result<Proxy>;
+
+/// The proxies that are to be used, each with what it is used for.
+fn proxy_urls(flag: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<(String, MakeProxy)> {
+    if let Some(url) = flag {
+        return vec![(url.to_owned(), |url| Proxy::all(url))];
+    }
+    let either = |upper: &str| {
+        let found = variable(upper).or_else(|| variable(&upper.to_lowercase()));
+        found.filter(|url| !url.is_empty())
+    };
+    let mut found: Vec<(String, MakeProxy)> = Vec::new();
+    found.extend(either("HTTPS_PROXY").map(|url| (url, (|url| Proxy::https(url)) as MakeProxy)));
+    found.extend(either("HTTP_PROXY").map(|url| (url, (|url| Proxy::http(url)) as MakeProxy)));
+    found
+}
+
+/// Looks a name up once; what it gives is checked and is what is dialled.
+struct Checked {
+    policy: Arc<Policy>,
+    /// They are the admin's own, and look up the rest by themselves.
+    proxies: Arc<[String]>,
+}
+
+impl Resolve for Checked {
+    fn resolve(&self, name: Name) -> Resolving {
+        let name = name.as_str().to_owned();
+        let free = self.policy.host_is_allowed(&name) || self.proxies.contains(&name.to_lowercase());
+        let policy = self.policy.clone();
+        Box::pin(async move {
+            let addresses: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
+            if !free {
+                // One bad address among good ones is one that an attacker put there.
+                addresses.iter().try_for_each(|address| policy.address(address.ip()))?;
+            }
+            Ok(Box::new(addresses.into_iter()) as Addrs)
+        })
+    }
+}
+
+fn refused(forbidden: &Forbidden) -> Answer {
+    Answer::Refused { what: "forbidden", error: forbidden.to_string() }
+}
+
+fn failed(error: reqwest::Error) -> Answer {
+    // The URL may hold a secret in its path or query.
+    let error = error.without_url();
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
+        if let Some(forbidden) = cause.downcast_ref::<Forbidden>() {
+            return refused(forbidden);
+        }
         text.push_str(": ");
         text.push_str(&cause.to_string());
         source = cause.source();
     }
-    text
+    Answer::Failed { error: text, after: None }
 }
 
 fn answer(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Answer {
@@ -115,7 +276,7 @@ fn answer(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Answer {
     }
     let error = format!("answered {status}");
     if status == StatusCode::GONE {
-        return Answer::Refused(error);
+        return Answer::Refused { what: "refused", error };
     }
     let after = headers
         .get(RETRY_AFTER)
@@ -148,19 +309,33 @@ mod tests {
             |code: u16, headers: &HeaderMap| answer(StatusCode::from_u16(code).unwrap(), headers, now);
         assert_eq!(plain(200, &headers), Answer::Taken);
         assert_eq!(plain(204, &headers), Answer::Taken);
-        for code in [301, 400, 404, 500] {
+        for code in [301, 302, 307, 400, 404, 500] {
             assert!(matches!(plain(code, &headers), Answer::Failed { after: None, .. }), "{code}");
         }
-        assert!(matches!(plain(410, &headers), Answer::Refused(_)));
+        assert!(matches!(plain(410, &headers), Answer::Refused { what: "refused", .. }));
         for (value, seconds) in [
             ("120", Some(120)),
             ("Fri, 02 Jan 2026 03:05:05 GMT", Some(60)),
-            ("999999", Some(3600)),
+            ("Fri, 02 Jan 2026 03:03:05 GMT", Some(0)),
+            ("999999", Some(6 * 3600)),
             ("soon", None),
         ] {
             headers.insert(RETRY_AFTER, value.parse().unwrap());
             let Answer::Failed { after, .. } = plain(503, &headers) else { panic!() };
             assert_eq!(after, seconds.map(Duration::from_secs), "{value}");
         }
+    }
+
+    #[test]
+    fn the_flag_goes_before_the_environment() {
+        let environment = |name: &str| match name {
+            "HTTPS_PROXY" => Some("http://upper:1".to_owned()),
+            "http_proxy" => Some("http://lower:2".to_owned()),
+            _ => None,
+        };
+        let urls =
+            |flag| -> Vec<String> { proxy_urls(flag, environment).into_iter().map(|(url, _)| url).collect() };
+        assert_eq!(urls(Some("http://flag:3")), ["http://flag:3"]);
+        assert_eq!(urls(None), ["http://upper:1", "http://lower:2"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Which callback is tried next. Pure: time and chance come in; times are Unix milliseconds.
 //!
-//! One at a time per object and in order; a bounded number per host and in all, so that an endpoint that does not
-//! answer delays no other.
+//! One at a time per object and in order; a bounded number per host and in all. Hosts that are not known to answer
+//! promptly share parts of all, so that those that don't answer never take the place of those that do.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -10,11 +10,21 @@ use eno_core::Name;
 use serde::{Deserialize, Serialize};
 
 /// Posts at any time.
-const ALL: usize = 256;
+const ALL: usize = 512;
 /// Posts to one host at any time.
 const PER_HOST: usize = 8;
+/// Of all, those to hosts of which nothing is known.
+const ALL_UNKNOWN: usize = 256;
+/// Of all, those to hosts whose last answer was not prompt.
+const ALL_SLOW: usize = 128;
+/// Posts to one host at any time that is not known to be prompt.
+const PER_OTHER_HOST: usize = 2;
+/// An answer, whatever it is, within this time is prompt.
+const PROMPT: Duration = Duration::from_secs(1);
+/// How many hosts are remembered while nothing is to be posted to them.
+const HOSTS: usize = 4096;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-const LAST_DELAY: Duration = Duration::from_mins(10);
+const LAST_DELAY: Duration = Duration::from_hours(1);
 
 /// What is remembered of an object whose endpoint did not take a callback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +47,8 @@ pub struct Turn {
     pub object: Name,
     /// The transition's sequence in the outbox.
     pub sequence: u64,
+    /// How often it was tried before.
+    pub attempts: u32,
 }
 
 /// How a try ended.
@@ -66,12 +78,11 @@ pub struct Change {
 #[derive(Debug, Default)]
 pub struct Schedule {
     lines: HashMap<Name, Line>,
-    /// Objects whose turn it is, by host.
-    ready: HashMap<Name, VecDeque<Name>>,
-    /// Hosts with objects in `ready`, each once.
-    hosts: VecDeque<Name>,
-    busy: HashMap<Name, usize>,
-    running: usize,
+    hosts: HashMap<Name, Host>,
+    /// Hosts that may get one more post, by their pace.
+    lanes: [Lane; Pace::ALL.len()],
+    /// The lane whose turn it is.
+    turn: usize,
     later: BTreeSet<(i64, Name)>,
     /// Transitions that only the floor remembers.
     floating: BTreeSet<u64>,
@@ -86,10 +97,69 @@ pub struct Schedule {
 }
 
 #[derive(Debug, Default)]
+struct Lane {
+    hosts: VecDeque<Name>,
+    running: usize,
+}
+
+/// How a host answered last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pace {
+    Prompt,
+    #[default]
+    Unknown,
+    Slow,
+}
+
+impl Pace {
+    const ALL: [Self; 3] = [Self::Prompt, Self::Unknown, Self::Slow];
+
+    /// Posts at any time to one host, and to all of them.
+    fn limits(self) -> (usize, usize) {
+        match self {
+            Self::Prompt => (PER_HOST, ALL),
+            Self::Unknown => (PER_OTHER_HOST, ALL_UNKNOWN),
+            Self::Slow => (PER_OTHER_HOST, ALL_SLOW),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    /// Objects whose turn it is.
+    queue: VecDeque<Name>,
+    busy: usize,
+    pace: Pace,
+    /// It is in a lane.
+    offered: bool,
+}
+
+impl Host {
+    fn may_have_more(&self) -> bool {
+        !self.queue.is_empty() && self.busy < self.pace.limits().0
+    }
+}
+
+/// Where the first of a line is.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// There is none, or it is still to be put somewhere.
+    #[default]
+    Idle,
+    /// In the queue of its host.
+    Queued,
+    /// A try is under way, to this host, which was of this pace.
+    Running { host: Name, pace: Pace },
+    /// It is tried again at [`Line::next_try`].
+    Later,
+    /// Somebody else posts for this object.
+    Occupied,
+}
+
+#[derive(Debug, Default)]
 struct Line {
     pending: VecDeque<(u64, Name)>,
-    /// The host of the try that is under way.
-    running: Option<Name>,
+    stage: Stage,
     attempts: u32,
     next_try: i64,
     last_error: String,
@@ -105,47 +175,61 @@ impl Schedule {
 
     /// Takes up an object that has an entry, with its transitions up to the floor.
     pub fn restore(&mut self, object: Name, entry: Entry, pending: Vec<(u64, Name)>) {
-        if pending.is_empty() {
+        let mut line = Line { pending: pending.into(), remembered: true, ..Line::default() };
+        match line.pending.front() {
             // All of them were delivered or have left the outbox.
-            self.lines.insert(object.clone(), Line { remembered: true, ..Line::default() });
-            self.changed.insert(object);
-            return;
+            None => {
+                self.changed.insert(object.clone());
+            }
+            Some((first, host)) => {
+                if entry.attempts > 0 {
+                    self.hosts.entry(host.clone()).or_default().pace = Pace::Slow;
+                }
+                // Tries are counted of the transition that they were made with.
+                line.attempts = if *first == entry.from { entry.attempts } else { 0 };
+                line.next_try = entry.next_try;
+                line.last_error = entry.last_error;
+                line.stage = Stage::Later;
+                self.pending += line.pending.len();
+                self.later.insert((line.next_try, object.clone()));
+            }
         }
-        self.pending += pending.len();
-        self.later.insert((entry.next_try, object.clone()));
-        let line = Line {
-            pending: pending.into(),
-            running: None,
-            attempts: entry.attempts,
-            next_try: entry.next_try,
-            last_error: entry.last_error,
-            remembered: true,
-        };
         self.lines.insert(object, line);
     }
 
     /// A transition was read; `host`: where it is to be posted, if anywhere.
-    pub fn add(&mut self, object: Name, sequence: u64, host: Option<Name>) {
+    pub fn add(&mut self, object: &Name, sequence: u64, host: Option<Name>) {
         self.read = self.read.max(sequence);
         let Some(host) = host else { return };
         let line = self.lines.entry(object.clone()).or_default();
         self.pending += 1;
-        let idle = line.pending.is_empty() && line.running.is_none();
-        line.pending.push_back((sequence, host.clone()));
+        line.pending.push_back((sequence, host));
         if !line.remembered {
             self.floating.insert(sequence);
         }
-        if idle {
-            self.enqueue(object, host);
-        }
+        self.rouse(object);
     }
 
-    fn enqueue(&mut self, object: Name, host: Name) {
-        let queue = self.ready.entry(host.clone()).or_default();
-        if queue.is_empty() {
-            self.hosts.push_back(host);
+    /// Puts the first of a line that is idle into the queue of its host.
+    fn rouse(&mut self, object: &Name) {
+        let Some(line) = self.lines.get_mut(object).filter(|line| line.stage == Stage::Idle) else { return };
+        let Some((_, host)) = line.pending.front() else { return };
+        line.stage = Stage::Queued;
+        let host = host.clone();
+        self.hosts.entry(host.clone()).or_default().queue.push_back(object.clone());
+        self.offer(&host);
+    }
+
+    fn offer(&mut self, name: &Name) {
+        let Some(host) = self.hosts.get_mut(name) else { return };
+        if !host.offered && host.may_have_more() {
+            host.offered = true;
+            self.lanes[host.pace as usize].hosts.push_back(name.clone());
         }
-        queue.push_back(object);
+        let idle = host.queue.is_empty() && host.busy == 0;
+        if idle && (host.pace == Pace::Unknown || self.hosts.len() > HOSTS) {
+            self.hosts.remove(name);
+        }
     }
 
     /// The next one to try, if its turn has come.
@@ -154,38 +238,46 @@ impl Schedule {
             && *at <= now
         {
             let Some((_, object)) = self.later.pop_first() else { break };
-            let head = self.lines.get(&object).and_then(|line| line.pending.front());
-            if let Some((_, host)) = head.cloned() {
-                self.enqueue(object, host);
+            if let Some(line) = self.lines.get_mut(&object) {
+                line.stage = Stage::Idle;
             }
+            self.rouse(&object);
         }
-        if self.running >= ALL {
-            return None;
-        }
-        for _ in 0..self.hosts.len() {
-            let host = self.hosts.pop_front()?;
-            let busy = self.busy.get(&host).copied().unwrap_or_default();
-            let Some(queue) = self.ready.get_mut(&host) else { continue };
-            if busy >= PER_HOST {
-                self.hosts.push_back(host);
+        while self.running() < ALL {
+            let count = self.lanes.len();
+            let lane = (0..count).map(|n| (self.turn + n) % count).find(|lane| {
+                let Lane { hosts, running } = &self.lanes[*lane];
+                !hosts.is_empty() && *running < Pace::ALL[*lane].limits().1
+            })?;
+            let pace = Pace::ALL[lane];
+            let name = self.lanes[lane].hosts.pop_front()?;
+            let Some(host) = self.hosts.get_mut(&name) else { continue };
+            host.offered = false;
+            if host.pace != pace || !host.may_have_more() {
+                self.offer(&name);
                 continue;
             }
-            let object = queue.pop_front();
-            if queue.is_empty() {
-                self.ready.remove(&host);
-            } else {
-                self.hosts.push_back(host.clone());
-            }
-            let Some(object) = object else { continue };
-            let Some(line) = self.lines.get_mut(&object) else { continue };
-            let Some((sequence, _)) = line.pending.front() else { continue };
-            let sequence = *sequence;
-            line.running = Some(host.clone());
-            *self.busy.entry(host).or_default() += 1;
-            self.running += 1;
-            return Some(Turn { object, sequence });
+            let Some(object) = host.queue.pop_front() else { continue };
+            let queued = self.lines.get_mut(&object).filter(|line| line.stage == Stage::Queued);
+            let Some((line, sequence)) = queued
+                .and_then(|line| line.pending.front().map(|(sequence, _)| *sequence).map(|s| (line, s)))
+            else {
+                self.offer(&name);
+                continue;
+            };
+            host.busy += 1;
+            self.lanes[lane].running += 1;
+            self.turn = (lane + 1) % count;
+            line.stage = Stage::Running { host: name.clone(), pace };
+            let attempts = line.attempts;
+            self.offer(&name);
+            return Some(Turn { object, sequence, attempts });
         }
         None
+    }
+
+    fn running(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.running).sum()
     }
 
     /// When [`Self::next`] has something that it has not now, unless a try ends before.
@@ -193,17 +285,16 @@ impl Schedule {
         self.later.first().map(|(at, _)| *at)
     }
 
-    /// A try ended. `chance` is between 0 and 1.
-    pub fn ended(&mut self, object: &Name, ended: Ended, now: i64, chance: f64) {
+    /// A try ended after so long. `chance` is between 0 and 1.
+    pub fn ended(&mut self, object: &Name, ended: Ended, took: Duration, now: i64, chance: f64) {
         let Some(line) = self.lines.get_mut(object) else { return };
-        let Some(host) = line.running.take() else { return };
-        self.running -= 1;
-        if let Some(busy) = self.busy.get_mut(&host) {
-            *busy -= 1;
-            if *busy == 0 {
-                self.busy.remove(&host);
+        let (name, pace) = match std::mem::take(&mut line.stage) {
+            Stage::Running { host, pace } => (host, pace),
+            other => {
+                line.stage = other;
+                return;
             }
-        }
+        };
         match ended {
             Ended::Done => {
                 if let Some((sequence, _)) = line.pending.pop_front() {
@@ -214,25 +305,68 @@ impl Schedule {
                 line.last_error.clear();
                 if line.remembered {
                     self.changed.insert(object.clone());
-                }
-                match line.pending.front().cloned() {
-                    Some((_, host)) => self.enqueue(object.clone(), host),
-                    None if !line.remembered => {
-                        self.lines.remove(object);
-                    }
-                    None => {}
+                } else if line.pending.is_empty() {
+                    self.lines.remove(object);
                 }
             }
             Ended::Again { error, after } => {
                 line.attempts = line.attempts.saturating_add(1);
-                let delay = (FIRST_DELAY * 2_u32.saturating_pow(line.attempts.min(16) - 1)).min(LAST_DELAY);
-                let delay = delay.mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0)).max(after.unwrap_or_default());
+                let delay = back_off(line.attempts, chance).max(after.unwrap_or_default());
                 line.next_try = now.saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
                 line.last_error = error;
+                line.stage = Stage::Later;
                 self.later.insert((line.next_try, object.clone()));
                 self.changed.insert(object.clone());
             }
         }
+        self.lanes[pace as usize].running -= 1;
+        if let Some(host) = self.hosts.get_mut(&name) {
+            host.busy -= 1;
+            host.pace = if took <= PROMPT { Pace::Prompt } else { Pace::Slow };
+        }
+        self.rouse(object);
+        self.offer(&name);
+    }
+
+    /// When the first of an object is tried again, if it waits for that.
+    pub fn next_try(&self, object: &Name) -> Option<i64> {
+        self.lines.get(object).filter(|line| line.stage == Stage::Later).map(|line| line.next_try)
+    }
+
+    /// Whether callbacks of an object wait.
+    pub fn is_waiting(&self, object: &Name) -> bool {
+        self.lines.get(object).is_some_and(|line| !line.pending.is_empty())
+    }
+
+    /// Keeps an object's callbacks back while somebody else posts for it; false: one is on its way.
+    pub fn occupy(&mut self, object: &Name) -> bool {
+        let line = self.lines.entry(object.clone()).or_default();
+        match line.stage {
+            Stage::Running { .. } | Stage::Occupied => return false,
+            Stage::Later => {
+                self.later.remove(&(line.next_try, object.clone()));
+            }
+            Stage::Queued => {
+                for host in self.hosts.values_mut() {
+                    host.queue.retain(|one| one != object);
+                }
+            }
+            Stage::Idle => {}
+        }
+        line.stage = Stage::Occupied;
+        true
+    }
+
+    /// Lets an object's callbacks go on, at once; how many there are.
+    pub fn vacate(&mut self, object: &Name) -> usize {
+        let Some(line) = self.lines.get_mut(object) else { return 0 };
+        line.stage = Stage::Idle;
+        let waiting = line.pending.len();
+        if waiting == 0 && !line.remembered {
+            self.lines.remove(object);
+        }
+        self.rouse(object);
+        waiting
     }
 
     /// What changed of what is remembered. Each is confirmed by [`Self::remembered`] once it is written.
@@ -259,7 +393,7 @@ impl Schedule {
             for (sequence, _) in &line.pending {
                 self.floating.remove(sequence);
             }
-        } else if line.pending.is_empty() {
+        } else if line.pending.is_empty() && line.stage == Stage::Idle {
             self.lines.remove(&change.object);
         } else {
             // They came while the entry was being deleted.
@@ -283,131 +417,11 @@ impl Schedule {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn again() -> Ended {
-        Ended::Again { error: "no".into(), after: None }
-    }
-
-    fn turns(schedule: &mut Schedule, now: i64) -> Vec<(String, u64)> {
-        std::iter::from_fn(|| schedule.next(now))
-            .map(|turn| (turn.object.to_string(), turn.sequence))
-            .collect()
-    }
-
-    fn save(schedule: &mut Schedule) -> Vec<Change> {
-        let changes = schedule.changes();
-        for change in &changes {
-            schedule.remembered(change);
-        }
-        changes
-    }
-
-    #[test]
-    fn in_order_and_one_at_a_time_per_object() {
-        let mut schedule = Schedule::new(0, 0);
-        for sequence in 1..=3 {
-            schedule.add("a".into(), sequence, Some("h".into()));
-        }
-        schedule.add("b".into(), 4, Some("h".into()));
-        schedule.add("c".into(), 5, None);
-        assert_eq!(turns(&mut schedule, 0), [("a".into(), 1), ("b".into(), 4)]);
-        assert_eq!(schedule.floor(), 0);
-        schedule.ended(&"b".into(), Ended::Done, 0, 0.5);
-        schedule.ended(&"a".into(), Ended::Done, 0, 0.5);
-        assert_eq!(schedule.floor(), 1);
-        assert_eq!(turns(&mut schedule, 0), [("a".into(), 2)]);
-        schedule.ended(&"a".into(), Ended::Done, 0, 0.5);
-        assert_eq!(turns(&mut schedule, 0), [("a".into(), 3)]);
-        schedule.ended(&"a".into(), Ended::Done, 0, 0.5);
-        assert_eq!((schedule.floor(), schedule.len()), (5, 0));
-        assert!(save(&mut schedule).is_empty());
-    }
-
-    #[test]
-    fn failures_back_off_and_are_remembered() {
-        let mut schedule = Schedule::new(0, 0);
-        schedule.add("a".into(), 1, Some("h".into()));
-        schedule.add("a".into(), 2, Some("h".into()));
-        assert_eq!(turns(&mut schedule, 0).len(), 1);
-        schedule.ended(&"a".into(), again(), 0, 0.5);
-        assert_eq!(schedule.floor(), 0);
-        let entry = save(&mut schedule)[0].entry.clone().unwrap();
-        assert_eq!((entry.from, entry.attempts, entry.next_try), (1, 1, 1000));
-        // The entry holds its place from here on, also for what comes later.
-        assert_eq!(schedule.floor(), 2);
-        schedule.add("a".into(), 3, Some("h".into()));
-        assert_eq!(schedule.floor(), 3);
-        assert!(turns(&mut schedule, 999).is_empty());
-        assert_eq!(schedule.wake(), Some(1000));
-        assert_eq!(turns(&mut schedule, 1000), [("a".into(), 1)]);
-        schedule.ended(&"a".into(), again(), 1000, 0.5);
-        assert_eq!(schedule.wake(), Some(3000));
-        for sequence in 1..=3 {
-            assert_eq!(turns(&mut schedule, 3000), [("a".into(), sequence)]);
-            schedule.ended(&"a".into(), Ended::Done, 3000, 0.5);
-        }
-        assert_eq!(save(&mut schedule), [Change { object: "a".into(), entry: None }]);
-        assert_eq!((schedule.floor(), schedule.len()), (3, 0));
-    }
-
-    #[test]
-    fn the_endpoint_may_ask_for_more_time() {
-        let mut schedule = Schedule::new(0, 0);
-        schedule.add("a".into(), 1, Some("h".into()));
-        turns(&mut schedule, 0);
-        let after = Some(Duration::from_mins(2));
-        schedule.ended(&"a".into(), Ended::Again { error: String::new(), after }, 0, 0.5);
-        assert_eq!(schedule.wake(), Some(120_000));
-    }
-
-    #[test]
-    fn the_longest_pause_is_bounded() {
-        let mut schedule = Schedule::new(0, 0);
-        schedule.add("a".into(), 1, Some("h".into()));
-        let mut now = 0;
-        for _ in 0..100 {
-            assert_eq!(turns(&mut schedule, now).len(), 1);
-            schedule.ended(&"a".into(), again(), now, 1.0);
-            let next = schedule.wake().unwrap();
-            assert!(next - now <= 12 * 60 * 1000);
-            now = next;
-        }
-    }
-
-    #[test]
-    fn one_host_does_not_delay_another() {
-        let mut schedule = Schedule::new(0, 0);
-        for sequence in 1..=100_u64 {
-            schedule.add(format!("dead{sequence}").into(), sequence, Some("dead".into()));
-        }
-        schedule.add("a".into(), 101, Some("alive".into()));
-        let turns = turns(&mut schedule, 0);
-        assert_eq!(turns.len(), PER_HOST + 1);
-        assert!(turns.contains(&("a".into(), 101)));
-        schedule.ended(&"dead1".into(), again(), 0, 0.5);
-        assert_eq!(schedule.next(0).map(|turn| turn.sequence), Some(9));
-    }
-
-    #[test]
-    fn goes_on_after_a_restart() {
-        let mut schedule = Schedule::new(0, 10);
-        let entry = Entry { from: 3, attempts: 4, next_try: 500, last_error: "no".into() };
-        schedule.restore("a".into(), entry, vec![(3, "h".into()), (7, "h".into())]);
-        schedule.add("a".into(), 11, Some("h".into()));
-        assert_eq!((schedule.read(), schedule.floor()), (11, 11));
-        assert!(turns(&mut schedule, 499).is_empty());
-        for sequence in [3, 7, 11] {
-            assert_eq!(turns(&mut schedule, 500), [("a".into(), sequence)]);
-            schedule.ended(&"a".into(), Ended::Done, 500, 0.5);
-        }
-        assert_eq!(save(&mut schedule)[0].entry, None);
-        let mut schedule = Schedule::new(0, 10);
-        let entry = Entry { from: 3, attempts: 4, next_try: 500, last_error: "no".into() };
-        schedule.restore("gone".into(), entry, Vec::new());
-        assert_eq!(save(&mut schedule)[0].entry, None);
-        assert!(schedule.changes().is_empty());
-    }
+/// How long after that many tries the next one is: doubling up to a bound, a fifth more or less by chance.
+fn back_off(attempts: u32, chance: f64) -> Duration {
+    let doubled = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(attempts.clamp(1, 16) - 1));
+    doubled.min(LAST_DELAY).mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0))
 }
+
+#[cfg(test)]
+mod tests;

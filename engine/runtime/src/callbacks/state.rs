@@ -1,28 +1,33 @@
 //! What is remembered of callbacks, in the bucket `ENO_CALLBACKS`: key `floor` with when the outbox was created and the
-//! sequence in it, and `at.<object>` for an object whose
-//! endpoint did not take a callback, the object as in the subject of its transitions.
+//! sequence in it; `at.<object>` for an object whose endpoint did not take a callback, the object as in the subject of
+//! its transitions; `told.<object>` for an object that says so ([`Undelivered`]).
 
 use async_nats::jetstream::kv::Store;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use bytes::Bytes;
 use eno_core::Name;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
 use tracing::warn;
 
+use super::notices::{Notices, Undelivered};
 use super::schedule::{Entry, Schedule};
 use super::{PREFIX, host};
 
 const FLOOR: &str = "floor";
 const AT: &str = "at.";
+/// Before the object of an [`Undelivered`].
+pub const TOLD: &str = "told.";
 /// Requests to NATS at any time.
 const WIDTH: usize = 64;
 
 /// Reads it back.
-pub async fn load(bucket: &Store, stream: &Stream) -> Result<Schedule, async_nats::Error> {
+pub async fn load(bucket: &Store, stream: &Stream) -> Result<(Schedule, Notices), async_nats::Error> {
     let outbox = stream.get_info().await?.created.unix_timestamp_nanos();
     let floor = bucket.get(FLOOR).await?.and_then(|value| parse(&value));
-    let keys: Vec<String> =
-        bucket.keys().await?.try_filter(|key| std::future::ready(key.starts_with(AT))).try_collect().await?;
+    let keys: Vec<String> = bucket.keys().await?.try_collect().await?;
+    let (told, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.starts_with(TOLD));
+    let keys: Vec<_> = keys.into_iter().filter(|key| key.starts_with(AT)).collect();
     let floor = match floor {
         Some((created, floor)) if created == outbox => floor,
         None => 0,
@@ -31,7 +36,9 @@ pub async fn load(bucket: &Store, stream: &Stream) -> Result<Schedule, async_nat
             for key in keys {
                 bucket.purge(key).await?;
             }
-            return Ok(Schedule::new(outbox, 0));
+            let schedule = Schedule::new(outbox, 0);
+            let notices = notices(bucket, told, &schedule, true).await?;
+            return Ok((schedule, notices));
         }
     };
     let mut schedule = Schedule::new(outbox, floor);
@@ -52,7 +59,40 @@ pub async fn load(bucket: &Store, stream: &Stream) -> Result<Schedule, async_nat
     for (object, entry, pending) in entries.into_iter().flatten() {
         schedule.restore(object, entry, pending);
     }
-    Ok(schedule)
+    let notices = notices(bucket, told, &schedule, false).await?;
+    Ok((schedule, notices))
+}
+
+/// What objects say of their callbacks. `lost`: nothing waits any more.
+async fn notices(
+    bucket: &Store,
+    keys: Vec<String>,
+    schedule: &Schedule,
+    lost: bool,
+) -> Result<Notices, async_nats::Error> {
+    let now = Timestamp::now().as_millisecond();
+    let read = stream::iter(keys).map(async |key| {
+        let value = bucket.get(&key).await?;
+        Ok::<_, async_nats::Error>((key, value))
+    });
+    let read: Vec<_> = read.buffer_unordered(WIDTH).try_collect().await?;
+    let mut notices = Notices::default();
+    for (key, value) in read {
+        let Some(mut about) = value.and_then(|value| serde_json::from_slice::<Undelivered>(&value).ok())
+        else {
+            warn!(key, "what was said of an object's callbacks can't be read");
+            continue;
+        };
+        let object = Name::from(key.strip_prefix(TOLD).unwrap_or(&key));
+        if lost && about.next_try.take().is_some() {
+            "the outbox was lost, and the callback in it".clone_into(&mut about.error);
+        }
+        // It was to be tried again and no longer is.
+        let settled =
+            about.next_try.is_some() && about.sequence <= schedule.floor() && !schedule.is_waiting(&object);
+        notices.restore(&object, about, settled, now);
+    }
+    Ok(notices)
 }
 
 /// When the outbox was created, and the sequence in it.

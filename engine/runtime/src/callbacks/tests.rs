@@ -1,13 +1,20 @@
-//! Callbacks from a real outbox to a real receiver.
+//! Callbacks from a real outbox to a real receiver. The API server is played: it has what callbacks ask it for.
+
+mod conduct;
+mod reach;
+mod signing;
+mod soak;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 
-use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
-use axum::routing::post;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, patch, post};
+use axum::{Json, Router};
 use eno_sbi::conformance::NatsServer;
 use eno_sbi::nats::ensure_streams;
 use eno_schemas::{Phase, Transition};
@@ -15,15 +22,21 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::*;
 use crate::outbox;
 
-#[derive(Debug, PartialEq, Eq)]
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A message that was taken.
+#[derive(Debug)]
 struct Got {
     path: String,
     id: String,
     counter: u64,
+    headers: HeaderMap,
+    body: Bytes,
 }
 
 /// Takes posts; each path refuses the number of posts that it is told to.
@@ -34,12 +47,18 @@ struct Receiver {
 }
 
 impl Receiver {
-    async fn start() -> (Self, SocketAddr, mpsc::UnboundedReceiver<Got>) {
+    fn new() -> (Self, Router, mpsc::UnboundedReceiver<Got>) {
         let (got, gets) = mpsc::unbounded_channel();
         let receiver = Self { refuse: Arc::default(), got };
+        let router =
+            Router::new().route("/{path}", post(Self::take).get(Self::endpoint)).with_state(receiver.clone());
+        (receiver, router, gets)
+    }
+
+    async fn start() -> (Self, SocketAddr, mpsc::UnboundedReceiver<Got>) {
+        let (receiver, router, gets) = Self::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = Router::new().route("/{path}", post(Self::take)).with_state(receiver.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         (receiver, address, gets)
     }
@@ -48,35 +67,144 @@ impl Receiver {
         self.refuse.lock().unwrap().insert(path.into(), (times, code));
     }
 
+    fn refusal(&self, path: &str) -> Option<StatusCode> {
+        let mut refuse = self.refuse.lock().unwrap();
+        let (left, code) = refuse.get_mut(path).filter(|(left, _)| *left > 0)?;
+        *left -= 1;
+        Some(*code)
+    }
+
     #[allow(clippy::unused_async, reason = "axum wants it")]
     async fn take(
         State(receiver): State<Self>,
         Path(path): Path<String>,
         headers: HeaderMap,
-        axum::Json(body): axum::Json<Value>,
-    ) -> StatusCode {
-        if let Some((left, code)) = receiver.refuse.lock().unwrap().get_mut(&path)
-            && *left > 0
-        {
-            *left -= 1;
-            return *code;
+        body: Bytes,
+    ) -> Response {
+        if let Some(code) = receiver.refusal(&path) {
+            return (code, [("location", "/elsewhere")]).into_response();
         }
         let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
-        assert_eq!(header("content-type"), "application/json");
         assert!(header("webhook-timestamp").parse::<i64>().unwrap() > 1_600_000_000);
-        assert_eq!(body["kind"], "L2Service");
-        let counter = header("eno-transition").parse().unwrap();
-        assert_eq!(body["status"]["transitions"], counter);
-        receiver.got.send(Got { path, id: header("webhook-id"), counter }).unwrap();
-        StatusCode::NO_CONTENT
+        let (id, counter) = (header("webhook-id"), header("eno-transition").parse().unwrap());
+        receiver.got.send(Got { path, id, counter, headers, body }).unwrap();
+        StatusCode::NO_CONTENT.into_response()
     }
+
+    /// The endpoint test of ETSI; `not-<path>` does not pass it.
+    #[allow(clippy::unused_async, reason = "axum wants it")]
+    async fn endpoint(Path(path): Path<String>) -> StatusCode {
+        if path.starts_with("not-") { StatusCode::OK } else { StatusCode::NO_CONTENT }
+    }
+}
+
+/// What the API server holds, and what was written to it.
+#[derive(Clone, Default)]
+struct Cluster(Arc<Mutex<Held>>);
+
+#[derive(Default)]
+struct Held {
+    /// `data` by `namespace/name`.
+    secrets: HashMap<String, Value>,
+    reads: u32,
+    objects: HashMap<String, Value>,
+    conditions: Vec<(String, Value)>,
+}
+
+fn missing() -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "not found",
+        "reason": "NotFound", "code": 404,
+    });
+    (StatusCode::NOT_FOUND, Json(status)).into_response()
+}
+
+impl Cluster {
+    fn client(&self) -> kube::Client {
+        const OBJECT: &str = "/apis/eno.k8s.io/v1alpha1/l2services/{name}";
+        let router = Router::new()
+            .route("/api/v1/namespaces/{namespace}/secrets/{name}", get(Self::secret))
+            .route(OBJECT, get(Self::object))
+            .route(&format!("{OBJECT}/status"), patch(Self::patch))
+            .with_state(self.clone());
+        kube::Client::new(router, "default")
+    }
+
+    #[allow(clippy::unused_async, reason = "axum wants it")]
+    async fn secret(
+        State(cluster): State<Self>,
+        Path((namespace, name)): Path<(String, String)>,
+    ) -> Response {
+        let mut held = cluster.0.lock().unwrap();
+        held.reads += 1;
+        let Some(data) = held.secrets.get(&format!("{namespace}/{name}")) else { return missing() };
+        Json(json!({ "metadata": { "name": name, "namespace": namespace }, "data": data })).into_response()
+    }
+
+    #[allow(clippy::unused_async, reason = "axum wants it")]
+    async fn object(State(cluster): State<Self>, Path(name): Path<String>) -> Response {
+        match cluster.0.lock().unwrap().objects.get(&name) {
+            Some(object) => Json(object).into_response(),
+            None => missing(),
+        }
+    }
+
+    #[allow(clippy::unused_async, reason = "axum wants it")]
+    async fn patch(State(cluster): State<Self>, Path(name): Path<String>, body: Bytes) -> Response {
+        let mut held = cluster.0.lock().unwrap();
+        if !held.objects.contains_key(&name) {
+            return missing();
+        }
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        held.conditions.push((name, body["status"]["conditions"][0].clone()));
+        Json(body).into_response()
+    }
+
+    /// An object that is there, with this spec.
+    fn put(&self, name: &str, spec: &Value) {
+        let object = json!({
+            "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2Service",
+            "metadata": { "name": name, "uid": name }, "spec": spec, "status": { "transitions": 1 },
+        });
+        self.0.lock().unwrap().objects.insert(name.into(), object);
+    }
+
+    /// Waits until an object says this of its callbacks.
+    async fn says(&self, name: &str, status: &str, reason: &str) -> Value {
+        let said = || {
+            let held = self.0.lock().unwrap();
+            let last = held.conditions.iter().rfind(|(object, _)| object == name);
+            let fits = |condition: &&(String, Value)| {
+                (condition.1["status"].as_str(), condition.1["reason"].as_str())
+                    == (Some(status), Some(reason))
+            };
+            last.filter(fits).map(|(_, condition)| condition.clone())
+        };
+        let mut look = interval(Duration::from_millis(20));
+        let looking = async {
+            loop {
+                if let Some(said) = said() {
+                    return said;
+                }
+                look.tick().await;
+            }
+        };
+        let found = timeout(PATIENCE, looking).await;
+        found.unwrap_or_else(|_| panic!("{name}: {:?}", self.0.lock().unwrap().conditions))
+    }
+}
+
+/// Callbacks may go to this machine.
+fn local() -> CallbackArgs {
+    CallbackArgs { callback_allow: vec!["127.0.0.0/8".parse().unwrap()], ..CallbackArgs::default() }
 }
 
 struct Bench {
     connection: Connection,
     address: SocketAddr,
+    cluster: Cluster,
     last: HashMap<String, u64>,
-    _server: NatsServer,
+    server: NatsServer,
 }
 
 impl Bench {
@@ -85,42 +213,46 @@ impl Bench {
         let server = NatsServer::start().await;
         let connection = server.connect("eno-engine").await;
         ensure_streams(&connection.jetstream, 1).await.unwrap();
-        Self { connection, address, last: HashMap::new(), _server: server }
+        Self { connection, address, cluster: Cluster::default(), last: HashMap::new(), server }
     }
 
     /// An object makes a transition; its CallbackURL is its name as path.
     async fn transition(&mut self, name: &str, counter: u64, url: Option<&str>) {
         let url = url.map_or_else(|| format!("http://{}/{name}", self.address), ToOwned::to_owned);
         let spec = if url.is_empty() { json!({}) } else { json!({ "CallbackURL": url }) };
-        let transition = Transition {
-            id: format!("{name}-{counter}"),
-            uid: name.into(),
-            counter,
-            kind: "L2Service".into(),
-            namespace: None,
-            name: name.into(),
-            previous: None,
-            phase: Phase::Ready,
-            at: "2026-01-02T03:04:05.000Z".into(),
-            object: json!({ "kind": "L2Service", "spec": spec, "status": { "transitions": counter } }),
-        };
+        self.transition_of(name, counter, &spec).await;
+    }
+
+    /// An object with this spec makes a transition.
+    async fn transition_of(&mut self, name: &str, counter: u64, spec: &Value) {
+        let transition = transition(name, counter, spec);
         let last = self.last.entry(name.into()).or_default();
         *last = outbox::publish(&self.connection.jetstream, &transition, *last).await.unwrap();
     }
 
     fn deliverer(&self) -> (CancellationToken, JoinHandle<()>) {
+        self.deliverer_with(&local())
+    }
+
+    fn deliverer_with(&self, args: &CallbackArgs) -> (CancellationToken, JoinHandle<()>) {
         let stop = CancellationToken::new();
         let connection = self.connection.clone();
+        let poster = Arc::new(Poster::new(args, self.cluster.client(), "eno-system").unwrap());
         (
             stop.clone(),
             tokio::spawn(async move {
                 let (_alive, lost) = watch::channel(0);
-                run(connection, Arc::default(), lost, stop).await;
+                run(connection, poster, Arc::default(), lost, stop).await;
             }),
         )
     }
 
-    /// Waits until what is remembered is as told.
+    fn tools(&self, args: &CallbackArgs) -> Tools {
+        let poster = Arc::new(Poster::new(args, self.cluster.client(), "eno-system").unwrap());
+        Tools { connection: self.connection.clone(), poster, metrics: Arc::default() }
+    }
+
+    /// Waits until what is remembered is as told: the floor, and how many objects have an entry.
     async fn remembered(&self, what: impl Fn(u64, usize) -> bool) {
         let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
         let mut changes = bucket.watch_with_history(">").await.unwrap();
@@ -131,6 +263,8 @@ impl Bench {
                 if entry.key == "floor" {
                     let text = std::str::from_utf8(&entry.value).unwrap();
                     floor = text.split_once(' ').unwrap().1.parse().unwrap();
+                } else if !entry.key.starts_with("at.") {
+                    continue;
                 } else if entry.operation == async_nats::jetstream::kv::Operation::Put {
                     entries.insert(entry.key);
                 } else {
@@ -141,14 +275,36 @@ impl Bench {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), watching).await.expect("it is remembered within 30 s");
+        timeout(PATIENCE, watching).await.expect("it is remembered within 30 s");
     }
 }
 
+fn transition(name: &str, counter: u64, spec: &Value) -> Transition {
+    Transition {
+        id: format!("{name}-{counter}"),
+        uid: name.into(),
+        counter,
+        kind: "L2Service".into(),
+        namespace: None,
+        name: name.into(),
+        previous: None,
+        phase: Phase::Ready,
+        at: "2026-01-02T03:04:05.000Z".into(),
+        object: json!({ "kind": "L2Service", "spec": spec, "status": { "transitions": counter } }),
+    }
+}
+
+async fn take(gets: &mut mpsc::UnboundedReceiver<Got>) -> Got {
+    timeout(PATIENCE, gets.recv()).await.expect("a callback within 30 s").unwrap()
+}
+
 async fn next(gets: &mut mpsc::UnboundedReceiver<Got>) -> (String, u64) {
-    let got = tokio::time::timeout(Duration::from_secs(30), gets.recv()).await;
-    let got = got.expect("a callback within 30 s").unwrap();
+    let got = take(gets).await;
     assert_eq!(got.id, format!("{}-{}", got.path, got.counter));
+    assert_eq!(got.headers["content-type"], "application/json");
+    let body: Value = serde_json::from_slice(&got.body).unwrap();
+    assert_eq!(body["kind"], "L2Service");
+    assert_eq!(body["status"]["transitions"], got.counter);
     (got.path, got.counter)
 }
 
@@ -181,6 +337,9 @@ async fn in_order_and_past_failures() {
     bench.remembered(|floor, entries| floor == 11 && entries == 1).await;
     stop.cancel();
     task.await.unwrap();
+    let dead = dead_letters(&bench.connection).await.unwrap();
+    let [letter] = &dead[..] else { panic!("{dead:?}") };
+    assert_eq!((&*letter.transition.id, letter.attempts, &*letter.error), ("gone-1", 1, "answered 410 Gone"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,7 +80,8 @@ fn of_configuration(kind: Kind, source: crds::ConfigStatus) -> Status {
 }
 
 fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>) -> Vec<Condition> {
-    let conditions = source.into_iter().filter_map(|condition| {
+    let ours = source.into_iter().filter(|condition| condition.type_ != crds::CALLBACK_DELIVERED);
+    let conditions = ours.filter_map(|condition| {
         Some(Condition {
             kind: intern(&condition.type_)?,
             holds: condition.status == "True",

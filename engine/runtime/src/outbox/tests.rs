@@ -28,14 +28,15 @@ async fn entries_follow_each_other_and_the_last_is_found() {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();
-    assert!(load(&jetstream).await.unwrap().is_empty());
+    let empty = load(&jetstream).await.unwrap();
+    assert!(empty.last.is_empty() && empty.is_complete);
     let first = publish(&jetstream, &transition("a", 1, Phase::Pending), 0).await.unwrap();
     publish(&jetstream, &transition("b.c", 1, Phase::Pending), 0).await.unwrap();
     let second = publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap();
     assert!(second > first);
     // A crash repeats it: it is there once.
     assert_eq!(publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap(), second);
-    let last = load(&jetstream).await.unwrap();
+    let last = load(&jetstream).await.unwrap().last;
     assert_eq!(last.len(), 2);
     let a = &last[&Key::cluster(Kind::L2Service, &"a".into())];
     assert_eq!((a.sequence, &*a.uid), (second, "uid-a"));
@@ -55,4 +56,18 @@ async fn the_word_of_another_engine_is_not_overtaken() {
     // Old entries leave the stream; that is no other engine.
     jetstream.get_stream(subject::TRANSITIONS).await.unwrap().purge().await.unwrap();
     publish(&jetstream, &transition("a", 2, Phase::Ready), theirs).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_comes_after_an_entry_that_nobody_can_read_is_published() {
+    let server = NatsServer::start().await;
+    let jetstream = server.connect("eno-engine").await.jetstream;
+    ensure_streams(&jetstream, 1).await.unwrap();
+    for subject in ["eno.v1.transition.L2Service._.a", "eno.v1.transition.Nothing._.a"] {
+        jetstream.publish(subject, "{".into()).await.unwrap().await.unwrap();
+    }
+    let found = load(&jetstream).await.unwrap();
+    let last = &found.last[&Key::cluster(Kind::L2Service, &"a".into())];
+    assert_eq!((found.last.len(), found.unreadable, last.sequence), (1, 2, 1));
+    publish(&jetstream, &transition("a", 1, Phase::Pending), last.sequence).await.unwrap();
 }

@@ -44,6 +44,15 @@ pub enum Change {
         /// RFC 3339.
         at: Arc<str>,
     },
+    /// The outbox has lost the last phase change.
+    Again {
+        /// What it told.
+        status: Arc<Status>,
+        /// The object.
+        object: Arc<Stored>,
+        /// RFC 3339.
+        at: Arc<str>,
+    },
     /// The status changed.
     Status(Arc<Status>, Name),
     /// Take the finalizer off.
@@ -68,6 +77,8 @@ pub struct Entry {
     pub status: Arc<Status>,
     pub object: Arc<Stored>,
     pub at: Arc<str>,
+    /// It was told before.
+    pub again: bool,
 }
 
 /// One round of work; what is done is taken out of it.
@@ -162,7 +173,10 @@ impl Queue {
                     _ => (Duration::ZERO, false),
                 };
                 self.status(status.clone(), object.uid.clone(), now, hold, patient);
-                self.todo.entries.push_back(Entry { previous, status, object, at });
+                self.todo.entries.push_back(Entry { previous, status, object, at, again: false });
+            }
+            Change::Again { status, object, at } => {
+                self.todo.entries.push_back(Entry { previous: None, status, object, at, again: true });
             }
             Change::Status(status, uid) => {
                 // What waits to be written takes this along.

@@ -81,8 +81,10 @@ pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), 
             Err(error @ OutboxError::Superseded { .. }) => return Err(Failure::Superseded(error)),
             Err(error) => return Err(Failure::Outbox(error)),
         }
-        tools.metrics.transition(key.kind, transition.phase);
-        tools.events.transition(key, &entry.object.uid, entry.previous, &entry.status);
+        if !entry.again {
+            tools.metrics.transition(key.kind, transition.phase);
+            tools.events.transition(key, &entry.object.uid, entry.previous, &entry.status);
+        }
         todo.entries.pop_front();
         tools.metrics.outbox_lag.dec();
     }
@@ -113,7 +115,7 @@ pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), 
 }
 
 fn transition(key: &Key, entry: &Entry) -> Transition {
-    let Entry { previous, status, object, at } = entry;
+    let Entry { previous, status, object, at, again: _ } = entry;
     Transition {
         id: status::transition_id(&object.uid, status.transitions),
         uid: object.uid.to_string(),

@@ -1,8 +1,11 @@
 //! Static VLAN registration entries, and how one VID of them is changed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
+use crate::text::Text;
 use eno_schemas::{VlanId, VlanSet};
 
 /// A static VLAN registration entry.
@@ -12,19 +15,28 @@ pub(super) struct Entry {
     /// Its VIDs as the device writes them: they are part of its name.
     pub(super) text: String,
     pub(super) vids: VlanSet,
-    pub(super) ports: BTreeMap<u32, Registration>,
+    /// Most entries say the same of the same ports: those that follow each other share it.
+    pub(super) ports: Arc<BTreeMap<u32, Registration>>,
 }
 
 /// What an entry says of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Registration {
     /// `registrar-admin-control`
-    pub(super) control: Option<String>,
+    pub(super) control: Option<Cow<'static, str>>,
     /// `vlan-transmitted`
-    pub(super) transmitted: Option<String>,
+    pub(super) transmitted: Option<Cow<'static, str>>,
 }
 
 impl Registration {
+    /// A leaf's word, which is mostly one of a few.
+    pub(super) fn word(text: &str) -> Cow<'static, str> {
+        const WORDS: [&str; 6] =
+            ["fixed-new-ignored", "fixed-new-propagated", "forbidden", "normal", "tagged", "untagged"];
+        let known = WORDS.into_iter().find(|word| *word == text);
+        known.map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
+    }
+
     /// What we write.
     pub(super) fn ours() -> Self {
         Self { control: Some("fixed-new-ignored".into()), transmitted: Some("tagged".into()) }
@@ -81,8 +93,8 @@ pub(super) fn vids_text(vids: &VlanSet) -> String {
 }
 
 /// The edit of a component's entries that changes `changes`, as the content of `<filtering-database>`.
-pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -> String {
-    let mut xml = String::new();
+pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -> Text {
+    let mut xml = Text::new();
     // Where nothing says otherwise, in the database that is there.
     let database = entries.iter().map(|entry| entry.database).min().unwrap_or(0);
     let changed: VlanSet = changes.keys().copied().collect();
@@ -103,7 +115,7 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
         let mut ports = BTreeMap::new();
         for entry in &with_it {
             // Its own entry stays as it is but for what is added and removed.
-            for (number, registration) in &entry.ports {
+            for (number, registration) in entry.ports.iter() {
                 if own.is_none_or(|own| !own.ports.contains_key(number)) {
                     ports.entry(*number).or_insert_with(|| registration.clone());
                 }
@@ -137,7 +149,7 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
     xml
 }
 
-fn remove(xml: &mut String, database: u32, vids: &str) {
+fn remove(xml: &mut Text, database: u32, vids: &str) {
     let _ = write!(
         xml,
         "<vlan-registration-entry nc:operation=\"remove\"><database-id>{database}</database-id><vids>{vids}</vids>\
@@ -146,7 +158,7 @@ fn remove(xml: &mut String, database: u32, vids: &str) {
 }
 
 /// Takes ports off an entry, which goes with its last one.
-fn write_removal(xml: &mut String, entry: &Entry, gone: &[u32]) {
+fn write_removal(xml: &mut Text, entry: &Entry, gone: &[u32]) {
     let gone: Vec<u32> = gone.iter().copied().filter(|number| entry.ports.contains_key(number)).collect();
     if gone.is_empty() {
         return;
@@ -158,13 +170,7 @@ fn write_removal(xml: &mut String, entry: &Entry, gone: &[u32]) {
     }
 }
 
-fn write_entry(
-    xml: &mut String,
-    database: u32,
-    vids: &str,
-    ports: &BTreeMap<u32, Registration>,
-    gone: &[u32],
-) {
+fn write_entry(xml: &mut Text, database: u32, vids: &str, ports: &BTreeMap<u32, Registration>, gone: &[u32]) {
     let _ = write!(
         xml,
         "<vlan-registration-entry><database-id>{database}</database-id><vids>{vids}</vids>\
@@ -207,7 +213,7 @@ mod tests {
             database: 3,
             text: "10-12".into(),
             vids: vids("10-12").unwrap(),
-            ports: [(1, Registration::ours()), (2, Registration::ours())].into(),
+            ports: Arc::new([(1, Registration::ours()), (2, Registration::ours())].into()),
         };
         let change = PortChanges { add: vec![], remove: vec![2] };
         let xml = edit(std::slice::from_ref(&entry), &[(vid(11), change)].into());
@@ -227,6 +233,9 @@ mod tests {
         let removed = "<vlan-registration-entry nc:operation=\"remove\"><database-id>3</database-id>\
                        <vids>10-12</vids></vlan-registration-entry>";
         let both = map(1) + &map(2);
-        assert_eq!(xml, format!("{removed}{}{}", written("10,12", &both), written("11", &map(1))));
+        assert_eq!(
+            xml.to_string(),
+            format!("{removed}{}{}", written("10,12", &both), written("11", &map(1)))
+        );
     }
 }

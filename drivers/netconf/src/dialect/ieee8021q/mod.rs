@@ -30,6 +30,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::hello::Hello;
 use crate::plan::{Changes, InterfaceState, Inventory, Seen, Unit};
 use crate::reply::RpcError;
+use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
 
 const BRIDGE: &str = "urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge";
@@ -91,7 +92,7 @@ impl Dialect for Ieee8021Q {
         filter
     }
 
-    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+    fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
         let mut inventory = Inventory::new();
         let mut last = (String::new(), InterfaceState::default());
         let mut bad = None;
@@ -126,12 +127,12 @@ impl Dialect for Ieee8021Q {
         filter
     }
 
-    fn parse(&self, reply: &str, inventory: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError> {
         parse::parse(reply, inventory)
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> String {
-        layout(seen).map_or_else(String::new, |layout| render::render(layout, changes))
+    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
+        layout(seen).map_or_else(Text::new, |layout| render::render(layout, changes))
     }
 
     fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {
@@ -177,7 +178,7 @@ fn layout(seen: &Seen) -> Option<&BridgeLayout> {
     }
 }
 
-/// Writing to a `String` can't fail, hence the results that are dropped in this dialect.
+/// Writing to memory can't fail, hence the results that are dropped in this dialect.
 fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, leaves: &str, of_port: &str) {
     if interfaces.is_empty() {
         return;
@@ -226,14 +227,14 @@ mod tests {
 
     #[test]
     fn ports_are_known_by_their_numbers() {
-        let inventory = Ieee8021Q.parse_inventory(STATE).unwrap();
-        let seen = Ieee8021Q.parse(DEVICE, &inventory).unwrap();
+        let inventory = Ieee8021Q.parse_inventory(&STATE.into()).unwrap();
+        let seen = Ieee8021Q.parse(&DEVICE.into(), &inventory).unwrap();
         let port = &seen.ports["p1"];
         assert_eq!(port.tagged().to_string(), "100-200,300");
         assert_eq!(port.native, VlanId::new(1).ok());
         assert!(seen.ports["p2"].unfit.is_some());
         assert_eq!(seen.vlans.len(), 1);
-        let without = Ieee8021Q.parse(DEVICE, &Inventory::new()).unwrap();
+        let without = Ieee8021Q.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         assert!(without.ports["p1"].unfit.as_ref().unwrap().contains("no port number"));
 
         let mut changes = Changes::default();

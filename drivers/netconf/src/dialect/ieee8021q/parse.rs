@@ -1,6 +1,7 @@
 //! Reading 802.1Q bridges.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
 
@@ -8,12 +9,13 @@ use super::entries::{Entry, Registration, vids};
 use super::{BridgeLayout, Component, Place, scope};
 use crate::dialect::{Layout, ParseError};
 use crate::plan::{Inventory, Mode, Seen, SeenPort, SeenVlan};
+use crate::text::Text;
 use crate::xml::{Step, walk};
 
 /// The VID of untagged frames where nothing is said.
 const DEFAULT_PVID: u16 = 1;
 
-pub(super) fn parse(reply: &str, inventory: &Inventory) -> Result<Seen, ParseError> {
+pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError> {
     let mut parser = Parser::default();
     walk(reply, scope, |step| parser.step(&step))?;
     match parser.bad {
@@ -31,6 +33,8 @@ struct Parser {
     unaware: bool,
     components: Vec<Component>,
     entry: Entry,
+    /// Of the entry.
+    ports: BTreeMap<u32, Registration>,
     is_static: bool,
     port_map: (u32, Registration),
     vlan: (String, Option<String>),
@@ -73,6 +77,7 @@ impl Parser {
             }
             "bridges/bridge/component/filtering-database/vlan-registration-entry" => {
                 (self.entry, self.is_static) = (Entry::default(), true);
+                self.ports.clear();
             }
             "bridges/bridge/component/filtering-database/vlan-registration-entry/port-map" => {
                 self.port_map = Default::default();
@@ -144,16 +149,21 @@ impl Parser {
             "/entry-type" => self.is_static = text == "static",
             "/port-map/port-ref" => self.port_map.0 = text.parse().ok()?,
             "/port-map/static-vlan-registration-entries/registrar-admin-control" => {
-                self.port_map.1.control = Some(text.to_owned());
+                self.port_map.1.control = Some(Registration::word(text));
             }
             "/port-map/static-vlan-registration-entries/vlan-transmitted" => {
-                self.port_map.1.transmitted = Some(text.to_owned());
+                self.port_map.1.transmitted = Some(Registration::word(text));
             }
             "/port-map" => {
                 let (number, registration) = std::mem::take(&mut self.port_map);
-                self.entry.ports.insert(number, registration);
+                self.ports.insert(number, registration);
             }
-            "" if self.is_static => self.component.entries.push(std::mem::take(&mut self.entry)),
+            "" if self.is_static => {
+                let (mut entry, ports) = (std::mem::take(&mut self.entry), std::mem::take(&mut self.ports));
+                let same = self.component.entries.last().filter(|last| *last.ports == ports);
+                entry.ports = same.map_or_else(|| Arc::new(ports), |last| Arc::clone(&last.ports));
+                self.component.entries.push(entry);
+            }
             _ => {}
         }
         Some(())

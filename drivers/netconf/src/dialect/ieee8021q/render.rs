@@ -8,9 +8,10 @@ use eno_schemas::VlanId;
 use super::entries::{PortChanges, edit};
 use super::{BRIDGE, BridgeLayout, Component, INTERFACES};
 use crate::plan::{Changes, ModeChange};
+use crate::text::Text;
 use crate::xml::escape;
 
-pub(super) fn render(layout: &BridgeLayout, changes: &Changes) -> String {
+pub(super) fn render(layout: &BridgeLayout, changes: &Changes) -> Text {
     let mut by_component: BTreeMap<usize, BTreeMap<VlanId, PortChanges>> = BTreeMap::new();
     for (name, change) in &changes.ports {
         let Some(place) = layout.ports.get(name) else { continue };
@@ -24,7 +25,7 @@ pub(super) fn render(layout: &BridgeLayout, changes: &Changes) -> String {
     }
     let none = BTreeMap::new();
     // By bridge.
-    let mut components: BTreeMap<&str, String> = BTreeMap::new();
+    let mut components: BTreeMap<&str, Text> = BTreeMap::new();
     for (at, component) in layout.components.iter().enumerate() {
         let entries = edit(&component.entries, by_component.get(&at).unwrap_or(&none));
         let vlans = vlans(component, changes);
@@ -35,16 +36,20 @@ pub(super) fn render(layout: &BridgeLayout, changes: &Changes) -> String {
         let _ = write!(xml, "<component><name>{}</name>", escape(&component.name));
         for (element, content) in [("filtering-database", entries), ("bridge-vlan", vlans)] {
             if !content.is_empty() {
-                let _ = write!(xml, "<{element}>{content}</{element}>");
+                let _ = write!(xml, "<{element}>");
+                xml.append(content);
+                let _ = write!(xml, "</{element}>");
             }
         }
         xml.push_str("</component>");
     }
-    let mut xml = String::new();
+    let mut xml = Text::new();
     if !components.is_empty() {
         let _ = write!(xml, "<bridges xmlns=\"{BRIDGE}\">");
-        for (bridge, content) in &components {
-            let _ = write!(xml, "<bridge><name>{}</name>{content}</bridge>", escape(bridge));
+        for (bridge, content) in components {
+            let _ = write!(xml, "<bridge><name>{}</name>", escape(bridge));
+            xml.append(content);
+            xml.push_str("</bridge>");
         }
         xml.push_str("</bridges>");
     }
@@ -53,8 +58,8 @@ pub(super) fn render(layout: &BridgeLayout, changes: &Changes) -> String {
 }
 
 /// The content of `<bridge-vlan>`.
-fn vlans(component: &Component, changes: &Changes) -> String {
-    let mut xml = String::new();
+fn vlans(component: &Component, changes: &Changes) -> Text {
+    let mut xml = Text::new();
     for (vid, name) in changes.make.iter().filter(|_| component.home) {
         if component.vlans.get(vid).and_then(Option::as_ref) != Some(name) {
             let _ = write!(xml, "<vlan><vid>{vid}</vid><name>{}</name></vlan>", escape(name));
@@ -67,7 +72,7 @@ fn vlans(component: &Component, changes: &Changes) -> String {
 }
 
 /// Ports that become trunks: they take no frames of VLANs that they do not carry.
-fn render_interfaces(xml: &mut String, layout: &BridgeLayout, changes: &Changes) {
+fn render_interfaces(xml: &mut Text, layout: &BridgeLayout, changes: &Changes) {
     let mut trunks = changes.ports.iter().filter(|(_, change)| change.mode == ModeChange::Trunk).peekable();
     if trunks.peek().is_none() {
         return;

@@ -28,6 +28,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::hello::{Hello, Profile, Target};
 use crate::plan::{Changes, InterfaceState, Inventory, Seen, Unit};
 use crate::reply::RpcError;
+use crate::text::Text;
 use crate::xml::{Scope, Step, escape, walk};
 
 /// What a device announces that speaks Junos' own protocol.
@@ -152,7 +153,7 @@ impl Dialect for Junos {
         )
     }
 
-    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+    fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
         let mut inventory = Inventory::new();
         walk(
             reply,
@@ -179,12 +180,12 @@ impl Dialect for Junos {
         )
     }
 
-    fn parse(&self, reply: &str, _: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
         let (main, groups) = read::read(reply)?;
         Ok(inherit::effective(&main, &groups))
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> String {
+    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
         write::render(*self, seen, changes)
     }
 

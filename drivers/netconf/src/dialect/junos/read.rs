@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use crate::dialect::ParseError;
 use crate::plan::Mode;
+use crate::text::Text;
 use crate::xml::{Element, NETCONF, Scope, Step, walk_tags};
 
 /// The configuration itself, or one of its groups.
@@ -76,7 +77,7 @@ pub(super) struct Range {
 }
 
 /// Reads a reply: the configuration, and its groups.
-pub(super) fn read(reply: &str) -> Result<(Layer, Vec<Layer>), ParseError> {
+pub(super) fn read(reply: &Text) -> Result<(Layer, Vec<Layer>), ParseError> {
     let asleep = Cell::new(false);
     let mut reader = Reader::default();
     walk_tags(reply, |element| scope(element, &asleep), |step| reader.step(&step, &asleep))?;

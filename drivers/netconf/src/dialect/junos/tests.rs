@@ -100,7 +100,7 @@ const PLAIN_REPLY: &str = r#"<rpc-reply xmlns="urn:ietf:params:xml:ns:netconf:ba
 </rpc-reply>"#;
 
 fn seen() -> Seen {
-    PLAIN.parse(PLAIN_REPLY, &Inventory::new()).unwrap()
+    PLAIN.parse(&PLAIN_REPLY.into(), &Inventory::new()).unwrap()
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn yang_compliant_devices_answer_with_namespaces_of_models() {
              </family></unit></interface></interfaces></configuration></nc:data></nc:rpc-reply>"
         );
         // Whatever was expected of it.
-        let seen = PLAIN.parse(&reply, &Inventory::new()).unwrap();
+        let seen = PLAIN.parse(&reply.into(), &Inventory::new()).unwrap();
         assert!(!seen.vlans[&vid(5)].active && seen.vlans[&vid(6)].active);
         assert_eq!(seen.ports["et-0/0/0"].tagged(), set("6"));
     }
@@ -194,7 +194,7 @@ fn entries_are_removed_as_they_are_written() {
     let access = PortChange { add: set("101"), remove: VlanSet::EMPTY, mode: ModeChange::Trunk };
     changes.ports.insert("xe-0/0/2".into(), access);
     assert_eq!(
-        PLAIN.render(&seen(), &changes),
+        PLAIN.render(&seen(), &changes).to_string(),
         "<configuration xmlns=\"http://xml.juniper.net/xnm/1.1/xnm\"><vlans xmlns=\"http://xml.juniper.net/xnm/1.1/xnm\">\
          <vlan nc:operation=\"delete\"><name>plain</name></vlan><vlan><name>eno-c1-71</name><vlan-id>71</vlan-id></vlan>\
          <vlan active=\"active\"><name>eno-c1-101</name><vlan-id>101</vlan-id></vlan>\
@@ -245,7 +245,7 @@ fn what_exists_is_read_from_state_and_from_configuration() {
     let configured = "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><data><configuration><interfaces>\
          <interface><name>xe-0/0/0</name><unit><name>0</name></unit></interface></interfaces></configuration></data></rpc-reply>";
     for reply in [state, configured] {
-        let names: Vec<_> = PLAIN.parse_inventory(reply).unwrap().into_keys().collect();
+        let names: Vec<_> = PLAIN.parse_inventory(&reply.into()).unwrap().into_keys().collect();
         assert_eq!(names, ["xe-0/0/0"]);
     }
 }

@@ -8,16 +8,17 @@ use eno_schemas::{VlanId, VlanSet};
 use super::inherit::{ids, range_text};
 use super::{Family, Junos, Layout};
 use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen};
+use crate::text::Text;
 use crate::xml::escape;
 
-/// Writing to a `String` can't fail, hence the results that are dropped in this file.
-pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> String {
+/// Writing to memory can't fail, hence the results that are dropped in this file.
+pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> Text {
     let none = Layout::default();
     let layout = match &seen.layout {
         crate::dialect::Layout::Junos(layout) => layout,
         _ => &none,
     };
-    let mut xml = format!("<configuration xmlns=\"{}\">", junos.namespace("root"));
+    let mut xml = Text::from(format!("<configuration xmlns=\"{}\">", junos.namespace("root")));
     if !changes.make.is_empty() || !changes.delete.is_empty() {
         let _ = write!(xml, "<vlans xmlns=\"{}\">", junos.namespace("vlans"));
         for (vid, name) in &changes.make {
@@ -40,10 +41,11 @@ pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> String {
         }
         xml.push_str("</interfaces>");
     }
-    xml + "</configuration>"
+    xml.push_str("</configuration>");
+    xml
 }
 
-fn make_vlan(xml: &mut String, junos: Junos, seen: &Seen, layout: &Layout, vid: VlanId, name: &str) {
+fn make_vlan(xml: &mut Text, junos: Junos, seen: &Seen, layout: &Layout, vid: VlanId, name: &str) {
     let there = seen.vlans.get(&vid);
     let mut asleep = there.is_some_and(|vlan| !vlan.active);
     let mut description = None;
@@ -66,7 +68,7 @@ fn make_vlan(xml: &mut String, junos: Junos, seen: &Seen, layout: &Layout, vid: 
     let _ = write!(xml, "<vlan-id>{vid}</vlan-id></vlan>");
 }
 
-fn change_port(xml: &mut String, name: &str, access: bool, family: &Family, change: &PortChange) {
+fn change_port(xml: &mut Text, name: &str, access: bool, family: &Family, change: &PortChange) {
     let converted = access && change.mode == ModeChange::Trunk;
     let mut back = VlanSet::EMPTY;
     let mut gone = BTreeSet::new();

@@ -17,7 +17,8 @@ mod parse;
 mod render;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use eno_schemas::VlanId;
 
@@ -26,6 +27,7 @@ use crate::dialect::{Dialect, ParseError};
 use crate::hello::Hello;
 use crate::plan::{Changes, InterfaceState, Inventory, Seen, Unit};
 use crate::reply::RpcError;
+use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
 
 const INTERFACES: &str = "urn:nokia.com:srlinux:chassis:interfaces";
@@ -55,8 +57,25 @@ pub struct SrLinuxLayout {
 struct Vrf {
     name: String,
     description: Option<String>,
-    /// The names of its interfaces.
-    interfaces: BTreeSet<String>,
+    interfaces: Arc<[Member]>,
+}
+
+/// An interface of a network-instance, by its name there. A full device has 200,000 of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Member {
+    /// Port and index of the subinterface, as `ethernet-1/1.100`; the port's name is shared.
+    Subinterface(Arc<str>, u32),
+    /// Named otherwise.
+    Other(Arc<str>),
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Subinterface(port, index) => write!(f, "{port}.{index}"),
+            Self::Other(name) => f.write_str(name),
+        }
+    }
 }
 
 /// The subinterfaces of a port.
@@ -76,8 +95,18 @@ struct Subinterfaces {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Subinterface {
     index: u32,
-    /// Its name in its mac-vrf.
-    attached: Option<String>,
+    attached: Attachment,
+}
+
+/// How a subinterface is in its mac-vrf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Attachment {
+    /// It is in none.
+    None,
+    /// Under the name of its port and its index.
+    Usual,
+    /// Under another name.
+    Named(Arc<str>),
 }
 
 impl Dialect for SrLinux {
@@ -97,7 +126,7 @@ impl Dialect for SrLinux {
         filter
     }
 
-    fn parse_inventory(&self, reply: &str) -> Result<Inventory, ParseError> {
+    fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
         let mut inventory = Inventory::new();
         walk(reply, scope, |step| {
             if let Step::Leave("interface/name", name) = step {
@@ -123,11 +152,11 @@ impl Dialect for SrLinux {
         filter
     }
 
-    fn parse(&self, reply: &str, _: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
         parse::parse(reply)
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> String {
+    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
         render::render(seen, changes)
     }
 
@@ -184,7 +213,7 @@ fn layout(seen: &Seen) -> Option<&SrLinuxLayout> {
     }
 }
 
-/// Writing to a `String` can't fail, hence the results that are dropped in this dialect.
+/// Writing to memory can't fail, hence the results that are dropped in this dialect.
 fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, content: &str) {
     for name in interfaces {
         let _ = write!(
@@ -236,7 +265,7 @@ mod tests {
 
     #[test]
     fn ports_are_as_they_work() {
-        let seen = SrLinux.parse(DEVICE, &Inventory::new()).unwrap();
+        let seen = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         assert_eq!(seen.vlans.keys().copied().collect::<Vec<_>>(), [vid(100)]);
         assert_eq!(seen.vlans[&vid(100)].name.as_deref(), Some("blue"));
         let port = &seen.ports["ethernet-1/1"];
@@ -248,10 +277,10 @@ mod tests {
 
     #[test]
     fn an_adopted_mac_vrf_moves_with_its_interfaces() {
-        let seen = SrLinux.parse(DEVICE, &Inventory::new()).unwrap();
+        let seen = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         let changes = Changes { make: [(vid(100), "eno-c1-100".to_owned())].into(), ..Changes::default() };
         assert_eq!(
-            SrLinux.render(&seen, &changes),
+            SrLinux.render(&seen, &changes).to_string(),
             format!(
                 "<network-instance xmlns=\"{NETWORK_INSTANCE}\" nc:operation=\"remove\"><name>blue</name>\
                  </network-instance><network-instance xmlns=\"{NETWORK_INSTANCE}\"><name>eno-c1-100</name>\
@@ -264,7 +293,7 @@ mod tests {
 
     #[test]
     fn errors_name_subinterfaces_and_network_instances() {
-        let seen = SrLinux.parse(DEVICE, &Inventory::new()).unwrap();
+        let seen = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         let vids: VlanSet = [vid(100), vid(200)].into_iter().collect();
         let change = PortChange { add: vids, remove: VlanSet::EMPTY, mode: ModeChange::Keep };
         let mut changes = Changes::default();

@@ -1,20 +1,24 @@
 //! Reading SR Linux.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use eno_schemas::VlanId;
 
-use super::{SETTINGS, SrLinuxLayout, Subinterface, Subinterfaces, Vrf, scope, vid_of_name};
+use super::{
+    Attachment, Member, SETTINGS, SrLinuxLayout, Subinterface, Subinterfaces, Vrf, scope, vid_of_name,
+};
 use crate::dialect::{Layout, ParseError};
 use crate::plan::{Mode, Seen, SeenPort, SeenVlan};
+use crate::text::Text;
 use crate::xml::{Step, walk};
 
-pub(super) fn parse(reply: &str) -> Result<Seen, ParseError> {
+pub(super) fn parse(reply: &Text) -> Result<Seen, ParseError> {
     let mut parser = Parser::default();
     walk(reply, scope, |step| parser.step(&step))?;
     match parser.bad {
         Some(bad) => Err(bad),
-        None => Ok(Device::of(parser.instances).seen(&parser.interfaces)),
+        None => Ok(Device::of(parser.instances).seen(parser.interfaces)),
     }
 }
 
@@ -23,7 +27,34 @@ pub(super) fn parse(reply: &str) -> Result<Seen, ParseError> {
 struct Parser {
     instances: Vec<Instance>,
     interfaces: Vec<Interface>,
+    names: Names,
     bad: Option<ParseError>,
+}
+
+/// Names of ports that occur many times, once each.
+#[derive(Default)]
+struct Names(BTreeSet<Arc<str>>);
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(name) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = name.into();
+        self.0.insert(Arc::clone(&new));
+        new
+    }
+
+    fn member(&mut self, name: &str) -> Member {
+        let subinterface = name.rsplit_once('.').and_then(|(port, text)| {
+            let index: u32 = text.parse().ok()?;
+            (index.to_string() == text).then_some((port, index))
+        });
+        match subinterface {
+            Some((port, index)) => Member::Subinterface(self.shared(port), index),
+            None => Member::Other(name.into()),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -39,10 +70,14 @@ struct Instance {
 }
 
 /// An interface of a network-instance.
-#[derive(Default)]
 struct Attached {
-    name: String,
-    /// `interface-ref`, instead of a name that says it.
+    name: Member,
+    reference: Option<Box<Reference>>,
+}
+
+/// `interface-ref`, instead of a name that says it.
+#[derive(Default)]
+struct Reference {
     interface: Option<String>,
     subinterface: Option<String>,
 }
@@ -59,8 +94,8 @@ struct Interface {
 #[derive(Default)]
 struct Sub {
     index: u32,
-    /// Its type, without a prefix.
-    kind: String,
+    /// Its type, without a prefix; `None`: bridged.
+    kind: Option<Box<str>>,
     encap: Option<Encap>,
 }
 
@@ -90,11 +125,16 @@ impl Parser {
                     interface.enter(rest);
                 }
             }
+            Step::Leave("network-instance", _) => {
+                if let Some(instance) = self.instances.last_mut() {
+                    instance.interfaces.shrink_to_fit();
+                }
+            }
             Step::Leave(path, text) => {
                 if let (Some(rest), Some(instance)) =
                     (path.strip_prefix("network-instance/"), self.instances.last_mut())
                 {
-                    instance.leaf(rest, text);
+                    instance.leaf(rest, text, &mut self.names);
                 } else if let (Some(rest), Some(interface)) =
                     (path.strip_prefix("interface/"), self.interfaces.last_mut())
                     && interface.leaf(rest, text).is_none()
@@ -110,23 +150,23 @@ impl Parser {
 impl Instance {
     fn enter(&mut self, path: &str) {
         if path == "interface" {
-            self.interfaces.push(Attached::default());
+            self.interfaces.push(Attached { name: Member::Other("".into()), reference: None });
         }
     }
 
-    fn leaf(&mut self, path: &str, text: &str) {
+    fn leaf(&mut self, path: &str, text: &str, names: &mut Names) {
         let attached = self.interfaces.last_mut();
         match (path, attached) {
             ("name", _) => text.clone_into(&mut self.name),
             ("type", _) => self.kind = identity(text),
             ("admin-state", _) => self.disabled = text == "disable",
             ("description", _) => self.description = Some(text.to_owned()),
-            ("interface/name", Some(attached)) => text.clone_into(&mut attached.name),
+            ("interface/name", Some(attached)) => attached.name = names.member(text),
             ("interface/interface-ref/interface", Some(attached)) => {
-                attached.interface = Some(text.to_owned());
+                attached.reference.get_or_insert_default().interface = Some(text.to_owned());
             }
             ("interface/interface-ref/subinterface", Some(attached)) => {
-                attached.subinterface = Some(text.to_owned());
+                attached.reference.get_or_insert_default().subinterface = Some(text.to_owned());
             }
             ("interface" | "interface/interface-ref", _) => {}
             (path, _) => {
@@ -147,11 +187,18 @@ impl Instance {
 impl Attached {
     /// The port and the index of the subinterface.
     fn place(&self) -> Option<(&str, u32)> {
-        let (port, index) = match (&self.interface, &self.subinterface) {
-            (Some(port), Some(index)) => (port.as_str(), index.as_str()),
-            _ => self.name.rsplit_once('.')?,
-        };
-        Some((port, index.parse().ok()?))
+        let told = self
+            .reference
+            .as_ref()
+            .and_then(|told| Some((told.interface.as_ref()?, told.subinterface.as_ref()?)));
+        match (told, &self.name) {
+            (Some((port, index)), _) => Some((port, index.parse().ok()?)),
+            (None, Member::Subinterface(port, index)) => Some((port, *index)),
+            (None, Member::Other(name)) => {
+                let (port, index) = name.rsplit_once('.')?;
+                Some((port, index.parse().ok()?))
+            }
+        }
     }
 }
 
@@ -185,7 +232,10 @@ impl Sub {
     fn leaf(&mut self, path: &str, text: &str) -> Option<()> {
         match path {
             "index" => self.index = text.parse().ok()?,
-            "type" => self.kind = identity(text),
+            "type" => {
+                let kind = identity(text);
+                self.kind = (kind != "bridged").then(|| kind.into());
+            }
             "vlan/encap/untagged" => self.encap = Some(Encap::Untagged),
             "vlan/encap/single-tagged/vlan-id" => self.encap = Some(tag(text, Encap::Vlan)?),
             "vlan/encap/double-tagged/outer-vlan-id" => self.encap = Some(tag(text, Encap::Outer)?),
@@ -210,7 +260,7 @@ impl Sub {
     }
 
     fn bridged(&self) -> bool {
-        self.kind == "bridged"
+        self.kind.is_none()
     }
 }
 
@@ -230,8 +280,8 @@ fn identity(text: &str) -> String {
 /// What belongs where.
 struct Device {
     instances: Vec<Instance>,
-    /// By port and index of a subinterface: the network-instance, and the name it has there.
-    homes: BTreeMap<(String, u32), (usize, String)>,
+    /// By port and index of a subinterface: the network-instance, and which of its interfaces that is.
+    homes: BTreeMap<Arc<str>, BTreeMap<u32, (u32, u32)>>,
     /// The network-instance that is the VLAN of a VID.
     vlans: BTreeMap<VlanId, usize>,
     /// Why a VLAN can't get another name.
@@ -241,11 +291,14 @@ struct Device {
 impl Device {
     fn of(mut instances: Vec<Instance>) -> Self {
         instances.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut homes = BTreeMap::new();
-        for (at, instance) in instances.iter().enumerate() {
-            for attached in &instance.interfaces {
-                if let Some((port, index)) = attached.place() {
-                    homes.insert((port.to_owned(), index), (at, attached.name.clone()));
+        let mut homes: BTreeMap<Arc<str>, BTreeMap<u32, (u32, u32)>> = BTreeMap::new();
+        for (at, instance) in (0..).zip(&instances) {
+            for (which, attached) in (0..).zip(&instance.interfaces) {
+                let Some((port, index)) = attached.place() else { continue };
+                if let Some(of_port) = homes.get_mut(port) {
+                    of_port.insert(index, (at, which));
+                } else {
+                    homes.insert(port.into(), [(index, (at, which))].into());
                 }
             }
         }
@@ -255,17 +308,21 @@ impl Device {
         Self { instances, homes, vlans, fixed: BTreeMap::new() }
     }
 
-    fn home(&self, port: &str, index: u32) -> Option<(usize, &str)> {
-        self.homes.get(&(port.to_owned(), index)).map(|(at, name)| (*at, name.as_str()))
+    /// The network-instance of a subinterface, and its name there.
+    fn home(&self, port: &str, index: u32) -> Option<(usize, &Member)> {
+        let (at, which) = *self.homes.get(port)?.get(&index)?;
+        let at = at as usize;
+        let attached = self.instances.get(at)?.interfaces.get(which as usize)?;
+        Some((at, &attached.name))
     }
 
-    fn seen(mut self, interfaces: &[Interface]) -> Seen {
-        self.find_foreign(interfaces);
+    fn seen(mut self, interfaces: Vec<Interface>) -> Seen {
+        self.find_foreign(&interfaces);
         let (mut ports, mut layout) = (BTreeMap::new(), SrLinuxLayout::default());
         for interface in interfaces {
-            let (port, subinterfaces) = self.port(interface);
+            let (port, subinterfaces) = self.port(&interface);
             ports.insert(interface.name.clone(), port);
-            layout.ports.insert(interface.name.clone(), subinterfaces);
+            layout.ports.insert(interface.name, subinterfaces);
         }
         let mut vlans = BTreeMap::new();
         for (vid, at) in &self.vlans {
@@ -273,16 +330,21 @@ impl Device {
             let is_vrf = instance.kind == "mac-vrf";
             let name =
                 if is_vrf { instance.name.clone() } else { format!("{} ({})", instance.name, instance.kind) };
-            vlans.insert(
-                *vid,
-                SeenVlan { name: Some(name), active: !instance.disabled, fixed: self.fixed(*vid, instance) },
-            );
-            let vrf = Vrf {
-                name: instance.name.clone(),
-                description: instance.description.clone(),
-                interfaces: instance.interfaces.iter().map(|attached| attached.name.clone()).collect(),
-            };
-            layout.vrfs.insert(*vid, vrf);
+            let fixed = self.fixed(*vid, instance);
+            vlans.insert(*vid, SeenVlan { name: Some(name), active: !instance.disabled, fixed });
+        }
+        // There is no room for all of them twice.
+        self.homes.clear();
+        let vrfs = self.instances.into_iter().map(|instance| {
+            let interfaces: Arc<[Member]> =
+                instance.interfaces.into_iter().map(|attached| attached.name).collect();
+            (instance.name, instance.description, interfaces)
+        });
+        let vrfs: Vec<_> = vrfs.collect();
+        for (vid, at) in self.vlans {
+            let (name, description, interfaces) = &vrfs[at];
+            let (name, description) = (name.clone(), description.clone());
+            layout.vrfs.insert(vid, Vrf { name, description, interfaces: Arc::clone(interfaces) });
         }
         Seen { home: None, vlans, ports, empty_opens: false, layout: Layout::SrLinux(Box::new(layout)) }
     }
@@ -328,7 +390,11 @@ impl Device {
         if let Some(why) = self.fixed.get(&vid) {
             return Some(why.clone());
         }
-        if instance.interfaces.iter().any(|attached| attached.interface.is_some()) {
+        if instance
+            .interfaces
+            .iter()
+            .any(|attached| attached.reference.as_ref().is_some_and(|told| told.interface.is_some()))
+        {
             return Some(format!("network-instance {} names its interfaces by interface-ref", instance.name));
         }
         let settings: Vec<&str> = instance.settings.iter().map(String::as_str).collect();
@@ -388,16 +454,27 @@ impl Device {
         let home = self.home(&interface.name, sub.index);
         let whose = match home {
             Some((at, _)) => format!("{name} of network-instance {}", self.instances[at].name),
-            None => format!("{name}, a {} subinterface of no network-instance", sub.kind),
+            None => format!(
+                "{name}, a {} subinterface of no network-instance",
+                sub.kind.as_deref().unwrap_or("bridged")
+            ),
         };
         match &sub.encap {
             Some(Encap::Vlan(vid)) => match home {
                 None if sub.bridged() && !layout.vlans.contains_key(vid) => {
-                    layout.vlans.insert(*vid, Subinterface { index: sub.index, attached: None });
+                    layout.vlans.insert(*vid, Subinterface { index: sub.index, attached: Attachment::None });
                 }
                 Some((at, attached)) if sub.bridged() && self.vlans.get(vid) == Some(&at) => {
                     port.tagged.push((*vid, *vid));
-                    let attached = Some(attached.to_owned());
+                    let attached = match attached {
+                        Member::Subinterface(port, index)
+                            if **port == *interface.name && *index == sub.index =>
+                        {
+                            Attachment::Usual
+                        }
+                        Member::Other(name) => Attachment::Named(Arc::clone(name)),
+                        other @ Member::Subinterface(..) => Attachment::Named(other.to_string().into()),
+                    };
                     layout.vlans.insert(*vid, Subinterface { index: sub.index, attached });
                 }
                 _ => {

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use eno_schemas::VlanId;
 
-use super::{INTERFACES, NETWORK_INSTANCE, Subinterfaces, VLANS, Vrf, layout};
+use super::{Attachment, INTERFACES, Member, NETWORK_INSTANCE, Subinterfaces, VLANS, Vrf, layout};
 use crate::plan::{Changes, ModeChange, PortChange, Seen};
+use crate::text::Text;
 use crate::xml::escape;
 
 /// The indices of subinterfaces that are no VIDs.
@@ -15,20 +17,25 @@ const FREE_INDICES: std::ops::RangeInclusive<u32> = 4096..=9999;
 const REMOVE: &str = " nc:operation=\"remove\"";
 const END: &str = "</network-instance>";
 
-pub(super) fn render(seen: &Seen, changes: &Changes) -> String {
+pub(super) fn render(seen: &Seen, changes: &Changes) -> Text {
     let nothing = Subinterfaces::default();
     let there = |name: &str| layout(seen).and_then(|layout| layout.ports.get(name)).unwrap_or(&nothing);
-    let mut xml = String::new();
+    let mut xml = Text::new();
     let mut edits: BTreeMap<VlanId, Members> = BTreeMap::new();
     for (name, change) in &changes.ports {
         let ports = there(name);
         let indices = indices(ports, change);
+        let port: Arc<str> = name.as_str().into();
         render_port(&mut xml, name, ports, change, &indices);
         for (vid, index) in indices {
-            edits.entry(vid).or_default().add.push(format!("{name}.{index}"));
+            edits.entry(vid).or_default().add.push(Member::Subinterface(Arc::clone(&port), index));
         }
         for vid in change.remove.iter() {
-            let attached = ports.vlans.get(&vid).and_then(|sub| sub.attached.clone());
+            let attached = ports.vlans.get(&vid).and_then(|sub| match &sub.attached {
+                Attachment::None => None,
+                Attachment::Usual => Some(Member::Subinterface(Arc::clone(&port), sub.index)),
+                Attachment::Named(name) => Some(Member::Other(Arc::clone(name))),
+            });
             edits.entry(vid).or_default().remove.extend(attached);
         }
     }
@@ -45,8 +52,8 @@ pub(super) fn render(seen: &Seen, changes: &Changes) -> String {
 /// What happens to the interfaces of a mac-vrf, by their names there.
 #[derive(Default)]
 struct Members {
-    add: Vec<String>,
-    remove: Vec<String>,
+    add: Vec<Member>,
+    remove: Vec<Member>,
 }
 
 /// The index that each VID to add has or gets.
@@ -73,7 +80,7 @@ fn indices(there: &Subinterfaces, change: &PortChange) -> BTreeMap<VlanId, u32> 
 }
 
 fn render_port(
-    xml: &mut String,
+    xml: &mut Text,
     name: &str,
     there: &Subinterfaces,
     change: &PortChange,
@@ -114,14 +121,14 @@ fn render_port(
 
 /// One VLAN: made, given our name, deleted, or only changed.
 fn render_vrf(
-    xml: &mut String,
+    xml: &mut Text,
     there: Option<&Vrf>,
     make: Option<&String>,
     inactive: bool,
     delete: bool,
     members: &Members,
 ) {
-    let begin = |xml: &mut String, name: &str, operation: &str| {
+    let begin = |xml: &mut Text, name: &str, operation: &str| {
         let _ = write!(
             xml,
             "<network-instance xmlns=\"{NETWORK_INSTANCE}\"{operation}><name>{}</name>",
@@ -152,15 +159,16 @@ fn render_vrf(
             let _ = write!(xml, "<description>{}</description>", escape(description));
         }
         for interface in gone.interfaces.iter().filter(|name| !members.remove.contains(name)) {
-            let _ = write!(xml, "<interface><name>{}</name></interface>", escape(interface));
+            let _ = write!(xml, "<interface><name>{}</name></interface>", escape(&interface.to_string()));
         }
     } else {
         for interface in &members.remove {
-            let _ = write!(xml, "<interface{REMOVE}><name>{}</name></interface>", escape(interface));
+            let _ =
+                write!(xml, "<interface{REMOVE}><name>{}</name></interface>", escape(&interface.to_string()));
         }
     }
     for interface in &members.add {
-        let _ = write!(xml, "<interface><name>{}</name></interface>", escape(interface));
+        let _ = write!(xml, "<interface><name>{}</name></interface>", escape(&interface.to_string()));
     }
     xml.push_str(END);
 }

@@ -191,10 +191,10 @@ impl<'a> Planner<'a> {
         }
         self.membership(link, found)?;
         self.sysctls(link, found)?;
+        self.addresses(link, found)?;
         if link.up != found.up {
             self.in_pod(link, Request::set_up(&found.name, found.index, link.up));
         }
-        self.addresses(link, found)?;
         self.routes(link, found);
         self.rules(link);
         let mut applied = AppliedLink {

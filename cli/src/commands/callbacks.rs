@@ -1,0 +1,131 @@
+//! `eno callbacks`.
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use eno_engine::callbacks::{Undelivered, ask, dead_letters, undelivered};
+use eno_engine::forecast::Key;
+use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
+use serde::Serialize;
+
+use crate::inspect::output::{Format, name, table};
+use crate::inspect::{MessagesArgs, object};
+
+/// What became of callbacks: which were not taken, and what to do about them. It needs NATS.
+#[derive(Debug, clap::Args)]
+pub(super) struct CallbacksArgs {
+    #[command(subcommand)]
+    command: Command,
+    /// How it is written.
+    #[arg(short, long, value_enum, default_value_t, global = true)]
+    output: Format,
+    #[command(flatten)]
+    messages: MessagesArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the objects with a callback that was not taken, and the callbacks that were given up.
+    List,
+    /// Deliver the callbacks of an object that were given up, then try at once what waits.
+    Retry(Named),
+    /// Send the object to its CallbackURL as it is, as a message of its own; with --endpoint, GET it, which has to be
+    /// answered 204 (ETSI GS NFV-SOL 013).
+    Test {
+        #[command(flatten)]
+        named: Named,
+        /// Send nothing but a GET.
+        #[arg(long)]
+        endpoint: bool,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Named {
+    /// The object, as KIND/NAME.
+    #[arg(value_name = "OBJECT", num_args = 1..=2, required = true)]
+    object: Vec<String>,
+    /// The namespace of an object that has one.
+    #[arg(short, long, default_value = "default")]
+    namespace: String,
+}
+
+/// The answer of `eno callbacks list`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listed {
+    undelivered: Vec<Undelivered>,
+    dead_letters: Vec<DeadLetter>,
+}
+
+pub(super) async fn run(args: CallbacksArgs) -> anyhow::Result<()> {
+    let nats = args.messages.needed().await?;
+    let (named, action) = match args.command {
+        Command::List => {
+            let listed =
+                Listed { undelivered: undelivered(&nats).await?, dead_letters: dead_letters(&nats).await? };
+            return args.output.print(&listed, show);
+        }
+        Command::Retry(named) => (named, CallbackAction::Retry),
+        Command::Test { named, endpoint: true } => (named, CallbackAction::TestEndpoint),
+        Command::Test { named, endpoint: false } => (named, CallbackAction::TestMessage),
+    };
+    let key = object(&named.object, &named.namespace)?;
+    let request = CallbackRequest {
+        action,
+        kind: key.kind.as_str().to_owned(),
+        namespace: key.namespace().map(str::to_owned),
+        name: key.name.to_string(),
+    };
+    let answer = ask(&nats, &request).await.context("is the engine running?")?;
+    args.output.print(&answer, |answer| println!("{}", said(&key, action, answer)))?;
+    match answer.error {
+        Some(error) => bail!("{key}: {error}"),
+        None => Ok(()),
+    }
+}
+
+fn show(listed: &Listed) {
+    table(
+        ["OBJECT", "CALLBACK", "TRIES", "NEXT TRY", "LAST ERROR"],
+        listed.undelivered.iter().map(|one| {
+            [
+                name(&one.kind, one.namespace.as_deref(), &one.name),
+                one.counter.to_string(),
+                one.attempts.to_string(),
+                one.next_try_at().unwrap_or_else(|| "given up".to_owned()),
+                one.error.clone(),
+            ]
+        }),
+    );
+    table(
+        ["GIVEN UP", "CALLBACK", "PHASE", "AT", "TRIES", "LAST ERROR"],
+        listed.dead_letters.iter().map(|letter| {
+            let transition = &letter.transition;
+            [
+                name(&transition.kind, transition.namespace.as_deref(), &transition.name),
+                transition.counter.to_string(),
+                transition.phase.to_string(),
+                letter.at.clone(),
+                letter.attempts.to_string(),
+                letter.error.clone(),
+            ]
+        }),
+    );
+    if listed.undelivered.is_empty() && listed.dead_letters.is_empty() {
+        println!("All callbacks were taken so far.");
+    }
+}
+
+fn said(key: &Key, action: CallbackAction, answer: &CallbackAnswer) -> String {
+    let CallbackAnswer { delivered, dead, waiting, error } = answer;
+    match (action, error) {
+        (CallbackAction::Retry, _) => format!(
+            "{key}: {delivered} given up before and delivered now, {dead} still given up, {waiting} tried at once"
+        ),
+        (CallbackAction::TestEndpoint, None) => format!("{key}: the endpoint answers 204"),
+        (CallbackAction::TestMessage, None) => format!("{key}: the endpoint took the message"),
+        (CallbackAction::TestEndpoint | CallbackAction::TestMessage, Some(_)) => {
+            format!("{key}: the endpoint did not pass")
+        }
+    }
+}

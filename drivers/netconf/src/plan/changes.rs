@@ -1,0 +1,125 @@
+//! A difference, and what is left out of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::{VlanId, VlanSet};
+
+/// What can be left out of a change by itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unit {
+    /// A VLAN, everywhere.
+    Vlan(VlanId),
+    /// An interface, whole.
+    Port(String),
+    /// A VLAN on an interface.
+    PortVlan(String, VlanId),
+}
+
+/// Units that stay as they are on the device, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut(BTreeMap<Unit, String>);
+
+impl LeftOut {
+    /// Leaves `unit` out; true when it was not yet. The first reason stays.
+    pub fn add(&mut self, unit: Unit, reason: impl Into<String>) -> bool {
+        if self.0.contains_key(&unit) {
+            return false;
+        }
+        self.0.insert(unit, reason.into());
+        true
+    }
+
+    /// How many units there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Nothing is left out.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The units, and why.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Unit, &String)> {
+        self.0.iter()
+    }
+
+    pub(super) fn port(&self, interface: &str) -> bool {
+        self.0.contains_key(&Unit::Port(interface.to_owned()))
+    }
+
+    pub(super) fn vlan(&self, vid: VlanId) -> bool {
+        self.0.contains_key(&Unit::Vlan(vid))
+    }
+
+    /// The VLANs that are left out on this interface, or everywhere.
+    pub(super) fn on(&self, interface: &str) -> VlanSet {
+        let vid = |unit: &Unit| match unit {
+            Unit::Vlan(vid) => Some(*vid),
+            Unit::PortVlan(port, vid) if port == interface => Some(*vid),
+            _ => None,
+        };
+        self.0.keys().filter_map(vid).collect()
+    }
+}
+
+/// A difference, to be rendered for a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// VLANs to make, or to set right, with their names.
+    pub make: BTreeMap<VlanId, String>,
+    /// VLANs to delete.
+    pub delete: VlanSet,
+    /// Interfaces to change, by name.
+    pub ports: BTreeMap<String, PortChange>,
+}
+
+/// A change of one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortChange {
+    /// Tagged VLANs to add.
+    pub add: VlanSet,
+    /// Tagged VLANs to take off.
+    pub remove: VlanSet,
+    /// What happens to its mode.
+    pub mode: ModeChange,
+}
+
+/// A change of an interface's mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModeChange {
+    /// None.
+    #[default]
+    Keep,
+    /// It becomes a trunk.
+    Trunk,
+    /// It is a trunk and becomes nothing, with an empty list.
+    Drop,
+}
+
+impl Changes {
+    /// Nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.make.is_empty() && self.delete.is_empty() && self.ports.is_empty()
+    }
+
+    /// All VLANs that are touched.
+    pub fn vlans(&self) -> VlanSet {
+        let mut all: VlanSet = self.make.keys().copied().collect();
+        all.extend(self.delete.iter());
+        for change in self.ports.values() {
+            all = all.union(&change.add).union(&change.remove);
+        }
+        all
+    }
+
+    /// Each VLAN that is made or deleted, and each change of a VLAN on a port.
+    pub fn units(&self) -> BTreeSet<Unit> {
+        let vlans = self.make.keys().copied().chain(self.delete.iter()).map(Unit::Vlan);
+        let ports = self.ports.iter().flat_map(|(name, change)| {
+            let vids = change.add.union(&change.remove);
+            vids.iter().map(|vid| Unit::PortVlan(name.clone(), vid)).collect::<Vec<_>>()
+        });
+        vlans.chain(ports).collect()
+    }
+}

@@ -1,0 +1,325 @@
+//! Messages as text, however long: what is long is kept deflated, a block at a time.
+//!
+//! The configuration of a full device is tens of megabytes of the same few tags (SR Linux, IEEE 802.1Q: 4,094 VLANs on
+//! 48 ports are 200,000 entries), of which hardly a fiftieth is left when it is deflated. So nobody who renders, sends,
+//! receives or parses one has to do so piece by piece while another does the rest: messages are whole, and small.
+
+use std::fmt;
+use std::io::{self, BufRead, Read, Write as _};
+
+use flate2::Compression;
+use flate2::bufread::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+
+/// How long a block is, in bytes. Shorter texts are kept as they are.
+const BLOCK: usize = 128 << 10;
+
+/// A text that is only written at its end and read from its start.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Text {
+    blocks: Vec<Block>,
+    /// The end, shorter than a block.
+    open: String,
+    length: usize,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Block {
+    /// Shorter than a block, where two texts were joined.
+    Plain(String),
+    /// Deflated, and the length before that.
+    Deflated(Box<[u8]>, usize),
+}
+
+impl Text {
+    /// The empty text.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Adds `more` to its end.
+    pub fn push_str(&mut self, mut more: &str) {
+        self.length += more.len();
+        while self.open.len() + more.len() >= BLOCK {
+            let (now, later) = more.split_at(more.floor_char_boundary(BLOCK.saturating_sub(self.open.len())));
+            self.open.push_str(now);
+            more = later;
+            self.deflate();
+        }
+        self.open.push_str(more);
+    }
+
+    /// Adds `more` to its end, which is not copied if it is long.
+    pub fn append(&mut self, more: Self) {
+        if more.blocks.is_empty() {
+            self.push_str(&more.open);
+            return;
+        }
+        if !self.open.is_empty() {
+            self.blocks.push(Block::Plain(std::mem::take(&mut self.open)));
+        }
+        self.blocks.extend(more.blocks);
+        self.open = more.open;
+        self.length += more.length;
+    }
+
+    /// Writing to memory does not fail; were it to, the block stays as it is.
+    fn deflate(&mut self) {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+        let deflated = encoder.write_all(self.open.as_bytes()).and_then(|()| encoder.finish());
+        let block = match deflated {
+            Ok(bytes) => Block::Deflated(bytes.into_boxed_slice(), self.open.len()),
+            Err(_) => Block::Plain(self.open.clone()),
+        };
+        self.blocks.push(block);
+        self.open.clear();
+    }
+
+    /// The text in parts, in order.
+    pub fn parts(&self) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
+        let blocks = self.blocks.iter().map(|block| match block {
+            Block::Plain(text) => text.as_str().into(),
+            Block::Deflated(bytes, length) => inflate(bytes, *length).into(),
+        });
+        blocks.chain((!self.open.is_empty()).then(|| self.open.as_str().into()))
+    }
+
+    /// The text as bytes to read.
+    pub fn reader(&self) -> impl BufRead {
+        Reader { parts: self.parts(), part: std::borrow::Cow::Borrowed(""), at: 0 }
+    }
+
+    /// Whether `word`, which is short, is somewhere in it.
+    pub fn contains(&self, word: &str) -> bool {
+        let mut last = String::new();
+        self.parts().any(|part| {
+            // A word may begin in one part and end in the next.
+            let head = part.floor_char_boundary(word.len());
+            last.push_str(&part[..head]);
+            let found = part.contains(word) || last.contains(word);
+            let kept = if head < part.len() { part.as_ref() } else { last.as_str() };
+            let from = kept.floor_char_boundary(kept.len().saturating_sub(word.len()));
+            last = String::from(&kept[from..]);
+            found
+        })
+    }
+}
+
+/// What was deflated here can be inflated.
+fn inflate(bytes: &[u8], length: usize) -> String {
+    let mut text = String::with_capacity(length);
+    let inflated = DeflateDecoder::new(bytes).read_to_string(&mut text);
+    debug_assert!(inflated.is_ok(), "{inflated:?}");
+    text
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        self.push_str(more);
+        Ok(())
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        let mut all = Self::new();
+        all.push_str(text);
+        all
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        if text.len() < BLOCK {
+            return Self { length: text.len(), open: text, blocks: Vec::new() };
+        }
+        Self::from(text.as_str())
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts().try_for_each(|part| f.write_str(&part))
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.blocks.is_empty() { self.open.fmt(f) } else { write!(f, "{} bytes of text", self.length) }
+    }
+}
+
+/// Reads a text part by part.
+struct Reader<'a, P> {
+    parts: P,
+    part: std::borrow::Cow<'a, str>,
+    at: usize,
+}
+
+impl<'a, P: Iterator<Item = std::borrow::Cow<'a, str>>> BufRead for Reader<'a, P> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.at == self.part.len()
+            && let Some(next) = self.parts.next()
+        {
+            (self.part, self.at) = (next, 0);
+        }
+        Ok(&self.part.as_bytes()[self.at..])
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.at = (self.at + amount).min(self.part.len());
+    }
+}
+
+impl<'a, P: Iterator<Item = std::borrow::Cow<'a, str>>> Read for Reader<'a, P> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(buffer)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+/// A text that comes as bytes, split anywhere.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    text: Text,
+    bytes: Vec<u8>,
+}
+
+/// XML is UTF-8 here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotUtf8;
+
+impl Incoming {
+    /// Its length in bytes until now.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len() + self.bytes.len()
+    }
+
+    /// Takes what came.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), NotUtf8> {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() >= BLOCK {
+            self.take()?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<(), NotUtf8> {
+        let whole = match std::str::from_utf8(&self.bytes) {
+            Ok(text) => text,
+            // The last character is not all there.
+            Err(error) if error.error_len().is_none() => {
+                std::str::from_utf8(&self.bytes[..error.valid_up_to()]).map_err(|_| NotUtf8)?
+            }
+            Err(_) => return Err(NotUtf8),
+        };
+        self.text.push_str(whole);
+        let taken = whole.len();
+        self.bytes.drain(..taken);
+        Ok(())
+    }
+
+    /// The whole text; what comes now is another one.
+    pub(crate) fn finish(&mut self) -> Result<Text, NotUtf8> {
+        self.take()?;
+        let Self { text, bytes } = std::mem::take(self);
+        if bytes.is_empty() { Ok(text) } else { Err(NotUtf8) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    fn long() -> String {
+        (0..40_000).fold(String::new(), |mut all, number| {
+            let _ = write!(all, "<é>{number}</é>");
+            all
+        })
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let long = long();
+        assert!(long.len() > 3 * BLOCK);
+        for text in ["", "<a/>", &long[..BLOCK - 1], &long[..=BLOCK], &long] {
+            let whole = Text::from(text);
+            assert_eq!(whole.len(), text.len());
+            assert_eq!(whole.to_string(), text);
+            let mut parts = Text::new();
+            for part in text.split_inclusive('>') {
+                parts.push_str(part);
+            }
+            assert_eq!(parts.to_string(), text);
+            let mut read = String::new();
+            whole.reader().read_to_string(&mut read).unwrap();
+            assert_eq!(read, text);
+            let mut joined = Text::from("<x>");
+            joined.append(whole);
+            joined.push_str("</x>");
+            assert_eq!(joined.to_string(), format!("<x>{text}</x>"));
+            assert_eq!(joined.len(), text.len() + 7);
+        }
+        let kept: usize = Text::from(long.as_str())
+            .blocks
+            .iter()
+            .map(|block| match block {
+                Block::Plain(text) => text.len(),
+                Block::Deflated(bytes, _) => bytes.len(),
+            })
+            .sum();
+        assert!(kept * 4 < long.len(), "{kept} of {}", long.len());
+    }
+
+    #[test]
+    fn words_are_found_across_parts() {
+        let text = Text::from(long());
+        let ends: Vec<usize> = text
+            .parts()
+            .scan(0, |end, part| {
+                *end += part.len();
+                Some(*end)
+            })
+            .collect();
+        let (all, end) = (text.to_string(), ends[0]);
+        for from in end - 12..=end {
+            let from = all.floor_char_boundary(from);
+            let word = &all[from..all.floor_char_boundary(from + 12)];
+            assert!(text.contains(word), "{word}");
+        }
+        assert!(!text.contains("<40000>"));
+        let mut joined = Text::from(long());
+        joined.append(Text::from("</rpc-"));
+        joined.append(Text::from("error>"));
+        assert!(joined.contains("rpc-error"));
+    }
+
+    #[test]
+    fn bytes_may_be_split_anywhere() {
+        let long = long();
+        let mut incoming = Incoming::default();
+        for part in long.as_bytes().chunks(1021) {
+            incoming.push(part).unwrap();
+        }
+        assert_eq!(incoming.len(), long.len());
+        assert_eq!(incoming.finish().unwrap().to_string(), long);
+        incoming.push(&"é".as_bytes()[..1]).unwrap();
+        assert_eq!(incoming.finish(), Err(NotUtf8));
+        let mut incoming = Incoming::default();
+        incoming.push(&[0xE9, b'a']).unwrap();
+        assert_eq!(incoming.finish(), Err(NotUtf8));
+    }
+}

@@ -1,0 +1,51 @@
+//! Many devices that do not answer, and one that does.
+
+mod common;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use common::{Bench, command, options};
+use eno_driver_netconf::driver::NetconfDriver;
+use eno_sbi::Ownership;
+use eno_sbi::conformance::{Engine, NatsServer};
+use eno_sbi::host::{HostOptions, run};
+use eno_schemas::{Applied, Outcome};
+use tokio_util::sync::CancellationToken;
+
+const SILENT: usize = 6;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_do_not_answer_keep_no_other_waiting() {
+    let bench = Bench::start(|_| ()).await;
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let mut of_driver = options(bench.credentials.path());
+    // Longer than the test has: whoever waits for one of them to fail waits in vain.
+    of_driver.limits.connect = Duration::from_hours(1);
+    let mut of_host = HostOptions::new(server.connect("eno-driver-netconf").await, Ownership::PerTarget, "1");
+    of_host.concurrency = 2;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(run(NetconfDriver::new(of_driver), of_host, stop));
+
+    // The kernel takes connections to them, and nobody speaks.
+    let silent: Vec<TcpListener> =
+        (0..SILENT).map(|_| TcpListener::bind("127.0.0.1:0").expect("a socket")).collect();
+    for (number, listener) in silent.iter().enumerate() {
+        let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
+        desired.device.address = listener.local_addr().expect("an address").to_string();
+        engine.command(&command(&format!("silent{number}"), desired)).await;
+    }
+    // Each is being connected to, all at once.
+    let mut open = Vec::new();
+    for listener in silent {
+        let accepted =
+            tokio::task::spawn_blocking(move || listener.accept().map(|accepted| (listener, accepted)));
+        open.push(accepted.await.expect("no panic").expect("a connection"));
+    }
+    engine.command(&command("leaf1", bench.desired("leaf1", "100", &["Ethernet1"]))).await;
+    let served = engine.report("netconf", "leaf1", |report| report.outcome == Outcome::Applied).await;
+    assert!(matches!(served.applied, Some(Applied::Fabric { vlans, .. }) if vlans.to_string() == "100"));
+    running.abort();
+    assert!(running.await.is_err_and(|ended| ended.is_cancelled()));
+}

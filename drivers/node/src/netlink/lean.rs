@@ -1,0 +1,122 @@
+//! Leaves out what nobody looks at of a message about an interface before it is decoded: its settings of IPv4 and
+//! IPv6 and those as a bridge port are most of it.
+
+use super::socket::next_attribute;
+
+/// `RTM_NEWLINK`.
+const NEW_LINK: u16 = 16;
+/// `struct nlmsghdr` and `struct ifinfomsg`.
+const HEADERS: usize = 32;
+
+/// An attribute that is kept, with all that is in it or with some.
+struct Keep(u16, &'static [Keep]);
+
+/// linux/if_link.h.
+const KEPT: &[Keep] = &[
+    Keep(1, &[]),  // IFLA_ADDRESS
+    Keep(3, &[]),  // IFLA_IFNAME
+    Keep(4, &[]),  // IFLA_MTU
+    Keep(5, &[]),  // IFLA_LINK
+    Keep(10, &[]), // IFLA_MASTER
+    // IFLA_LINKINFO: IFLA_INFO_KIND, IFLA_INFO_DATA
+    Keep(18, &[Keep(1, &[]), Keep(2, &[])]),
+    Keep(20, &[]), // IFLA_IFALIAS
+    // IFLA_AF_SPEC: AF_INET6: IFLA_INET6_ADDR_GEN_MODE
+    Keep(26, &[Keep(10, &[Keep(8, &[])])]),
+    Keep(27, &[]), // IFLA_GROUP
+    Keep(37, &[]), // IFLA_LINK_NETNSID
+    Keep(51, &[]), // IFLA_MAX_MTU
+    Keep(52, &[]), // IFLA_PROP_LIST
+];
+
+/// The message with its header, shorter; `None`: it is none of those, or odd.
+pub(super) fn lean(message: &[u8]) -> Option<Vec<u8>> {
+    let kind = message.get(4..6).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
+    if kind != Some(NEW_LINK) {
+        return None;
+    }
+    let mut found = Vec::with_capacity(512);
+    found.extend_from_slice(message.get(..HEADERS)?);
+    copy(message.get(HEADERS..)?, KEPT, &mut found)?;
+    let length = u32::try_from(found.len()).ok()?;
+    found.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
+    Some(found)
+}
+
+fn copy(mut attributes: &[u8], kept: &[Keep], into: &mut Vec<u8>) -> Option<()> {
+    while let Some((kind, value, rest)) = next_attribute(attributes) {
+        if let Some(Keep(_, inside)) = kept.iter().find(|keep| keep.0 == kind) {
+            let start = into.len();
+            // The flags of its type come with it.
+            into.extend_from_slice(attributes.get(..4)?);
+            if inside.is_empty() {
+                into.extend_from_slice(value);
+            } else {
+                copy(value, inside, into)?;
+            }
+            let length = u16::try_from(into.len() - start).ok()?;
+            into.get_mut(start..start + 2)?.copy_from_slice(&length.to_ne_bytes());
+            into.resize(into.len().next_multiple_of(4), 0);
+        }
+        attributes = rest;
+    }
+    attributes.is_empty().then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `NLA_F_NESTED`.
+    const NESTED: u16 = 0x8000;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = u16::try_from(4 + value.len()).unwrap().to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn message(kind: u16, attributes: &[u8]) -> Vec<u8> {
+        let mut bytes = u32::try_from(HEADERS + attributes.len()).unwrap().to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.resize(HEADERS, 7);
+        bytes.extend(attributes);
+        bytes
+    }
+
+    #[test]
+    fn what_counts_stays() {
+        let kind = attribute(1, b"veth\0");
+        let mode = attribute(8, &[1]);
+        let kept = [
+            attribute(3, b"net1\0"),
+            attribute(NESTED + 18, &kind),
+            attribute(26, &attribute(10, &mode)),
+            attribute(27, &[1, 2, 3, 4]),
+        ]
+        .concat();
+        let whole = [
+            attribute(3, b"net1\0"),
+            attribute(7, &[1; 100]),
+            attribute(NESTED + 18, &[kind, attribute(5, &[2; 60])].concat()),
+            attribute(
+                26,
+                &[attribute(2, &[3; 132]), attribute(10, &[attribute(2, &[4; 9]), mode].concat())].concat(),
+            ),
+            attribute(27, &[1, 2, 3, 4]),
+        ]
+        .concat();
+        assert_eq!(lean(&message(NEW_LINK, &whole)), Some(message(NEW_LINK, &kept)));
+        assert_eq!(lean(&message(NEW_LINK, &kept)), Some(message(NEW_LINK, &kept)));
+    }
+
+    #[test]
+    fn the_rest_is_left_alone() {
+        assert_eq!(lean(&message(20, &attribute(3, b"net1\0"))), None);
+        assert_eq!(lean(&[]), None);
+        assert_eq!(lean(&message(NEW_LINK, &[255, 255, 3, 0])), None);
+        assert_eq!(lean(&message(NEW_LINK, &[8, 0])), None);
+    }
+}

@@ -1,0 +1,300 @@
+//! Where callbacks may go. Pure.
+//!
+//! A CallbackURL is written by whoever may write the object, and the engine stands where they perhaps don't: without a
+//! rule it would post to the API server of its node's cloud, or to itself, for anybody.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use reqwest::Url;
+
+/// What is allowed although it would be refused otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// All addresses of a network.
+    Net(IpNet),
+    /// A host of this name, whatever its addresses.
+    Host(String),
+    /// All hosts whose names end so; begins with a dot.
+    Below(String),
+}
+
+impl FromStr for Allowed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if let Ok(net) = text.parse::<IpNet>() {
+            return Ok(Self::Net(net));
+        }
+        if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return Ok(Self::Net(address.into()));
+        }
+        let (name, below) = match text.strip_prefix("*.") {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        if name.is_empty() || !name.bytes().all(good) {
+            return Err(format!(
+                "{text:?} is no network such as 10.0.0.0/8, no address and no host such as nfvo.example.com"
+            ));
+        }
+        let name = name.to_ascii_lowercase();
+        Ok(if below { Self::Below(format!(".{name}")) } else { Self::Host(name) })
+    }
+}
+
+/// Why a callback may not go where it is to go. It is final: the same URL is refused again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    /// It is plain HTTP.
+    #[error("http is refused by --callback-https-only: use https")]
+    Plain,
+    /// An address is refused.
+    #[error("the address {address} is refused, since it is {why}; --callback-allow can allow it")]
+    Address {
+        /// Which.
+        address: IpAddr,
+        /// What it is.
+        why: Why,
+    },
+}
+
+/// What is wrong with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The engine's own host.
+    Loopback,
+    /// No address at all.
+    Unspecified,
+    /// The link's own, among them most metadata services.
+    LinkLocal,
+    /// A metadata service of a cloud.
+    Metadata,
+    /// A group.
+    Multicast,
+    /// For protocols or for nobody.
+    Reserved,
+    /// Named by --callback-deny, or the API server.
+    Internal,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loopback => "a loopback address",
+            Self::Unspecified => "the unspecified address",
+            Self::LinkLocal => "link-local",
+            Self::Metadata => "that of a cloud's metadata service",
+            Self::Multicast => "a multicast address",
+            Self::Reserved => "reserved",
+            Self::Internal => "internal to the cluster",
+        })
+    }
+}
+
+/// As in the IANA registries of special-purpose addresses; metadata services as their clouds document them.
+const V4: &[(Ipv4Addr, u8, Why)] = &[
+    (Ipv4Addr::UNSPECIFIED, 8, Why::Unspecified),
+    (Ipv4Addr::new(127, 0, 0, 0), 8, Why::Loopback),
+    (Ipv4Addr::new(169, 254, 169, 254), 32, Why::Metadata),
+    (Ipv4Addr::new(169, 254, 0, 0), 16, Why::LinkLocal),
+    (Ipv4Addr::new(100, 100, 100, 200), 32, Why::Metadata),
+    (Ipv4Addr::new(192, 0, 0, 0), 24, Why::Reserved),
+    (Ipv4Addr::new(224, 0, 0, 0), 4, Why::Multicast),
+    (Ipv4Addr::new(240, 0, 0, 0), 4, Why::Reserved),
+];
+
+const V6: &[(Ipv6Addr, u8, Why)] = &[
+    (Ipv6Addr::UNSPECIFIED, 128, Why::Unspecified),
+    (Ipv6Addr::LOCALHOST, 128, Why::Loopback),
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, Why::Metadata),
+    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, Why::Metadata),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, Why::LinkLocal),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, Why::Reserved),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Why::Multicast),
+];
+
+/// What is refused and what is allowed.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    allow: Vec<Allowed>,
+    deny: Vec<IpNet>,
+    https_only: bool,
+}
+
+impl Policy {
+    /// `allow` goes before `deny`, and that before all others.
+    pub fn new(allow: Vec<Allowed>, deny: Vec<IpNet>, https_only: bool) -> Self {
+        Self { allow, deny, https_only }
+    }
+
+    /// What can be said of a URL before its host is looked up.
+    pub fn url(&self, url: &Url) -> Result<(), Forbidden> {
+        if self.https_only && url.scheme() != "https" {
+            return Err(Forbidden::Plain);
+        }
+        let host = url.host_str().unwrap_or_default();
+        // The parser has made an address of everything that a resolver would take for one, such as 0x7f.1.
+        match host.trim_matches(['[', ']']).parse() {
+            Ok(address) => self.address(address),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether a host may be reached whatever its addresses.
+    pub fn host_is_allowed(&self, host: &str) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        self.allow.iter().any(|allowed| match allowed {
+            Allowed::Net(_) => false,
+            Allowed::Host(name) => host == *name,
+            Allowed::Below(end) => host.ends_with(end.as_str()),
+        })
+    }
+
+    /// Whether an address may be dialled. One that stands for an IPv4 address is judged as that.
+    pub fn address(&self, address: IpAddr) -> Result<(), Forbidden> {
+        let meant = match address {
+            IpAddr::V6(v6) => embedded(v6).map_or(address, IpAddr::V4),
+            IpAddr::V4(_) => address,
+        };
+        let allowed = self.allow.iter().any(|allowed| match allowed {
+            Allowed::Net(net) => net.contains(&address) || net.contains(&meant),
+            Allowed::Host(_) | Allowed::Below(_) => false,
+        });
+        if allowed {
+            return Ok(());
+        }
+        let denied = self.deny.iter().any(|net| net.contains(&address) || net.contains(&meant));
+        match special(address).or_else(|| special(meant)).or(denied.then_some(Why::Internal)) {
+            None => Ok(()),
+            Some(why) => Err(Forbidden::Address { address, why }),
+        }
+    }
+}
+
+fn special(address: IpAddr) -> Option<Why> {
+    match address {
+        IpAddr::V4(v4) => {
+            let within = |net: Ipv4Addr, length| Ipv4Net::new(net, length).is_ok_and(|net| net.contains(&v4));
+            V4.iter().find(|(net, length, _)| within(*net, *length)).map(|(_, _, why)| *why)
+        }
+        IpAddr::V6(v6) => {
+            let within = |net: Ipv6Addr, length| Ipv6Net::new(net, length).is_ok_and(|net| net.contains(&v6));
+            V6.iter().find(|(net, length, _)| within(*net, *length)).map(|(_, _, why)| *why)
+        }
+    }
+}
+
+/// The IPv4 address that an IPv6 address stands for: mapped (RFC 4291), compatible, translated (RFC 6052, RFC 8215),
+/// or reached through 6to4 (RFC 3056).
+fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
+    let octets = v6.octets();
+    let last = || Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]);
+    match v6.segments() {
+        [0, 0, 0, 0, 0, 0xffff, _, _] | [0, 0, 0, 0, 0xffff, 0, _, _] | [0x64, 0xff9b, 0 | 1, ..] => {
+            Some(last())
+        }
+        [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => Some(last()),
+        [0x2002, ..] => Some(Ipv4Addr::new(octets[2], octets[3], octets[4], octets[5])),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(allow: &[&str], deny: &[&str]) -> Policy {
+        let allow = allow.iter().map(|text| text.parse().unwrap()).collect();
+        Policy::new(allow, deny.iter().map(|text| text.parse().unwrap()).collect(), false)
+    }
+
+    fn url(policy: &Policy, text: &str) -> Result<(), Forbidden> {
+        policy.url(&Url::parse(text).unwrap())
+    }
+
+    #[test]
+    fn what_is_special_is_refused_however_it_is_written() {
+        let policy = Policy::default();
+        for (host, wanted) in [
+            ("127.0.0.1", Why::Loopback),
+            ("127.1", Why::Loopback),
+            ("0x7f000001", Why::Loopback),
+            ("2130706433", Why::Loopback),
+            ("0177.0.0.1", Why::Loopback),
+            ("[::1]", Why::Loopback),
+            ("[::ffff:127.0.0.1]", Why::Loopback),
+            ("[::ffff:7f00:1]", Why::Loopback),
+            ("[::127.0.0.1]", Why::Loopback),
+            ("[64:ff9b::127.0.0.1]", Why::Loopback),
+            ("[2002:7f00:1::]", Why::Loopback),
+            ("0.0.0.0", Why::Unspecified),
+            ("0.1.2.3", Why::Unspecified),
+            ("[::]", Why::Unspecified),
+            ("169.254.169.254", Why::Metadata),
+            ("[::ffff:169.254.169.254]", Why::Metadata),
+            ("[fd00:ec2::254]", Why::Metadata),
+            ("100.100.100.200", Why::Metadata),
+            ("169.254.1.1", Why::LinkLocal),
+            ("[fe80::1]", Why::LinkLocal),
+            ("[febf::1]", Why::LinkLocal),
+            ("224.0.0.1", Why::Multicast),
+            ("[ff02::1]", Why::Multicast),
+            ("255.255.255.255", Why::Reserved),
+            ("192.0.0.8", Why::Reserved),
+        ] {
+            let found = url(&policy, &format!("http://{host}:8080/a"));
+            assert!(
+                matches!(found, Err(Forbidden::Address { why, .. }) if why == wanted),
+                "{host}: {found:?}"
+            );
+        }
+        for host in
+            ["10.1.2.3", "192.168.1.1", "203.0.113.9", "[fd12::1]", "[2001:db8::1]", "nfvo.example.com"]
+        {
+            assert_eq!(url(&policy, &format!("https://{host}/")), Ok(()), "{host}");
+        }
+    }
+
+    #[test]
+    fn the_cluster_is_refused_where_it_is_named_and_the_list_allows() {
+        let policy =
+            policy(&["127.0.0.0/8", "10.96.7.7", "*.example.com", "NFVO"], &["10.96.0.0/12", "fd10::/64"]);
+        for (host, good) in [
+            ("127.0.0.1", true),
+            ("[::ffff:127.0.0.1]", true),
+            ("[::1]", false),
+            ("10.96.7.7", true),
+            ("10.96.7.8", false),
+            ("[::ffff:10.96.7.8]", false),
+            ("[fd10::5]", false),
+            ("10.112.0.1", true),
+        ] {
+            assert_eq!(url(&policy, &format!("http://{host}/")).is_ok(), good, "{host}");
+        }
+        for (host, good) in [
+            ("a.example.com", true),
+            ("A.B.EXAMPLE.com.", true),
+            ("example.com", false),
+            ("badexample.com", false),
+            ("nfvo", true),
+            ("nfvo.evil", false),
+        ] {
+            assert_eq!(policy.host_is_allowed(host), good, "{host}");
+        }
+        for text in ["", "10.0.0.0/33", "a b", "http://x", "*."] {
+            assert!(text.parse::<Allowed>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn http_can_be_refused() {
+        let policy = Policy::new(Vec::new(), Vec::new(), true);
+        assert_eq!(url(&policy, "http://nfvo/"), Err(Forbidden::Plain));
+        assert_eq!(url(&policy, "https://nfvo/"), Ok(()));
+    }
+}

@@ -1,0 +1,151 @@
+//! The condition `CallbackDelivered`. It is written by a field manager of its own: what the core says of an object
+//! knows nothing of callbacks.
+
+use async_nats::jetstream::kv::Store;
+use bytes::Bytes;
+use eno_core::{Key, Name};
+use eno_nbi_crds::CALLBACK_DELIVERED;
+use jiff::Timestamp;
+use kube::Client;
+use kube::Resource as _;
+use kube::api::{DynamicObject, Patch, PatchParams, Request};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::notices::{Notice, Said, Undelivered};
+use super::state::TOLD;
+use crate::api;
+
+const MANAGER: &str = "eno-callbacks";
+/// What a condition's message has at most.
+const MESSAGE: usize = 2000;
+
+/// Says it on the object, and remembers that it is said: before for what is not well, after for what is.
+pub async fn say(client: &Client, bucket: &Store, object: &Name, notice: &Notice) -> Said {
+    let entry = format!("{TOLD}{object}");
+    let remembered = async {
+        if notice.recovered.is_none() {
+            bucket.put(&entry, Bytes::from(serde_json::to_vec(&notice.about)?)).await?;
+        }
+        Ok::<_, async_nats::Error>(())
+    };
+    if let Err(error) = remembered.await {
+        warn!(object = &**object, %error, "what is said of callbacks can't be remembered");
+        return Said::Again;
+    }
+    let said = write(client, notice).await;
+    let over = said == Said::Gone || (said == Said::Done && notice.recovered.is_some());
+    if over && let Err(error) = bucket.purge(&entry).await {
+        warn!(object = &**object, %error, "what is said of callbacks can't be forgotten");
+        return Said::Again;
+    }
+    said
+}
+
+/// The object that a callback is about.
+pub fn key(about: &Undelivered) -> Option<Key> {
+    let kind = api::kind(&about.kind)?;
+    let name = Name::from(about.name.as_str());
+    Some(match about.namespace.as_deref() {
+        Some(namespace) => Key::namespaced(kind, &namespace.into(), &name),
+        None => Key::cluster(kind, &name),
+    })
+}
+
+async fn write(client: &Client, notice: &Notice) -> Said {
+    let Some(key) = key(&notice.about) else { return Said::Gone };
+    let mut body = api::apply_body(&key, &notice.about.uid);
+    body["status"] = json!({ "conditions": [condition(notice)] });
+    let path = DynamicObject::url_path(&api::resource(key.kind), key.namespace());
+    let params = PatchParams::apply(MANAGER).force();
+    let request = Request::new(path).patch_subresource("status", &key.name, &params, &Patch::Apply(body));
+    let Ok(request) = request else { return Said::Gone };
+    match client.request::<IgnoredAny>(request).await {
+        Ok(_) => Said::Done,
+        Err(kube::Error::Api(status)) if status.code == 404 || api::of_another(&status) => Said::Gone,
+        Err(error) => {
+            warn!(object = %key, %error, "the condition {CALLBACK_DELIVERED} can't be written");
+            Said::Again
+        }
+    }
+}
+
+fn condition(notice: &Notice) -> Value {
+    let Undelivered { counter, delivered, attempts, next_try, error, since, .. } = &notice.about;
+    let (status, reason, message, at) = match notice.recovered {
+        Some((Some(counter), at)) => ("True", "Delivered", format!("callback {counter} was delivered"), at),
+        Some((None, at)) => ("True", "NotWanted", "the object has no CallbackURL any more".to_owned(), at),
+        None => {
+            let end = error.floor_char_boundary(MESSAGE);
+            let last = match delivered {
+                Some(last) => format!("; the last one delivered is {last}"),
+                None => String::new(),
+            };
+            let failed = format!("callback {counter} was not taken at try {attempts}: {}", &error[..end]);
+            match next_try {
+                Some(at) => {
+                    ("False", "Retrying", format!("{failed}; the next is at {}{last}", time(*at)), *since)
+                }
+                None => ("False", "GivenUp", format!("{failed}; it is given up{last}"), *since),
+            }
+        }
+    };
+    json!({
+        "type": CALLBACK_DELIVERED,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": time(at),
+    })
+}
+
+/// RFC 3339, in seconds.
+pub fn time(milliseconds: i64) -> String {
+    format!("{:.0}", Timestamp::from_millisecond(milliseconds).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_says() {
+        let about = Undelivered {
+            kind: "L2ServiceAttachment".into(),
+            namespace: Some("n".into()),
+            name: "a".into(),
+            uid: "u".into(),
+            counter: 3,
+            sequence: 30,
+            delivered: Some(2),
+            attempts: 4,
+            next_try: Some(1_767_323_105_000),
+            error: "answered 503 Service Unavailable".into(),
+            since: 1_767_323_000_000,
+        };
+        assert_eq!(key(&about).unwrap().to_string(), "L2ServiceAttachment/n/a");
+        let failing = Notice { about: about.clone(), recovered: None };
+        assert_eq!(
+            condition(&failing),
+            json!({
+                "type": "CallbackDelivered", "status": "False", "reason": "Retrying",
+                "message": "callback 3 was not taken at try 4: answered 503 Service Unavailable; the next is at \
+                            2026-01-02T03:05:05Z; the last one delivered is 2",
+                "lastTransitionTime": "2026-01-02T03:03:20Z",
+            })
+        );
+        let given_up = Undelivered { next_try: None, delivered: None, ..about.clone() };
+        let given_up = condition(&Notice { about: given_up, recovered: None });
+        assert_eq!(
+            (&given_up["reason"], &given_up["message"]),
+            (
+                &json!("GivenUp"),
+                &json!("callback 3 was not taken at try 4: answered 503 Service Unavailable; it is given up")
+            )
+        );
+        let recovered = condition(&Notice { about, recovered: Some((Some(5), 1_767_323_105_000)) });
+        assert_eq!((&recovered["status"], &recovered["reason"]), (&json!("True"), &json!("Delivered")));
+        assert_eq!(recovered["message"], "callback 5 was delivered");
+    }
+}

@@ -1,0 +1,98 @@
+//! What people see of callbacks, and what they ask the leading engine to do about them.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use eno_sbi::nats::Connection;
+use eno_schemas::{CallbackAnswer, CallbackRequest, DeadLetter, decode, encode, subject};
+use futures::{StreamExt as _, TryStreamExt as _};
+
+use super::condition::time;
+use super::notices::Undelivered;
+use super::state::TOLD;
+
+/// Many dead letters take a while.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// NATS could not be read, or no engine answered. A retry may help.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}: {source}")]
+pub struct LookError {
+    operation: &'static str,
+    source: async_nats::Error,
+}
+
+impl LookError {
+    fn new(operation: &'static str) -> impl Fn(async_nats::Error) -> Self {
+        move |source| Self { operation, source }
+    }
+}
+
+impl Undelivered {
+    /// When it is tried again, RFC 3339; `None`: not by itself.
+    pub fn next_try_at(&self) -> Option<String> {
+        self.next_try.map(time)
+    }
+}
+
+/// The objects with a callback that was not taken, by kind, namespace and name.
+pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, LookError> {
+    let read = async {
+        let bucket = nats.jetstream.get_key_value(subject::CALLBACKS).await?;
+        let mut keys = bucket.keys().await?;
+        let mut all = Vec::new();
+        while let Some(key) = keys.try_next().await? {
+            if key.starts_with(TOLD)
+                && let Some(value) = bucket.get(key).await?
+            {
+                all.extend(serde_json::from_slice::<Undelivered>(&value).ok());
+            }
+        }
+        all.sort_by(|a, b| (&a.kind, &a.namespace, &a.name).cmp(&(&b.kind, &b.namespace, &b.name)));
+        Ok(all)
+    };
+    read.await.map_err(LookError::new("reading what is known of callbacks"))
+}
+
+/// The callbacks that were given up, the oldest first.
+pub async fn dead_letters(nats: &Connection) -> Result<Vec<DeadLetter>, LookError> {
+    let letters = letters(nats, "eno.v1.dead.>".to_owned()).await;
+    let letters = letters.map_err(LookError::new("reading dead letters"))?;
+    Ok(letters.into_iter().map(|(_, letter)| letter).collect())
+}
+
+/// The dead letters on a subject, each with its sequence in the stream. What breaks its schema is left out.
+pub(super) async fn letters(
+    nats: &Connection,
+    filter_subject: String,
+) -> Result<Vec<(u64, DeadLetter)>, async_nats::Error> {
+    let stream = nats.jetstream.get_stream(subject::DEAD_LETTERS).await?;
+    let mut consumer = stream
+        .create_consumer(pull::OrderedConfig {
+            deliver_policy: DeliverPolicy::All,
+            filter_subject,
+            ..pull::OrderedConfig::default()
+        })
+        .await?;
+    let mut left = consumer.info().await?.num_pending;
+    let mut messages = consumer.messages().await?;
+    let mut found = Vec::new();
+    while left > 0 {
+        let Some(message) = messages.next().await else { break };
+        let message = message?;
+        let sequence = message.info()?.stream_sequence;
+        found.extend(decode(&message.payload).ok().map(|letter| (sequence, letter)));
+        left -= 1;
+    }
+    Ok(found)
+}
+
+/// Asks the leading engine.
+pub async fn ask(nats: &Connection, request: &CallbackRequest) -> Result<CallbackAnswer, LookError> {
+    let asked = async {
+        let request = async_nats::Request::new().payload(encode(request)?.into()).timeout(Some(PATIENCE));
+        let answer = nats.client.send_request(subject::CALLBACK_REQUESTS, request).await?;
+        Ok(decode(&answer.payload)?)
+    };
+    asked.await.map_err(LookError::new("asking the leading engine"))
+}

@@ -1,0 +1,144 @@
+//! What is posted, and where to. Pure.
+
+use bytes::Bytes;
+use eno_nbi_crds::{CallbackFormat, CallbackSecret};
+use eno_schemas::Phase;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// A transition, as far as it is told to a subscriber. The object goes as it is.
+#[derive(Debug, Deserialize)]
+pub struct Message {
+    /// The same for each try.
+    pub id: String,
+    pub uid: String,
+    /// Counts the object's transitions.
+    pub counter: u64,
+    pub kind: String,
+    pub namespace: Option<String>,
+    pub name: String,
+    pub phase: Phase,
+    /// RFC 3339.
+    pub at: String,
+    pub object: Box<RawValue>,
+    /// It is no transition but somebody wants to see one arrive.
+    #[serde(skip)]
+    pub test: bool,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    spec: Place,
+}
+
+/// Where an object wants its transitions to go, and how.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct Place {
+    #[serde(rename = "CallbackURL")]
+    pub url: Option<String>,
+    #[serde(rename = "CallbackSecret")]
+    pub secret: Option<CallbackSecret>,
+    #[serde(rename = "CallbackFormat")]
+    pub format: Option<CallbackFormat>,
+}
+
+impl Place {
+    /// As the object said when it made the transition.
+    pub fn of(message: &Message) -> Self {
+        serde_json::from_str::<Object>(message.object.get()).map(|object| object.spec).unwrap_or_default()
+    }
+
+    /// As a custom resource says.
+    pub fn of_object(object: &Value) -> Self {
+        Object::deserialize(object).map(|object| object.spec).unwrap_or_default()
+    }
+}
+
+impl Message {
+    /// The body in a format, and its media type.
+    pub fn body(&self, format: CallbackFormat) -> (Bytes, &'static str) {
+        match format {
+            CallbackFormat::Object => {
+                (Bytes::copy_from_slice(self.object.get().as_bytes()), "application/json")
+            }
+            CallbackFormat::CloudEvents => (self.event().into(), "application/cloudevents+json"),
+        }
+    }
+
+    /// A CloudEvent 1.0 in JSON, with the extension `sequence`.
+    fn event(&self) -> String {
+        let place = match &self.namespace {
+            Some(namespace) => format!("{namespace}/{}", self.name),
+            None => self.name.clone(),
+        };
+        let attributes = json!({
+            "specversion": "1.0",
+            "id": self.id,
+            "source": format!("/eno/{}/{place}", self.kind),
+            "type": if self.test { "io.k8s.eno.test" } else { "io.k8s.eno.transition" },
+            "subject": place,
+            "time": self.at,
+            "datacontenttype": "application/json",
+            // Sorts as text.
+            "sequence": format!("{:020}", self.counter),
+        });
+        // The object's text is not written anew.
+        let mut text = attributes.to_string();
+        text.pop();
+        text + ",\"data\":" + self.object.get() + "}"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(namespace: Option<&str>) -> Message {
+        serde_json::from_value(json!({
+            "id": "u-2", "uid": "u", "counter": 2, "kind": "L2ServiceAttachment", "namespace": namespace,
+            "name": "a", "phase": "ready", "at": "2026-01-02T03:04:05.000Z",
+            "object": { "spec": {
+                "CallbackURL": "http://x/", "CallbackSecret": { "Name": "s" }, "CallbackFormat": "CloudEvents",
+            } },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_event_has_what_the_specification_requires_and_the_object() {
+        let message = message(Some("n"));
+        let (body, media_type) = message.body(CallbackFormat::CloudEvents);
+        assert_eq!(media_type, "application/cloudevents+json");
+        let event: Value = serde_json::from_slice(&body).unwrap();
+        for (name, value) in [
+            ("specversion", "1.0"),
+            ("id", "u-2"),
+            ("source", "/eno/L2ServiceAttachment/n/a"),
+            ("type", "io.k8s.eno.transition"),
+            ("subject", "n/a"),
+            ("time", "2026-01-02T03:04:05.000Z"),
+            ("datacontenttype", "application/json"),
+            ("sequence", "00000000000000000002"),
+        ] {
+            assert_eq!(event[name], value, "{name}");
+        }
+        assert_eq!(event["data"]["spec"]["CallbackURL"], "http://x/");
+        let (plain, media_type) = message.body(CallbackFormat::Object);
+        assert_eq!((&plain[..], media_type), (message.object.get().as_bytes(), "application/json"));
+    }
+
+    #[test]
+    fn where_it_goes() {
+        let place = Place::of(&message(None));
+        assert_eq!(
+            (place.url.as_deref(), place.format),
+            (Some("http://x/"), Some(CallbackFormat::CloudEvents))
+        );
+        assert_eq!(place.secret.unwrap().name, "s");
+        assert!(Place::of_object(&json!({ "spec": {} })).url.is_none());
+        assert!(Place::of_object(&json!({})).url.is_none());
+    }
+}

@@ -1,0 +1,300 @@
+//! What is said of callbacks on their objects: the condition `CallbackDelivered`, from the first callback that was not
+//! taken. An object whose callbacks are all taken is not written. Pure: times are Unix milliseconds.
+
+use std::collections::{BTreeSet, HashMap};
+
+use eno_core::Name;
+use serde::{Deserialize, Serialize};
+
+/// Writes at any time.
+const WRITES: usize = 4;
+/// What passes within this time is not said.
+const HOLD: i64 = 1000;
+/// An object is written so often at most, but to say that all is well again.
+const GAP: i64 = 5000;
+
+/// A callback that was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Undelivered {
+    /// The object's kind.
+    pub kind: String,
+    /// Its namespace, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Which of the object's transitions was not delivered.
+    pub counter: u64,
+    /// Its sequence in the outbox.
+    pub sequence: u64,
+    /// The last one that was, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered: Option<u64>,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When it is tried again, Unix milliseconds; absent: not by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_try: Option<i64>,
+    /// Why it was not taken.
+    pub error: String,
+    /// When the first one was not taken, Unix milliseconds.
+    pub since: i64,
+}
+
+/// What is to be said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Of which object, and what was not delivered.
+    pub about: Undelivered,
+    /// The callback that was taken and after which all was well again, or none when the object wants no callbacks any
+    /// more; and when that was.
+    pub recovered: Option<(Option<u64>, i64)>,
+}
+
+/// How saying it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is said.
+    Done,
+    /// There is no such object any more.
+    Gone,
+    /// It is to be tried again.
+    Again,
+}
+
+#[derive(Debug)]
+struct Item {
+    notice: Notice,
+    /// The object has the condition, or may have it.
+    shown: bool,
+    /// What is being written.
+    running: Option<Notice>,
+    due: Option<i64>,
+    last: i64,
+}
+
+/// All that is or was to be said.
+#[derive(Debug, Default)]
+pub struct Notices {
+    items: HashMap<Name, Item>,
+    due: BTreeSet<(i64, Name)>,
+    running: usize,
+}
+
+impl Notices {
+    /// Takes up what was said before. `settled`: its callback is delivered, so far as is known.
+    pub fn restore(&mut self, object: &Name, about: Undelivered, settled: bool, now: i64) {
+        let recovered = settled.then_some((Some(about.counter), now));
+        let notice = Notice { about, recovered };
+        let item = Item { notice, shown: true, running: None, due: None, last: 0 };
+        self.items.insert(object.clone(), item);
+        self.schedule(object, now);
+    }
+
+    /// A callback was not taken.
+    pub fn failed(&mut self, object: &Name, mut about: Undelivered, now: i64) {
+        let at = if let Some(item) = self.items.get_mut(object) {
+            match item.notice.recovered {
+                None => {
+                    about.since = item.notice.about.since;
+                    about.delivered = about.delivered.max(item.notice.about.delivered);
+                }
+                Some((counter, _)) => about.delivered = about.delivered.max(counter),
+            }
+            item.notice = Notice { about, recovered: None };
+            item.due.unwrap_or_else(|| now.max(item.last + GAP))
+        } else {
+            let notice = Notice { about, recovered: None };
+            let item = Item { notice, shown: false, running: None, due: None, last: 0 };
+            self.items.insert(object.clone(), item);
+            now + HOLD
+        };
+        self.schedule(object, at);
+    }
+
+    /// A callback was taken, or with `None` is not wanted any more.
+    pub fn delivered(&mut self, object: &Name, counter: Option<u64>, now: i64) {
+        let Some(item) = self.items.get_mut(object) else { return };
+        if item.shown || item.running.is_some() {
+            if item.notice.recovered.is_none() {
+                item.notice.recovered = Some((counter, now));
+                self.schedule(object, now);
+            }
+        } else {
+            if let Some(due) = item.due {
+                self.due.remove(&(due, object.clone()));
+            }
+            self.items.remove(object);
+        }
+    }
+
+    fn schedule(&mut self, object: &Name, at: i64) {
+        let Some(item) = self.items.get_mut(object) else { return };
+        if let Some(due) = item.due.replace(at) {
+            self.due.remove(&(due, object.clone()));
+        }
+        // While one is being written, the next waits for its end.
+        if item.running.is_none() {
+            self.due.insert((at, object.clone()));
+        }
+    }
+
+    /// The next one to say, if its time has come.
+    pub fn next(&mut self, now: i64) -> Option<(Name, Notice)> {
+        if self.running >= WRITES || self.due.first().is_none_or(|(at, _)| *at > now) {
+            return None;
+        }
+        let (_, object) = self.due.pop_first()?;
+        let item = self.items.get_mut(&object)?;
+        item.due = None;
+        item.running = Some(item.notice.clone());
+        self.running += 1;
+        Some((object, item.notice.clone()))
+    }
+
+    /// When [`Self::next`] has something that it has not now, unless a write ends before.
+    pub fn wake(&self) -> Option<i64> {
+        self.due.first().map(|(at, _)| *at).filter(|_| self.running < WRITES)
+    }
+
+    /// Saying it ended.
+    pub fn said(&mut self, object: &Name, said: Said, now: i64) {
+        let Some(item) = self.items.get_mut(object) else { return };
+        let Some(notice) = item.running.take() else { return };
+        self.running -= 1;
+        item.last = now;
+        let news = item.notice != notice;
+        match said {
+            Said::Gone => {
+                self.items.remove(object);
+            }
+            Said::Done if notice.recovered.is_some() && !news => {
+                self.items.remove(object);
+            }
+            Said::Done => {
+                item.shown = true;
+                if let Some(due) = item.due.take() {
+                    self.schedule(object, due);
+                }
+            }
+            Said::Again => {
+                // Whether it arrived is not known.
+                item.shown = true;
+                self.schedule(object, now + GAP);
+            }
+        }
+    }
+
+    /// How many objects have a callback that was not taken.
+    pub fn len(&self) -> usize {
+        self.items.values().filter(|item| item.notice.recovered.is_none()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn undelivered(counter: u64, attempts: u32) -> Undelivered {
+        Undelivered {
+            kind: "L2Service".into(),
+            namespace: None,
+            name: "a".into(),
+            uid: "u".into(),
+            counter,
+            sequence: counter,
+            delivered: None,
+            attempts,
+            next_try: Some(0),
+            error: "no".into(),
+            since: 7,
+        }
+    }
+
+    fn name() -> Name {
+        "L2Service._.a".into()
+    }
+
+    #[test]
+    fn what_passes_is_not_said() {
+        let mut notices = Notices::default();
+        notices.failed(&name(), undelivered(1, 1), 0);
+        assert_eq!((notices.next(HOLD - 1), notices.wake(), notices.len()), (None, Some(HOLD), 1));
+        notices.delivered(&name(), Some(1), HOLD - 1);
+        assert_eq!((notices.next(i64::MAX), notices.wake(), notices.len()), (None, None, 0));
+        notices.delivered(&name(), Some(2), HOLD);
+        assert_eq!(notices.next(i64::MAX), None);
+    }
+
+    #[test]
+    fn what_lasts_is_said_now_and_then_and_its_end_at_once() {
+        let mut notices = Notices::default();
+        notices.failed(&name(), undelivered(3, 1), 0);
+        let (_, notice) = notices.next(HOLD).unwrap();
+        assert_eq!((notice.about.counter, notice.recovered), (3, None));
+        // It fails again while that is written.
+        notices.failed(&name(), Undelivered { since: 99, ..undelivered(3, 2) }, HOLD);
+        assert_eq!(notices.next(i64::MAX), None);
+        notices.said(&name(), Said::Done, HOLD);
+        let again = notices.wake().unwrap();
+        assert!(again <= HOLD + GAP);
+        let (_, notice) = notices.next(again).unwrap();
+        assert_eq!((notice.about.attempts, notice.about.since), (2, 7));
+        notices.said(&name(), Said::Done, again);
+        notices.failed(&name(), undelivered(3, 3), again + 1);
+        assert_eq!(notices.wake(), Some(again + GAP));
+        notices.delivered(&name(), Some(3), again + 2);
+        let (_, notice) = notices.next(again + 2).unwrap();
+        assert_eq!(notice.recovered, Some((Some(3), again + 2)));
+        assert_eq!(notices.len(), 0);
+        notices.said(&name(), Said::Done, again + 2);
+        assert_eq!(notices.wake(), None);
+        // What was delivered meanwhile is known of the next one.
+        notices.failed(&name(), undelivered(4, 1), again + 3);
+        assert_eq!(notices.next(again + 3 + HOLD).unwrap().1.about.counter, 4);
+    }
+
+    #[test]
+    fn an_end_while_it_is_written_is_said_after_it() {
+        let mut notices = Notices::default();
+        notices.failed(&name(), undelivered(1, 1), 0);
+        notices.next(HOLD).unwrap();
+        notices.delivered(&name(), Some(1), HOLD);
+        notices.said(&name(), Said::Again, HOLD);
+        let at = notices.wake().unwrap();
+        assert!(notices.next(at).unwrap().1.recovered.is_some());
+        notices.failed(&name(), undelivered(2, 1), at);
+        notices.said(&name(), Said::Done, at);
+        let at = notices.wake().unwrap();
+        let (_, notice) = notices.next(at).unwrap();
+        assert_eq!((notice.about.counter, notice.about.delivered, notice.recovered), (2, Some(1), None));
+        notices.said(&name(), Said::Gone, at);
+        assert_eq!((notices.len(), notices.wake()), (0, None));
+    }
+
+    #[test]
+    fn a_restart_goes_on() {
+        let mut notices = Notices::default();
+        notices.restore(&name(), undelivered(1, 5), true, 100);
+        assert_eq!(notices.next(100).unwrap().1.recovered, Some((Some(1), 100)));
+        let mut notices = Notices::default();
+        notices.restore(&name(), undelivered(1, 5), false, 100);
+        assert_eq!(notices.next(100).unwrap().1.recovered, None);
+        notices.said(&name(), Said::Done, 100);
+        notices.delivered(&name(), Some(1), 101);
+        assert!(notices.next(101).unwrap().1.recovered.is_some());
+    }
+
+    #[test]
+    fn few_writes_at_any_time() {
+        let mut notices = Notices::default();
+        for n in 0..10 {
+            notices.failed(&n.to_string().into(), undelivered(1, 1), 0);
+        }
+        assert_eq!(std::iter::from_fn(|| notices.next(HOLD)).count(), WRITES);
+        assert_eq!(notices.wake(), None);
+    }
+}

@@ -1,0 +1,238 @@
+use super::*;
+
+const FAST: Duration = Duration::from_millis(5);
+
+fn again() -> Ended {
+    Ended::Again { error: "no".into(), after: None }
+}
+
+fn turns(schedule: &mut Schedule, now: i64) -> Vec<(String, u64)> {
+    std::iter::from_fn(|| schedule.next(now)).map(|turn| (turn.object.to_string(), turn.sequence)).collect()
+}
+
+fn save(schedule: &mut Schedule) -> Vec<Change> {
+    let changes = schedule.changes();
+    for change in &changes {
+        schedule.remembered(change);
+    }
+    changes
+}
+
+#[test]
+fn in_order_and_one_at_a_time_per_object() {
+    let mut schedule = Schedule::new(0, 0);
+    for sequence in 1..=3 {
+        schedule.add(&"a".into(), sequence, Some("h".into()));
+    }
+    schedule.add(&"b".into(), 4, Some("h".into()));
+    schedule.add(&"c".into(), 5, None);
+    assert_eq!(turns(&mut schedule, 0), [("a".into(), 1), ("b".into(), 4)]);
+    assert_eq!(schedule.floor(), 0);
+    schedule.ended(&"b".into(), Ended::Done, FAST, 0, 0.5);
+    schedule.ended(&"a".into(), Ended::Done, FAST, 0, 0.5);
+    assert_eq!(schedule.floor(), 1);
+    assert_eq!(turns(&mut schedule, 0), [("a".into(), 2)]);
+    schedule.ended(&"a".into(), Ended::Done, FAST, 0, 0.5);
+    assert_eq!(turns(&mut schedule, 0), [("a".into(), 3)]);
+    schedule.ended(&"a".into(), Ended::Done, FAST, 0, 0.5);
+    assert_eq!((schedule.floor(), schedule.len()), (5, 0));
+    assert!(save(&mut schedule).is_empty());
+}
+
+#[test]
+fn failures_back_off_and_are_remembered() {
+    let mut schedule = Schedule::new(0, 0);
+    schedule.add(&"a".into(), 1, Some("h".into()));
+    schedule.add(&"a".into(), 2, Some("h".into()));
+    assert_eq!(turns(&mut schedule, 0).len(), 1);
+    schedule.ended(&"a".into(), again(), FAST, 0, 0.5);
+    assert_eq!(schedule.floor(), 0);
+    let entry = save(&mut schedule)[0].entry.clone().unwrap();
+    assert_eq!((entry.from, entry.attempts, entry.next_try), (1, 1, 1000));
+    // The entry holds its place from here on, also for what comes later.
+    assert_eq!(schedule.floor(), 2);
+    schedule.add(&"a".into(), 3, Some("h".into()));
+    assert_eq!(schedule.floor(), 3);
+    assert!(turns(&mut schedule, 999).is_empty());
+    assert_eq!(schedule.wake(), Some(1000));
+    assert_eq!(turns(&mut schedule, 1000), [("a".into(), 1)]);
+    schedule.ended(&"a".into(), again(), FAST, 1000, 0.5);
+    assert_eq!(schedule.wake(), Some(3000));
+    for sequence in 1..=3 {
+        assert_eq!(turns(&mut schedule, 3000), [("a".into(), sequence)]);
+        schedule.ended(&"a".into(), Ended::Done, FAST, 3000, 0.5);
+    }
+    assert_eq!(save(&mut schedule), [Change { object: "a".into(), entry: None }]);
+    assert_eq!((schedule.floor(), schedule.len()), (3, 0));
+}
+
+#[test]
+fn the_endpoint_may_ask_for_more_time() {
+    let mut schedule = Schedule::new(0, 0);
+    schedule.add(&"a".into(), 1, Some("h".into()));
+    turns(&mut schedule, 0);
+    let after = Some(Duration::from_mins(2));
+    schedule.ended(&"a".into(), Ended::Again { error: String::new(), after }, FAST, 0, 0.5);
+    assert_eq!(schedule.wake(), Some(120_000));
+}
+
+#[test]
+fn tries_go_on_for_days_and_the_longest_pause_is_bounded() {
+    let mut schedule = Schedule::new(0, 0);
+    schedule.add(&"a".into(), 1, Some("h".into()));
+    let mut now = 0;
+    let mut tries = Vec::new();
+    for attempts in 0..100 {
+        let turn = schedule.next(now).unwrap();
+        assert_eq!((turn.sequence, turn.attempts), (1, attempts));
+        tries.push(now);
+        schedule.ended(&"a".into(), again(), FAST, now, 1.0);
+        let next = schedule.wake().unwrap();
+        assert!(next - now <= 72 * 60 * 1000);
+        now = next;
+    }
+    assert!(tries[10] < 30 * 60 * 1000 && tries[99] > 3 * 24 * 3_600_000, "{tries:?}");
+}
+
+#[test]
+fn one_host_does_not_delay_another() {
+    let mut schedule = Schedule::new(0, 0);
+    for sequence in 1..=100_u64 {
+        schedule.add(&format!("dead{sequence}").into(), sequence, Some("dead".into()));
+    }
+    schedule.add(&"a".into(), 101, Some("alive".into()));
+    let first = turns(&mut schedule, 0);
+    assert_eq!(first.len(), PER_OTHER_HOST + 1);
+    assert!(first.contains(&("a".into(), 101)));
+    // Who answers promptly, even to refuse, gets more at a time.
+    schedule.ended(&"dead1".into(), again(), FAST, 0, 0.5);
+    assert_eq!(turns(&mut schedule, 0).len(), PER_HOST - 1);
+    // And less again when it does not.
+    schedule.ended(&"dead2".into(), again(), PROMPT * 2, 0, 0.5);
+    assert!(turns(&mut schedule, 0).is_empty());
+}
+
+/// How the dead hosts of [`simulate`] come.
+#[derive(Clone, Copy, PartialEq)]
+enum Dead {
+    /// All at once with the others, of which nothing is known either.
+    Unknown,
+    /// They were tried before a restart.
+    Restored,
+    /// When the others have answered once.
+    Later,
+}
+
+/// Lets time pass while `good` hosts answer in 20 ms and `bad` ones, each with ten objects, fail after 15 s; gives the
+/// time that passes until the last callback to a good host is taken.
+fn simulate(good: u64, bad: u64, dead: Dead) -> i64 {
+    const OBJECTS: u64 = 40;
+    const EACH: u64 = 5;
+    let mut schedule = Schedule::new(0, 0);
+    let mut now = 0;
+    let mut sequence = 0;
+    let mut add = |schedule: &mut Schedule, object: String, host: String| {
+        sequence += 1;
+        schedule.add(&object.into(), sequence, Some(host.into()));
+    };
+    if dead == Dead::Later {
+        for n in 0..good {
+            add(&mut schedule, format!("good{n}"), format!("good{n}"));
+        }
+        while let Some(turn) = schedule.next(now) {
+            schedule.ended(&turn.object, Ended::Done, FAST, now, 0.5);
+        }
+    }
+    for n in 0..bad * 10 {
+        let (object, host) = (format!("bad{n}"), format!("bad{}", n / 10));
+        if dead == Dead::Restored {
+            let entry = Entry { from: 1, attempts: 3, next_try: 0, last_error: "no".into() };
+            schedule.restore(object.into(), entry, vec![(1, host.into())]);
+        } else {
+            add(&mut schedule, object, host);
+        }
+    }
+    for n in 0..good * OBJECTS * EACH {
+        add(&mut schedule, format!("good{}", n % (good * OBJECTS)), format!("good{}", n % good));
+    }
+    let mut left = good * OBJECTS * EACH;
+    let mut under_way: BTreeSet<(i64, Name)> = BTreeSet::new();
+    while left > 0 {
+        while let Some(turn) = schedule.next(now) {
+            let takes = if turn.object.starts_with("bad") { 15_000 } else { 20 };
+            under_way.insert((now + takes, turn.object));
+        }
+        assert!(under_way.len() <= ALL);
+        let ends = under_way.first().map(|(at, _)| *at);
+        now = ends.into_iter().chain(schedule.wake()).min().unwrap();
+        while let Some((at, _)) = under_way.first()
+            && *at <= now
+        {
+            let (_, object) = under_way.pop_first().unwrap();
+            if object.starts_with("bad") {
+                schedule.ended(&object, again(), Duration::from_secs(15), now, 0.5);
+            } else {
+                schedule.ended(&object, Ended::Done, Duration::from_millis(20), now, 0.5);
+                left -= 1;
+            }
+        }
+    }
+    now
+}
+
+#[test]
+fn dead_hosts_delay_no_other_by_more_than_a_tenth() {
+    for good in [1, 20] {
+        let alone = simulate(good, 0, Dead::Unknown);
+        for (bad, dead) in
+            [(1, Dead::Unknown), (100, Dead::Unknown), (1000, Dead::Restored), (1000, Dead::Later)]
+        {
+            let together = simulate(good, bad, dead);
+            assert!(together * 10 <= alone * 11, "{good} and {bad} dead: {together} ms, alone {alone} ms");
+        }
+    }
+}
+
+#[test]
+fn somebody_else_may_post_for_an_object() {
+    let mut schedule = Schedule::new(0, 0);
+    schedule.add(&"a".into(), 1, Some("h".into()));
+    turns(&mut schedule, 0);
+    // One is on its way.
+    assert!(!schedule.occupy(&"a".into()));
+    schedule.ended(&"a".into(), again(), FAST, 0, 0.5);
+    assert_eq!(schedule.next_try(&"a".into()), Some(1000));
+    assert!(schedule.occupy(&"a".into()) && !schedule.occupy(&"a".into()));
+    schedule.add(&"a".into(), 2, Some("h".into()));
+    assert!(turns(&mut schedule, 5000).is_empty());
+    // What waited does not wait any longer.
+    assert_eq!(schedule.vacate(&"a".into()), 2);
+    assert_eq!(turns(&mut schedule, 1), [("a".into(), 1)]);
+    schedule.add(&"b".into(), 3, Some("h".into()));
+    assert!(schedule.occupy(&"b".into()));
+    assert!(turns(&mut schedule, 1).is_empty());
+    schedule.vacate(&"b".into());
+    assert_eq!(turns(&mut schedule, 1), [("b".into(), 3)]);
+    assert!(schedule.occupy(&"nobody".into()));
+    assert_eq!(schedule.vacate(&"nobody".into()), 0);
+}
+
+#[test]
+fn goes_on_after_a_restart() {
+    let mut schedule = Schedule::new(0, 10);
+    let entry = Entry { from: 3, attempts: 4, next_try: 500, last_error: "no".into() };
+    schedule.restore("a".into(), entry, vec![(3, "h".into()), (7, "h".into())]);
+    schedule.add(&"a".into(), 11, Some("h".into()));
+    assert_eq!((schedule.read(), schedule.floor()), (11, 11));
+    assert!(turns(&mut schedule, 499).is_empty());
+    for sequence in [3, 7, 11] {
+        assert_eq!(turns(&mut schedule, 500), [("a".into(), sequence)]);
+        schedule.ended(&"a".into(), Ended::Done, FAST, 500, 0.5);
+    }
+    assert_eq!(save(&mut schedule)[0].entry, None);
+    let mut schedule = Schedule::new(0, 10);
+    let entry = Entry { from: 3, attempts: 4, next_try: 500, last_error: "no".into() };
+    schedule.restore("gone".into(), entry, Vec::new());
+    assert_eq!(save(&mut schedule)[0].entry, None);
+    assert!(schedule.changes().is_empty());
+}

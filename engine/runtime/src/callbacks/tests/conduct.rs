@@ -1,0 +1,194 @@
+//! What is said of callbacks, when they are given up, and what people can do then.
+
+use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest};
+
+use super::*;
+
+fn request(action: CallbackAction, name: &str) -> CallbackRequest {
+    CallbackRequest { action, kind: "L2Service".into(), namespace: None, name: name.into() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_says_that_its_callbacks_are_not_taken() {
+    let (receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    for name in ["a", "quiet"] {
+        bench.cluster.put(name, &json!({ "CallbackURL": format!("http://{address}/{name}") }));
+        bench.transition(name, 1, None).await;
+    }
+    let (stop, task) = bench.deliverer();
+    for _ in 0..2 {
+        next(&mut gets).await;
+    }
+    receiver.refuse("a", u32::MAX, StatusCode::SERVICE_UNAVAILABLE);
+    bench.transition("a", 2, None).await;
+    let said = bench.cluster.says("a", "False", "Retrying").await;
+    let message = said["message"].as_str().unwrap();
+    assert!(message.starts_with("callback 2 was not taken at try "), "{message}");
+    assert!(message.contains("answered 503 Service Unavailable; the next is at 2"), "{message}");
+    assert!(message.ends_with("; the last one delivered is 1"), "{message}");
+    let listed = undelivered(&bench.connection).await.unwrap();
+    assert_eq!((&*listed[0].name, listed[0].counter, listed[0].delivered), ("a", 2, Some(1)));
+    assert!(listed[0].next_try_at().is_some());
+    // It survives a restart, and ends when the callback is taken.
+    stop.cancel();
+    task.await.unwrap();
+    let (stop, task) = bench.deliverer();
+    receiver.refuse("a", 0, StatusCode::OK);
+    assert_eq!(next(&mut gets).await, ("a".into(), 2));
+    let said = bench.cluster.says("a", "True", "Delivered").await;
+    assert_eq!(said["message"], "callback 2 was delivered");
+    let forgotten = async {
+        while !undelivered(&bench.connection).await.unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, forgotten).await.unwrap();
+    // Nothing is written of an object whose callbacks are taken.
+    assert!(bench.cluster.0.lock().unwrap().conditions.iter().all(|(name, _)| name == "a"));
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_corrected_object_is_told_where_it_says_now() {
+    let (receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    receiver.refuse("wrong", u32::MAX, StatusCode::NOT_FOUND);
+    let wrong = format!("http://{address}/wrong");
+    bench.transition("a", 1, Some(&wrong)).await;
+    bench.transition("b", 1, Some(&wrong)).await;
+    // Of the same name, and another object.
+    bench.cluster.put("b", &json!({ "CallbackURL": format!("http://{address}/b") }));
+    bench.cluster.0.lock().unwrap().objects.get_mut("b").unwrap()["metadata"]["uid"] = "other".into();
+    bench.cluster.put("a", &json!({ "CallbackURL": format!("http://{address}/a") }));
+    let (stop, task) = bench.deliverer();
+    assert_eq!(next(&mut gets).await, ("a".into(), 1));
+    bench.cluster.says("b", "False", "Retrying").await;
+    assert!(gets.try_recv().is_err());
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_is_kept_and_can_be_retried() {
+    let (receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    bench.cluster.put("a", &json!({ "CallbackURL": format!("http://{address}/a") }));
+    receiver.refuse("a", 2, StatusCode::GONE);
+    bench.transition("a", 1, None).await;
+    bench.transition("a", 2, None).await;
+    let (stop, task) = bench.deliverer();
+    bench.cluster.says("a", "False", "GivenUp").await;
+    let dead = async {
+        while dead_letters(&bench.connection).await.unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, dead).await.unwrap();
+    receiver.refuse("a", 1, StatusCode::INTERNAL_SERVER_ERROR);
+    let retry = request(CallbackAction::Retry, "a");
+    let answer = ask(&bench.connection, &retry).await.unwrap();
+    let error = Some("answered 500 Internal Server Error".to_owned());
+    assert_eq!(answer, CallbackAnswer { delivered: 0, dead: 2, waiting: 0, error });
+    let answer = ask(&bench.connection, &retry).await.unwrap();
+    assert_eq!(answer, CallbackAnswer { delivered: 2, ..CallbackAnswer::default() });
+    for counter in 1..=2 {
+        assert_eq!(next(&mut gets).await, ("a".into(), counter));
+    }
+    assert!(dead_letters(&bench.connection).await.unwrap().is_empty());
+    bench.cluster.says("a", "True", "Delivered").await;
+    // What waits for its next try is tried at once.
+    receiver.refuse("a", 6, StatusCode::INTERNAL_SERVER_ERROR);
+    bench.transition("a", 3, None).await;
+    let mut waiting = CallbackAnswer::default();
+    while waiting.waiting == 0 {
+        waiting = ask(&bench.connection, &retry).await.unwrap();
+    }
+    receiver.refuse("a", 0, StatusCode::OK);
+    ask(&bench.connection, &retry).await.unwrap();
+    assert_eq!(next(&mut gets).await, ("a".into(), 3));
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_was_tried_ten_times_for_days_is_given_up() {
+    let (receiver, address, _gets) = Receiver::start().await;
+    let bench = Bench::new(address).await;
+    let tools = bench.tools(&local());
+    receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
+    let spec = json!({ "CallbackURL": format!("http://{address}/a") });
+    let payload = encode(&transition("a", 1, &spec)).unwrap();
+    let object = Name::from("L2Service._.a");
+    for (attempts, old, given_up) in [(0, true, false), (8, true, false), (50, false, false), (9, true, true)]
+    {
+        let (ended, _, news) = try_once(&tools, &object, 1, attempts, old, &payload).await;
+        assert_eq!(ended == Ended::Done, given_up, "{attempts} {old}");
+        let News::Undelivered(about) = news else { panic!("{attempts}") };
+        assert_eq!((about.attempts, about.next_try.is_none()), (attempts + 1, given_up));
+    }
+    let dead = dead_letters(&bench.connection).await.unwrap();
+    assert_eq!((dead.len(), dead[0].attempts), (1, 10));
+    // A crash before it was noted repeats it, and it is there once.
+    try_once(&tools, &object, 1, 9, true, &payload).await;
+    assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
+    let deliveries = crate::trace::deliveries(
+        &bench.connection,
+        crate::trace::Subject { kind: "L2Service", namespace: None, name: "a" },
+    );
+    let deliveries = deliveries.await.unwrap();
+    assert!(matches!(deliveries.last().unwrap().end, DeliveryEnd::GivenUp { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_are_tested_on_request() {
+    let (receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    for name in ["a", "not-a"] {
+        bench.cluster.put(name, &json!({ "CallbackURL": format!("http://{address}/{name}") }));
+    }
+    bench.cluster.put("silent", &json!({}));
+    let (stop, task) = bench.deliverer();
+    bench.transition("first", 1, None).await;
+    // From then on it listens.
+    next(&mut gets).await;
+    let test = async |action, name: &str| {
+        let answer = ask(&bench.connection, &request(action, name)).await.unwrap();
+        (answer.delivered, answer.error)
+    };
+    assert_eq!(test(CallbackAction::TestEndpoint, "a").await, (1, None));
+    let not = "the endpoint test was answered 200 OK, not 204".to_owned();
+    assert_eq!(test(CallbackAction::TestEndpoint, "not-a").await, (0, Some(not)));
+    assert_eq!(test(CallbackAction::TestMessage, "a").await, (1, None));
+    let got = take(&mut gets).await;
+    assert!(got.id.starts_with("test-a-") && got.headers["eno-test"] == "true", "{got:?}");
+    assert_eq!(serde_json::from_slice::<Value>(&got.body).unwrap()["metadata"]["name"], "a");
+    receiver.refuse("a", 1, StatusCode::BAD_REQUEST);
+    let refused = Some("answered 400 Bad Request".to_owned());
+    assert_eq!(test(CallbackAction::TestMessage, "a").await, (0, refused));
+    let nowhere = Some("the object has no CallbackURL".to_owned());
+    assert_eq!(test(CallbackAction::TestEndpoint, "silent").await, (0, nowhere));
+    assert!(test(CallbackAction::TestMessage, "nobody").await.1.unwrap().contains("does not exist"));
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_can_be_tested_before_the_first_callback() {
+    let (_receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    bench.cluster.put("not-a", &json!({ "CallbackURL": format!("http://{address}/not-a") }));
+    bench.transition("a", 1, None).await;
+    bench.transition("not-a", 1, None).await;
+    // Only the first one is preceded by a test.
+    bench.transition("not-b", 2, None).await;
+    let (stop, task) = bench.deliverer_with(&CallbackArgs { callback_endpoint_test: true, ..local() });
+    let mut came = [next(&mut gets).await, next(&mut gets).await];
+    came.sort();
+    assert_eq!(came, [("a".into(), 1), ("not-b".into(), 2)]);
+    let said = bench.cluster.says("not-a", "False", "Retrying").await;
+    assert!(said["message"].as_str().unwrap().contains("answered 200 OK, not 204"), "{said}");
+    stop.cancel();
+    task.await.unwrap();
+}

@@ -1,0 +1,159 @@
+//! Where callbacks may go and how they get there.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::http::Uri;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_addresses_get_nothing_and_say_why() {
+    let (_receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    let port = address.port();
+    let args =
+        CallbackArgs { callback_allow: vec!["nfvo.example".parse().unwrap()], ..CallbackArgs::default() };
+    let urls = [
+        format!("http://127.0.0.1:{port}/a"),
+        format!("http://[::ffff:127.0.0.1]:{port}/a"),
+        format!("http://0x7f.1:{port}/a"),
+        format!("http://0.0.0.0:{port}/a"),
+        // By name, when it is looked up.
+        format!("http://localhost:{port}/a"),
+        "http://169.254.169.254/latest/meta-data".to_owned(),
+    ];
+    for (n, url) in urls.iter().enumerate() {
+        let name = format!("o{n}");
+        bench.cluster.put(&name, &json!({ "CallbackURL": url }));
+        bench.transition(&name, 1, Some(url)).await;
+    }
+    let (stop, task) = bench.deliverer_with(&args);
+    for n in 0..urls.len() {
+        let said = bench.cluster.says(&format!("o{n}"), "False", "GivenUp").await;
+        let message = said["message"].as_str().unwrap();
+        assert!(
+            message.contains("is refused, since it is") && message.contains("--callback-allow"),
+            "{message}"
+        );
+    }
+    let dead = dead_letters(&bench.connection).await.unwrap();
+    assert!(dead.len() == urls.len() && dead.iter().all(|letter| letter.attempts == 1));
+    assert!(gets.try_recv().is_err());
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_are_not_followed() {
+    let (receiver, address, mut gets) = Receiver::start().await;
+    let bench = Bench::new(address).await;
+    let tools = bench.tools(&local());
+    for code in [301, 302, 303, 307, 308] {
+        receiver.refuse("a", 1, StatusCode::from_u16(code).unwrap());
+        let payload = encode(&transition("a", 1, &json!({ "CallbackURL": format!("http://{address}/a") })));
+        let (ended, _, _) = try_once(&tools, &"L2Service._.a".into(), 1, 0, false, &payload.unwrap()).await;
+        assert!(matches!(ended, Ended::Again { .. }), "{code}: {ended:?}");
+    }
+    assert!(gets.try_recv().is_err());
+}
+
+/// A certificate authority of the test's own.
+fn authority() -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_checked_and_shown() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let authority = authority();
+    let server_key = KeyPair::generate().unwrap();
+    let server =
+        CertificateParams::new(vec!["localhost".into()]).unwrap().signed_by(&server_key, &authority).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.der().clone()).unwrap();
+    let verifier = WebPkiClientVerifier::builder(roots.into()).build().unwrap();
+    let key = PrivatePkcs8KeyDer::from(server_key.serialize_der()).into();
+    let config = ServerConfig::builder()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![server.der().clone()], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let taken = Arc::new(AtomicU32::new(0));
+    let count = taken.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let mut buffer = vec![0; 16 * 1024];
+            if stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await;
+            }
+        }
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let client_key = KeyPair::generate().unwrap();
+    let client =
+        CertificateParams::new(vec!["eno".into()]).unwrap().signed_by(&client_key, &authority).unwrap();
+    let ca = Some(write("ca.pem", authority.pem()));
+    let identity = Some(write("client.pem", client.pem() + &client_key.serialize_pem()));
+
+    let address = "127.0.0.1:1".parse().unwrap();
+    let bench = Bench::new(address).await;
+    let payload =
+        encode(&transition("a", 1, &json!({ "CallbackURL": format!("https://localhost:{port}/") })));
+    let payload = payload.unwrap();
+    let args = local();
+    for (callback_ca, callback_client_certificate, good) in
+        [(None, identity.clone(), false), (ca.clone(), None, false), (ca, identity, true)]
+    {
+        let args = CallbackArgs { callback_ca, callback_client_certificate, ..args.clone() };
+        let tools = bench.tools(&args);
+        let (ended, _, _) = try_once(&tools, &"L2Service._.a".into(), 1, 0, false, &payload).await;
+        assert_eq!(ended == Ended::Done, good, "{args:?}: {ended:?}");
+    }
+    assert_eq!(taken.load(Ordering::Relaxed), 1);
+    let missing = CallbackArgs { callback_ca: Some("/nowhere/ca.pem".into()), ..local() };
+    let error = Poster::new(&missing, bench.cluster.client(), "eno-system").err().unwrap();
+    assert!(error.to_string().starts_with("reading /nowhere/ca.pem: "), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_looks_names_up_by_itself() {
+    let (asked, mut asks) = mpsc::unbounded_channel();
+    let router = Router::new().fallback(async move |uri: Uri| {
+        let _ = asked.send(uri.to_string());
+        StatusCode::NO_CONTENT
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let bench = Bench::new(address).await;
+    // The proxy itself need not be allowed.
+    let proxy = Some(format!("http://localhost:{}", address.port()));
+    let tools = bench.tools(&CallbackArgs { callback_proxy: proxy, ..CallbackArgs::default() });
+    let post = async |url: &str| {
+        let payload = encode(&transition("a", 1, &json!({ "CallbackURL": url }))).unwrap();
+        try_once(&tools, &"L2Service._.a".into(), 1, 0, false, &payload).await.0
+    };
+    assert_eq!(post("http://nfvo.invalid/x").await, Ended::Done);
+    assert_eq!(asks.recv().await.unwrap(), "http://nfvo.invalid/x");
+    // An address needs no looking up.
+    assert_eq!(post("http://127.0.0.1/x").await, Ended::Done);
+    assert!(asks.try_recv().is_err());
+    assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
+}

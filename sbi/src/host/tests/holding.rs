@@ -1,0 +1,143 @@
+//! Places among the targets that are worked on: of those that hold a change, and of those that do not answer.
+
+use super::*;
+
+/// A stub that holds every change that a transaction asks for.
+#[derive(Clone)]
+struct Holder(Stub);
+
+impl Driver for Holder {
+    fn identity(&self) -> Identity {
+        Identity { capabilities: vec![HOLD.into()], ..self.0.identity() }
+    }
+
+    async fn reconcile(&self, work: Work) -> Reconciled {
+        let done = self.0.reconcile(work.clone()).await;
+        match work.intent() {
+            Intent::Make => done,
+            Intent::Hold(_) => match work.hold(done.clone()).await {
+                Verdict::Confirm => done,
+                Verdict::Abort { reason } => Reconciled::rolled_back(reason, Applied::Nad { present: false }),
+            },
+            Intent::TakeBack { reason } => Reconciled::rolled_back(reason, Applied::Nad { present: false }),
+        }
+    }
+
+    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
+        self.0.changed()
+    }
+
+    async fn forget(&self, target: &str) {
+        self.0.forget(target).await;
+    }
+}
+
+fn part(target: &str, sequence: u64, decision: Option<Decision>) -> Command {
+    let mut command = command(target, 1, sequence);
+    command.desired = fabric([1]);
+    command.generation.hash = command.desired.hash();
+    let deadline = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
+    let participants = vec!["a".into(), "b".into(), "c".into()];
+    command.transaction =
+        Some(Transaction { id: "t1".into(), participants, deadline: deadline.to_string(), decision });
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_held_takes_no_place_and_no_time() {
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let holder = Holder(Stub::new());
+    let mut options = HostOptions::new(server.connect("eno-driver-stub").await, Ownership::WholeDriver, "1");
+    // Three targets hold at once, for longer than the limit.
+    options.concurrency = 1;
+    options.time_limit = Duration::from_millis(500);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(run(holder.clone(), options, stop.clone()));
+    let held = |report: &Report| report.generation.sequence == 1 && report.outcome == Outcome::Held;
+    for target in ["a", "b", "c"] {
+        engine.command(&part(target, 1, None)).await;
+        engine.report(DRIVER, target, held).await;
+    }
+    let limit = tokio::time::Instant::now() + Duration::from_secs(1);
+    tokio::time::sleep_until(limit).await;
+    for target in ["a", "b", "c"] {
+        assert!(held(&engine.report(DRIVER, target, |_| true).await), "{target}");
+        engine.command(&part(target, 2, Some(Decision::Confirm))).await;
+        engine.report(DRIVER, target, done(2)).await;
+    }
+    // A command that comes now is the next that is worked on.
+    engine.command(&command("a", 1, 3)).await;
+    engine.report(DRIVER, "a", done(3)).await;
+    let begun: Vec<(String, u64)> =
+        [("a", 1), ("b", 1), ("c", 1), ("a", 3)].map(|(name, at)| (name.to_owned(), at)).into();
+    assert_eq!(holder.0.begun(), begun, "a decision was worked on again");
+    stop.cancel();
+    running.await.expect("no panic").expect("an orderly end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_cannot_hold_is_given_no_transaction() {
+    let Setup { server, engine, stub, host } = setup().await;
+    engine.command(&part("a", 1, None)).await;
+    let report = engine.report(DRIVER, "a", |report| report.generation.sequence == 1).await;
+    let Outcome::Failed(failure) = &report.outcome else { panic!("{report:?}") };
+    assert!(failure.reason.contains("can't hold a change") && !failure.retryable, "{failure:?}");
+    assert!(stub.begun().is_empty());
+    host.end().await;
+    drop(server);
+}
+
+/// Reaches no target whose name begins with `silent`.
+#[derive(Clone)]
+struct Reaching(Stub);
+
+impl Driver for Reaching {
+    fn identity(&self) -> Identity {
+        self.0.identity()
+    }
+
+    async fn reconcile(&self, work: Work) -> Reconciled {
+        let silent = work.command.target.starts_with("silent");
+        let reached = work.reach(async {
+            if silent { std::future::pending::<Result<(), Reconciled>>().await } else { Ok(()) }
+        });
+        match reached.await {
+            Ok(()) => self.0.reconcile(work).await,
+            Err(failed) => failed,
+        }
+    }
+
+    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
+        self.0.changed()
+    }
+
+    async fn forget(&self, target: &str) {
+        self.0.forget(target).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_being_reached_takes_no_place_and_what_was_reached_waits_for_one() {
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let stub = Stub::new();
+    stub.open(false);
+    let mut options = HostOptions::new(server.connect("eno-driver-stub").await, Ownership::WholeDriver, "1");
+    options.concurrency = 1;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(run(Reaching(stub.clone()), options, stop.clone()));
+    for target in ["silent1", "silent2", "silent3", "a", "b"] {
+        engine.command(&command(target, 1, 1)).await;
+    }
+    // One of the two that answer is worked on, the other waits for its place.
+    stub.until_begun(|begun| begun.len() == 1).await;
+    assert_eq!(stub.begun().len(), 1);
+    stub.open(true);
+    for target in ["a", "b"] {
+        engine.report(DRIVER, target, done(1)).await;
+    }
+    assert_eq!(stub.begun().len(), 2);
+    running.abort();
+    assert!(running.await.is_err_and(|ended| ended.is_cancelled()));
+}

@@ -1,0 +1,75 @@
+//! Asking what would be done.
+
+use super::*;
+
+/// Asks a driver as anyone may who can publish there.
+async fn ask(client: &async_nats::Client, subject: String, command: &Command) -> Option<Preview> {
+    let payload = encode(command).expect("a command").into();
+    let answer = tokio::time::timeout(Duration::from_secs(2), client.request(subject, payload)).await;
+    Some(decode(&answer.ok()?.expect("an answer").payload).expect("a preview"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preview_looks_at_nothing_but_what_was_commanded() {
+    let Setup { server, engine, host, .. } = setup().await;
+    let changed = |target: &str, change: &dyn Fn(&mut Device)| {
+        let mut command = command(target, 0, 7);
+        let Desired::Fabric(desired) = &mut command.desired else { panic!("{command:?}") };
+        change(&mut desired.device);
+        command.generation.hash = command.desired.hash();
+        command
+    };
+    let mut last = changed("a", &|device| {
+        device.credential = Some("a".into());
+        device.host_key = Some("ssh-ed25519 AAAA".into());
+    });
+    last.generation.sequence = 1;
+    engine.command(&last).await;
+    engine.report(DRIVER, "a", done(1)).await;
+    engine.command(&command("b", 1, 1)).await;
+    engine.report(DRIVER, "b", done(1)).await;
+
+    let client = server.connect("anyone").await.client;
+    let at = |target: &str| subject::preview(DRIVER, target);
+    let of_a = |change: &dyn Fn(&mut Device)| {
+        changed("a", &|device| {
+            device.credential = Some("a".into());
+            device.host_key = Some("ssh-ed25519 AAAA".into());
+            change(device);
+        })
+    };
+    // Other VLANs, and other words about drift, are what a preview is for.
+    let same = of_a(&|device| device.drift = Drift::Report);
+    let preview = ask(&client, at("a"), &same).await.expect("an answer");
+    assert_eq!((preview.edits, preview.failure), (vec!["127.0.0.1:830".to_owned()], None));
+
+    let elsewhere: [&dyn Fn(&mut Device); 5] = [
+        &|device| device.address = "192.0.2.66:830".into(),
+        &|device| device.credential = Some("b".into()),
+        &|device| device.host_key = Some("ssh-ed25519 BBBB".into()),
+        &|device| device.host_key = None,
+        &|device| device.dialect = Some("openconfig".into()),
+    ];
+    for change in elsewhere {
+        let asked = of_a(change);
+        let preview = ask(&client, at("a"), &asked).await.expect("an answer");
+        assert!(preview.edits.is_empty(), "{asked:?} was looked at");
+        let failure = preview.failure.expect("a failure");
+        assert!(failure.reason.contains("last command") && !failure.retryable, "{failure:?}");
+    }
+    let mut other_kind = command("a", 0, 7);
+    other_kind.desired = Desired::Nad(NadDesired {
+        namespace: "n".into(),
+        name: "a".into(),
+        owner: NadOwner { uid: "u".into() },
+        attachment: None,
+    });
+    other_kind.generation.hash = other_kind.desired.hash();
+    let preview = ask(&client, at("a"), &other_kind).await.expect("an answer");
+    assert!(preview.failure.is_some_and(|failure| failure.reason.contains("another kind")));
+
+    // Who may ask about one target is not told of another, and nothing is known of what was never commanded.
+    assert_eq!(ask(&client, at("b"), &same).await, None);
+    assert_eq!(ask(&client, at("c"), &changed("c", &|_| ())).await, None);
+    host.end().await;
+}

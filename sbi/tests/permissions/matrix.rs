@@ -1,0 +1,308 @@
+//! Every user × every subject: allowed is what the table says, and nothing else.
+
+use std::collections::BTreeSet;
+
+use eno_control_plane::NatsUser;
+use serde_json::json;
+
+use crate::server::Server;
+
+/// The drivers, each with its user; the last one is nobody's.
+const DRIVERS: [(&str, Option<NatsUser>); 5] = [
+    ("netconf", Some(NatsUser::DriverNetconf)),
+    ("ovs-fabric", Some(NatsUser::DriverOvsFabric)),
+    ("nad", Some(NatsUser::DriverNad)),
+    ("node", Some(NatsUser::Agent)),
+    ("foreign", None),
+];
+const STREAMS: [&str; 9] = [
+    "ENO_COMMANDS",
+    "ENO_RESULTS",
+    "ENO_TRANSITIONS",
+    "ENO_HISTORY",
+    "ENO_DEAD_LETTERS",
+    "KV_ENO_DRIVERS",
+    "KV_ENO_OWNERS",
+    "KV_ENO_CALLBACKS",
+    "SOMETHING_ELSE",
+];
+const PROGRAMS: [&str; 7] = [
+    "eno-engine",
+    "eno-driver-netconf",
+    "eno-driver-ovs-fabric",
+    "eno-driver-nad",
+    "eno-driver-node",
+    "eno-driver-foreign",
+    "eno-cli",
+];
+
+type Set = BTreeSet<String>;
+
+fn set(subjects: &[&str]) -> Set {
+    subjects.iter().map(|subject| (*subject).to_owned()).collect()
+}
+
+fn all_of<const N: usize>(sets: [Set; N]) -> Set {
+    sets.into_iter().flatten().collect()
+}
+
+fn of_drivers(subjects: impl Fn(&str) -> Set) -> Set {
+    DRIVERS.iter().flat_map(|(driver, _)| subjects(driver)).collect()
+}
+
+/// The words of a driver.
+fn words(driver: &str) -> Set {
+    let kinds = ["result", "history"].map(|kind| format!("eno.v1.{kind}.{driver}.x"));
+    let keys = ["ENO_DRIVERS", "ENO_OWNERS"].map(|bucket| format!("$KV.{bucket}.{driver}.x"));
+    all_of([kinds.into(), keys.into(), [format!("eno.v1.released.{driver}")].into()])
+}
+
+/// What is said to a driver.
+fn told(driver: &str) -> Set {
+    [format!("eno.v1.command.{driver}.x"), format!("eno.v1.forget.{driver}")].into()
+}
+
+fn preview(driver: &str) -> String {
+    format!("eno.v1.preview.{driver}.x")
+}
+
+/// Reads of the last message of each subject that a driver is concerned with.
+fn direct(driver: &str, streams: &[&str]) -> Set {
+    let subject = |stream: &str| match stream {
+        "ENO_COMMANDS" => format!("eno.v1.command.{driver}.x"),
+        "ENO_RESULTS" => format!("eno.v1.result.{driver}.x"),
+        "ENO_HISTORY" => format!("eno.v1.history.{driver}.x"),
+        bucket => format!("$KV.{}.{driver}.x", bucket.trim_start_matches("KV_")),
+    };
+    streams.iter().map(|stream| format!("$JS.API.DIRECT.GET.{stream}.{}", subject(stream))).collect()
+}
+
+const WITH_DRIVERS: [&str; 5] =
+    ["ENO_COMMANDS", "ENO_RESULTS", "ENO_HISTORY", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
+
+/// Consumers that deliver what a driver is commanded.
+fn feeds(driver: &str) -> Set {
+    ["x", "*"]
+        .map(|target| format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.c.eno.v1.command.{driver}.{target}"))
+        .into()
+}
+
+fn on_streams(verb: &str) -> Set {
+    STREAMS.iter().map(|stream| format!("$JS.API.{verb}.{stream}")).collect()
+}
+
+fn on_consumers(verb: &str) -> Set {
+    STREAMS.iter().map(|stream| format!("$JS.API.CONSUMER.{verb}.{stream}.c")).collect()
+}
+
+/// Consumers of whole streams, and of what others report and own.
+fn wide_consumers() -> Set {
+    let filters = ["eno.v1.command.>", "eno.v1.command.*.*", "eno.v1.result.netconf.*", ">"];
+    let filtered = filters.iter().map(|filter| format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.c.{filter}"));
+    let others = ["KV_ENO_OWNERS.c.$KV.ENO_OWNERS.netconf.*", "ENO_RESULTS.c.eno.v1.result.netconf.*"];
+    let others = others.iter().map(|other| format!("$JS.API.CONSUMER.CREATE.{other}"));
+    all_of([filtered.chain(others).collect(), on_streams("CONSUMER.CREATE"), on_consumers("CREATE")])
+}
+
+/// All that is tried to publish.
+fn publishes() -> Set {
+    let mut all = set(&[
+        "eno.v1.callbacks",
+        "eno.v1.transition.L2Service._.x",
+        "eno.v1.history.callback.L2Service._.x",
+        "eno.v1.dead.L2Service._.x",
+        "eno.v1.something",
+        "$KV.ENO_CALLBACKS.floor",
+        "$JS.API.INFO",
+        "$JS.API.STREAM.LIST",
+        "$JS.API.STREAM.NAMES",
+        "$JS.API.SERVER.REMOVE",
+        "$JS.API.META.LEADER.STEPDOWN",
+        "$SYS.REQ.SERVER.PING",
+        "anything",
+    ]);
+    for (driver, _) in DRIVERS {
+        all.extend(words(driver));
+        all.extend(told(driver));
+        all.insert(preview(driver));
+        all.extend(direct(driver, &WITH_DRIVERS));
+        all.extend(feeds(driver));
+    }
+    for verb in [
+        "STREAM.CREATE",
+        "STREAM.UPDATE",
+        "STREAM.INFO",
+        "STREAM.DELETE",
+        "STREAM.PURGE",
+        "STREAM.MSG.GET",
+        "STREAM.MSG.DELETE",
+        "STREAM.SNAPSHOT",
+        "STREAM.RESTORE",
+        "STREAM.LEADER.STEPDOWN",
+        "STREAM.PEER.REMOVE",
+        "DIRECT.GET",
+        "CONSUMER.NAMES",
+        "CONSUMER.LIST",
+    ] {
+        all.extend(on_streams(verb));
+    }
+    for verb in ["INFO", "DELETE", "MSG.NEXT", "DURABLE.CREATE", "PAUSE", "LEADER.STEPDOWN"] {
+        all.extend(on_consumers(verb));
+    }
+    all.extend(wide_consumers());
+    all.extend(flow_control());
+    all.extend(STREAMS.iter().map(|stream| format!("$JS.ACK.{stream}.c.1.1.1.1.1")));
+    all.extend(PROGRAMS.iter().map(|program| format!("_INBOX_{program}.x")));
+    all.insert("_INBOX.x".into());
+    all
+}
+
+fn flow_control() -> Set {
+    STREAMS.iter().map(|stream| format!("$JS.FC.{stream}.c.x")).collect()
+}
+
+/// The table.
+fn may_publish(user: NatsUser) -> Set {
+    let reads = || {
+        all_of([
+            on_streams("STREAM.INFO"),
+            on_streams("STREAM.MSG.GET"),
+            on_streams("DIRECT.GET"),
+            on_consumers("INFO"),
+            on_consumers("DELETE"),
+            on_consumers("MSG.NEXT"),
+            wide_consumers(),
+            of_drivers(feeds),
+            of_drivers(|driver| direct(driver, &WITH_DRIVERS)),
+            flow_control(),
+        ])
+    };
+    match user {
+        NatsUser::Admin => publishes(),
+        NatsUser::Inspect => {
+            all_of([reads(), set(&["eno.v1.callbacks"]), of_drivers(|driver| [preview(driver)].into())])
+        }
+        NatsUser::Engine => all_of([
+            reads(),
+            of_drivers(told),
+            on_streams("STREAM.CREATE"),
+            on_streams("STREAM.UPDATE"),
+            set(&[
+                "eno.v1.transition.L2Service._.x",
+                "eno.v1.history.callback.L2Service._.x",
+                "eno.v1.dead.L2Service._.x",
+                "$KV.ENO_CALLBACKS.floor",
+                "$JS.API.INFO",
+                "$JS.API.STREAM.PURGE.ENO_COMMANDS",
+                "$JS.API.STREAM.PURGE.ENO_RESULTS",
+                "$JS.API.STREAM.MSG.DELETE.ENO_DEAD_LETTERS",
+            ]),
+        ]),
+        NatsUser::DriverNetconf | NatsUser::DriverOvsFabric | NatsUser::DriverNad | NatsUser::Agent => {
+            let driver = driver_of(user);
+            let looks = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
+            all_of([
+                words(driver),
+                feeds(driver),
+                direct(driver, &["ENO_RESULTS", "KV_ENO_OWNERS"]),
+                looks.map(|stream| format!("$JS.API.STREAM.INFO.{stream}")).into(),
+                set(&["$JS.FC.ENO_COMMANDS.c.x"]),
+            ])
+        }
+    }
+}
+
+fn driver_of(user: NatsUser) -> &'static str {
+    DRIVERS.iter().find(|(_, who)| *who == Some(user)).expect("a driver").0
+}
+
+/// All that is tried to subscribe to: what can be published, and wildcards over it.
+fn subscriptions() -> Set {
+    let mut all = set(&[
+        ">",
+        "*",
+        "eno.>",
+        "eno.v1.>",
+        "eno.v1.command.>",
+        "eno.v1.result.>",
+        "eno.v1.preview.>",
+        "eno.v1.preview.*.*",
+        "eno.v1.callbacks",
+        "eno.v1.transition.>",
+        "eno.v1.dead.>",
+        "$KV.>",
+        "$JS.>",
+        "$JS.API.>",
+        "$JS.EVENT.>",
+        "$JS.ACK.>",
+        "$SYS.>",
+        "_INBOX.>",
+        "_INBOX.x",
+    ]);
+    for (driver, _) in DRIVERS {
+        all.extend(words(driver));
+        all.extend(told(driver));
+        all.extend([preview(driver), format!("eno.v1.preview.{driver}.*")]);
+    }
+    for program in PROGRAMS {
+        all.extend([format!("_INBOX_{program}.>"), format!("_INBOX_{program}.x.*")]);
+    }
+    all
+}
+
+/// The table.
+fn may_subscribe(user: NatsUser) -> Set {
+    let inbox = |program: &str| Set::from([format!("_INBOX_{program}.>"), format!("_INBOX_{program}.x.*")]);
+    match user {
+        NatsUser::Admin => subscriptions(),
+        NatsUser::Inspect => inbox("eno-cli"),
+        NatsUser::Engine => all_of([inbox("eno-engine"), set(&["eno.v1.callbacks"])]),
+        NatsUser::DriverNetconf | NatsUser::DriverOvsFabric | NatsUser::DriverNad | NatsUser::Agent => {
+            let driver = driver_of(user);
+            let told = ["forget", "released"].map(|kind| format!("eno.v1.{kind}.{driver}"));
+            let asked = [preview(driver), format!("eno.v1.preview.{driver}.*")];
+            all_of([inbox(&format!("eno-driver-{driver}")), told.into(), asked.into()])
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_user_may_do_what_the_table_says_and_nothing_else() {
+    let server = Server::start().await;
+    let (publishes, subscriptions) = (publishes(), subscriptions());
+    let mut wrong = Vec::new();
+    for user in NatsUser::ALL {
+        let (publish, subscribe) = (may_publish(user), may_subscribe(user));
+        assert!(publish.is_subset(&publishes), "not tried: {:?}", publish.difference(&publishes));
+        assert!(subscribe.is_subset(&subscriptions), "not tried: {:?}", subscribe.difference(&subscriptions));
+        let mut wire = server.speak(user).await;
+        for subject in &publishes {
+            let (may, should) = (wire.may_publish(subject).await, publish.contains(subject));
+            if may != should {
+                wrong.push(format!("{user:?} publishes {subject}: {may}"));
+            }
+        }
+        for subject in &subscriptions {
+            let (may, should) = (wire.may_subscribe(subject).await, subscribe.contains(subject));
+            if may != should {
+                wrong.push(format!("{user:?} subscribes to {subject}: {may}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_else_is_let_in() {
+    let server = Server::start().await;
+    let stranger = nkeys::KeyPair::new_user().public_key();
+    for hello in [
+        json!({}),
+        json!({"user": "eno", "pass": "eno"}),
+        json!({"auth_token": "eno"}),
+        json!({"nkey": stranger, "sig": "AAAA"}),
+    ] {
+        let refusal = server.refusal(&hello).await;
+        assert_eq!(refusal, ["-ERR 'Authorization Violation'"], "{hello}");
+    }
+}

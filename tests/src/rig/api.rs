@@ -1,0 +1,221 @@
+//! A proxy in front of the API server. It shows itself with a certificate of its own and passes requests on as the user
+//! that it stands for, watches as they stream.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode, header};
+use axum::response::Response;
+use axum::serve::Listener;
+use futures::{Stream, StreamExt as _, future, stream};
+use kube::Client;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::counter::{Counter, Fault, Verdict, Weather};
+
+/// Listens until it is dropped.
+pub struct ApiProxy {
+    /// What it counts: writes, but not Leases, Events and what is only tried.
+    pub counter: Arc<Counter>,
+    kubeconfig: PathBuf,
+    _server: AbortOnDropHandle<()>,
+}
+
+#[derive(Clone)]
+struct Proxy {
+    client: Client,
+    counter: Arc<Counter>,
+}
+
+impl ApiProxy {
+    /// Passes on what it is asked as `client`; its kubeconfig is in `dir`.
+    pub async fn start(client: Client, dir: &Path) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+        let address = listener.local_addr().expect("its address");
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])
+            .and_then(|params| params.self_signed(&key))
+            .expect("a certificate");
+        std::fs::create_dir_all(dir).expect("a directory");
+        let authority = dir.join("proxy.crt");
+        std::fs::write(&authority, certificate.pem()).expect("the certificate's file");
+        let kubeconfig = dir.join("kubeconfig");
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "proxy", "cluster": {
+                "server": format!("https://{address}"), "certificate-authority": authority,
+            }}],
+            "users": [{"name": "anybody", "user": {}}],
+            "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "anybody"}}],
+            "current-context": "proxy",
+        });
+        std::fs::write(&kubeconfig, config.to_string()).expect("the kubeconfig");
+
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions of TLS")
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+            )
+            .expect("a key that fits");
+        let counter = Arc::new(Counter::default());
+        let proxy = Proxy { client, counter: Arc::clone(&counter) };
+        let router = Router::new().fallback(pass).with_state(proxy);
+        let listener = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(tls)) };
+        let server = tokio::spawn(async move {
+            // It ends with the process, or with the listener, which then shows everywhere.
+            let _ = axum::serve(listener, router).await;
+        });
+        Self { counter, kubeconfig, _server: AbortOnDropHandle::new(server) }
+    }
+
+    /// What leads through it.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+}
+
+struct Tls {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            // A client that was killed in the middle of its greeting.
+            if let Ok((stream, address)) = self.listener.accept().await
+                && let Ok(stream) = self.acceptor.accept(stream).await
+            {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// What a request writes; `None` when it only reads, or keeps the lead, or tells an Event.
+fn written(parts: &Parts) -> Option<String> {
+    let path = parts.uri.path();
+    let writes = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE);
+    let courtesy = ["/leases", "/events", "/selfsubjectaccessreviews"].iter().any(|one| path.contains(one));
+    let tried = parts.uri.query().is_some_and(|query| query.contains("dryRun"));
+    (writes && !courtesy && !tried).then(|| format!("{} {path}", parts.method))
+}
+
+async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    let what = written(&parts);
+    let verdict = what.clone().map_or_else(|| proxy.counter.other(), |what| proxy.counter.write(what));
+    let what = what.unwrap_or_default();
+    let fault = match verdict {
+        Verdict::Pass => return proxy.forward(parts, body).await,
+        Verdict::Held => return future::pending().await,
+        Verdict::Strike(fault) => fault,
+    };
+    let refused = |code: StatusCode, reason: &str| {
+        proxy.counter.struck(what.clone());
+        refusal(code, reason)
+    };
+    match fault {
+        Fault::KilledBefore | Fault::CutBefore => {
+            proxy.counter.struck(what);
+            future::pending().await
+        }
+        Fault::KilledAfter | Fault::Unanswered | Fault::CutAfter => {
+            let answer = proxy.forward(parts, body).await;
+            // The effect is there once all of the answer is.
+            let _ = to_bytes(answer.into_body(), usize::MAX).await;
+            proxy.counter.struck(what);
+            future::pending().await
+        }
+        Fault::Frozen => {
+            let answer = proxy.forward(parts, body).await;
+            proxy.counter.struck(what);
+            answer
+        }
+        Fault::Conflict => refused(StatusCode::CONFLICT, "Conflict"),
+        Fault::TooMany => refused(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
+        Fault::Internal => refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+    }
+}
+
+/// As the API server says it.
+fn refusal(code: StatusCode, reason: &str) -> Response {
+    let mut response = Response::builder().status(code).header(header::CONTENT_TYPE, "application/json");
+    if code == StatusCode::TOO_MANY_REQUESTS {
+        response = response.header(header::RETRY_AFTER, "1");
+    }
+    response.body(Body::from(status(code, reason).to_string())).expect("a response")
+}
+
+fn status(code: StatusCode, reason: &str) -> serde_json::Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "it is tried what comes of this answer", "reason": reason, "code": code.as_u16(),
+    })
+}
+
+impl Proxy {
+    async fn forward(&self, mut parts: Parts, body: Bytes) -> Response {
+        for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
+            parts.headers.remove(name);
+        }
+        let path = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+        parts.uri = path.parse().expect("the path of a URI");
+        let watches = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
+        let request = Request::from_parts(parts, kube::client::Body::from(body));
+        let weather = self.counter.weather();
+        match self.client.send(request).await {
+            Ok(answer) if watches && answer.status().is_success() => answer
+                .map(|body| Body::from_stream(weathered(Body::new(body), self.counter.clone(), weather))),
+            Ok(answer) => answer.map(Body::new),
+            Err(_) => refusal(StatusCode::BAD_GATEWAY, "InternalError"),
+        }
+    }
+}
+
+/// A watch that freezes, and breaks off with 410, as the weather wants it.
+fn weathered(
+    body: Body,
+    counter: Arc<Counter>,
+    begun: Weather,
+) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send {
+    let events = Some(body.into_data_stream());
+    stream::unfold((events, counter, begun), |(events, counter, weather)| async move {
+        let mut events = events?;
+        let mut now = weather;
+        loop {
+            if now.breaks > weather.breaks {
+                let event = json!({"type": "ERROR", "object": status(StatusCode::GONE, "Expired")});
+                return Some((Ok(Bytes::from(format!("{event}\n"))), (None, counter, now)));
+            }
+            let event = async { if now.frozen { future::pending().await } else { events.next().await } };
+            tokio::select! {
+                biased;
+                changed = counter.weather_changes(now) => now = changed,
+                event = event => return event.map(|event| (event, (Some(events), counter, weather))),
+            }
+        }
+    })
+}

@@ -1,0 +1,201 @@
+//! Counts what passes by a proxy, and says at which of it something happens.
+
+use tokio::sync::watch;
+
+/// What happens at a write. The process is the one that writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The process is killed before the write is sent.
+    KilledBefore,
+    /// The process is killed after the write took effect and before its answer came.
+    KilledAfter,
+    /// The API server refuses it with 409: somebody else was faster.
+    Conflict,
+    /// The API server refuses it with 429 and asks to come again in a second.
+    TooMany,
+    /// The API server fails with 500; nothing was written.
+    Internal,
+    /// It takes effect and is never answered; its connection stays open.
+    Unanswered,
+    /// The connection breaks before the write is sent.
+    CutBefore,
+    /// The connection breaks after the write took effect and before its answer came.
+    CutAfter,
+    /// From this write on, watches say nothing more until the process is well again; then they break with 410 Gone.
+    Frozen,
+}
+
+impl Fault {
+    /// Those that the proxy of the API server knows.
+    pub const OF_API: [Self; 7] = [
+        Self::KilledBefore,
+        Self::KilledAfter,
+        Self::Conflict,
+        Self::TooMany,
+        Self::Internal,
+        Self::Frozen,
+        Self::Unanswered,
+    ];
+    /// Those that the proxy of NATS knows.
+    pub const OF_NATS: [Self; 4] = [Self::KilledBefore, Self::KilledAfter, Self::CutBefore, Self::CutAfter];
+
+    /// Whether the process dies of it.
+    pub fn kills(self) -> bool {
+        matches!(self, Self::KilledBefore | Self::KilledAfter)
+    }
+}
+
+/// What is to be done with something that passes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It passes.
+    Pass,
+    /// This happens at it; [`Counter::struck`] is called when it has.
+    Strike(Fault),
+    /// The process is as good as dead: nothing of it passes any more.
+    Held,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    writes: Vec<String>,
+    armed: Option<(usize, Fault)>,
+    struck: Option<String>,
+    held: bool,
+    frozen: bool,
+    /// How often all watches were broken off.
+    breaks: u64,
+}
+
+/// The weather for watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Weather {
+    pub(super) frozen: bool,
+    pub(super) breaks: u64,
+}
+
+/// Counts writes, and strikes at one of them.
+#[derive(Debug, Default)]
+pub struct Counter {
+    state: watch::Sender<State>,
+}
+
+impl Counter {
+    /// Begins to count at 0; at the write of this number, the first being 1, this happens.
+    pub fn arm(&self, strike: Option<(usize, Fault)>) {
+        self.state.send_modify(|state| {
+            state.writes.clear();
+            state.armed = strike;
+            state.struck = None;
+        });
+    }
+
+    /// The writes since it was armed.
+    pub fn writes(&self) -> Vec<String> {
+        self.state.borrow().writes.clone()
+    }
+
+    /// Waits until it has struck, and says at which write.
+    pub async fn until_struck(&self) -> String {
+        let mut changes = self.state.subscribe();
+        let state = changes.wait_for(|state| state.struck.is_some()).await.expect("the counter lives");
+        state.struck.clone().unwrap_or_default()
+    }
+
+    /// At which write it has struck.
+    pub fn struck_at(&self) -> Option<String> {
+        self.state.borrow().struck.clone()
+    }
+
+    /// All is well again: a process that was held is dead and another may come; watches that froze break off.
+    pub fn release(&self) {
+        self.state.send_modify(|state| {
+            state.held = false;
+            if std::mem::take(&mut state.frozen) {
+                state.breaks += 1;
+            }
+        });
+    }
+
+    /// Something is written.
+    pub(super) fn write(&self, what: String) -> Verdict {
+        let mut verdict = Verdict::Held;
+        self.state.send_modify(|state| {
+            if state.held {
+                return;
+            }
+            state.writes.push(what);
+            let armed = state.armed.filter(|(at, _)| *at == state.writes.len());
+            verdict = armed.map_or(Verdict::Pass, |(_, fault)| Verdict::Strike(fault));
+            state.held = armed.is_some_and(|(_, fault)| fault.kills());
+            state.frozen |= armed.is_some_and(|(_, fault)| fault == Fault::Frozen);
+        });
+        verdict
+    }
+
+    /// Something else passes.
+    pub(super) fn other(&self) -> Verdict {
+        if self.state.borrow().held { Verdict::Held } else { Verdict::Pass }
+    }
+
+    /// What was to happen at the last write that a verdict of was asked has happened.
+    pub(super) fn struck(&self, what: String) {
+        self.state.send_modify(|state| {
+            state.armed = None;
+            state.struck = Some(what);
+        });
+    }
+
+    pub(super) fn weather(&self) -> Weather {
+        let state = self.state.borrow();
+        Weather { frozen: state.frozen, breaks: state.breaks }
+    }
+
+    /// Waits until the weather is another one.
+    pub(super) async fn weather_changes(&self, from: Weather) -> Weather {
+        let mut changes = self.state.subscribe();
+        let now = |state: &State| Weather { frozen: state.frozen, breaks: state.breaks };
+        let state = changes.wait_for(|state| now(state) != from).await.expect("the counter lives");
+        now(&state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strikes_once_at_the_write_of_its_number() {
+        let counter = Counter::default();
+        counter.arm(Some((2, Fault::Conflict)));
+        let verdicts: Vec<_> = ["a", "b", "c"].map(|what| counter.write(what.to_owned())).into();
+        assert_eq!(verdicts, [Verdict::Pass, Verdict::Strike(Fault::Conflict), Verdict::Pass]);
+        counter.struck("b".to_owned());
+        assert_eq!(counter.struck_at().as_deref(), Some("b"));
+        assert_eq!(counter.writes(), ["a", "b", "c"]);
+        counter.arm(None);
+        assert_eq!((counter.writes().len(), counter.struck_at()), (0, None));
+    }
+
+    #[test]
+    fn nothing_passes_of_what_is_killed() {
+        let counter = Counter::default();
+        counter.arm(Some((1, Fault::KilledBefore)));
+        assert_eq!(counter.write("a".to_owned()), Verdict::Strike(Fault::KilledBefore));
+        assert_eq!((counter.write("b".to_owned()), counter.other()), (Verdict::Held, Verdict::Held));
+        counter.release();
+        assert_eq!((counter.write("c".to_owned()), counter.other()), (Verdict::Pass, Verdict::Pass));
+        assert_eq!(counter.writes(), ["a", "c"]);
+    }
+
+    #[test]
+    fn watches_break_off_when_the_frost_ends() {
+        let counter = Counter::default();
+        let before = counter.weather();
+        counter.arm(Some((1, Fault::Frozen)));
+        counter.write("a".to_owned());
+        assert!(counter.weather().frozen);
+        counter.release();
+        assert_eq!(counter.weather(), Weather { frozen: false, breaks: before.breaks + 1 });
+    }
+}

@@ -1,0 +1,117 @@
+//! Where a stage of the scenario ends, on every layer, with the names of the run left out.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+
+use super::scenario::{KINDS, NAMESPACE, objects};
+use crate::{Receiver, System};
+
+/// What there is, by what it is.
+pub(super) type Found = BTreeMap<String, Value>;
+
+/// Stands for a run's name.
+const RUN: &str = "RUN";
+
+/// Objects with their statuses, NetworkAttachmentDefinitions, and what switches run.
+pub(super) async fn found(system: &System, run: &str) -> Found {
+    let mut found = Found::new();
+    let ours = ListParams::default().labels(&format!("run={run}"));
+    for kind in KINDS {
+        let gvk = GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", kind);
+        let api: Api<DynamicObject> = Api::all_with(system.sandbox.client(), &ApiResource::from_gvk(&gvk));
+        for object in api.list(&ours).await.expect("the API server itself is well") {
+            found.insert(format!("{kind} {}", object.name_any()), status(&object));
+        }
+    }
+    let nads = system.nads(NAMESPACE).list(&ListParams::default()).await;
+    for nad in nads.expect("the API server itself is well") {
+        let owners: Vec<_> = nad.owner_references().iter().map(|owner| owner.name.clone()).collect();
+        let name = format!("NetworkAttachmentDefinition {}", nad.name_any());
+        let mut annotations = nad.annotations().clone();
+        annotations.remove("eno.k8s.io/attachment-uid");
+        found.insert(name, json!({"owners": owners, "annotations": annotations, "spec": nad.data["spec"]}));
+    }
+    for switch in system.sandbox.switches() {
+        let view = system.view(&switch.name).await;
+        let ports: BTreeMap<_, _> =
+            view.ports.iter().map(|(name, port)| (name, serde_json::to_value(port).expect("JSON"))).collect();
+        let vlans: BTreeMap<_, _> = view.vlans.iter().map(|(id, vlan)| (id.to_string(), vlan)).collect();
+        found.insert(format!("switch {}", switch.name), json!({"vlans": vlans, "ports": ports}));
+    }
+    let text = serde_json::to_string(&found).expect("JSON").replace(run, RUN);
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// What a status says, without what is another at each run.
+fn status(object: &DynamicObject) -> Value {
+    let mut status = object.data.get("status").cloned().unwrap_or_default();
+    let current = status["observedGeneration"].as_i64() == object.metadata.generation;
+    if let Some(fields) = status.as_object_mut() {
+        for field in ["observedGeneration", "transitions", "lastTransaction"] {
+            fields.remove(field);
+        }
+        for condition in fields.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+            condition.as_object_mut().map(|condition| condition.remove("lastTransitionTime"));
+        }
+    }
+    json!({
+        "current": current,
+        "deleted": object.metadata.deletion_timestamp.is_some(),
+        "finalizers": object.finalizers(),
+        "status": status,
+    })
+}
+
+/// How often each object's phase is said to have changed.
+pub(super) async fn transitions(system: &System, run: &str) -> BTreeMap<String, u64> {
+    let ours = ListParams::default().labels(&format!("run={run}"));
+    let mut all = BTreeMap::new();
+    for kind in KINDS {
+        let gvk = GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", kind);
+        let api: Api<DynamicObject> = Api::all_with(system.sandbox.client(), &ApiResource::from_gvk(&gvk));
+        for object in api.list(&ours).await.expect("the API server itself is well") {
+            let count =
+                object.data.pointer("/status/transitions").and_then(Value::as_u64).unwrap_or_default();
+            let name = object.name_any();
+            let name = object.namespace().map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
+            all.insert(format!("{kind} {name}"), count);
+        }
+    }
+    all
+}
+
+/// The phases that were called back of each object of a run, in order; an error says which callback is missing.
+pub(super) fn callbacks(receiver: &Receiver, run: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
+    let mut all = BTreeMap::new();
+    for object in objects(run) {
+        let callbacks = receiver.of(&object);
+        let numbers: Vec<_> = callbacks.iter().map(|callback| callback.transition).collect();
+        let complete: Vec<_> = (1..=callbacks.len() as u64).collect();
+        let phases: Vec<_> = callbacks.into_iter().map(|callback| callback.phase).collect();
+        if numbers != complete {
+            return Err(format!("the callbacks of {object} came as {numbers:?}: {phases:?}"));
+        }
+        all.insert(object.replace(run, RUN), phases);
+    }
+    Ok(all)
+}
+
+/// In what two differ; empty when they don't.
+pub(super) fn difference<T: PartialEq + std::fmt::Debug>(
+    wanted: &BTreeMap<String, T>,
+    found: &BTreeMap<String, T>,
+) -> String {
+    let mut text = String::new();
+    for name in wanted.keys().chain(found.keys().filter(|name| !wanted.contains_key(*name))) {
+        let (wanted, found) = (wanted.get(name), found.get(name));
+        if wanted != found {
+            let _ = write!(text, "\n  {name}\n    undisturbed {wanted:?}\n    here        {found:?}");
+        }
+    }
+    text
+}

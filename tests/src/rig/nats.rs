@@ -1,0 +1,138 @@
+//! A proxy in front of the NATS server that knows where messages begin and end.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::counter::{Counter, Fault, Verdict};
+use super::frames::{self, Frame};
+
+/// Listens until it is dropped.
+pub struct NatsProxy {
+    /// What it counts: messages that are published on subjects of its choice.
+    pub counter: Arc<Counter>,
+    url: String,
+    _server: AbortOnDropHandle<()>,
+}
+
+/// Which subjects are counted.
+type Counted = fn(&str) -> bool;
+
+impl NatsProxy {
+    /// Passes on to the server at `url`, `nats://host:port`.
+    pub async fn start(url: &str, counted: Counted) -> Self {
+        let server = url.strip_prefix("nats://").expect("a URL without TLS").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+        let url = format!("nats://{}", listener.local_addr().expect("its address"));
+        let counter = Arc::new(Counter::default());
+        let count = Arc::clone(&counter);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                // Without a server, the client tries again.
+                if let Ok(server) = TcpStream::connect(&server).await {
+                    connections.spawn(pass(client, server, Arc::clone(&count), counted));
+                }
+            }
+        });
+        Self { counter, url, _server: AbortOnDropHandle::new(task) }
+    }
+
+    /// What leads through it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// Passes one connection on until an end of it closes.
+async fn pass(client: TcpStream, server: TcpStream, counter: Arc<Counter>, counted: Counted) {
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let (mut said, mut answered) = (BytesMut::new(), BytesMut::new());
+    loop {
+        tokio::select! {
+            read = from_client.read_buf(&mut said) => {
+                if !matches!(read, Ok(1..)) {
+                    return;
+                }
+            }
+            read = from_server.read_buf(&mut answered) => {
+                if !matches!(read, Ok(1..)) {
+                    return;
+                }
+            }
+        }
+        while let Some(frame) = frames::take(&mut said).expect("NATS without TLS") {
+            let what = frame.subject.clone().filter(|subject| counted(subject));
+            let verdict = what.clone().map_or_else(|| counter.other(), |what| counter.write(what));
+            let what = what.unwrap_or_default();
+            let fault = match verdict {
+                Verdict::Pass => {
+                    if to_server.write_all(&frame.bytes).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Verdict::Held => return silent(from_client).await,
+                Verdict::Strike(fault) => fault,
+            };
+            match fault {
+                Fault::KilledAfter | Fault::CutAfter => {
+                    take_effect(&frame, &mut to_server, &mut from_server, &mut answered).await;
+                }
+                _ => {}
+            }
+            counter.struck(what);
+            if fault.kills() {
+                return silent(from_client).await;
+            }
+            return;
+        }
+        if counter.other() == Verdict::Held {
+            return silent(from_client).await;
+        }
+        while let Some(frame) = frames::take(&mut answered).expect("NATS without TLS") {
+            if to_client.write_all(&frame.bytes).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Until the client is gone.
+async fn silent(mut client: tokio::net::tcp::OwnedReadHalf) {
+    let mut said = BytesMut::new();
+    while matches!(client.read_buf(&mut said).await, Ok(1..)) {
+        said.clear();
+    }
+}
+
+/// Sends a message, and waits until the server has answered it, which nobody sees; without a place for an answer it
+/// is enough that it is sent.
+async fn take_effect(
+    frame: &Frame,
+    to_server: &mut OwnedWriteHalf,
+    from_server: &mut tokio::net::tcp::OwnedReadHalf,
+    answered: &mut BytesMut,
+) {
+    if to_server.write_all(&frame.bytes).await.is_err() {
+        return;
+    }
+    let Some(reply) = &frame.reply else { return };
+    loop {
+        while let Some(answer) = frames::take(answered).expect("NATS without TLS") {
+            if answer.subject.as_ref() == Some(reply) {
+                return;
+            }
+        }
+        if !matches!(from_server.read_buf(answered).await, Ok(1..)) {
+            return;
+        }
+    }
+}

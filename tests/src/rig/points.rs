@@ -1,0 +1,96 @@
+//! Which of all points are tried, and what comes of it.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use super::blow::Place;
+use super::run::{Reference, Rig};
+
+/// The environment variable that asks for all points.
+const ALL: &str = "ENO_CRASH_ALL";
+
+/// How many of the points are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Every fault at every write.
+    All,
+    /// So many runs, spread over all.
+    Slice(usize),
+}
+
+impl Extent {
+    /// All where the environment asks for it, else so many.
+    pub fn from_env(runs: usize) -> Self {
+        if std::env::var_os(ALL).is_some_and(|value| value == "1") { Self::All } else { Self::Slice(runs) }
+    }
+}
+
+/// What was tried.
+#[derive(Debug)]
+pub struct Report {
+    place: Place,
+    /// Runs that were made, and runs that there are.
+    runs: (usize, usize),
+    /// Points struck: a run has one in each stage that has so many writes.
+    points: usize,
+    took: Duration,
+    /// What went wrong.
+    pub wrong: Vec<String>,
+}
+
+impl Rig<'_> {
+    /// Tries what can happen at a place.
+    pub async fn try_points(&self, reference: &Reference, place: Place, extent: Extent) -> Report {
+        let all = reference.blows(place);
+        let tried = match extent {
+            Extent::All => all.clone(),
+            // One further each time, so that it is not always the same fault.
+            Extent::Slice(runs) => (0..runs).map(|n| all[(n * all.len() / runs + n) % all.len()]).collect(),
+        };
+        let began = Instant::now();
+        let mut report =
+            Report { place, runs: (0, all.len()), points: 0, took: Duration::ZERO, wrong: Vec::new() };
+        for blow in tried {
+            report.runs.0 += 1;
+            match self.disturbed(reference, blow).await {
+                Ok(struck) => report.points += struck.len(),
+                Err(wrong) => {
+                    say(&wrong.what);
+                    report.wrong.push(wrong.what);
+                    if let Some(left) = wrong.left {
+                        let why = format!("what stays of it keeps all others from being tried:{left}");
+                        report.wrong.push(why);
+                        break;
+                    }
+                }
+            }
+        }
+        report.took = began.elapsed();
+        say(&format!("undisturbed: {}", reference.counts()));
+        say(&report.to_string());
+        report
+    }
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (made, all) = self.runs;
+        let mut text = String::new();
+        let (place, points, seconds) = (self.place, self.points, self.took.as_secs());
+        write!(
+            text,
+            "{place:?}: {made} of {all} runs, {points} points struck, {seconds} s, {} wrong",
+            self.wrong.len()
+        )?;
+        if made < all {
+            write!(text, "; {ALL}=1 makes all of them")?;
+        }
+        f.write_str(&text)
+    }
+}
+
+/// Past the capture of tests' output: what was not run is never silent.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

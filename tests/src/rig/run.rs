@@ -1,0 +1,332 @@
+//! One run of the scenario, disturbed or not.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use eno::sandbox::{Role, Ways};
+use eno_simulator::When;
+use futures::future::{Either, select};
+use k8s_openapi::api::admissionregistration::v1::MutatingAdmissionPolicyBinding;
+use kube::api::{Api, DeleteParams};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::api::ApiProxy;
+use super::blow::{Blow, OPERATIONS, Place};
+use super::counter::Fault;
+use super::ends::{self, Found, callbacks, difference, transitions};
+use super::nats::NatsProxy;
+use super::scenario::{NAMESPACE, SPARE, Stage, manifests, objects};
+use crate::{PATIENCE, Receiver, System};
+
+/// Between two looks at what has no common way to tell.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const ENGINE: &str = "engine";
+
+/// Where an undisturbed run ends.
+#[derive(Debug)]
+pub struct Reference {
+    stages: BTreeMap<Stage, End>,
+}
+
+#[derive(Debug)]
+struct End {
+    found: Found,
+    callbacks: BTreeMap<String, Vec<String>>,
+    /// What was written on the way, at each place.
+    api: Vec<String>,
+    nats: Vec<String>,
+}
+
+impl Reference {
+    /// All that can happen at a place, at each of its writes.
+    pub fn blows(&self, place: Place) -> Vec<Blow> {
+        let longest = |writes: fn(&End) -> &Vec<String>| {
+            1..=self.stages.values().map(|end| writes(end).len()).max().unwrap_or_default()
+        };
+        match place {
+            Place::Api => {
+                let at = |at| Fault::OF_API.map(|fault| Blow::Api(fault, at));
+                longest(|end| &end.api).flat_map(at).collect()
+            }
+            Place::Nats => {
+                let at = |at| Fault::OF_NATS.map(|fault| Blow::Nats(fault, at));
+                longest(|end| &end.nats).flat_map(at).collect()
+            }
+            Place::Netconf => {
+                let at = |operation| [When::Before, When::After].map(|when| Blow::Netconf(operation, when));
+                OPERATIONS.into_iter().flat_map(at).collect()
+            }
+        }
+    }
+
+    /// How much an undisturbed run writes to the API server and to NATS in each stage.
+    pub fn counts(&self) -> String {
+        let count = |(stage, end): (&Stage, &End)| {
+            format!("{stage:?}: {} to the API server, {} to NATS", end.api.len(), end.nats.len())
+        };
+        self.stages.iter().map(count).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// What is not as in an undisturbed run.
+#[derive(Debug)]
+pub struct Wrong {
+    /// Where it happened, and what.
+    pub what: String,
+    /// What stays of the run: no other can follow.
+    pub left: Option<String>,
+}
+
+/// A sandbox whose engine is behind proxies.
+pub struct Rig<'a> {
+    pub(super) system: &'a System,
+    pub(super) api: ApiProxy,
+    pub(super) nats: NatsProxy,
+    /// The switch whose silence the driver was killed in.
+    pub(super) silent: Mutex<Option<String>>,
+    receiver: Receiver,
+    runs: AtomicU32,
+}
+
+impl<'a> Rig<'a> {
+    /// In a sandbox of [`super::topology`] that was started without an engine.
+    pub async fn start(system: &'a System) -> Self {
+        let sandbox = &system.sandbox;
+        // Finalizers are the engine's own writes then.
+        sandbox.admission_bound().await;
+        let bindings: Api<MutatingAdmissionPolicyBinding> = Api::all(sandbox.client());
+        bindings.delete("eno-finalizer", &DeleteParams::default()).await.expect("the policy is unbound");
+        let client = sandbox.client_for(&Role::Engine.user(), None).await.expect("a client as the engine");
+        let info = sandbox.info();
+        let api = ApiProxy::start(client, &info.dir.join("proxy")).await;
+        let nats = NatsProxy::start(&info.nats_url, |subject| {
+            subject.starts_with("eno.v1.") || subject.starts_with("$KV.ENO_CALLBACKS")
+        })
+        .await;
+        let ways =
+            Ways { kubeconfig: Some(api.kubeconfig().to_owned()), nats_url: Some(nats.url().to_owned()) };
+        sandbox.add_by(Role::Engine, ENGINE, ways).await.expect("an engine");
+        let rig = Self {
+            system,
+            api,
+            nats,
+            silent: Mutex::default(),
+            receiver: Receiver::start().await,
+            runs: AtomicU32::new(0),
+        };
+        rig.until_in_step().await;
+        system.namespace(NAMESPACE).await;
+        let spare =
+            format!("{{apiVersion: eno.k8s.io/v1alpha1, kind: FabricDevice, metadata: {{name: {SPARE}}}}}");
+        system.delete(&spare).await;
+        rig
+    }
+
+    /// Runs the scenario twice undisturbed, which has to end alike.
+    pub async fn reference(&self) -> Reference {
+        let first = self.undisturbed().await;
+        let second = self.undisturbed().await;
+        for (stage, end) in &first.stages {
+            let again = &second.stages[stage];
+            let different =
+                difference(&end.found, &again.found) + &difference(&end.callbacks, &again.callbacks);
+            assert!(different.is_empty(), "two undisturbed runs differ in {stage:?}:{different}");
+        }
+        second
+    }
+
+    async fn undisturbed(&self) -> Reference {
+        let run = self.name();
+        let mut stages = BTreeMap::new();
+        for stage in Stage::ALL {
+            self.disarm().await;
+            self.act(&run, stage).await;
+            let phase = if stage == Stage::Delete { "deleted" } else { "ready" };
+            if let Err(why) = self.until_settled(&run, phase).await {
+                panic!("undisturbed, {stage:?}: {why}");
+            }
+            let end = End {
+                found: ends::found(self.system, &run).await,
+                callbacks: callbacks(&self.receiver, &run).unwrap_or_else(|why| panic!("undisturbed: {why}")),
+                api: self.api.counter.writes(),
+                nats: self.nats.counter.writes(),
+            };
+            stages.insert(stage, end);
+        }
+        Reference { stages }
+    }
+
+    /// Runs the scenario with a blow in each stage, if the stage has so many writes. Returns at what it struck; an error
+    /// says what is not as in the undisturbed run.
+    pub async fn disturbed(&self, reference: &Reference, blow: Blow) -> Result<Vec<(Stage, String)>, Wrong> {
+        let run = self.name();
+        let mut struck = Vec::new();
+        for stage in Stage::ALL {
+            self.arm(blow).await;
+            self.act(&run, stage).await;
+            let result = self.survive(reference, &run, stage, blow).await;
+            let hit = self.struck_at(blow);
+            self.disarm().await;
+            if let Err(why) = result {
+                let write = hit.unwrap_or_else(|| "not reached".to_owned());
+                let what = format!("{run}: {blow} in {stage:?} ({write}): {why}");
+                return Err(Wrong { what, left: self.clean_up(reference, &run).await });
+            }
+            struck.extend(hit.map(|hit| (stage, hit)));
+        }
+        Ok(struck)
+    }
+
+    /// Takes away what a failed run left, so that the next one finds what the first one found; says what stays.
+    async fn clean_up(&self, reference: &Reference, run: &str) -> Option<String> {
+        self.act(run, Stage::Delete).await;
+        let wanted = &reference.stages[&Stage::Delete].found;
+        let mut left = String::new();
+        let cleaning = async {
+            let mut looks = tokio::time::interval(LOOK);
+            loop {
+                looks.tick().await;
+                left = difference(wanted, &ends::found(self.system, run).await);
+                if left.is_empty() {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, cleaning).await.is_err().then_some(left)
+    }
+
+    /// From the first action of a stage to its end, with what happens in between.
+    async fn survive(
+        &self,
+        reference: &Reference,
+        run: &str,
+        stage: Stage,
+        blow: Blow,
+    ) -> Result<(), String> {
+        let mended = pin!(self.mend(blow, run, stage));
+        let arrived = pin!(self.arrive(reference, run, stage));
+        match select(mended, arrived).await {
+            Either::Left(((), arrived)) => arrived.await,
+            // It is only being told of.
+            Either::Right((_, mended)) if self.reached(blow).await => {
+                if timeout(PATIENCE, mended).await.is_err() {
+                    return Err("what was struck did not come back".to_owned());
+                }
+                self.arrive(reference, run, stage).await
+            }
+            Either::Right((result, _)) => result,
+        }
+    }
+
+    async fn arrive(&self, reference: &Reference, run: &str, stage: Stage) -> Result<(), String> {
+        let end = &reference.stages[&stage];
+        let mut last = String::new();
+        let arriving = async {
+            let mut looks = tokio::time::interval(LOOK);
+            loop {
+                looks.tick().await;
+                last = difference(&end.found, &ends::found(self.system, run).await);
+                if !last.is_empty() {
+                    continue;
+                }
+                last = match self.told(run).await {
+                    Ok(callbacks) => difference(&end.callbacks, &callbacks),
+                    Err(why) => why,
+                };
+                if last.is_empty() {
+                    return;
+                }
+            }
+        };
+        if timeout(PATIENCE, arriving).await.is_err() {
+            return Err(format!("it does not end as the undisturbed run:{last}"));
+        }
+        Ok(())
+    }
+
+    /// The callbacks so far, all of which have to be there that the statuses tell of.
+    async fn told(&self, run: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
+        for (object, count) in transitions(self.system, run).await {
+            let told = self.receiver.of(&object).len() as u64;
+            if told < count {
+                return Err(format!("{object} has had {count} transitions, {told} callbacks came"));
+            }
+        }
+        callbacks(&self.receiver, run)
+    }
+
+    async fn until_settled(&self, run: &str, phase: &str) -> Result<(), String> {
+        let mut last = String::new();
+        let settling = async {
+            let mut looks = tokio::time::interval(LOOK);
+            let mut before = None;
+            loop {
+                looks.tick().await;
+                let found = ends::found(self.system, run).await;
+                let current = found.values().filter(|one| one.get("current").is_some());
+                let all = current.clone().all(|one| is_done(one, phase));
+                let count = if phase == "deleted" { 0 } else { objects(run).len() };
+                let told = self.told(run).await;
+                let called = told.as_ref().is_ok_and(|told| {
+                    told.values().all(|phases| phases.last().is_some_and(|last| last == phase))
+                });
+                if all && current.count() == count && called && before.as_ref() == Some(&found) {
+                    return;
+                }
+                last = format!("callbacks: {told:?}, found: {found:#?}");
+                before = Some(found);
+            }
+        };
+        timeout(PATIENCE, settling).await.map_err(|_| last)
+    }
+
+    /// What users do in a stage.
+    async fn act(&self, run: &str, stage: Stage) {
+        let spare = self.system.sandbox.switch(SPARE).expect("the switch of the topology");
+        let yaml = manifests(run, stage, spare, self.receiver.url());
+        match stage {
+            Stage::Create | Stage::Change => self.system.apply(&yaml).await,
+            Stage::Delete => self.system.ask_to_delete(&yaml).await,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("run{:04}", self.runs.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Waits until the engine leads and has seen everything.
+    pub(super) async fn until_in_step(&self) {
+        let url = format!("{}/metrics", self.system.sandbox.url(ENGINE).expect("the engine"));
+        let in_step = |metrics: &str| {
+            let lines = metrics.lines();
+            let mut values =
+                lines.filter_map(|line| line.strip_prefix("eno_engine_synced_timestamp_seconds "));
+            values.any(|value| value.trim() != "0")
+        };
+        let looking = async {
+            let mut looks = tokio::time::interval(LOOK);
+            loop {
+                looks.tick().await;
+                // It may not listen yet.
+                if let Ok(answer) = self.system.http.get(&url).send().await
+                    && answer.text().await.is_ok_and(|metrics| in_step(&metrics))
+                {
+                    return;
+                }
+            }
+        };
+        assert!(timeout(PATIENCE, looking).await.is_ok(), "the engine is not in step with the cluster");
+    }
+}
+
+/// Whether an object is where it is wanted, with nothing to follow.
+fn is_done(object: &Value, phase: &str) -> bool {
+    let status = &object["status"];
+    object["current"] == true
+        && status["phase"] == phase
+        && status["pendingChanges"].as_i64().unwrap_or(0) == 0
+}

@@ -1,0 +1,29 @@
+//! The engine dies, or is refused, at every write of a reference scenario, and the netconf driver at every operation on
+//! a switch: it ends on every layer as if nothing had happened. A slice of
+//! the first by default; `tests/README.md` says how to have the rest.
+
+use eno::sandbox::SandboxOptions;
+use eno_tests::own;
+use eno_tests::rig::{Extent, Place, Rig, topology};
+
+/// One sandbox for all, since a start takes as long as several runs.
+#[test]
+fn every_crash_ends_as_none() {
+    let change = |options: &mut SandboxOptions| {
+        options.topology = topology();
+        options.engine = false;
+    };
+    own(change, async |system| {
+        let rig = Rig::start(system).await;
+        let reference = rig.reference().await;
+        let place = std::env::var("ENO_CRASH_PLACE").unwrap_or_else(|_| "api".to_owned());
+        let (place, runs) = match place.as_str() {
+            "api" => (Place::Api, 3),
+            "nats" => (Place::Nats, 2),
+            "netconf" => (Place::Netconf, 1),
+            other => panic!("ENO_CRASH_PLACE={other}: must be api, nats or netconf"),
+        };
+        let wrong = rig.try_points(&reference, place, Extent::from_env(runs)).await.wrong;
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    });
+}

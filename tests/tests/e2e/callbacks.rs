@@ -1,0 +1,125 @@
+//! Callbacks by the engine as it runs, with the rights that it has.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use eno_nbi_crds::{CALLBACK_DELIVERED, L2Service, L2ServiceAttachment, Phase};
+use eno_tests::{System, shared};
+use kube::runtime::watcher;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::{attachment, point, service};
+
+type Seen = Arc<watch::Sender<Vec<HeaderMap>>>;
+
+/// Takes callbacks, keeps their headers, and passes the endpoint test.
+async fn endpoint() -> (String, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+    let url = format!("http://{}/callbacks", listener.local_addr().expect("its address"));
+    let seen = Seen::new(watch::Sender::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let take = post(async move |headers: HeaderMap| {
+        sink.send_modify(|seen| seen.push(headers));
+        StatusCode::NO_CONTENT
+    });
+    let router = Router::new().route("/callbacks", take.get(async || StatusCode::NO_CONTENT));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, seen)
+}
+
+/// The Secret `eno-callback` of a namespace.
+fn secret(namespace: &str) -> String {
+    let key = "AQEB".repeat(10) + "AQE=";
+    format!(
+        "\n---\napiVersion: v1\nkind: Secret\nmetadata: {{name: eno-callback, namespace: {namespace}}}\nstringData: {{key: \
+         whsec_{key}}}"
+    )
+}
+
+async fn says(system: &System, name: &str, status: &str, reason: &str) -> String {
+    let condition = |service: &L2Service| {
+        let all = service.status.iter().flat_map(|status| &status.conditions);
+        let mut all = all.filter(|condition| condition.type_ == CALLBACK_DELIVERED);
+        all.find(|condition| condition.status == status && condition.reason == reason)
+            .map(|condition| condition.message.clone())
+    };
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let what = format!("{CALLBACK_DELIVERED} of {name} is {status}");
+    let all = system
+        .until(system.all::<L2Service>(), config, &what, |all| {
+            all.values().any(|one| condition(one).is_some())
+        })
+        .await;
+    all.values().find_map(condition).expect("the condition")
+}
+
+#[test]
+fn callbacks_are_signed_with_a_key_of_the_object_s_namespace() {
+    shared(async |system| {
+        let (url, seen) = endpoint().await;
+        system.namespace("sign").await;
+        point(system, "sign", &["node1"]).await;
+        let callback = format!("CallbackURL: '{url}', CallbackSecret: {{Name: eno-callback}}");
+        let network = [
+            secret("sign"),
+            service("sign-a", 440, ""),
+            attachment("sign", "a", "sign", "sign-a", &format!("VlanType: access, {callback}")),
+        ]
+        .concat();
+        system.apply(&network).await;
+        system.becomes::<L2ServiceAttachment>("sign/a", Phase::Ready).await;
+        let tests: [&[&str]; 2] = [&[], &["--endpoint"]];
+        for more in tests {
+            let words = [&["callbacks", "test", "l2sa/a", "-n", "sign"], more].concat();
+            assert_eq!(system.eno_json(&words, "", 0).await["delivered"], 1);
+        }
+        let mut changes = seen.subscribe();
+        let tested =
+            changes.wait_for(|seen| seen.iter().any(|headers| headers.contains_key("eno-test"))).await;
+        let all = tested.expect("the sender lives").clone();
+        for headers in all {
+            let signature = headers.get("webhook-signature").and_then(|value| value.to_str().ok());
+            assert!(signature.is_some_and(|text| text.starts_with("v1,")), "{headers:?}");
+        }
+        system.delete(&network).await;
+        system.until_without([440]).await;
+    });
+}
+
+#[test]
+fn what_can_t_be_delivered_is_said_and_kept_and_can_be_retried() {
+    shared(async |system| {
+        let (url, seen) = endpoint().await;
+        let network = service("undelivered-a", 441, "CallbackURL: 'http://169.254.169.254/latest/meta-data'");
+        system.apply(&network).await;
+        let said = says(system, "undelivered-a", "False", "GivenUp").await;
+        assert!(said.contains("the address 169.254.169.254 is refused"), "{said}");
+        system.becomes::<L2Service>("undelivered-a", Phase::Ready).await;
+        let listed = system.eno_json(&["callbacks", "list"], "", 0).await;
+        let of_it = |list: &Value| {
+            let all = list.as_array().expect("a list").iter();
+            all.filter(|one| one["name"] == "undelivered-a" || one["transition"]["name"] == "undelivered-a")
+                .count()
+        };
+        assert_eq!(of_it(&listed["undelivered"]), 1, "{listed:#}");
+        let before = of_it(&listed["deadLetters"]);
+        assert!(before >= 1, "{listed:#}");
+
+        system.patch("L2Service", "undelivered-a", json!({"spec": {"CallbackURL": url}})).await;
+        let retry = ["callbacks", "retry", "l2s/undelivered-a"];
+        let mut answer = system.eno_json(&retry, "", 0).await;
+        assert!(answer["delivered"].as_u64().is_some_and(|delivered| delivered >= 1), "{answer:#}");
+        says(system, "undelivered-a", "True", "Delivered").await;
+        answer = system.eno_json(&retry, "", 0).await;
+        assert_eq!((&answer["delivered"], &answer["dead"]), (&json!(0), &json!(0)));
+        let ids: Vec<_> = seen.borrow().iter().map(|headers| headers["webhook-id"].clone()).collect();
+        assert!(ids.len() >= before, "{ids:?}");
+        let listed = system.eno_json(&["callbacks", "list"], "", 0).await;
+        assert_eq!(of_it(&listed["deadLetters"]), 0, "{listed:#}");
+        system.delete(&network).await;
+    });
+}
