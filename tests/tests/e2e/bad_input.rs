@@ -210,9 +210,11 @@ fn the_engine_says_what_an_attachment_lacks() {
         assert_eq!(config["name"], "mine", "the foreign one is untouched");
         system.becomes::<L2ServiceAttachment>("unfit/good", Phase::Ready).await;
 
-        // The name gets free, and it is made without a further trigger.
-        system.delete(foreign).await;
+        // The name gets free, and it is made without a further trigger, maybe before anyone sees it gone.
+        system.ask_to_delete(foreign).await;
         system.becomes::<L2ServiceAttachment>("unfit/taken", Phase::Ready).await;
+        let (_, config) = system.nad("unfit/taken", |_| true).await;
+        assert_ne!(config["name"], "mine", "it is ours");
         let all: String = cases.iter().map(|(_, yaml, _)| yaml.as_str()).collect();
         system.delete(&[all, good, service("unfit-a", 420, ""), service("unfit-b", 421, "")].concat()).await;
         system.until_without([420, 421]).await;
