@@ -111,7 +111,7 @@ async fn sandbox(args: &BenchArgs, dir: &Path, operator: bool) -> anyhow::Result
 async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     let client = sandbox.client();
     let http = reqwest::Client::new();
-    let racks = Racks::of(args, &topology(args));
+    let racks = Racks::of(&topology(args));
     let mut places = vec![EVERYWHERE];
     places.extend(racks.iter().flat_map(Racks::places));
     apply_all(&client, "eno-bench", &load::base(&places)?).await?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
-use eno_simulator::{Fault, Node, SwitchInfo, Topology};
+use eno_simulator::{Fault, SwitchInfo, Topology};
 
 use super::load::{Apis, Place, Tracker};
 use super::report::{BetweenRacks, percentile};
@@ -28,20 +28,23 @@ pub(super) struct Racks {
 
 impl Racks {
     /// `None` if these are not four racks.
-    pub(super) fn of(args: &BenchArgs, topology: &Topology) -> Option<Self> {
-        if args.leaves < 4 {
-            return None;
+    pub(super) fn of(topology: &Topology) -> Option<Self> {
+        // Where nodes don't fill all leaves, the last ones have none.
+        let mut racks: Vec<(&str, Vec<String>)> = Vec::new();
+        for node in &topology.nodes {
+            let leaf = node.interfaces.first()?.switch.as_str();
+            match racks.last_mut().filter(|(last, _)| *last == leaf) {
+                Some((_, nodes)) => nodes.push(node.name.clone()),
+                None => racks.push((leaf, vec![node.name.clone()])),
+            }
         }
-        let of = |leaves: [usize; 2]| {
-            let leaves = leaves.map(|leaf| format!("leaf{leaf}"));
-            let hangs =
-                |node: &&Node| node.interfaces.iter().any(|interface| leaves.contains(&interface.switch));
-            topology.nodes.iter().filter(hangs).map(|node| node.name.clone()).collect()
+        let [(_, first), (_, second), .., (_, last_but_one), (bad, last)] = racks.as_slice() else {
+            return None;
         };
         Some(Self {
-            bad: format!("leaf{}", args.leaves),
-            first: of([1, 2]),
-            last: of([args.leaves - 1, args.leaves]),
+            bad: (*bad).to_owned(),
+            first: [first.as_slice(), second].concat(),
+            last: [last_but_one.as_slice(), last].concat(),
         })
     }
 
