@@ -26,12 +26,15 @@ pub const AGENT_NAMESPACE: &str = "eno-node";
 /// The namespace of the operator.
 pub const NAMESPACE: &str = "eno-system";
 
+/// The namespace of the Secrets with which the netconf driver logs in to switches.
+pub const DEVICES_NAMESPACE: &str = "eno-devices";
+
 /// The CustomResourceDefinitions: ours, and that of NetworkAttachmentDefinitions.
 pub fn crds() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::CRDS.iter().chain(embedded::NAD_CRD))
 }
 
-/// The operator's namespace.
+/// The operator's namespace, and that of the logins of switches.
 pub fn namespace() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::NAMESPACE)
 }

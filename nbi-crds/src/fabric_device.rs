@@ -40,7 +40,7 @@ use crate::{CallbackFormat, CallbackSecret, schema};
     schema::rule_at(
         ".Credentials",
         "self.Driver != 'netconf' || has(self.Credentials)",
-        "is needed by the netconf driver: name a Secret in the operator's namespace in Credentials.SecretName",
+        "is needed by the netconf driver: name a Secret of the namespace eno-devices in Credentials.SecretName",
     ),
     schema::rule_at(
         ".Credentials",
@@ -116,7 +116,7 @@ fn netconf() -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Credentials {
-    /// A Secret in the operator's namespace with username and either password or ssh-privatekey.
+    /// A Secret with username and either password or ssh-privatekey, in the namespace eno-devices.
     #[schemars(schema_with = "schema::name")]
     pub secret_name: String,
 }

@@ -18,7 +18,7 @@ use crate::node::{NodeError, Nodes, NodesOptions};
 use crate::parts::{Part, Parts, PartsError};
 use crate::pki::{self, Authority, PkiError};
 use crate::ports::Ports;
-use crate::programs::{self, Files};
+use crate::programs::{self, AuditFiles, Files};
 use crate::supervisor::{Exited, SuperviseError, Supervisor};
 
 /// How long a start may take on a machine that is busy with other things.
@@ -84,6 +84,9 @@ pub struct ControlPlaneOptions {
     pub disabled_controllers: Vec<String>,
     /// Nodes that run pods, which needs root; `None`: no node, and nothing that a node needs.
     pub nodes: Option<NodesOptions>,
+    /// Whether the API server writes down who asked it for what: a line of JSON for each request, an
+    /// `audit.k8s.io/v1` Event without bodies, in [`ControlPlane::audit_log`].
+    pub audit: bool,
 }
 
 impl ControlPlaneOptions {
@@ -94,6 +97,7 @@ impl ControlPlaneOptions {
             parts,
             disabled_controllers: vec!["node-lifecycle-controller".to_owned()],
             nodes: None,
+            audit: false,
         }
     }
 
@@ -140,7 +144,7 @@ impl ControlPlane {
         let mut last = control_plane.directory.read_json(PORTS);
         for attempt in 1.. {
             let ports = Ports::pick(address, last).map_err(ControlPlaneError::Ports)?;
-            let started = control_plane.run(&programs, &options.disabled_controllers, ports).await;
+            let started = control_plane.run(&programs, &options, ports).await;
             match started {
                 Ok(()) => break,
                 Err(ControlPlaneError::Exited(exited)) if port_was_taken(&exited) && attempt < ATTEMPTS => {
@@ -206,13 +210,13 @@ impl ControlPlane {
     async fn run(
         &mut self,
         programs: &Programs,
-        disabled_controllers: &[String],
+        options: &ControlPlaneOptions,
         ports: Ports,
     ) -> Result<(), ControlPlaneError> {
         self.directory.write_json(PORTS, &ports)?;
         self.server = format!("https://{}:{}", self.address(), ports.api_server);
         self.nats.url = format!("nats://{}:{}", self.address(), ports.nats);
-        let files = self.write_files()?;
+        let files = self.write_files(options.audit)?;
 
         let (configuration, users) = self.write_nats_configuration()?;
         self.spawn(Part::Etcd, programs::etcd(&programs.etcd, &files, ports)).await?;
@@ -225,7 +229,7 @@ impl ControlPlane {
         let client = self.client().await?;
         self.wait("kube-apiserver is not ready", answers_ready(&client)).await?;
         let manager =
-            programs::controller_manager(&programs.controller_manager, &files, disabled_controllers);
+            programs::controller_manager(&programs.controller_manager, &files, &options.disabled_controllers);
         self.spawn(Part::KubeControllerManager, manager).await?;
         if let Some(scheduler) = &programs.scheduler {
             self.spawn(Part::KubeScheduler, programs::scheduler(scheduler, &files)).await?;
@@ -236,6 +240,11 @@ impl ControlPlane {
     /// The directory, as an absolute path.
     pub fn dir(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// Where the API server writes down requests, if it was told to.
+    pub fn audit_log(&self) -> PathBuf {
+        self.directory.join("logs/audit.json")
     }
 
     /// The nodes, when there are any.
@@ -327,7 +336,7 @@ impl ControlPlane {
         }
     }
 
-    fn write_files(&self) -> Result<Files, ControlPlaneError> {
+    fn write_files(&self, audit: bool) -> Result<Files, ControlPlaneError> {
         let pki = self.directory.join("pki");
         let etcd_authority = Authority::open(&pki, "etcd-ca")?;
         let authority = self.authority()?;
@@ -336,8 +345,15 @@ impl ControlPlane {
             Some(_) => Some(authority.client_files(&pki, "kubelet-client", Some("system:masters"))?),
             None => None,
         };
+        let audit = if audit {
+            let policy = self.directory.write_json(Path::new("audit-policy.json"), &audit_policy())?;
+            Some(AuditFiles { policy, log: self.audit_log() })
+        } else {
+            None
+        };
         Ok(Files {
             address: self.address(),
+            audit,
             kubelet_client,
             scheduler_kubeconfig: self.kubeconfig_for("system:kube-scheduler", None)?,
             etcd_server: etcd_authority.server(&pki, "etcd-server", &[])?,
@@ -377,6 +393,16 @@ impl ControlPlane {
 }
 
 const PORTS: &str = "ports.json";
+
+/// Every request, when it was answered; of a watch, when it began.
+fn audit_policy() -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{ "level": "Metadata" }],
+    })
+}
 
 struct Programs {
     etcd: PathBuf,

@@ -9,10 +9,17 @@ use crate::nats::NatsUser;
 use crate::pki::CertificateFiles;
 use crate::ports::Ports;
 
+/// Of the API server's audit.
+pub(crate) struct AuditFiles {
+    pub(crate) policy: PathBuf,
+    pub(crate) log: PathBuf,
+}
+
 /// What the command lines are made of.
 pub(crate) struct Files {
     /// Where the API server and NATS listen.
     pub(crate) address: Ipv4Addr,
+    pub(crate) audit: Option<AuditFiles>,
     /// With nodes: what the API server shows to kubelets.
     pub(crate) kubelet_client: Option<CertificateFiles>,
     pub(crate) scheduler_kubeconfig: PathBuf,
@@ -89,6 +96,9 @@ pub(crate) fn api_server(program: &Path, files: &Files, ports: Ports) -> Command
             flag("kubelet-certificate-authority", &files.authority),
             flag("kubelet-preferred-address-types", "InternalIP"),
         ]);
+    }
+    if let Some(audit) = &files.audit {
+        server.args([flag("audit-policy-file", &audit.policy), flag("audit-log-path", &audit.log)]);
     }
     server.arg(flag("bind-address", files.address.to_string()));
     server.args([

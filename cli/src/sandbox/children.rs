@@ -8,7 +8,7 @@ use eno_control_plane::{NatsInfo, NatsUser};
 
 use super::SandboxOptions;
 use super::nodes::TEST_IMAGE;
-use crate::manifests::NAMESPACE;
+use crate::manifests::{DEVICES_NAMESPACE, NAMESPACE};
 
 /// A part of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,10 +96,11 @@ impl Child {
             .env("ENO_NAMESPACE", NAMESPACE)
             // Subscribers run on this machine.
             .env("ENO_CALLBACK_ALLOW", "127.0.0.0/8,::1/128")
-            .env("ENO_CREDENTIALS_NAMESPACE", NAMESPACE)
+            .env("ENO_CREDENTIALS_NAMESPACE", DEVICES_NAMESPACE)
             .env("ENO_LISTEN", &self.listen)
             // A driver that comes back under its name has its targets at once.
             .env("ENO_INSTANCE", &self.name);
+        command.envs(options.log.iter().map(|filter| ("ENO_LOG", filter)));
         command
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::manifests::NAMESPACE;
+use crate::manifests::DEVICES_NAMESPACE;
 
 /// The label of the nodes of the default pool, and its value.
 pub const POOL: (&str, &str) = ("eno.k8s.io/pool", "workers");
@@ -58,7 +58,7 @@ pub(super) fn secret(switch: &SwitchInfo) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(secret_name(&switch.name)),
-            namespace: Some(NAMESPACE.to_owned()),
+            namespace: Some(DEVICES_NAMESPACE.to_owned()),
             ..ObjectMeta::default()
         },
         type_: Some("Opaque".to_owned()),

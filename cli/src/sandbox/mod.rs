@@ -70,7 +70,10 @@ impl Sandbox {
         let report = Arc::clone(&options.report);
         let step = |what: &str| report(&format!("{what} ({:.1} s)", started.elapsed().as_secs_f64()));
 
-        let mut control_plane = ControlPlaneOptions::new(&options.dir, options.parts.clone());
+        let mut control_plane = ControlPlaneOptions {
+            audit: options.audit,
+            ..ControlPlaneOptions::new(&options.dir, options.parts.clone())
+        };
         if let Some(nodes) = nodes::options(&options)? {
             control_plane = control_plane.with_nodes(nodes);
         }

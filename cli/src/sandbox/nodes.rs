@@ -241,6 +241,7 @@ fn agent(sandbox: &Sandbox, node: &Node) -> Result<Command, SandboxError> {
         .env("ENO_ALLOW_INTERFACES", sandbox.options.agent_interfaces.join(","))
         .env_remove("ENO_KUBECONFIG")
         .env_remove("KUBECONFIG");
+    command.envs(sandbox.options.log.iter().map(|filter| ("ENO_LOG", filter)));
     Ok(command)
 }
 

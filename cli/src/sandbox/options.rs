@@ -63,6 +63,10 @@ pub struct SandboxOptions {
     pub drivers: bool,
     /// Further arguments of the engine.
     pub engine_arguments: Vec<OsString>,
+    /// What the operator's processes log, as their `--log` has it; `None`: what they log by themselves.
+    pub log: Option<String>,
+    /// Whether the API server writes down every request.
+    pub audit: bool,
     /// The identifier in the names of VLANs, at most 8 characters of `[a-z0-9]`.
     pub cluster_id: String,
     /// How long the fabric and the operator may take to be ready, the control plane not counted.
@@ -87,6 +91,8 @@ impl SandboxOptions {
             engine: true,
             drivers: true,
             engine_arguments: Vec::new(),
+            log: None,
+            audit: false,
             cluster_id: "sandbox".to_owned(),
             ready_timeout: Duration::from_mins(2),
             report: Arc::new(|_| ()),

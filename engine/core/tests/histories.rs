@@ -40,8 +40,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-const DEVICES: [&str; 4] = ["leaf1", "leaf2", "spine1", "spine2"];
-
 struct History {
     world: World,
     pods: BTreeMap<u8, bool>,

@@ -4,8 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::kv::Operation;
+use async_nats::jetstream::message::Info;
 use eno_core::{Event, Name, Target};
 use eno_sbi::HOLD;
 use eno_sbi::nats::{Connection, was_read_out};
@@ -16,6 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::warn;
 
 use crate::gate::Held;
+use crate::kept;
 use crate::mailbox::{Input, Mailbox, Source, post};
 use crate::metrics::Metrics;
 
@@ -136,51 +139,37 @@ pub async fn commands(
     connection: &Connection,
     metrics: &Metrics,
 ) -> Result<Vec<(Target, Held, Option<Command>)>, async_nats::Error> {
-    let stream = connection.jetstream.get_stream(subject::COMMANDS).await?;
-    let mut consumer = stream
-        .create_consumer(pull::OrderedConfig {
-            deliver_policy: DeliverPolicy::LastPerSubject,
-            filter_subject: "eno.v1.command.>".into(),
-            ..pull::OrderedConfig::default()
-        })
-        .await?;
-    let mut left = consumer.info().await?.num_pending;
-    let mut messages = consumer.messages().await?;
     let mut found = Vec::new();
-    while left > 0 {
-        let Some(message) = messages.next().await else { break };
-        let message = message?;
-        let info = message.info()?;
-        left = info.pending;
-        match decode::<Command>(&message.payload) {
-            Ok(command) => {
+    let take = |message: &Message, info: &Info<'_>| match decode::<Command>(&message.payload) {
+        Ok(command) => {
+            let held = Held {
+                driver: command.driver.as_str().into(),
+                generation: Some(command.generation.clone()),
+                unconfirmed: command
+                    .transaction
+                    .as_ref()
+                    .is_some_and(|transaction| transaction.decision != Some(Decision::Confirm)),
+                sequence: info.stream_sequence,
+            };
+            found.push((target(&command.driver, &command.target), held, Some(command)));
+        }
+        Err(_) if message.payload.is_empty() => {}
+        Err(error) => {
+            metrics.malformed("command");
+            warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
+            if let Some((driver, target)) = parts(&message.subject) {
                 let held = Held {
-                    driver: command.driver.as_str().into(),
-                    generation: Some(command.generation.clone()),
-                    unconfirmed: command
-                        .transaction
-                        .as_ref()
-                        .is_some_and(|transaction| transaction.decision != Some(Decision::Confirm)),
+                    driver: driver.into(),
+                    generation: None,
+                    unconfirmed: false,
                     sequence: info.stream_sequence,
                 };
-                found.push((target(&command.driver, &command.target), held, Some(command)));
-            }
-            Err(_) if message.payload.is_empty() => {}
-            Err(error) => {
-                metrics.malformed("command");
-                warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
-                if let Some((driver, target)) = parts(&message.subject) {
-                    let held = Held {
-                        driver: driver.into(),
-                        generation: None,
-                        unconfirmed: false,
-                        sequence: info.stream_sequence,
-                    };
-                    found.push((target, held, None));
-                }
+                found.push((target, held, None));
             }
         }
-    }
+    };
+    kept::each(connection, subject::COMMANDS, DeliverPolicy::LastPerSubject, "eno.v1.command.>", take)
+        .await?;
     Ok(found)
 }
 

@@ -15,6 +15,7 @@ mod events;
 pub mod forecast;
 mod gate;
 pub mod ingest;
+mod kept;
 mod latest;
 pub mod lease;
 mod mailbox;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use eno_sbi::nats::Connection;
 use eno_schemas::{Command, Delivery, Message, Preview, Report, Transition, decode, encode, subject};
-use futures::StreamExt as _;
+
+use crate::kept;
 
 /// A driver that reads a switch before it answers needs a while.
 const PREVIEW: Duration = Duration::from_secs(30);
@@ -76,24 +77,12 @@ pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, Tr
 /// All messages of a subject that a stream holds. What breaks its schema is left out: it is of another version.
 async fn all<T: Message>(nats: &Connection, stream: &str, subject: String) -> Result<Vec<T>, TraceError> {
     let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
-    let stream = nats.jetstream.get_stream(stream).await.map_err(|error| failed(error.into()))?;
-    let mut consumer = stream
-        .create_consumer(pull::OrderedConfig {
-            deliver_policy: DeliverPolicy::All,
-            filter_subject: subject.clone(),
-            ..pull::OrderedConfig::default()
-        })
-        .await
-        .map_err(|error| failed(error.into()))?;
-    let mut left = consumer.info().await.map_err(|error| failed(error.into()))?.num_pending;
-    let mut messages = consumer.messages().await.map_err(|error| failed(error.into()))?;
     let mut found = Vec::new();
-    while left > 0 {
-        let Some(message) = messages.next().await else { break };
-        let message = message.map_err(|error| failed(error.into()))?;
+    kept::each(nats, stream, DeliverPolicy::All, &subject, |message, _| {
         found.extend(decode(&message.payload).ok());
-        left -= 1;
-    }
+    })
+    .await
+    .map_err(failed)?;
     Ok(found)
 }
 

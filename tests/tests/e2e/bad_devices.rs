@@ -46,7 +46,7 @@ fn a_device_that_shows_another_host_key_or_has_none_pinned() {
 fn a_device_that_refuses_the_login() {
     shared(async |system| {
         let island = system.sandbox.switch("island").expect("the switch");
-        let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: wrong-password, namespace: eno-system}\nstringData: \
+        let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: wrong-password, namespace: eno-devices}\nstringData: \
                       {username: admin, password: not-this-one}";
         system.apply(secret).await;
         let key = format!(", HostKey: '{}'", island.host_key);

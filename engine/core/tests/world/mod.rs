@@ -9,6 +9,7 @@
 
 mod fabric;
 mod look;
+mod sides;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ use eno_schemas::*;
 
 pub use fabric::*;
 pub use look::*;
+pub use sides::*;
 pub use words::*;
 
 /// An engine, its drivers and what they hold.

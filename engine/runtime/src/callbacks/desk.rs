@@ -97,7 +97,7 @@ async fn retry(tools: &Tools, asked: &Asked, delivered: &mut Option<u64>) -> Cal
     let CallbackRequest { kind, namespace, name, .. } = &asked.request;
     let mut answer = CallbackAnswer::default();
     let filter = subject::dead_letter(kind, namespace.as_deref(), name);
-    let letters = match letters(&tools.connection, filter).await {
+    let letters = match letters(&tools.connection, &filter).await {
         Ok(letters) => letters,
         Err(error) => return CallbackAnswer { error: Some(error.to_string()), ..answer },
     };

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::consumer::DeliverPolicy;
 use eno_sbi::nats::Connection;
 use eno_schemas::{CallbackAnswer, CallbackRequest, DeadLetter, decode, encode, subject};
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::TryStreamExt as _;
 
 use super::condition::time;
 use super::notices::Undelivered;
 use super::state::TOLD;
+use crate::kept;
 
 /// Many dead letters take a while.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -56,7 +57,7 @@ pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, LookErro
 
 /// The callbacks that were given up, the oldest first.
 pub async fn dead_letters(nats: &Connection) -> Result<Vec<DeadLetter>, LookError> {
-    let letters = letters(nats, "eno.v1.dead.>".to_owned()).await;
+    let letters = letters(nats, "eno.v1.dead.>").await;
     let letters = letters.map_err(LookError::new("reading dead letters"))?;
     Ok(letters.into_iter().map(|(_, letter)| letter).collect())
 }
@@ -64,26 +65,13 @@ pub async fn dead_letters(nats: &Connection) -> Result<Vec<DeadLetter>, LookErro
 /// The dead letters on a subject, each with its sequence in the stream. What breaks its schema is left out.
 pub(super) async fn letters(
     nats: &Connection,
-    filter_subject: String,
+    filter: &str,
 ) -> Result<Vec<(u64, DeadLetter)>, async_nats::Error> {
-    let stream = nats.jetstream.get_stream(subject::DEAD_LETTERS).await?;
-    let mut consumer = stream
-        .create_consumer(pull::OrderedConfig {
-            deliver_policy: DeliverPolicy::All,
-            filter_subject,
-            ..pull::OrderedConfig::default()
-        })
-        .await?;
-    let mut left = consumer.info().await?.num_pending;
-    let mut messages = consumer.messages().await?;
     let mut found = Vec::new();
-    while left > 0 {
-        let Some(message) = messages.next().await else { break };
-        let message = message?;
-        let sequence = message.info()?.stream_sequence;
-        found.extend(decode(&message.payload).ok().map(|letter| (sequence, letter)));
-        left -= 1;
-    }
+    kept::each(nats, subject::DEAD_LETTERS, DeliverPolicy::All, filter, |message, info| {
+        found.extend(decode(&message.payload).ok().map(|letter| (info.stream_sequence, letter)));
+    })
+    .await?;
     Ok(found)
 }
 

@@ -1,0 +1,296 @@
+//! Changes of several switches, told of at random: on all or on none, whatever fails.
+
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_core::{Event, Key, Kind, Name};
+use eno_schemas::{Phase, VlanId};
+use proptest::prelude::*;
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Renumber { service: u8, odd: bool, gateway: bool },
+    Attach { service: u8, left: bool },
+    Detach { service: u8, left: bool },
+    Refuse { device: u8, service: u8, odd: bool, refuses: bool },
+    Kill(u8),
+    Revive(u8),
+    Silence(u8),
+    Listen,
+    Retry,
+    Restart,
+    Some(u8),
+    Settle,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (0u8..3, any::<bool>(), any::<bool>())
+            .prop_map(|(service, odd, gateway)| Step::Renumber { service, odd, gateway }),
+        4 => (0u8..3, any::<bool>()).prop_map(|(service, left)| Step::Attach { service, left }),
+        2 => (0u8..3, any::<bool>()).prop_map(|(service, left)| Step::Detach { service, left }),
+        3 => (0u8..4, 0u8..3, any::<bool>(), any::<bool>())
+            .prop_map(|(device, service, odd, refuses)| Step::Refuse { device, service, odd, refuses }),
+        1 => (0u8..4).prop_map(Step::Kill),
+        1 => (0u8..4).prop_map(Step::Revive),
+        1 => (0u8..4).prop_map(Step::Silence),
+        1 => Just(Step::Listen),
+        1 => Just(Step::Retry),
+        1 => Just(Step::Restart),
+        3 => (1u8..12).prop_map(Step::Some),
+        4 => Just(Step::Settle),
+    ]
+}
+
+fn vid(service: u8, odd: bool) -> u16 {
+    100 + u16::from(service) * 10 + u16::from(odd)
+}
+
+fn vids() -> impl Iterator<Item = VlanId> {
+    (0..3).flat_map(|service| [vid(service, false), vid(service, true)]).map(|vid| VlanId::new(vid).unwrap())
+}
+
+/// For each VLAN and switch the ports that carry it.
+type Placement = BTreeMap<VlanId, BTreeMap<&'static str, BTreeSet<String>>>;
+
+fn placement(w: &World) -> Placement {
+    let of = |vid| {
+        let on = |name: &'static str| (name, placed(w.real(&name.into()), vid).1);
+        (vid, DEVICES.map(on).into_iter().collect())
+    };
+    vids().map(of).collect()
+}
+
+struct History {
+    w: World,
+    /// What is wanted, and was.
+    wanted: Vec<Placement>,
+    /// What was there when all was last quiet, and how much had been wanted by then.
+    was: Placement,
+    then: usize,
+    clock: i64,
+}
+
+impl History {
+    fn new() -> Self {
+        let mut w = sides();
+        for name in 0..3 {
+            w.apply(service(&format!("s{name}"), vid(name, false), &["dc"]));
+        }
+        w.settle();
+        let was = placement(&w);
+        let mut history = Self { w, wanted: Vec::new(), was, then: 0, clock: 1000 };
+        history.look();
+        history
+    }
+
+    /// What is wanted now is what there would be if nothing ever failed.
+    fn look(&mut self) {
+        let mut ideal = World::leaf_spine();
+        for (name, (labels, ready)) in &self.w.nodes {
+            ideal.engine.handle(Event::Node { name: name.clone(), labels: labels.clone(), ready: *ready });
+        }
+        for object in self.w.objects.values().filter(|object| !object.deleting) {
+            let mut object = object.clone();
+            object.finalized = false;
+            ideal.objects.remove(&object.key);
+            ideal.apply(object);
+        }
+        ideal.settle();
+        let now = placement(&ideal);
+        if self.wanted.last() != Some(&now) {
+            self.wanted.push(now);
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        let device = |n: &u8| DEVICES[usize::from(*n)];
+        match step {
+            Step::Renumber { service: name, odd, gateway } => {
+                let networks: &[&str] = if *gateway { &["dc"] } else { &[] };
+                self.w.apply(service(&format!("s{name}"), vid(*name, *odd), networks));
+                self.look();
+            }
+            Step::Attach { service, left } => {
+                let point = if *left { "left" } else { "right" };
+                let name = format!("a{service}-{point}");
+                let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&name));
+                if !self.w.objects.contains_key(&key) {
+                    self.clock += 1;
+                    self.w.phases.remove(&key);
+                    self.w.statuses.remove(&key);
+                    self.w.apply(created(attachment(&name, &[&format!("s{service}")], point), self.clock));
+                    self.look();
+                }
+            }
+            Step::Detach { service, left } => {
+                let point = if *left { "left" } else { "right" };
+                let name = format!("a{service}-{point}");
+                let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&name));
+                if self.w.objects.get(&key).is_some_and(|object| !object.deleting) {
+                    self.w.delete(&key);
+                    self.look();
+                }
+            }
+            Step::Refuse { device: n, service, odd, refuses } => {
+                self.w.refuse(device(n), vid(*service, *odd), *refuses);
+            }
+            Step::Kill(n) => {
+                self.w.fab().was_away.insert(device(n).into());
+                self.w.kill(device(n));
+            }
+            Step::Revive(n) => self.w.revive(device(n)),
+            Step::Restart => self.w.restart_together(),
+            Step::Silence(n) => {
+                self.w.fab().was_away.insert(device(n).into());
+                self.w.fab().silent.insert(device(n).into());
+            }
+            Step::Listen => self.w.fab().silent.clear(),
+            Step::Retry => self.w.retry(),
+            Step::Some(count) => {
+                for _ in 0..*count {
+                    self.w.step();
+                }
+            }
+            Step::Settle => {
+                self.w.settle();
+                self.check();
+            }
+        }
+    }
+
+    /// All is quiet: nothing is mixed, and what was there and is still wanted is there.
+    fn check(&mut self) {
+        let there = placement(&self.w);
+        let fab = self.w.switches.as_ref().unwrap();
+        let away: BTreeSet<&Name> = fab.dead.iter().chain(&fab.silent).collect();
+        let now = self.wanted.last().unwrap();
+        for (vid, devices) in &there {
+            let counts = |name: &str| {
+                let name = Name::from(name);
+                !away.contains(&name) && !fab.refused_alone.contains(&(name, *vid))
+            };
+            let is = |want: &dyn Fn(&str) -> BTreeSet<String>| {
+                devices.iter().all(|(name, ports)| !counts(name) || *ports == want(name))
+            };
+            let whole = is(&|_| BTreeSet::new())
+                || self.wanted.iter().any(|then| {
+                    is(&|name| then[vid][name].clone()) || is(&|name| &then[vid][name] & &now[vid][name])
+                });
+            assert!(whole, "VLAN {vid} is mixed: {devices:?}, wanted {:?}", now[vid]);
+            for (name, ports) in devices {
+                let kept = self.wanted[self.then..]
+                    .iter()
+                    .fold(self.was[vid][name].clone(), |kept, wanted| &kept & &wanted[vid][name]);
+                assert!(ports.is_superset(&kept), "VLAN {vid} lost {kept:?} on {name}: {ports:?}");
+            }
+        }
+        let away = away.into_iter().cloned().collect();
+        self.w.fab().was_away = away;
+        self.was = there;
+        self.then = self.wanted.len() - 1;
+    }
+
+    /// All faults end: all is as it is wanted.
+    fn heal(&mut self) {
+        self.w.fab().silent.clear();
+        for name in DEVICES {
+            self.w.revive(name);
+        }
+        self.w.settle();
+        for name in DEVICES {
+            for vid in vids() {
+                self.w.refuse(name, vid.get(), false);
+            }
+        }
+        self.w.settle();
+        let mut tries = 0;
+        while !self.w.fab().retries.is_empty() {
+            self.w.retry();
+            self.w.settle();
+            tries += 1;
+            assert!(tries < 10, "it is refused again and again");
+        }
+        let now = self.wanted.last().unwrap();
+        assert_eq!(&placement(&self.w), now);
+        for (key, object) in &self.w.objects {
+            assert!(!object.deleting, "{key} is still there");
+            if matches!(key.kind, Kind::L2Service | Kind::L2ServiceAttachment | Kind::FabricDevice) {
+                assert_eq!((self.w.phase(key), self.w.message(key)), (Phase::Ready, ""), "{key}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// `PROPTEST_CASES` says how many histories. A new engine comes only once all is quiet when a switch was away since
+    /// then, as it does not know what the others have decided without it.
+    #[test]
+    fn on_all_or_on_none_whatever_fails(steps in proptest::collection::vec(step(), 1..40)) {
+        let mut history = History::new();
+        for step in &steps {
+            if matches!(step, Step::Restart) && !history.w.fab().was_away.is_empty() {
+                history.w.settle();
+            }
+            history.take(step);
+        }
+        history.heal();
+    }
+}
+
+#[test]
+fn who_is_away_learns_of_what_was_decided() {
+    use Step::{Attach, Detach, Listen, Renumber, Restart, Retry, Settle, Silence};
+    let refuse = |device, service, odd| Step::Refuse { device, service, odd, refuses: true };
+    let attach = Attach { service: 0, left: true };
+    // A new engine is told what a silent switch said last, which is not about its last command.
+    let unanswered = [
+        Silence(0),
+        attach.clone(),
+        Settle,
+        refuse(1, 0, false),
+        Detach { service: 0, left: true },
+        Restart,
+        Listen,
+        Settle,
+    ];
+    // One falls silent when the others confirm, and what follows is refused.
+    let unconfirmed = [
+        attach.clone(),
+        Step::Some(5),
+        Silence(0),
+        Renumber { service: 0, odd: true, gateway: true },
+        refuse(1, 0, true),
+        Step::Some(11),
+        Listen,
+        refuse(1, 2, false),
+        attach,
+        Settle,
+        Retry,
+    ];
+    // The new engine finds a change of all of them undecided, and half of them are silent.
+    let attach = Attach { service: 2, left: true };
+    let undecided = [
+        attach,
+        refuse(0, 2, false),
+        Silence(0),
+        Silence(1),
+        Step::Some(3),
+        Restart,
+        Step::Some(3),
+        Listen,
+        Settle,
+    ];
+    for steps in [&unanswered[..], &unconfirmed, &undecided] {
+        let mut history = History::new();
+        for step in steps {
+            history.take(step);
+        }
+        history.heal();
+    }
+}

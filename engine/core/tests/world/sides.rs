@@ -1,0 +1,30 @@
+//! A fabric with a connection point on each side.
+
+use eno_core::spec::{NodePoolSpec, Spec};
+use eno_core::{Event, Kind, Labels, Selector};
+
+use super::{World, object, point};
+
+/// Its switches.
+pub const DEVICES: [&str; 4] = ["leaf1", "leaf2", "spine1", "spine2"];
+
+/// A leaf–spine fabric with a connection point on each side.
+pub fn sides() -> World {
+    let mut w = World::together();
+    w.settle();
+    for (side, nodes) in [("left", ["node1", "node2"]), ("right", ["node3", "node4"])] {
+        for node in nodes {
+            let labels = Labels::from([("side".into(), side.into())]);
+            w.nodes.insert(node.into(), (labels.clone(), true));
+            w.engine.handle(Event::Node { name: node.into(), labels, ready: true });
+        }
+        let selector = format!(r#"[{{"key":"side","operator":"In","values":["{side}"]}}]"#);
+        let node_selector = serde_json::from_str::<Selector>(&selector).unwrap();
+        w.apply(object(Kind::NodePool, side, Spec::NodePool(NodePoolSpec { node_selector })));
+        w.apply(point(side, Some(side)));
+    }
+    w.settle();
+    w.fab().outcomes.clear();
+    w.fab().participants.clear();
+    w
+}

@@ -1,0 +1,34 @@
+//! Reading what a stream holds.
+
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::message::Info;
+use eno_sbi::nats::Connection;
+use futures::StreamExt as _;
+
+/// Goes through the messages of a stream on the subjects of `filter`, up to the one after which none waits.
+pub async fn each(
+    nats: &Connection,
+    stream: &str,
+    deliver_policy: DeliverPolicy,
+    filter: &str,
+    mut take: impl FnMut(&Message, &Info<'_>),
+) -> Result<(), async_nats::Error> {
+    let stream = nats.jetstream.get_stream(stream).await?;
+    let config = pull::OrderedConfig {
+        deliver_policy,
+        filter_subject: filter.to_owned(),
+        ..pull::OrderedConfig::default()
+    };
+    let mut consumer = stream.create_consumer(config).await?;
+    let mut left = consumer.info().await?.num_pending;
+    let mut messages = consumer.messages().await?;
+    while left > 0 {
+        let Some(message) = messages.next().await else { break };
+        let message = message?;
+        let info = message.info()?;
+        left = info.pending;
+        take(&message, &info);
+    }
+    Ok(())
+}
