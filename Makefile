@@ -2,7 +2,7 @@
 # make test   everything that is tested, after installing what the tests need
 # make bench  how fast it is
 # make crds   writes deploy/crds and schemas/v1 from the types
-# make deny   licences, advisories and duplicates, if cargo-deny is installed
+# make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,13 +16,13 @@ NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
 
-.PHONY: demo test bench crds deny fmt lint build parts deps
-.SILENT: deps deny
+.PHONY: demo test bench crds deny supply fmt lint build parts deps
+.SILENT: deps deny supply
 
 demo: deps build
 	target/debug/eno demo $(ARGS)
 
-test: deps lint build parts
+test: deps lint supply build parts
 	# Tests that are ignored need root; here they run as well, or it is said that they don't.
 	if [ "$$(id -u)" = 0 ]; then \
 	  $(CARGO) test --workspace --locked --no-fail-fast -- --include-ignored; \
@@ -42,6 +42,11 @@ crds:
 deny:
 	if command -v cargo-deny >/dev/null; then cargo deny check; \
 	else echo "cargo-deny is not installed: cargo install --locked cargo-deny"; exit 1; fi
+
+# What of it needs no database of advisories, which is fetched from GitHub.
+supply:
+	if command -v cargo-deny >/dev/null; then cargo deny check bans licenses sources; \
+	else echo "Licences, sources and banned crates were not checked. To check them: cargo install --locked cargo-deny"; fi
 
 fmt:
 	$(CARGO) fmt --all

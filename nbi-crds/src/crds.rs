@@ -27,7 +27,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crd::<Route>(),
         crd::<Subnet>(),
         status_only(tidied::<PodNetwork>()),
-        with_status::<Bridge>(&["bridgeConfigs"]),
+        with_status::<Bridge>(&["readyInputs", "bridgeConfigs"]),
         with_status::<PodConfig>(&["podConfigurations", "addresses"]),
         with_status::<PodNetworkConfig>(&["PodNetworkConfigs", "addresses"]),
     ]

@@ -29,8 +29,9 @@ macro_rules! eno_resource {
 }
 
 eno_resource! {
-    ConnectionPoint: [];
+    ConnectionPoint: ["readyInputs"];
     FabricDevice: [
+        "readyInputs",
         "dialect",
         "capabilities",
         "hostKeyFingerprint",
@@ -39,9 +40,9 @@ eno_resource! {
         "lastTransaction",
         "pendingChanges",
     ];
-    L2BridgeDomain: ["grantedID"];
-    L2Service: ["grantedID", "connectionPoints"];
-    L2ServiceAttachment: ["podConfigurations", "addresses"];
+    L2BridgeDomain: ["readyInputs", "grantedID"];
+    L2Service: ["readyInputs", "grantedID", "connectionPoints"];
+    L2ServiceAttachment: ["readyInputs", "podConfigurations", "addresses"];
     NodePool: [];
     PhysicalNetwork: [];
     Route: [];

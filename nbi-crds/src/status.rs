@@ -110,6 +110,10 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::free_object")]
     pub realized: Option<Value>,
+    /// What the object was made of when it was last ready, as a hash. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub ready_inputs: Option<String>,
     /// The VLAN ID that the object holds; another object asking for the same one is in error.
     #[serde(default, rename = "grantedID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::vlan_id")]

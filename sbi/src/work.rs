@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::driver::Reconciled;
 use crate::place::Place;
+use crate::tenure::Tenure;
 
 /// The capability by which a driver announces that it can hold a change. Others are never given a transaction.
 pub const HOLD: &str = "hold";
@@ -84,6 +85,7 @@ pub struct Work {
     phase: watch::Sender<Phase>,
     reported: Option<Arc<Report>>,
     place: Place,
+    tenure: Tenure,
 }
 
 impl Work {
@@ -100,6 +102,7 @@ impl Work {
             phase: watch::Sender::default(),
             reported: None,
             place: Place::default(),
+            tenure: Tenure::default(),
         }
     }
 
@@ -121,6 +124,12 @@ impl Work {
         self
     }
 
+    /// The same, while the target is this process's own.
+    pub(crate) fn with_tenure(mut self, tenure: Tenure) -> Self {
+        self.tenure = tenure;
+        self
+    }
+
     /// Waits until the target is reached, such as for a connection to a device, which may never answer. Meanwhile the
     /// target does not count among those that are worked on at once, so that many that are silent keep nobody waiting;
     /// once it is reached, the next place is waited for.
@@ -138,10 +147,10 @@ impl Work {
         self.reported.as_deref()
     }
 
-    /// False as soon as a newer command for the target has come. Asked once more after the device is locked and
-    /// before anything is committed.
+    /// False as soon as a newer command for the target has come, and when another instance may work on it. Asked once
+    /// more after the device is locked and before anything is committed.
     pub fn is_current(&self) -> bool {
-        !self.newest.borrow().is_newer_than(&self.command.generation)
+        self.tenure.holds() && !self.newest.borrow().is_newer_than(&self.command.generation)
     }
 
     /// The transaction that this command opens: the change has to be held.

@@ -7,7 +7,7 @@ use crate::Transition;
 
 /// A transition that was not delivered and is not tried again by itself, kept in `ENO_DEAD_LETTERS`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
     /// What was not delivered, as it was in the outbox.
     pub transition: Transition,
@@ -21,7 +21,7 @@ pub struct DeadLetter {
 
 /// What the leading engine is asked on [`crate::subject::CALLBACK_REQUESTS`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct CallbackRequest {
     /// What is to be done.
     pub action: CallbackAction,
@@ -48,7 +48,7 @@ pub enum CallbackAction {
 
 /// What came of a [`CallbackRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct CallbackAnswer {
     /// How many messages the endpoint took.
     pub delivered: u64,

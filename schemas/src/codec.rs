@@ -1,4 +1,7 @@
 //! Messages to and from bytes, checked against their schema on the way.
+//!
+//! Processes of different versions talk to each other while they are upgraded: a field that is not known is left out of
+//! account, and a message of another major version (`schemaVersion`; absent: 1) is refused whole.
 
 use std::sync::LazyLock;
 
@@ -13,6 +16,9 @@ use crate::{
     CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Preview, Report, Transition,
 };
 
+/// The version that is read and written here. Within it, fields are only added, and may be left out of account.
+const VERSION: u64 = 1;
+
 /// Why a message was not written or read. A retry can't help: the other side has to send a good one.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
@@ -23,6 +29,17 @@ pub enum MessageError {
         message: &'static str,
         /// The parser's words.
         source: serde_json::Error,
+    },
+    /// It is of a major version that this program does not know. It stays where it
+    /// is, for a program that does.
+    #[error(
+        "{message} message is of version {found}, and this program reads version {VERSION}: upgrade the older side"
+    )]
+    Version {
+        /// The kind of message.
+        message: &'static str,
+        /// What it says.
+        found: Value,
     },
     /// JSON that breaks the schema or a type's own rule.
     #[error("{message} message breaks its schema at {path}: {reason}")]
@@ -90,6 +107,9 @@ pub fn encode<T: Message>(message: &T) -> Result<Vec<u8>, MessageError> {
 pub fn decode<T: Message>(bytes: &[u8]) -> Result<T, MessageError> {
     let value: Value =
         serde_json::from_slice(bytes).map_err(|source| MessageError::Json { message: T::NAME, source })?;
+    if let Some(found) = value.get("schemaVersion").filter(|found| found.as_u64() != Some(VERSION)) {
+        return Err(MessageError::Version { message: T::NAME, found: found.clone() });
+    }
     check::<T>(&value)?;
     T::deserialize(value).map_err(|error| MessageError::Schema {
         message: T::NAME,

@@ -10,7 +10,7 @@ use crate::{FabricDesired, NadDesired, NodeDesired, PayloadKind};
 
 /// The complete desired state of one target, kept as the last message of its subject in `ENO_COMMANDS`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Command {
     /// The driver that it is for.
     pub driver: String,
@@ -28,7 +28,7 @@ pub struct Command {
 /// Orders the commands of a target and names their content. A driver never acts on a generation that is older
 /// than the newest it has seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Generation {
     /// Counts the times that an engine took the lead.
     pub term: u64,
@@ -85,7 +85,7 @@ impl Desired {
 /// mean [`Decision::Abort`]. A target whose device can't hold a change takes no part: it is commanded without a
 /// transaction, once the others are confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Transaction {
     /// Its name.
     pub id: String,

@@ -7,7 +7,7 @@ use crate::Phase;
 
 /// One try to post a transition to its CallbackURL, kept in `ENO_HISTORY`. The URL is not in it: it may hold a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Delivery {
     /// [`Transition::id`](crate::Transition::id), which is the `webhook-id`.
     pub transition: String,

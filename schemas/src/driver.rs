@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The presence of one driver process, put into the KV bucket `ENO_DRIVERS` under `<driver>.<instance>` and
 /// renewed before the bucket's time-to-live ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct DriverHello {
     /// The driver's name, the second token of its subjects.
     pub driver: String,

@@ -1,14 +1,18 @@
 //! The desired state of one switch.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{VlanId, VlanSet};
+use crate::{VlanError, VlanId, VlanSet};
 
 /// The complete desired state of one switch, as far as it is ours: every VLAN that we make there and every port
 /// that a FabricDevice lists. VLANs and ports that are not named here are not ours and are left alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct FabricDesired {
     /// Identifies the cluster on the device, at most 8 characters of `[a-z0-9]`; see [`vlan_name`].
     #[schemars(regex(pattern = r"^[a-z0-9]{1,8}$"))]
@@ -23,7 +27,7 @@ pub struct FabricDesired {
 
 /// How a switch is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Device {
     /// `host:port`, or whatever the driver takes for an address.
     pub address: String,
@@ -55,9 +59,9 @@ pub enum Drift {
     Report,
 }
 
-/// A VLAN that is to exist on a switch, under the name [`vlan_name`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// A VLAN that is to exist on a switch, under the name [`vlan_name`]. On the wire a text, `100 L2Service/blue`: there
+/// are thousands of them in a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricVlan {
     /// The identifier.
     pub vid: VlanId,
@@ -65,9 +69,50 @@ pub struct FabricVlan {
     pub owners: Vec<String>,
 }
 
+impl fmt::Display for FabricVlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.vid)?;
+        self.owners.iter().try_for_each(|owner| write!(f, " {owner}"))
+    }
+}
+
+impl FromStr for FabricVlan {
+    type Err = VlanError;
+    fn from_str(text: &str) -> Result<Self, VlanError> {
+        let mut words = text.split(' ');
+        let vid = words.next().unwrap_or_default().parse()?;
+        Ok(Self { vid, owners: words.map(str::to_owned).collect() })
+    }
+}
+
+impl Serialize for FabricVlan {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for FabricVlan {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for FabricVlan {
+    fn schema_name() -> Cow<'static, str> {
+        "FabricVlan".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^[0-9]{1,4}( [^ ]+)*$",
+            "description": "A VLAN identifier, and the objects that want it, as <kind>/[<namespace>/]<name>, ascending."
+        })
+    }
+}
+
 /// A port of a switch and the tagged VLANs of ours that it is to carry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct FabricPort {
     /// The device's own name for it.
     pub name: String,
@@ -95,4 +140,42 @@ pub enum PortMode {
 /// The name of a VLAN that is ours: `eno-<cluster>-<vid>`. It tells our VLANs from the device alone.
 pub fn vlan_name(cluster: &str, vid: VlanId) -> String {
     format!("eno-{cluster}-{vid}")
+}
+
+/// Whether `name` is [`vlan_name`].
+pub fn is_vlan_name(name: &str, cluster: &str, vid: VlanId) -> bool {
+    let number = name.strip_prefix("eno-").and_then(|rest| rest.strip_prefix(cluster)?.strip_prefix('-'));
+    number.is_some_and(|number| {
+        !number.starts_with(['0', '+']) && number.parse::<u16>().is_ok_and(|number| number == vid.get())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_vlan_is_a_text() {
+        for text in ["100", "100 L2Service/a", "4094 L2BridgeDomain/b L2Service/a"] {
+            let vlan: FabricVlan = text.parse().unwrap();
+            assert_eq!(vlan.to_string(), text);
+            assert_eq!(vlan.owners.len(), text.split(' ').count() - 1);
+        }
+        assert!("x L2Service/a".parse::<FabricVlan>().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_known(
+            cluster in "[a-z0-9]{1,3}", vid in 1u16..=4094, other in 1u16..=4094, name in "eno-[a-z0-9]{0,3}-[+0]?[0-9]{0,5}",
+        ) {
+            let vid = VlanId::new(vid).unwrap();
+            let made = vlan_name(&cluster, vid);
+            prop_assert!(is_vlan_name(&made, &cluster, vid));
+            prop_assert_eq!(is_vlan_name(&name, &cluster, vid), name == made);
+            prop_assert_eq!(is_vlan_name(&made, &cluster, VlanId::new(other).unwrap()), other == vid.get());
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::{VlanId, VlanSet};
 /// One NetworkAttachmentDefinition (`k8s.cni.cncf.io/v1`), said by what it is for; the driver renders its CNI
 /// configuration. `attachment: None`: it must not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct NadDesired {
     /// Its namespace.
     pub namespace: String,
@@ -26,7 +26,7 @@ pub struct NadDesired {
 
 /// The owner reference of a NAD.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct NadOwner {
     /// `metadata.uid` of the L2ServiceAttachment.
     pub uid: String,
@@ -34,7 +34,7 @@ pub struct NadOwner {
 
 /// What a NAD gives to a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct VlanAttachment {
     /// The plugin and its own keys.
     pub cni: Cni,
@@ -50,7 +50,7 @@ pub struct VlanAttachment {
 
 /// How the pod sees its VLANs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
+#[serde(rename_all = "lowercase")]
 pub enum NadVlans {
     /// One VLAN, untagged in the pod.
     Access(VlanId),
@@ -62,7 +62,7 @@ pub enum NadVlans {
 
 /// A CNI plugin with the keys that come from the connection point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Cni {
     /// ovs-cni: `bridge`.
     Ovs {
@@ -130,7 +130,7 @@ pub enum InterfaceType {
 
 /// One subnet of an access attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct NadSubnet {
     /// Who hands out the addresses.
     pub ipam: Ipam,
@@ -162,7 +162,7 @@ pub enum Ipam {
 
 /// An inclusive range of addresses, `start` ≤ `end`, both in the subnet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Pool {
     /// The first.
     pub start: IpAddr,
@@ -172,7 +172,7 @@ pub struct Pool {
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct NadRoute {
     /// `dst`.
     #[schemars(with = "String")]
@@ -183,7 +183,7 @@ pub struct NadRoute {
 
 /// CNI `dns`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Dns {
     /// `nameservers`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

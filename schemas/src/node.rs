@@ -11,7 +11,7 @@ use crate::{VlanId, VlanSet};
 
 /// Everything of ours on one node. What is ours there and not named here goes away.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeDesired {
     /// Identifies the cluster in marks: 1 to 8 characters of `[a-z0-9]`.
     pub cluster: String,
@@ -25,7 +25,7 @@ pub struct NodeDesired {
 
 /// A network of the host. The name that it goes by is its key in [`NodeDesired::networks`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum HostNetwork {
     /// An Open vSwitch bridge.
     Ovs {
@@ -87,7 +87,7 @@ pub enum OvsDatapath {
 
 /// What leads from a bridge to the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Uplink {
     /// NICs of the node, ascending; several form one bond, called [`Uplink::bond_name`].
     #[schemars(length(min = 1, max = 16))]
@@ -108,7 +108,7 @@ impl Uplink {
 
 /// A running pod and all that it is given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct NodePod {
     /// `metadata.namespace`.
     pub namespace: String,
@@ -127,7 +127,7 @@ pub struct NodePod {
 
 /// A change of a pod's primary interface; what was there before comes back when it goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PrimaryLink {
     /// As for [`PodLink::id`].
     pub id: String,
@@ -141,7 +141,7 @@ pub struct PrimaryLink {
 
 /// An interface in a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PodLink {
     /// Tells it from the others of its pod, for as long as it is wanted there.
     pub id: String,
@@ -183,7 +183,7 @@ pub struct PodLink {
 
 /// What an interface is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub enum LinkName {
     /// That.
     Fixed(String),
@@ -194,7 +194,7 @@ pub enum LinkName {
 
 /// What an interface is, as `ip link add type …` calls it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
 pub enum LinkKind {
     /// One end of a pair; the other is on the host.
     Veth {
@@ -268,7 +268,7 @@ pub enum LinkKind {
 
 /// A point-to-point tunnel over IPv4.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Tunnel {
     /// The other end.
     pub remote: std::net::Ipv4Addr,
@@ -285,7 +285,7 @@ pub struct Tunnel {
 
 /// A TUN or TAP device, persistent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct TunDevice {
     /// The user who may open it; absent: anyone with the privilege.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -297,7 +297,7 @@ pub struct TunDevice {
 
 /// What the host's end of a pair is a port of. Both must be in [`NodeDesired::networks`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Master {
     /// A port of an Open vSwitch bridge.
     Ovs {
@@ -327,7 +327,7 @@ impl Master {
 
 /// Which VLANs a pod's port carries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
+#[serde(rename_all = "lowercase")]
 pub enum PortVlans {
     /// One, untagged in the pod.
     Access(VlanId),
@@ -337,7 +337,7 @@ pub enum PortVlans {
 
 /// What a VLAN interface is a VLAN of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
+#[serde(rename_all = "lowercase")]
 pub enum Parent {
     /// [`PodLink::id`] of another interface of ours in the pod.
     Link(String),
@@ -349,7 +349,7 @@ pub enum Parent {
 
 /// A route out of an interface of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PodRoute {
     /// `dst`; of length 0: the default route.
     #[schemars(with = "String")]
@@ -370,7 +370,7 @@ pub struct PodRoute {
 
 /// A rule that chooses the table of a route (`ip rule`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PodRule {
     /// The table that is looked up.
     pub table: u32,
@@ -389,7 +389,7 @@ pub struct PodRule {
 
 /// What was found of a [`HostNetwork`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct AppliedNetwork {
     /// The VLANs that its uplink carries, or that it has subinterfaces for.
     #[serde(default)]
@@ -401,7 +401,7 @@ pub struct AppliedNetwork {
 
 /// What was found of a [`PodLink`] or [`PrimaryLink`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct AppliedLink {
     /// That of the wanted one.
     pub revision: String,

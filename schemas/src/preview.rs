@@ -8,7 +8,7 @@ use crate::{DeviceInfo, Failure, Note, Rejection};
 /// A driver's answer to a [`Command`](crate::Command) that is requested on [`subject::preview`](crate::subject::preview):
 /// what it would do about it as the target is now. Nothing is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Preview {
     /// What it would send, in its protocol's own form (netconf: the content of `<config>`), in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]

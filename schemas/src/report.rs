@@ -11,7 +11,7 @@ use crate::{AppliedLink, AppliedNetwork, Generation, VlanId, VlanSet};
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
 /// `ENO_RESULTS`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The driver.
     pub driver: String,
@@ -110,7 +110,7 @@ pub enum Applied {
 
 /// All that a port carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Carried {
     /// Tagged VLANs.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
@@ -126,7 +126,7 @@ pub struct Carried {
 /// One thing of a command: a VLAN, a port, a VLAN on a port, a pod, an interface of a pod, or (all absent) the target
 /// as a whole. On a node, a port is the name of a network of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Item {
     /// The VLAN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,7 +218,7 @@ pub struct Rejection {
 
 /// Something that the admin should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Note {
     /// A condition type in CamelCase, such as `OpenTrunk`, `Drift` or `NoConfirmedCommit`. Of `Drift` there is one for
     /// each difference, up to a bound, which says what was found in place of what should be there.
@@ -232,7 +232,7 @@ pub struct Note {
 
 /// What a device said of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct DeviceInfo {
     /// The dialect in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -267,7 +267,7 @@ pub enum Rollback {
 
 /// A change that was made on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ChangeReport {
     /// The transaction that it was a part of; absent: it was made by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -35,7 +35,7 @@ impl fmt::Display for Phase {
 
 /// One phase change, kept in `ENO_TRANSITIONS` before it is visible in the object's status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Transition {
     /// `<uid>-<counter>`: the same transition always has the same id.
     pub id: String,

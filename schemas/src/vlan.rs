@@ -132,7 +132,15 @@ impl VlanSet {
 
     /// The identifiers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = VlanId> + '_ {
-        (1..=4094).map(VlanId).filter(|id| self.contains(*id))
+        let words = self.0.iter().flat_map(|words| (0u16..).zip(words.iter()));
+        words.flat_map(|(at, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = u16::try_from(left.trailing_zeros()).ok().filter(|bit| *bit < 64)?;
+                left &= left - 1;
+                Some(VlanId(at * 64 + bit))
+            })
+        })
     }
 
     /// The ascending, disjoint, non-adjacent ranges `(first, last)`, both inclusive.

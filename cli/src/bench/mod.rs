@@ -5,6 +5,7 @@ mod counters;
 mod load;
 mod racks;
 mod report;
+mod restart;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -138,6 +139,9 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     tokio::time::sleep(Duration::from_secs(args.idle)).await;
     let idle_writes = counters::since(&counters::writes(&client).await?, &before).values().sum();
 
+    let restart = restart::measure(sandbox, &http, &client).await?;
+    eprintln!("  an engine that was started anew is done after {:.2} s", restart.seconds);
+
     let mut changes = one_by_one(args, &apis, &tracker, EVERYWHERE.name).await?;
     let racks = match &racks {
         Some(racks) => Some(racks.measure(args, sandbox, &http, &apis, &tracker).await?),
@@ -159,6 +163,7 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
         transactions,
         idle_writes,
         idle_seconds: args.idle,
+        restart,
         one_change_median_ms: percentile(&mut changes, 50),
         one_change_p95_ms: percentile(&mut changes, 95),
         between_racks_ms: racks,

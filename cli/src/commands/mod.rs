@@ -47,7 +47,7 @@ struct SimulatorCommand {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the engine.
-    Engine(EngineCommand),
+    Engine(Box<EngineCommand>),
     /// Run a southbound driver: eno-driver-NAME from beside this program or from PATH.
     #[command(subcommand_value_name = "NAME", subcommand_help_heading = "Drivers")]
     Driver(driver::DriverArgs),
@@ -94,7 +94,8 @@ impl Eno {
             Command::Import(args) => import::run(args),
             Command::Driver(args) => driver::exec(&args),
             Command::Agent(args) => agent::exec(&args),
-            Command::Engine(EngineCommand { engine, telemetry }) => {
+            Command::Engine(command) => {
+                let EngineCommand { engine, telemetry } = *command;
                 telemetry.init()?;
                 run(|stop| eno_engine::run(engine, stop))
             }

@@ -36,6 +36,7 @@ pub struct Ways {
 }
 
 /// What to start.
+#[allow(clippy::struct_excessive_bools, reason = "what runs and what does not, independent of each other")]
 #[derive(Clone)]
 pub struct SandboxOptions {
     /// Holds everything; made when it isn't there.

@@ -1,6 +1,7 @@
 //! The driver: one session per device, kept open between commands.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::hello::{Hello, Profile};
 use crate::notification;
 use crate::operation::Operation;
 use crate::pace::{Losses, Rotation};
-use crate::plan::interfaces;
+use crate::plan::{Baseline, interfaces};
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
 use crate::transaction::drift::{self, Known};
@@ -75,6 +76,10 @@ struct Live {
     profile: Profile,
     /// No transaction has run on it: a commit of an earlier session may be waiting.
     fresh: bool,
+    /// The device's VLANs when they were last verified, where it tells this session of changes by others.
+    baseline: Option<Baseline>,
+    /// Set when it has told of one; absent: it tells of none.
+    told: Option<Arc<AtomicBool>>,
     _watch: AbortOnDropHandle<()>,
 }
 
@@ -125,6 +130,7 @@ impl NetconfDriver {
                 }
             };
             device.lost = false;
+            let baseline = live.take_baseline();
             let info = live.info();
             let persist_id = format!("eno-{}-{target}", desired.cluster);
             let transaction = Transaction {
@@ -137,13 +143,21 @@ impl NetconfDriver {
                 confirm_timeout: self.options.confirm_timeout,
                 intent: &intent,
                 device: &info,
+                read: Mutex::default(),
             };
-            let other_before = known.is_none() && device.verified.is_some();
-            let circumstances =
-                Circumstances { may_be_pending: live.fresh, known: known.as_ref(), other_before };
-            let error = match transaction.run(circumstances).await {
+            let circumstances = Circumstances {
+                may_be_pending: live.fresh,
+                known: known.as_ref(),
+                other_before: known.is_none() && device.verified.is_some(),
+                baseline: baseline.as_ref(),
+            };
+            let ended = transaction.run(circumstances).await;
+            let read = transaction.read.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let error = match ended {
                 Ok(reconciled) => {
                     live.fresh = false;
+                    live.baseline =
+                        read.filter(|_| live.told.is_some() && reconciled.outcome == Outcome::Applied);
                     device.live = Some(live);
                     self.rotation.was_read(target);
                     if let Some(known) = now_known(&reconciled, desired).or(known) {
@@ -203,6 +217,7 @@ impl NetconfDriver {
             confirm_timeout: self.options.confirm_timeout,
             intent: &Intent::Make,
             device: &info,
+            read: Mutex::default(),
         };
         match transaction.preview().await {
             Ok(preview) => {
@@ -227,11 +242,13 @@ impl NetconfDriver {
         let _turn = turns.acquire().await;
         let (target, endpoint) = (target.to_owned(), &desired.device);
         let own_session = Arc::new(OnceLock::new());
+        let told = Arc::new(AtomicBool::new(false));
         let notified: Notified = {
-            let (changed, target, own_session) =
-                (self.changed.clone(), target.clone(), Arc::clone(&own_session));
+            let (changed, target, own_session, told) =
+                (self.changed.clone(), target.clone(), Arc::clone(&own_session), Arc::clone(&told));
             Box::new(move |message| {
                 if notification::is_foreign_change(message, own_session.get().copied().flatten()) {
+                    told.store(true, Ordering::Relaxed);
                     // Nobody listens once the driver stops.
                     let _ = changed.unbounded_send(target.clone());
                 }
@@ -272,10 +289,14 @@ impl NetconfDriver {
             return Err(unfit(reason.into(), Some(dialect)));
         };
         let of_interest = dialect.filter(&interfaces(desired));
+        let mut tells = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {
             // Without it, changes by another hand are found when they are looked for.
             match session.call(subscribe.into()).await {
-                Ok(_) => break,
+                Ok(_) => {
+                    tells = true;
+                    break;
+                }
                 Err(error) => debug!(target, %error, "no notifications"),
             }
         }
@@ -297,6 +318,8 @@ impl NetconfDriver {
             dialect,
             profile,
             fresh: true,
+            baseline: None,
+            told: tells.then_some(told),
             _watch: AbortOnDropHandle::new(watch),
             session,
         })
@@ -313,6 +336,12 @@ impl Live {
             &self.endpoint.host_key,
         ) == (&endpoint.address, &endpoint.dialect, &endpoint.credential, &endpoint.host_key);
         same && !*self.session.closed().borrow()
+    }
+
+    /// What was verified last, unless someone else has changed something since.
+    fn take_baseline(&mut self) -> Option<Baseline> {
+        let changed = self.told.as_ref().is_some_and(|told| told.swap(false, Ordering::Relaxed));
+        self.baseline.take().filter(|_| !changed)
     }
 
     fn info(&self) -> DeviceInfo {

@@ -15,12 +15,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, Carried, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet, vlan_name,
+    Applied, Carried, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet,
+    is_vlan_name, vlan_name,
 };
 
+mod baseline;
 mod changes;
 mod seen;
 
+pub use baseline::Baseline;
 pub use changes::{Changes, LeftOut, ModeChange, PortChange, Unit};
 pub use seen::{InterfaceState, Inventory, Mode, Seen, SeenPort, SeenVlan};
 
@@ -61,18 +64,18 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
         if left_out.vlan(vlan.vid) {
             continue;
         }
-        let name = vlan_name(&desired.cluster, vlan.vid);
+        let name = || vlan_name(&desired.cluster, vlan.vid);
         match seen.vlans.get(&vlan.vid) {
-            Some(there) if there.name.as_ref() != Some(&name) => {
-                if let Some(reason) = not_to_be_had(vlan.vid, there, &name, &desired.device.adopt) {
+            Some(there) if !is_ours(there, &desired.cluster, vlan.vid) => {
+                if let Some(reason) = not_to_be_had(vlan.vid, there, &name(), &desired.device.adopt) {
                     plan.rejected.push(reject(Item::vlan(vlan.vid), reason));
                     continue;
                 }
-                plan.changes.make.insert(vlan.vid, name);
+                plan.changes.make.insert(vlan.vid, name());
             }
             Some(there) if there.active => {}
             _ => {
-                plan.changes.make.insert(vlan.vid, name);
+                plan.changes.make.insert(vlan.vid, name());
             }
         }
         usable.insert(vlan.vid);
@@ -288,10 +291,11 @@ fn reject_left_out(
 
 /// The VLANs that bear our name.
 pub fn ours(seen: &Seen, cluster: &str) -> VlanSet {
-    let named = |(vid, vlan): (&VlanId, &SeenVlan)| {
-        (vlan.name.as_deref() == Some(vlan_name(cluster, *vid).as_str())).then_some(*vid)
-    };
-    seen.vlans.iter().filter_map(named).collect()
+    seen.vlans.iter().filter(|(vid, vlan)| is_ours(vlan, cluster, **vid)).map(|(vid, _)| *vid).collect()
+}
+
+fn is_ours(vlan: &SeenVlan, cluster: &str, vid: VlanId) -> bool {
+    vlan.name.as_deref().is_some_and(|name| is_vlan_name(name, cluster, vid))
 }
 
 /// What is there of ours.

@@ -1,7 +1,9 @@
 //! Streaming over XML: elements as paths of local names, without a tree in memory.
 
+use std::borrow::Cow;
+
 use crate::text::Text;
-use quick_xml::escape::{minimal_escape, resolve_predefined_entity};
+use quick_xml::escape::{partial_escape, resolve_predefined_entity};
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::ResolveResult;
 use quick_xml::reader::NsReader;
@@ -136,9 +138,24 @@ pub(crate) fn walk_tags(
     if open.is_empty() && skipped == 0 { Ok(()) } else { Err(XmlError("it ends within an element".into())) }
 }
 
-/// `text` as XML character data.
-pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
-    minimal_escape(text)
+/// `text` as XML character data. `>` is escaped as well: `]]>` may not stand there, and twice it would end a message of
+/// NETCONF 1.0. What is no character of XML becomes U+FFFD, so that a name with it is that of nothing.
+pub(crate) fn escape(text: &str) -> Cow<'_, str> {
+    if text.chars().all(is_character) {
+        return partial_escape(text);
+    }
+    let text: String =
+        text.chars().map(|c| if is_character(c) { c } else { char::REPLACEMENT_CHARACTER }).collect();
+    Cow::Owned(partial_escape(&text).into_owned())
+}
+
+/// Char of XML 1.0 (section 2.2).
+fn is_character(c: char) -> bool {
+    match c {
+        '\t' | '\n' | '\r' => true,
+        '\u{fffe}' | '\u{ffff}' => false,
+        _ => c >= ' ',
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +182,40 @@ mod tests {
     fn namespaces_decide() {
         let xml = r#"<t:r xmlns:t="t"><a xmlns="k"><b> x&amp;y<![CDATA[<]]>&#65; </b><f:b xmlns:f="f"><b>no</b></f:b><c/></a></t:r>"#;
         assert_eq!(steps(xml).unwrap(), ["+a", "+a/b", "-a/b=x&y<A", "+a/c", "-a/c=", "-a="]);
+    }
+
+    /// Between two elements of ours.
+    fn embedded(text: &str) -> String {
+        format!("<a xmlns=\"k\"><b>{}</b><c/></a>", escape(text))
+    }
+
+    #[test]
+    fn no_name_breaks_out() {
+        let names = [
+            "</b><c><d/></c><b>",
+            "]]>]]><rpc xmlns=\"k\"><kill-session/></rpc>]]>]]>",
+            "<![CDATA[</b>]]>",
+            "&lt;&#60;&amp;",
+            "<!-- --><?x?>",
+            "a\0b\u{b}c\u{1f}\u{fffe}",
+        ];
+        for name in names {
+            let xml = embedded(name);
+            assert!(!xml.contains("]]>"), "{xml}");
+            let told = name.replace(['\0', '\u{b}', '\u{1f}', '\u{fffe}'], "\u{fffd}");
+            assert_eq!(steps(&xml).unwrap(), ["+a", "+a/b", &format!("-a/b={told}"), "+a/c", "-a/c=", "-a="]);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_written_is_one_text(text in r"[\PC\x00-\x1f<>&\[\]'\x22!?/;#-]{0,40}") {
+            let xml = embedded(&text);
+            let steps = steps(&xml).unwrap();
+            let names: Vec<_> = steps.iter().map(|step| step.split('=').next().unwrap_or_default()).collect();
+            proptest::prop_assert_eq!(names, ["+a", "+a/b", "-a/b", "+a/c", "-a/c", "-a"]);
+            proptest::prop_assert!(!escape(&text).contains(['<', '>']));
+        }
     }
 
     #[test]

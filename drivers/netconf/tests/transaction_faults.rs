@@ -109,6 +109,7 @@ impl Broken {
             confirm_timeout: Duration::from_mins(1),
             intent: &work.intent(),
             device: &DeviceInfo::default(),
+            read: Mutex::default(),
         };
         transaction.run(Circumstances { may_be_pending: true, ..Circumstances::default() }).await
     }

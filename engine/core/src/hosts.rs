@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use eno_schemas::{Desired, VlanId, VlanSet};
+use serde::Serialize;
 
 use crate::Name;
 use crate::fabric::Hop;
@@ -16,7 +17,7 @@ use crate::node::NodeTarget;
 use crate::shape::{Shape, Shapes};
 
 /// What an attachment or a bridge domain wants of a network of a connection point.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Demand {
     /// The connection point.
     pub point: Name,

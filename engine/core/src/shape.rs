@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use eno_schemas::{HostNetwork, OvsDatapath, Uplink, VlanSet};
+use serde::Serialize;
 
 use crate::spec::{ConnectionPointSpec, Invalid, Plugin};
 
@@ -10,7 +11,7 @@ use crate::spec::{ConnectionPointSpec, Invalid, Plugin};
 pub const NAME_BYTES: usize = 15;
 
 /// What a network of the host is made of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Shape {
     /// An Open vSwitch bridge.
     Ovs {

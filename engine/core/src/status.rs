@@ -38,6 +38,9 @@ pub struct Status {
     pub nodes: Vec<Name>,
     /// Counts the changes of leases in `pods`, for [`crate::Event::Recorded`]. Not written down.
     pub leased: u64,
+    /// What it is made of when it is ready: an engine that starts tells by it whether that has changed. `None`: it is not
+    /// ready, or waits for nothing, or who said that it is did not say this.
+    pub ready_inputs: Option<u64>,
 }
 
 /// The last change of a device.

@@ -4,10 +4,10 @@ use std::sync::LazyLock;
 
 use eno_core::{Key, Kind};
 use eno_nbi_crds as crds;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, Patch, PatchParams, Request};
 use kube::{Client, Resource};
-use serde::Serialize;
-use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// The field manager of everything that the engine writes to Kubernetes.
@@ -68,11 +68,23 @@ pub fn apply_body(key: &Key, uid: &str) -> Value {
     json!({ "apiVersion": api_version(key.kind), "kind": key.kind.as_str(), "metadata": metadata })
 }
 
+/// Counts the writes of a resource: of two versions of an object, the higher one is the later. 0: none is told.
+pub fn version(metadata: &ObjectMeta) -> u64 {
+    metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// What counts of an object that was written.
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
 /// What came of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is done.
-    Done,
+    /// It is done; with the version that the object has since.
+    Done(u64),
     /// The object, or the one of this uid, is gone: nothing is left to do.
     Gone,
 }
@@ -129,8 +141,8 @@ pub async fn patch<P: Serialize + std::fmt::Debug>(
     };
     let request =
         request.map_err(|error| WriteError::new(operation, key, kube::Error::BuildRequest(error)))?;
-    match client.request::<IgnoredAny>(request).await {
-        Ok(_) => Ok(Written::Done),
+    match client.request::<Answer>(request).await {
+        Ok(answer) => Ok(Written::Done(version(&answer.metadata))),
         Err(kube::Error::Api(status)) if status.code == 404 || of_another(&status) => Ok(Written::Gone),
         Err(error) => Err(WriteError::new(operation, key, error)),
     }

@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::tenure::Tenure;
+
 /// The annotation that counts the times that a process took the lead.
 pub const TERM: &str = "eno.k8s.io/term";
 
@@ -32,10 +34,10 @@ pub struct Times {
 impl Default for Times {
     fn default() -> Self {
         Self {
-            duration: Duration::from_secs(15),
-            renew: Duration::from_secs(5),
-            give_up: Duration::from_secs(11),
-            look: Duration::from_secs(2),
+            duration: Duration::from_secs(10),
+            renew: Duration::from_secs(2),
+            give_up: Duration::from_secs(7),
+            look: Duration::from_millis(500),
         }
     }
 }
@@ -47,6 +49,7 @@ pub struct Candidate {
     name: Arc<str>,
     identity: Arc<str>,
     times: Times,
+    tenure: Tenure,
 }
 
 /// The lead, while it is held.
@@ -73,7 +76,13 @@ impl Candidate {
             name: name.into(),
             identity: identity.into(),
             times,
+            tenure: Tenure::none(),
         }
+    }
+
+    /// Until when this process leads for sure.
+    pub fn tenure(&self) -> Tenure {
+        self.tenure.clone()
     }
 
     /// Waits until this process leads, in a term higher than `above`; `None` when told to stop before.
@@ -81,12 +90,13 @@ impl Candidate {
         let mut seen = Seen { version: None, since: Instant::now() };
         let mut told = None;
         loop {
+            let began = Instant::now();
             let attempt = tokio::select! {
                 attempt = self.attempt(above, &mut seen, &mut told) => attempt,
                 () = stop.cancelled() => return None,
             };
             match attempt {
-                Ok(Some(lease)) => return Some(self.hold(lease)),
+                Ok(Some(lease)) => return Some(self.hold(lease, began)),
                 Ok(None) => {}
                 Err(error) => warn!(%error, lease = &*self.name, "the Lease could not be looked at"),
             }
@@ -144,16 +154,17 @@ impl Candidate {
         spec.renew_time = Some(now);
     }
 
-    fn hold(&self, lease: Lease) -> Leadership {
+    /// `began`: before the Lease was asked for.
+    fn hold(&self, lease: Lease, began: Instant) -> Leadership {
         let term = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM)?.parse().ok());
         let lost = CancellationToken::new();
-        let renewal = tokio::spawn(self.clone().renew(lease, lost.clone()));
+        self.tenure.extend(began + self.times.give_up);
+        let renewal = tokio::spawn(self.clone().renew(lease, began, lost.clone()));
         Leadership { term: term.unwrap_or_default(), lost, renewal }
     }
 
     /// Renews until `lost`, which it also brings about when it can't.
-    async fn renew(self, mut lease: Lease, lost: CancellationToken) -> Lease {
-        let mut renewed = Instant::now();
+    async fn renew(self, mut lease: Lease, mut renewed: Instant, lost: CancellationToken) -> Lease {
         loop {
             tokio::select! {
                 () = sleep(self.times.renew) => {}
@@ -169,6 +180,7 @@ impl Candidate {
                     Ok(Ok(now)) => {
                         lease = now;
                         renewed = began;
+                        self.tenure.extend(renewed + self.times.give_up);
                         break;
                     }
                     Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
@@ -210,6 +222,7 @@ impl Candidate {
     pub async fn release(&self, leadership: Leadership) {
         let held = !leadership.lost.is_cancelled();
         leadership.lost.cancel();
+        self.tenure.end();
         let Ok(mut lease) = leadership.renewal.await else { return };
         if !held {
             return;

@@ -35,6 +35,7 @@ mod samples;
 mod seen;
 mod status;
 mod streams;
+mod tenure;
 pub mod trace;
 mod watch;
 mod writer;

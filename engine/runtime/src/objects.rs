@@ -18,6 +18,8 @@ pub struct Stored {
     pub finalizers: Box<[Name]>,
     /// Names the content of the status that the API server holds, as [`status::content`] does.
     pub told: Option<u64>,
+    /// As [`api::version`] has it.
+    pub version: u64,
     kind: Kind,
     json: Box<[u8]>,
 }
@@ -40,6 +42,7 @@ impl Stored {
                 .collect(),
             kind: key.kind,
             told: status.map(status::content_of),
+            version: api::version(&object.metadata),
             // An object that came as JSON goes as JSON.
             json: serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice(),
         }

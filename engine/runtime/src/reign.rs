@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{Config, Effect, Engine, Event, Key, Status, Target};
+use eno_core::{Config, Effect, Engine, Event, Key, Name, Status, Target};
 use eno_sbi::nats::{Connection, ensure_streams};
 use eno_schemas::{Command, Decision, Phase, Transaction};
 use jiff::Timestamp;
@@ -32,8 +32,9 @@ use crate::pod_networks;
 use crate::publish;
 use crate::samples;
 use crate::streams;
+use crate::tenure::Tenure;
 use crate::watch;
-use crate::writer::{self, Change, Job};
+use crate::writer::{self, Change, Job, Told};
 
 /// Objects that are applied together have all arrived after so long.
 const ARRIVAL: Duration = Duration::from_secs(1);
@@ -63,6 +64,8 @@ pub struct Realm {
     pub identity: Arc<str>,
     /// Set while the engine is in step with the cluster.
     pub synced: Arc<std::sync::atomic::AtomicBool>,
+    /// Until when this process leads for sure.
+    pub tenure: Tenure,
 }
 
 /// Why leading ended by itself.
@@ -126,7 +129,8 @@ async fn rule(
     tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
     let poster = realm.poster.clone();
-    tasks.spawn(callbacks::run(connection.clone(), poster, metrics.clone(), lost, over.clone()));
+    let tenure = realm.tenure.clone();
+    tasks.spawn(callbacks::run(connection.clone(), poster, metrics.clone(), tenure, lost, over.clone()));
     let (jobs, queue) = mpsc::unbounded_channel();
     let events = Events::start(client.clone(), &realm.identity, metrics.clone(), over.clone());
     let tools = Arc::new(writer::Tools {
@@ -136,6 +140,7 @@ async fn rule(
         permits: Arc::new(Semaphore::new(WRITES)),
         events: events.clone(),
         metrics: metrics.clone(),
+        tenure: realm.tenure.clone(),
     });
     let sequences = outbox.last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
     tasks.spawn(writer::run(tools, queue, sequences, over.clone()));
@@ -310,6 +315,9 @@ impl Throne {
             Input::Object(mut object, stored) => {
                 if self.objects.get(&object.key).is_none() {
                     self.first_seen(&mut object, &stored);
+                } else if let (Some(content), Some(status)) = (stored.told, self.engine.status(&object.key)) {
+                    let (found, status) = (Told { content, version: stored.version }, status.clone().into());
+                    self.job(&object.key, Change::Found { found, uid: stored.uid.clone(), status });
                 }
                 self.gone.retain(|key| *key != object.key);
                 self.objects.put(object.key.clone(), stored);
@@ -345,10 +353,21 @@ impl Throne {
         }
     }
 
+    /// A target is gone: its words are taken off NATS.
+    fn forget(&mut self, target: Target, driver: Name) {
+        let Realm { connection, tenure, .. } = self.realm.clone();
+        self.publishing.spawn(async move {
+            tenure.held().await;
+            publish::forget(&connection, &target, &driver).await;
+            Ok(())
+        });
+    }
+
     /// An object is seen for the first time: its last outbox entry counts, when that is ahead of its status.
     fn first_seen(&mut self, object: &mut eno_core::Object, stored: &Arc<Stored>) {
         let uid = &stored.uid;
-        if let Some(known) = stored.told {
+        if let Some(content) = stored.told {
+            let known = Told { content, version: stored.version };
             self.job(&object.key, Change::Known(known));
         }
         let Some(last) = self.outbox.last.remove(&object.key) else { return self.tell_again(object, stored) };
@@ -412,11 +431,7 @@ impl Throne {
             Effect::Publish(target) => self.gate.changed(target, Instant::now()),
             Effect::Forget(target) => {
                 if let Some(driver) = self.gate.forget(&target, Instant::now()) {
-                    let connection = self.realm.connection.clone();
-                    self.publishing.spawn(async move {
-                        publish::forget(&connection, &target, &driver).await;
-                        Ok(())
-                    });
+                    self.forget(target, driver);
                 }
             }
             Effect::BridgeDomain { service, spec } => {

@@ -16,7 +16,8 @@ use prometheus_client::registry::Registry;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
-use tower::util::MapFutureLayer;
+use tower::layer::layer_fn;
+use tower::util::{MapFutureLayer, option_layer};
 use tracing::{info, warn};
 
 use crate::EngineArgs;
@@ -24,6 +25,7 @@ use crate::callbacks::Poster;
 use crate::lease::{Candidate, Times};
 use crate::metrics::Metrics;
 use crate::reign::{Realm, ReignError, reign};
+use crate::tenure::{Fenced, Tenure};
 
 /// The Lease that says which engine leads, and the connection's name on NATS.
 const NAME: &str = "eno-engine";
@@ -45,7 +47,13 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     let metrics = Arc::new(Metrics::default());
     let mut registry = Registry::default();
     metrics.register(&mut registry);
-    let client = client(&args).await?;
+    let kube = kube_config(&args).await?;
+    let identity: Arc<str> = identity().into();
+    // On connections of its own, so that the Lease waits for nothing else.
+    let candidate =
+        Candidate::new(client(kube.clone(), None)?, &args.namespace, NAME, &identity, Times::default());
+    let tenure = candidate.tenure();
+    let client = client(kube, Some(tenure.clone()))?;
     let poster = Arc::new(Poster::new(&args.callbacks, client.clone(), &args.namespace)?);
     let connection = match nats::connect(&args.nats, NAME, &shutdown).await {
         Err(ConnectError::Stopped) => return Ok(()),
@@ -68,11 +76,9 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     serve(&args.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
     let Some(cluster) = cluster_id(&args, &client, &shutdown).await else { return Ok(()) };
     info!(cluster, "VLANs of this cluster are named eno-{cluster}-<ID> on switches");
-    let identity: Arc<str> = identity().into();
-    let candidate = Candidate::new(client.clone(), &args.namespace, NAME, &identity, Times::default());
     let config = Config { cluster, bridge_domains: args.bridge_domains, nodes: args.nodes };
     let sample_image = args.sample_image.as_deref().map(Arc::from);
-    let realm = Realm { client, connection, poster, config, sample_image, metrics, identity, synced };
+    let realm = Realm { client, connection, poster, config, sample_image, metrics, identity, synced, tenure };
     let mut above = 0;
     while !shutdown.is_cancelled() {
         standing_by.store(true, Ordering::Relaxed);
@@ -101,23 +107,25 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     Ok(())
 }
 
-async fn client(args: &EngineArgs) -> anyhow::Result<Client> {
-    let config = match &args.kubeconfig {
-        Some(file) => {
-            let kubeconfig =
-                Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("using {}", file.display()))?
-        }
-        None => kube::Config::infer().await.context("finding out how to reach the API server")?,
+async fn kube_config(args: &EngineArgs) -> anyhow::Result<kube::Config> {
+    let Some(file) = &args.kubeconfig else {
+        return kube::Config::infer().await.context("finding out how to reach the API server");
     };
+    let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
+    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .with_context(|| format!("using {}", file.display()))
+}
+
+/// With a tenure, one that changes things only while the lead is held for sure.
+fn client(config: kube::Config, tenure: Option<Tenure>) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("preparing the way to the API server")?;
+    let fence = tenure.map(|tenure| layer_fn(move |inner| Fenced::new(inner, tenure.clone())));
     // It has no limit of its own: what is answered in part, as a watch, has others.
     let limit = MapFutureLayer::new(|answer| async {
         tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(BoxError::from(Unanswered)))
     });
-    Ok(builder.with_layer(&limit).build())
+    Ok(builder.with_layer(&option_layer(fence)).with_layer(&limit).build())
 }
 
 /// The configured id, else one from the uid of kube-system; `None`: told to stop while the API server was away.

@@ -9,6 +9,8 @@ use eno_schemas::Phase;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+/// [`Status::ready_inputs`], in hexadecimal.
+const READY_INPUTS: &str = "readyInputs";
 /// What a pod's message has at most.
 const MESSAGE: usize = 4000;
 
@@ -64,6 +66,9 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
         if !leases.is_empty() {
             put(&mut fields, "addresses", &leases);
         }
+    }
+    if let Some(inputs) = status.ready_inputs {
+        fields.insert(READY_INPUTS.into(), format!("{inputs:016x}").into());
     }
     if !status.nodes.is_empty() {
         put(&mut fields, "bridgeConfigs", &bridges(status));
@@ -159,8 +164,9 @@ pub fn bridge_node(text: &str) -> Option<&str> {
     rest.split([' ', '}']).next().filter(|node| !node.is_empty())
 }
 
-/// Names the content of a status: two are worth one write when this is equal. The number of transitions and the times
-/// of conditions are no content, since they change when an object goes away from a phase and comes back to it.
+/// Names the content of a status: two are worth one write when this is equal. The number of transitions, the times of
+/// conditions and what a ready object is made of are no content, since they change when an object goes away from a phase
+/// and comes back to it. The outbox has them.
 pub fn content(kind: Kind, status: &Status) -> u64 {
     content_of(to_json(kind, status))
 }
@@ -169,6 +175,7 @@ pub fn content(kind: Kind, status: &Status) -> u64 {
 pub fn content_of(mut status: Value) -> u64 {
     if let Some(fields) = status.as_object_mut() {
         fields.remove("transitions");
+        fields.remove(READY_INPUTS);
         if let Some(conditions) = fields.get_mut("conditions").and_then(Value::as_array_mut) {
             // It is not the core's to say.
             conditions.retain(|condition| condition["type"] != crds::CALLBACK_DELIVERED);
@@ -244,6 +251,7 @@ mod tests {
                 outcome: ChangeOutcome::RolledBack,
             }),
             pending_changes: Some(0),
+            ready_inputs: Some(0x2a),
             ..Status::default()
         }
     }
@@ -253,7 +261,10 @@ mod tests {
         let json = to_json(Kind::L2Service, &full());
         assert_eq!(crate::ingest::status(Kind::L2Service, &json), Some(full()));
         assert_eq!(json["grantedID"], 10);
-        assert_eq!(json["dialect"], "openconfig");
+        assert_eq!(
+            (&json["dialect"], &json["readyInputs"]),
+            (&json!("openconfig"), &json!("000000000000002a"))
+        );
         assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
         assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
         let empty = to_json(Kind::L2Service, &Status::default());
@@ -265,6 +276,7 @@ mod tests {
         let content = |status: &Status| content(Kind::L2Service, status);
         let mut later = full();
         later.transitions = 6;
+        later.ready_inputs = None;
         later.conditions[0].since = "2026-01-02T03:04:06Z".into();
         assert_eq!(content(&full()), content(&later));
         later.message = "other".into();

@@ -28,6 +28,10 @@ const PAGE: u32 = 500;
 /// The first minor version of Kubernetes that streams lists without being asked to allow it.
 const STREAMS_LISTS: u32 = 34;
 
+/// A watch that the server does not end after so many seconds, nor says anything on for a little longer, is dead, and
+/// another begins where it was.
+const LASTS: u32 = 60;
+
 /// Begins all watches. What nodes are marked with is told to `marks`.
 pub async fn start(
     tasks: &mut JoinSet<()>,
@@ -97,7 +101,7 @@ pub async fn start(
 }
 
 async fn config(client: &Client) -> watcher::Config {
-    let base = watcher::Config::default();
+    let base = watcher::Config::default().timeout(LASTS);
     let minor = match client.apiserver_version().await {
         Ok(version) => version.minor.trim_end_matches('+').parse::<u32>().unwrap_or_default(),
         Err(error) => {

@@ -4,18 +4,19 @@
 mod queue;
 mod work;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use eno_core::{Key, Kind};
+use eno_sbi::Turns;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-pub use queue::{Change, Job, Removal};
+pub use queue::{Change, Job, Removal, Told};
 use queue::{Next, Queue};
 pub use work::Tools;
 use work::{Failure, carry_out};
@@ -25,6 +26,11 @@ use crate::objects::Stored;
 
 /// With more objects than that at work, what can wait does.
 const BUSY: usize = 4;
+/// News, which changes no phase, is written so far apart: where a switch that dies concerns thousands of ready objects,
+/// what is done for others meanwhile goes on as ever.
+const NEWS: Duration = Duration::from_millis(20);
+/// So many are at work at once. Those that come behind them take turns by namespace.
+const AT_ONCE: usize = 256;
 
 /// Takes jobs until `stop`; ends by itself when the lead turns out to be lost. `sequences`: the last outbox sequence of
 /// each object.
@@ -38,9 +44,10 @@ pub async fn run(
     let mut waiting: BTreeSet<(Instant, Key)> = BTreeSet::new();
     let mut running: JoinSet<(Key, queue::Todo, Result<(), Failure>)> = JoinSet::new();
     let mut batch = Vec::new();
+    let mut turns = Ready::default();
+    let mut news = Instant::now();
     loop {
         let wake = waiting.first().map(|(at, _)| *at);
-        let mut ready: Vec<Key> = Vec::new();
         tokio::select! {
             () = stop.cancelled() => break,
             count = jobs.recv_many(&mut batch, 4096) => {
@@ -56,7 +63,7 @@ pub async fn run(
                         tools.metrics.outbox_lag.inc();
                     }
                     queue.add(job.change, Instant::now());
-                    ready.push(job.key);
+                    turns.add(job.key);
                 }
             }
             Some(done) = running.join_next() => {
@@ -75,22 +82,28 @@ pub async fn run(
                 }
                 if let Some(queue) = queues.get_mut(&key) {
                     queue.finished(todo, result.err().map(|failure| failure.retryable()), Instant::now());
-                    ready.push(key);
+                    turns.add(key);
                 }
             }
             () = async { sleep_until(wake.unwrap_or_else(Instant::now).into()).await }, if wake.is_some() => {
                 let now = Instant::now();
                 while let Some((at, _)) = waiting.first() && *at <= now {
                     if let Some((_, key)) = waiting.pop_first() {
-                        ready.push(key);
+                        turns.add(key);
                     }
                 }
             }
         }
-        for key in ready {
+        while running.len() < AT_ONCE
+            && let Some(key) = turns.next()
+        {
             let Some(queue) = queues.get_mut(&key) else { continue };
-            match queue.next(Instant::now(), running.len() > BUSY) {
+            let now = Instant::now();
+            match queue.next(now, running.len() > BUSY, news) {
                 Next::Work(todo) => {
+                    if todo.news {
+                        news = now + NEWS;
+                    }
                     let tools = tools.clone();
                     let name = key.clone();
                     running.spawn(async move {
@@ -116,8 +129,52 @@ pub async fn run(
     running.shutdown().await;
 }
 
+/// Objects that may have something to be done, each once; namespaces take turns, and what is in none is one among them.
+#[derive(Debug, Default)]
+struct Ready {
+    turns: Turns<Key>,
+    there: HashSet<Key>,
+}
+
+impl Ready {
+    fn add(&mut self, key: Key) {
+        if self.there.insert(key.clone()) {
+            let lane = key.namespace.clone();
+            self.turns.push(&lane, key);
+        }
+    }
+
+    fn next(&mut self) -> Option<Key> {
+        let key = self.turns.pop()?;
+        self.there.remove(&key);
+        Some(key)
+    }
+}
+
 /// Taking our finalizer off an object as last seen.
 pub fn removal(kind: Kind, stored: &Stored) -> Change {
     let index = stored.finalizers.iter().position(|one| &**one == api::finalizer(kind));
     Change::RemoveFinalizer(Removal { index })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_there_once_and_waits_for_one_of_each_other_namespace() {
+        let mut ready = Ready::default();
+        let key = |namespace: &str, name: usize| {
+            Key::namespaced(Kind::L2ServiceAttachment, &namespace.into(), &name.to_string().into())
+        };
+        for n in (0..10_000).chain(0..10_000) {
+            ready.add(key("flood", n));
+        }
+        ready.add(key("other", 0));
+        ready.add(Key::cluster(Kind::L2Service, &"s".into()));
+        let first: Vec<_> = std::iter::from_fn(|| ready.next()).take(4).map(|key| key.namespace).collect();
+        assert_eq!(first.iter().map(|name| &**name).collect::<Vec<_>>(), ["flood", "other", "", "flood"]);
+        ready.add(key("flood", 0));
+        assert_eq!(std::iter::from_fn(|| ready.next()).count(), 10_000 - 2 + 1);
+    }
 }

@@ -114,7 +114,7 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
         sample_image: None,
         callbacks: eno_engine::CallbackArgs::default(),
         nats: nats.args(),
-        http: eno_sbi::daemon::HttpArgs { listen: "127.0.0.1:0".parse().unwrap() },
+        http: eno_sbi::daemon::HttpArgs::at("127.0.0.1:0".parse().unwrap()),
     };
     let shutdown = CancellationToken::new();
     let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));

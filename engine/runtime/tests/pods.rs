@@ -140,7 +140,7 @@ async fn running_pods_are_given_what_is_asked_for() {
         sample_image: Some("registry.example.com/test:1".into()),
         callbacks: eno_engine::CallbackArgs::default(),
         nats: nats.args(),
-        http: eno_sbi::daemon::HttpArgs { listen: "127.0.0.1:0".parse().unwrap() },
+        http: eno_sbi::daemon::HttpArgs::at("127.0.0.1:0".parse().unwrap()),
     };
     let stop = CancellationToken::new();
     let check: agent::Check = {

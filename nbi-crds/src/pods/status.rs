@@ -53,6 +53,10 @@ pub struct ConfigStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::free_object")]
     pub realized: Option<Value>,
+    /// What the object was made of when it was last ready, as a hash. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub ready_inputs: Option<String>,
     /// What each pod of a PodConfig has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<PodConfiguration, 10000>")]

@@ -347,7 +347,7 @@ pub const REFUSED: &[Refused] = &[
         "FabricDevice",
         "{Address: leaf1}",
         "spec.Credentials",
-        "name a Secret in the operator's namespace",
+        "name a Secret of the namespace eno-devices",
     ),
     refused(
         "FabricDevice",

@@ -15,20 +15,40 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use super::tls::{TlsArgs, TlsError, TlsListener};
+
 /// Where metrics and probes are served.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HttpArgs {
     /// Address of /metrics, /healthz and /readyz; port 0: any that is free, and the log says which.
     #[arg(long, env = "ENO_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
+    /// HTTPS.
+    #[command(flatten)]
+    pub tls: TlsArgs,
 }
 
-/// Why nothing is served. A retry may help once the port is free.
+impl HttpArgs {
+    /// HTTP at an address.
+    pub fn at(listen: SocketAddr) -> Self {
+        Self { listen, tls: TlsArgs::default() }
+    }
+}
+
+/// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
-#[error("listening on {listen}: {source}")]
-pub struct HttpError {
-    listen: SocketAddr,
-    source: std::io::Error,
+pub enum HttpError {
+    /// A retry may help once the port is free.
+    #[error("listening on {listen}: {source}")]
+    Listen {
+        /// Where.
+        listen: SocketAddr,
+        /// The system's words.
+        source: std::io::Error,
+    },
+    /// The certificate can't be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// Says whether the process can do its work. `Err` tells what it lacks.
@@ -64,7 +84,8 @@ pub async fn serve(
     extra: Router,
     shutdown: CancellationToken,
 ) -> Result<SocketAddr, HttpError> {
-    let failed = |source| HttpError { listen: args.listen, source };
+    let tls = TlsListener::config(&args.tls)?;
+    let failed = |source| HttpError::Listen { listen: args.listen, source };
     let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let router = Router::new()
@@ -72,13 +93,21 @@ pub async fn serve(
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready).with_state(readiness))
         .merge(extra);
+    let scheme = if tls.is_some() { "https" } else { "http" };
     tokio::spawn(async move {
-        let served = axum::serve(listener, router).with_graceful_shutdown(shutdown.cancelled_owned());
-        if let Err(error) = served.await {
+        let stop = shutdown.cancelled_owned();
+        let served = match tls {
+            Some(config) => {
+                let listener = TlsListener::new(listener, address, config);
+                axum::serve(listener, router).with_graceful_shutdown(stop).await
+            }
+            None => axum::serve(listener, router).with_graceful_shutdown(stop).await,
+        };
+        if let Err(error) = served {
             error!(%error, "metrics and probes are no longer served");
         }
     });
-    info!(url = %format_args!("http://{address}/metrics"), "serving metrics and probes");
+    info!(url = %format_args!("{scheme}://{address}/metrics"), "serving metrics and probes");
     Ok(address)
 }
 
@@ -127,7 +156,7 @@ mod tests {
         let readiness = Readiness::new(move || {
             if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("no connection to NATS".into()) }
         });
-        let args = HttpArgs { listen: ([127, 0, 0, 1], 0).into() };
+        let args = HttpArgs::at(([127, 0, 0, 1], 0).into());
         let address = serve(&args, registry, readiness, Router::new(), stop.clone()).await.unwrap();
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let lacking = get(address, "/readyz").await;
@@ -141,7 +170,7 @@ mod tests {
         for line in ["application/openmetrics-text", "eno_driver_targets 0", "# EOF"] {
             assert!(metrics.contains(line), "{metrics}");
         }
-        let taken = HttpArgs { listen: address };
+        let taken = HttpArgs::at(address);
         let again =
             serve(&taken, Registry::default(), Readiness::new(|| Ok(())), Router::new(), stop.clone()).await;
         assert!(again.unwrap_err().to_string().starts_with(&format!("listening on {address}")));

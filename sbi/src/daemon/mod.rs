@@ -3,6 +3,7 @@
 mod driver_main;
 mod http;
 mod telemetry;
+mod tls;
 
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -10,6 +11,7 @@ use tracing::{error, info};
 pub use driver_main::{DriverAbout, driver_main};
 pub use http::{HttpArgs, HttpError, Readiness, serve};
 pub use telemetry::{LogFormat, TelemetryArgs, TelemetryError};
+pub use tls::{TlsArgs, TlsError};
 
 /// A token that SIGTERM and SIGINT cancel. Call it within a tokio runtime; a second signal ends the process at
 /// once.

@@ -25,6 +25,7 @@ pub use metrics::HostMetrics;
 use crate::driver::Driver;
 use crate::nats::{self, Connection};
 use crate::place::Places;
+use crate::tenure::Tenures;
 use crate::work::HOLD;
 use feed::{Event, Filter};
 use owners::{Answer, Ask};
@@ -165,7 +166,9 @@ pub async fn run<D: Driver>(
     let (answers_in, answers) = mpsc::unbounded_channel();
     let name = identity.name.clone();
     let instance = options.instance.clone();
-    helpers.spawn(owners::run(connection.clone(), name, instance, released, asks_out, answers_in));
+    let tenures = Tenures::default();
+    let who = (name, instance);
+    helpers.spawn(owners::run(connection.clone(), who, tenures.clone(), released, asks_out, answers_in));
     let present = CancellationToken::new();
     let presence = presence::run(connection.clone(), hello, present.clone());
     helpers.spawn(async move {
@@ -187,6 +190,8 @@ pub async fn run<D: Driver>(
             publisher: Publisher::new(connection),
             time_limit: options.time_limit,
             metrics: options.metrics,
+            tenures,
+            ownership: options.ownership,
         }),
         jobs: JoinSet::new(),
         checks: JoinSet::new(),
@@ -246,7 +251,12 @@ impl<D: Driver> Host<D> {
             // Marks as seen what is looked at.
             taken.borrow_and_update();
             while let Some(place) = places.take() {
-                let Some(start) = self.schedule.next() else { break };
+                let Some(start) = self.schedule.next() else {
+                    // Nobody waits for it, so that it is free again is no news.
+                    drop(place);
+                    taken.borrow_and_update();
+                    break;
+                };
                 self.jobs.spawn(work::run(self.context.clone(), start, place));
             }
             let retry = self.schedule.next_retry().map(tokio::time::Instant::from_std);

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::nats::Connection;
+use crate::tenure::Tenures;
 
 /// How many keys are renewed at once.
 const AT_ONCE: usize = 32;
@@ -52,6 +53,7 @@ struct Owners {
     store: Option<Store>,
     lease: Duration,
     names: HashMap<String, Option<Held>>,
+    tenures: Tenures,
     answers: mpsc::UnboundedSender<Answer>,
 }
 
@@ -65,14 +67,15 @@ pub(super) fn released_subject(driver: &str) -> String {
 /// [`released_subject`].
 pub(super) async fn run(
     connection: Connection,
-    driver: String,
-    instance: String,
+    (driver, instance): (String, String),
+    tenures: Tenures,
     mut released: Subscriber,
     mut asks: mpsc::UnboundedReceiver<Ask>,
     answers: mpsc::UnboundedSender<Answer>,
 ) {
     let names = HashMap::new();
-    let mut owners = Owners { connection, driver, instance, store: None, lease: LEASE, names, answers };
+    let mut owners =
+        Owners { connection, driver, instance, store: None, lease: LEASE, names, tenures, answers };
     let mut looked = tokio::time::Instant::now();
     loop {
         tokio::select! {
@@ -115,6 +118,7 @@ impl Owners {
                 }
                 Ask::Release(name) => {
                     if let Some(Some(held)) = self.names.remove(&name) {
+                        self.tenures.end(&name);
                         self.release(&name, held).await;
                     }
                     new.retain(|other| *other != name);
@@ -140,6 +144,10 @@ impl Owners {
         }
         let tried: Vec<_> = stream::iter(attempts).buffer_unordered(AT_ONCE).collect().await;
         for (name, before, after) in tried {
+            match after {
+                Some(held) => self.tenures.extend(&name, held.renewed + self.lease),
+                None => self.tenures.end(&name),
+            }
             match (before.is_some(), after.is_some()) {
                 (false, true) => {
                     debug!(%name, "working on it from now on");

@@ -1,6 +1,6 @@
 //! Which target is worked on when: no IO, and time comes in as an argument.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use eno_schemas::{Command, Generation};
 use tokio::sync::watch;
 
 use super::Ownership;
+use crate::turns::Turns;
 use crate::work::Newest;
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -97,7 +98,7 @@ impl<R> Target<R> {
 /// All targets of a driver. `R` is what the caller wants kept with each.
 pub(super) struct Schedule<R> {
     targets: HashMap<String, Target<R>>,
-    queue: VecDeque<String>,
+    queue: Turns<String>,
     retries: BTreeSet<(Instant, String)>,
     reading: u64,
     ownership: Ownership,
@@ -108,7 +109,7 @@ impl<R: Default> Schedule<R> {
     pub fn new(ownership: Ownership) -> Self {
         Self {
             targets: HashMap::new(),
-            queue: VecDeque::new(),
+            queue: Turns::default(),
             retries: BTreeSet::new(),
             reading: 0,
             ownership,
@@ -242,7 +243,7 @@ impl<R: Default> Schedule<R> {
 
     /// A job that may start now. Call [`Schedule::finished`] when it ended.
     pub fn next(&mut self) -> Option<Start<R>> {
-        while let Some(name) = self.queue.pop_front() {
+        while let Some(name) = self.queue.pop() {
             let Some(target) = self.targets.get_mut(&name) else { continue };
             target.queued = false;
             if !target.may_start() {
@@ -376,9 +377,14 @@ impl<R: Default> Schedule<R> {
         change(target);
         if target.may_start() && !target.queued && target.busy.is_none() {
             target.queued = true;
-            self.queue.push_back(name.to_owned());
+            self.queue.push(lane(name), name.to_owned());
         }
     }
+}
+
+/// Targets of a namespace are called `namespace/name`; the others, such as switches, take turns with namespaces as one.
+fn lane(target: &str) -> &str {
+    target.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 #[cfg(test)]

@@ -53,6 +53,19 @@ fn commands_during_work_make_one_more_reconcile_with_the_newest() {
 }
 
 #[test]
+fn a_namespace_with_many_targets_keeps_no_other_waiting() {
+    let mut schedule = owner_of_all();
+    for n in 0..10_000 {
+        schedule.offer(command(&format!("flood/{n}"), 1, n), n);
+    }
+    schedule.offer(command("other/a", 1, 10_000), 10_000);
+    schedule.offer(command("leaf1", 1, 10_001), 10_001);
+    let names: Vec<String> =
+        std::iter::from_fn(|| schedule.next()).take(4).map(|start| start.target).collect();
+    assert_eq!(names, ["flood/0", "other/a", "leaf1", "flood/1"]);
+}
+
+#[test]
 fn older_and_known_generations_start_nothing() {
     let mut schedule = owner_of_all();
     schedule.offer(command("t", 2, 5), 1);

@@ -13,8 +13,10 @@ use tracing::{Instrument, debug, error, info, info_span, warn};
 use super::metrics::HostMetrics;
 use super::publish::{Published, Publisher, Record, ReportError};
 use super::schedule::{BadCommand, Job, Start};
+use super::{Ownership, WHOLE};
 use crate::driver::{Driver, Reconciled};
 use crate::place::Place;
+use crate::tenure::Tenures;
 use crate::work::{Newest, Phase, Work};
 
 /// Work that takes longer than this says so, and again each time that this has passed.
@@ -28,6 +30,8 @@ pub(super) struct Context<D> {
     pub publisher: Publisher,
     pub time_limit: Duration,
     pub metrics: HostMetrics,
+    pub tenures: Tenures,
+    pub ownership: Ownership,
 }
 
 /// A job that ended.
@@ -116,6 +120,10 @@ impl<D: Driver> Context<D> {
         let reported = record.report().cloned();
         let work = Work::new(command.clone(), newest.clone(), progress)
             .with_reported(reported)
+            .with_tenure(self.tenures.of(match self.ownership {
+                Ownership::PerTarget => &command.target,
+                Ownership::WholeDriver => WHOLE,
+            }))
             .with_place(place.clone());
         let phase = work.phase();
         let reconcile = AssertUnwindSafe(self.driver.reconcile(work)).catch_unwind();

@@ -52,7 +52,7 @@ fn status(object: &DynamicObject) -> Value {
     let mut status = object.data.get("status").cloned().unwrap_or_default();
     let current = status["observedGeneration"].as_i64() == object.metadata.generation;
     if let Some(fields) = status.as_object_mut() {
-        for field in ["observedGeneration", "transitions", "lastTransaction"] {
+        for field in ["observedGeneration", "transitions", "lastTransaction", "readyInputs"] {
             fields.remove(field);
         }
         for condition in fields.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eno::sandbox::{Role, Ways};
+use eno_nbi_crds::{FabricDevice, Phase};
 use eno_simulator::When;
 use futures::future::{Either, select};
 use k8s_openapi::api::admissionregistration::v1::MutatingAdmissionPolicyBinding;
@@ -19,12 +20,20 @@ use super::blow::{Blow, OPERATIONS, Place};
 use super::counter::Fault;
 use super::ends::{self, Found, callbacks, difference, transitions};
 use super::nats::NatsProxy;
-use super::scenario::{NAMESPACE, SPARE, Stage, manifests, objects};
+use super::scenario::{NAMESPACE, SPARE, Stage, manifests, objects, said};
 use crate::{PATIENCE, Receiver, System};
 
 /// Between two looks at what has no common way to tell.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 pub(super) const ENGINE: &str = "engine";
+/// So long nothing may happen before a stage counts as over: longer than the engine holds back a status that is to be
+/// told with others.
+const QUIET: Duration = Duration::from_secs(2);
+/// So many looks that takes at least.
+const QUIET_LOOKS: u32 = 10;
+/// The gauges of what the engine has still to do.
+const UNDER_WAY: [&str; 5] =
+    ["mailbox", "publish_waiting", "publish_outstanding", "outbox_lag", "callbacks_pending"];
 
 /// Where an undisturbed run ends.
 #[derive(Debug)]
@@ -120,6 +129,10 @@ impl<'a> Rig<'a> {
         };
         rig.until_in_step().await;
         system.namespace(NAMESPACE).await;
+        // Their driver has been there: what it still did later would be on top of what a run does.
+        for switch in sandbox.switches() {
+            system.becomes::<FabricDevice>(&switch.name, Phase::Ready).await;
+        }
         let spare =
             format!("{{apiVersion: eno.k8s.io/v1alpha1, kind: FabricDevice, metadata: {{name: {SPARE}}}}}");
         system.delete(&spare).await;
@@ -145,12 +158,9 @@ impl<'a> Rig<'a> {
         for stage in Stage::ALL {
             self.disarm().await;
             self.act(&run, stage).await;
-            let phase = if stage == Stage::Delete { "deleted" } else { "ready" };
-            if let Err(why) = self.until_settled(&run, phase).await {
-                panic!("undisturbed, {stage:?}: {why}");
-            }
+            let found = self.until_settled(&run, stage).await;
             let end = End {
-                found: ends::found(self.system, &run).await,
+                found: found.unwrap_or_else(|why| panic!("undisturbed, {stage:?}: {why}")),
                 callbacks: callbacks(&self.receiver, &run).unwrap_or_else(|why| panic!("undisturbed: {why}")),
                 api: self.api.counter.writes(),
                 nats: self.nats.counter.writes(),
@@ -259,29 +269,74 @@ impl<'a> Rig<'a> {
         callbacks(&self.receiver, run)
     }
 
-    async fn until_settled(&self, run: &str, phase: &str) -> Result<(), String> {
+    /// Waits until a stage is over, and says where it ended: each object is where it is wanted and says so, each callback
+    /// is there, the engine has nothing under way, and meanwhile nothing was written and nothing changed.
+    async fn until_settled(&self, run: &str, stage: Stage) -> Result<Found, String> {
         let mut last = String::new();
         let settling = async {
             let mut looks = tokio::time::interval(LOOK);
-            let mut before = None;
+            let (mut before, mut since, mut quiet) = (None, Instant::now(), 0);
             loop {
                 looks.tick().await;
+                let written = (self.api.counter.writes().len(), self.nats.counter.writes().len());
                 let found = ends::found(self.system, run).await;
-                let current = found.values().filter(|one| one.get("current").is_some());
-                let all = current.clone().all(|one| is_done(one, phase));
-                let count = if phase == "deleted" { 0 } else { objects(run).len() };
-                let told = self.told(run).await;
-                let called = told.as_ref().is_ok_and(|told| {
-                    told.values().all(|phases| phases.last().is_some_and(|last| last == phase))
-                });
-                if all && current.count() == count && called && before.as_ref() == Some(&found) {
-                    return;
+                let unfinished = self.unfinished(run, stage, &found).await;
+                let now = Some((written, found));
+                if unfinished.is_some() || now != before {
+                    last =
+                        format!("{}: {now:#?}", unfinished.as_deref().unwrap_or("it does not come to rest"));
+                    (before, since, quiet) = (now, Instant::now(), 0);
+                    continue;
                 }
-                last = format!("callbacks: {told:?}, found: {found:#?}");
-                before = Some(found);
+                quiet += 1;
+                if quiet >= QUIET_LOOKS
+                    && since.elapsed() >= QUIET
+                    && let Some((_, found)) = now
+                {
+                    return found;
+                }
             }
         };
         timeout(PATIENCE, settling).await.map_err(|_| last)
+    }
+
+    /// What keeps a stage from being over.
+    async fn unfinished(&self, run: &str, stage: Stage, found: &Found) -> Option<String> {
+        let phase = if stage == Stage::Delete { "deleted" } else { "ready" };
+        let current: Vec<_> = found.iter().filter(|(_, one)| one.get("current").is_some()).collect();
+        let wanted = if stage == Stage::Delete { 0 } else { objects(run).len() };
+        if current.len() != wanted {
+            return Some(format!("{} objects instead of {wanted}", current.len()));
+        }
+        if let Some((name, _)) = current.into_iter().find(|(_, one)| !is_done(one, phase)) {
+            return Some(format!("{name} is not {phase}"));
+        }
+        for (name, fields) in said(stage) {
+            let status = found.get(name).map_or(&Value::Null, |one| &one["status"]);
+            let differs = |(field, value): (&String, &Value)| status[field] != *value;
+            if fields.as_object().into_iter().flatten().any(differs) {
+                return Some(format!("{name} does not say {fields}"));
+            }
+        }
+        match self.told(run).await {
+            Err(why) => return Some(why),
+            Ok(told) => {
+                let late = told.iter().find(|(_, phases)| phases.last().is_none_or(|last| last != phase));
+                if let Some((object, phases)) = late {
+                    return Some(format!("{object} was called back with {phases:?}"));
+                }
+            }
+        }
+        self.under_way().await
+    }
+
+    /// What the engine has still to do by its own count.
+    async fn under_way(&self) -> Option<String> {
+        let Some(metrics) = self.metrics().await else {
+            return Some("the engine does not answer".to_owned());
+        };
+        let busy = UNDER_WAY.iter().find(|name| gauge(&metrics, name) != Some(0));
+        busy.map(|name| format!("the engine's {name} is {:?}", gauge(&metrics, name)))
     }
 
     /// What users do in a stage.
@@ -300,20 +355,13 @@ impl<'a> Rig<'a> {
 
     /// Waits until the engine leads and has seen everything.
     pub(super) async fn until_in_step(&self) {
-        let url = format!("{}/metrics", self.system.sandbox.url(ENGINE).expect("the engine"));
-        let in_step = |metrics: &str| {
-            let lines = metrics.lines();
-            let mut values =
-                lines.filter_map(|line| line.strip_prefix("eno_engine_synced_timestamp_seconds "));
-            values.any(|value| value.trim() != "0")
-        };
         let looking = async {
             let mut looks = tokio::time::interval(LOOK);
             loop {
                 looks.tick().await;
-                // It may not listen yet.
-                if let Ok(answer) = self.system.http.get(&url).send().await
-                    && answer.text().await.is_ok_and(|metrics| in_step(&metrics))
+                let metrics = self.metrics().await;
+                if metrics
+                    .is_some_and(|text| gauge(&text, "synced_timestamp_seconds").is_some_and(|at| at != 0))
                 {
                     return;
                 }
@@ -321,6 +369,19 @@ impl<'a> Rig<'a> {
         };
         assert!(timeout(PATIENCE, looking).await.is_ok(), "the engine is not in step with the cluster");
     }
+
+    /// The engine's metrics; `None`: it does not listen yet.
+    async fn metrics(&self) -> Option<String> {
+        let url = format!("{}/metrics", self.system.sandbox.url(ENGINE).expect("the engine"));
+        self.system.http.get(&url).send().await.ok()?.text().await.ok()
+    }
+}
+
+/// The value of a gauge of the engine.
+fn gauge(metrics: &str, name: &str) -> Option<i64> {
+    let of_it =
+        |line: &str| line.strip_prefix("eno_engine_")?.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    metrics.lines().find_map(of_it)
 }
 
 /// Whether an object is where it is wanted, with nothing to follow.

@@ -1,6 +1,7 @@
 //! The reference scenario: what users do, in three stages, each of which ends somewhere.
 
 use eno_simulator::{Link, LinkEnd, Node, NodeInterface, PhysicalNetwork, SwitchInfo, SwitchSpec, Topology};
+use serde_json::{Value, json};
 
 /// The namespace of all runs.
 pub(super) const NAMESPACE: &str = "crash";
@@ -15,7 +16,9 @@ pub(super) const KINDS: [&str; 6] =
 pub enum Stage {
     /// All objects are created at once.
     Create,
-    /// A service gets another ID, an attachment another service, the pool a node, the device a port.
+    /// A service gets another ID, an attachment another service, a Subnet another address, the pool a node, the device a
+    /// port. What an object is made of changes in one other object at most, since two changes may be seen together or one
+    /// after the other.
     Change,
     /// All objects are deleted at once.
     Delete,
@@ -99,10 +102,15 @@ pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &
         cluster(
             "L2Service",
             format!("{run}-a"),
-            &format!("SegmentationID: {}, PhysicalNW: [dc-gw], Subnets: [{run}-net]", pick("100", "110")),
+            &format!("SegmentationID: {}, PhysicalNW: [dc-gw]", pick("100", "110")),
         ),
         cluster("L2Service", format!("{run}-b"), "SegmentationID: 101"),
-        cluster("L2Service", format!("{run}-c"), "SegmentationID: 102, PhysicalNW: [spare-gw]"),
+        cluster(
+            "L2Service",
+            format!("{run}-c"),
+            &format!("SegmentationID: 102, PhysicalNW: [spare-gw], Subnets: [{run}-net]"),
+        ),
+        cluster("L2Service", format!("{run}-d"), "SegmentationID: 103"),
         attachment(
             "x",
             &format!("ConnectionPoint: {run}-point, VlanType: access, L2Services: [{run}-a]"),
@@ -111,11 +119,27 @@ pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &
             "y",
             &format!(
                 "ConnectionPoint: {run}-point, VlanType: selectivetrunk, L2Services: [{}]",
-                if first { format!("{run}-b") } else { format!("{run}-a, {run}-b") }
+                if first { format!("{run}-b") } else { format!("{run}-b, {run}-d") }
             ),
         ),
     ]
     .join("---\n")
+}
+
+/// What statuses say at the end of a stage beyond the phase, each field with its value: `null` where it is absent. A run is
+/// called `RUN`.
+pub(super) fn said(stage: Stage) -> Vec<(&'static str, Value)> {
+    let service = |id: u16, points: Value| json!({"grantedID": id, "connectionPoints": points});
+    let point = || json!(["RUN-point"]);
+    match stage {
+        Stage::Create | Stage::Change => vec![
+            ("L2Service RUN-a", service(if stage == Stage::Create { 100 } else { 110 }, point())),
+            ("L2Service RUN-b", service(101, point())),
+            ("L2Service RUN-c", service(102, Value::Null)),
+            ("L2Service RUN-d", service(103, if stage == Stage::Create { Value::Null } else { point() })),
+        ],
+        Stage::Delete => Vec::new(),
+    }
 }
 
 /// The objects of a run as callbacks name them.
@@ -128,6 +152,7 @@ pub(super) fn objects(run: &str) -> Vec<String> {
         ("L2Service", "a"),
         ("L2Service", "b"),
         ("L2Service", "c"),
+        ("L2Service", "d"),
     ];
     let cluster = cluster.map(|(kind, name)| format!("{kind} {run}-{name}"));
     let attachments = ["x", "y"].map(|name| format!("L2ServiceAttachment {NAMESPACE}/{run}-{name}"));

@@ -11,6 +11,8 @@ pub mod srlinux;
 
 use std::collections::BTreeSet;
 
+use eno_schemas::VlanSet;
+
 use crate::hello::{Hello, Profile};
 use crate::plan::{Changes, Inventory, Seen, Unit};
 use crate::reply::RpcError;
@@ -90,6 +92,13 @@ pub trait Dialect: Send + Sync {
 
     /// The subtree filter for [`parse`](Self::parse): all VLANs, and these interfaces.
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String;
+
+    /// The same with these VLANs alone; `None`: the model can't select VLANs by their VIDs in a way that all devices
+    /// understand.
+    fn filter_for(&self, vlans: &VlanSet, interfaces: &BTreeSet<&str>) -> Option<String> {
+        let _ = (vlans, interfaces);
+        None
+    }
 
     /// Reads the reply to a `<get-config>` with that filter. The inventory is empty unless it
     /// [is needed](Self::needs_inventory).

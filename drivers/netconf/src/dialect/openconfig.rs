@@ -44,22 +44,17 @@ impl Dialect for OpenConfig {
     }
 
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
-        let mut filter = format!(
-            "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><config><type/></config>\
-             <vlans><vlan><vlan-id/><config/></vlan></vlans></network-instance></network-instances>"
-        );
-        push_interfaces(&mut filter, interfaces, |filter| {
-            filter.push_str("<config><name/><type/></config>");
-            let lag = format!("<config><aggregate-id xmlns=\"{AGGREGATE}\"/></config>");
-            for (holder, namespace, lag) in [("ethernet", ETHERNET, &*lag), ("aggregation", AGGREGATE, "")] {
-                let _ = write!(
-                    filter,
-                    "<{holder} xmlns=\"{namespace}\">{lag}<switched-vlan xmlns=\"{VLAN}\"><config/></switched-vlan>\
-                     </{holder}>"
-                );
-            }
-        });
-        filter
+        filter("<vlans><vlan><vlan-id/><config/></vlan></vlans>", interfaces)
+    }
+
+    fn filter_for(&self, vlans: &VlanSet, interfaces: &BTreeSet<&str>) -> Option<String> {
+        let mut entries = String::new();
+        for vid in vlans.iter() {
+            let _ = write!(entries, "<vlan><vlan-id>{vid}</vlan-id><config/></vlan>");
+        }
+        // An empty list would select all of it.
+        let vlans = if entries.is_empty() { String::new() } else { format!("<vlans>{entries}</vlans>") };
+        Some(filter(&vlans, interfaces))
     }
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
@@ -103,6 +98,26 @@ impl Dialect for OpenConfig {
     fn blame(&self, error: &RpcError, _: &Seen, changes: &Changes) -> Option<Unit> {
         blame(error, changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
     }
+}
+
+/// `vlans`: what is selected of each instance besides what it is.
+fn filter(vlans: &str, interfaces: &BTreeSet<&str>) -> String {
+    let mut filter = format!(
+        "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><config><type/></config>{vlans}\
+         </network-instance></network-instances>"
+    );
+    push_interfaces(&mut filter, interfaces, |filter| {
+        filter.push_str("<config><name/><type/></config>");
+        let lag = format!("<config><aggregate-id xmlns=\"{AGGREGATE}\"/></config>");
+        for (holder, namespace, lag) in [("ethernet", ETHERNET, &*lag), ("aggregation", AGGREGATE, "")] {
+            let _ = write!(
+                filter,
+                "<{holder} xmlns=\"{namespace}\">{lag}<switched-vlan xmlns=\"{VLAN}\"><config/></switched-vlan>\
+                 </{holder}>"
+            );
+        }
+    });
+    filter
 }
 
 /// Writing to memory can't fail, hence the results that are dropped in this file.

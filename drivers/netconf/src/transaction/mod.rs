@@ -13,6 +13,9 @@
 //! unlock candidate | unlock running
 //! ```
 //!
+//! All VLANs are read, and all ports that the command speaks of; where this session has seen all VLANs before and the
+//! device tells it of changes by others, only the VLANs that the change is about.
+//!
 //! The persist-id is the same for each transaction on a device, so that whoever comes next (this process after a
 //! dropped session, or another after this one died) can take back a commit that was never confirmed before it
 //! reads; otherwise it would find everything there, and the device would roll it back a minute later.
@@ -26,16 +29,17 @@ mod lock;
 mod stage;
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use eno_sbi::{Intent, Reconciled, Verdict, Work};
-use eno_schemas::{DeviceInfo, Drift, FabricDesired, Item, Note, Outcome, Preview};
+use eno_schemas::{DeviceInfo, Drift, FabricDesired, Item, Note, Outcome, Preview, VlanSet};
 use tracing::debug;
 
 use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
-use crate::plan::{Changes, Inventory, LeftOut, Plan, Seen, applied, interfaces, plan};
+use crate::plan::{Baseline, Changes, Inventory, LeftOut, Plan, Seen, applied, interfaces, plan};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::drift::Known;
@@ -66,6 +70,16 @@ pub struct Transaction<'a, S> {
     pub intent: &'a Intent<'a>,
     /// What the device said of itself, for the reports.
     pub device: &'a DeviceInfo,
+    /// The device's VLANs as they were last read.
+    pub read: Mutex<Option<Baseline>>,
+}
+
+/// What is read of the device.
+struct View<'a> {
+    /// The subtree filter.
+    filter: String,
+    /// The VLANs that it selects, and all others; absent: it selects all.
+    part: Option<(VlanSet, &'a Baseline)>,
 }
 
 /// What was read back after a commit.
@@ -85,6 +99,9 @@ pub struct Circumstances<'a> {
     /// What was verified last in this session is another command, so that there is most likely something to do, and
     /// the look before the locks is left out.
     pub other_before: bool,
+    /// All VLANs as this session saw them last, if it would have been told of changes by others. What it says counts
+    /// only while `other_before`: who looks for drift reads all.
+    pub baseline: Option<&'a Baseline>,
 }
 
 impl<S: Session> Transaction<'_, S> {
@@ -94,14 +111,16 @@ impl<S: Session> Transaction<'_, S> {
             return Err(TransactionError::CannotHold);
         }
         let started = Instant::now();
-        let filter = self.dialect.filter(&interfaces(self.desired));
+        let taking_back = matches!(self.intent, Intent::TakeBack { .. });
+        let skips_look = circumstances.other_before && !circumstances.may_be_pending && !taking_back;
+        let view = self.view(circumstances.baseline.filter(|_| skips_look));
         let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces(self.desired)));
         let look = if circumstances.may_be_pending {
-            Some(self.take_back_and_read(&filter).await?)
-        } else if circumstances.other_before && !matches!(self.intent, Intent::TakeBack { .. }) {
+            Some(self.take_back_and_read(&view.filter).await?)
+        } else if skips_look {
             None
         } else {
-            Some(self.read(&filter).await?)
+            Some(self.read(&view.filter).await?)
         };
         let mut inventory = match asked {
             Some(asked) => Some(self.dialect.parse_inventory(&asked.await?)?),
@@ -109,7 +128,7 @@ impl<S: Session> Transaction<'_, S> {
         };
         let mut drift = Vec::new();
         if let Some(read) = look {
-            let seen = self.parse(&read, &mut inventory).await?;
+            let seen = self.parse(&read, &view, &mut inventory).await?;
             drop(read);
             if let Intent::TakeBack { reason } = self.intent {
                 return Ok(self.rolled_back(reason, &seen));
@@ -128,8 +147,8 @@ impl<S: Session> Transaction<'_, S> {
             return Ok(superseded());
         }
 
-        let locked_read = self.lock(&filter).await?;
-        let changed = self.change(locked_read, &filter, &mut inventory, started).await;
+        let locked_read = self.lock(&view.filter).await?;
+        let changed = self.change(locked_read, &view, &mut inventory, started).await;
         let unlocked = match &changed {
             Err(error) if error.needs_new_session() => return changed,
             _ => self.unlock(changed.is_err()).await,
@@ -147,12 +166,13 @@ impl<S: Session> Transaction<'_, S> {
     pub async fn preview(&self) -> Result<Preview, TransactionError> {
         let interfaces = interfaces(self.desired);
         let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
-        let read = self.read(&self.dialect.filter(&interfaces)).await?;
+        let view = self.view(None);
+        let read = self.read(&view.filter).await?;
         let mut inventory = match asked {
             Some(asked) => Some(self.dialect.parse_inventory(&asked.await?)?),
             None => None,
         };
-        let seen = self.parse(&read, &mut inventory).await?;
+        let seen = self.parse(&read, &view, &mut inventory).await?;
         let Plan { changes, rejected, notes } = plan(&seen, self.desired, &LeftOut::default());
         let edits = (!changes.is_empty())
             .then(|| self.dialect.render(&seen, &changes).to_string())
@@ -176,12 +196,12 @@ impl<S: Session> Transaction<'_, S> {
     async fn change(
         &self,
         locked_read: Text,
-        filter: &str,
+        view: &View<'_>,
         inventory: &mut Option<Inventory>,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
         let mut left_out = LeftOut::default();
-        let seen = self.parse(&locked_read, inventory).await?;
+        let seen = self.parse(&locked_read, view, inventory).await?;
         drop(locked_read);
         let (planned, read) = loop {
             let Some(planned) = self.stage(&seen, &mut left_out).await? else {
@@ -190,7 +210,7 @@ impl<S: Session> Transaction<'_, S> {
                 let now = match self.profile.target {
                     Target::Candidate => seen,
                     // Halving may have left some of it there.
-                    Target::Running => self.reread(filter, inventory).await?,
+                    Target::Running => self.reread(view, inventory).await?,
                 };
                 let report = self.report(&now, plan(&now, self.desired, &left_out));
                 return self.unchanged(report, &now).await;
@@ -199,7 +219,7 @@ impl<S: Session> Transaction<'_, S> {
                 self.discard().await?;
                 return Ok(superseded());
             }
-            let (committed, read) = (self.commit(), self.read(filter));
+            let (committed, read) = (self.commit(), self.read(&view.filter));
             let Some(committed) = committed else { break (planned, read) };
             match committed.await {
                 Ok(_) => break (planned, read),
@@ -221,8 +241,8 @@ impl<S: Session> Transaction<'_, S> {
         };
         // A full device's state is large, and now there is another one to read.
         drop(seen);
-        let ended = match self.verify(read, &planned, inventory, &mut left_out).await {
-            Ok(verified) => self.end(verified, planned, filter, inventory, started).await,
+        let ended = match self.verify(read, &planned, view, inventory, &mut left_out).await {
+            Ok(verified) => self.end(verified, planned, view, inventory, started).await,
             Err(error) => Err(error),
         };
         if matches!(&ended, Err(error) if !error.needs_new_session()) {
@@ -236,10 +256,11 @@ impl<S: Session> Transaction<'_, S> {
         &self,
         read: Call,
         planned: &Plan,
+        view: &View<'_>,
         inventory: &mut Option<Inventory>,
         left_out: &mut LeftOut,
     ) -> Result<Verified, TransactionError> {
-        let now = self.parse(&read.await?, inventory).await?;
+        let now = self.parse(&read.await?, view, inventory).await?;
         let missing = plan(&now, self.desired, left_out).changes;
         if !missing.is_empty() {
             if extent::nothing_happened(&planned.changes, &missing) || extent::size(&missing) > MOST_MISSING {
@@ -258,7 +279,7 @@ impl<S: Session> Transaction<'_, S> {
         &self,
         verified: Verified,
         planned: Plan,
-        filter: &str,
+        view: &View<'_>,
         inventory: &mut Option<Inventory>,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
@@ -275,7 +296,7 @@ impl<S: Session> Transaction<'_, S> {
                 Verdict::Abort { reason } => {
                     let undone = async {
                         self.take_back().await?;
-                        self.reread(filter, inventory).await
+                        self.reread(view, inventory).await
                     };
                     let now = undone.await.map_err(TransactionError::once_decided)?;
                     return Ok(self.rolled_back(&reason, &now));
@@ -306,17 +327,38 @@ impl<S: Session> Transaction<'_, S> {
 
     async fn reread(
         &self,
-        filter: &str,
+        view: &View<'_>,
         inventory: &mut Option<Inventory>,
     ) -> Result<Seen, TransactionError> {
-        let reply = self.read(filter).await?;
-        self.parse(&reply, inventory).await
+        let reply = self.read(&view.filter).await?;
+        self.parse(&reply, view, inventory).await
+    }
+
+    /// All that matters here, or only what may have to change against `baseline`.
+    fn view<'b>(&self, baseline: Option<&'b Baseline>) -> View<'b> {
+        let interfaces = interfaces(self.desired);
+        let part = baseline.and_then(|baseline| {
+            let vlans = baseline.in_question(self.desired)?;
+            let filter = self.dialect.filter_for(&vlans, &interfaces)?;
+            Some(View { filter, part: Some((vlans, baseline)) })
+        });
+        part.unwrap_or_else(|| View { filter: self.dialect.filter(&interfaces), part: None })
     }
 
     /// What is configured, and the interfaces that exist and are not configured, which are asked for once.
-    async fn parse(&self, reply: &Text, inventory: &mut Option<Inventory>) -> Result<Seen, TransactionError> {
+    async fn parse(
+        &self,
+        reply: &Text,
+        view: &View<'_>,
+        inventory: &mut Option<Inventory>,
+    ) -> Result<Seen, TransactionError> {
         let nothing = Inventory::new();
         let mut seen = self.dialect.parse(reply, inventory.as_ref().unwrap_or(&nothing))?;
+        if let Some((vlans, baseline)) = &view.part {
+            baseline.complete(&mut seen, vlans);
+        }
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Baseline::of(&seen, &self.desired.cluster));
         let asked = interfaces(self.desired);
         let absent: BTreeSet<&str> =
             asked.into_iter().filter(|name| !seen.ports.contains_key(*name)).collect();

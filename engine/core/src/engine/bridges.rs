@@ -1,13 +1,13 @@
 //! Bridges of pods: a name belongs to the first namespace that uses it.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash};
 
 use crate::podnet::template::{BridgeFacts, pod_bridge};
 use crate::spec::{BridgeSpec, Invalid, PodLinksSpec, Spec};
 use crate::{Key, Kind, Name};
 
 use super::Engine;
+use super::inputs::Inputs;
 use super::judge::Verdict;
 
 impl Engine {
@@ -153,12 +153,12 @@ impl Engine {
     }
 
     /// The nodes where a Bridge is, and whether it is there yet.
-    pub(super) fn look_at_bridge(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+    pub(super) fn look_at_bridge(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
         if !self.config.nodes {
             return verdict.wait(super::podstate::NO_AGENTS.into());
         }
         let Some(spec) = self.effective(key, Spec::bridge) else { return };
-        (&spec.name, &spec.cidrs, spec.mtu).hash(inputs);
+        inputs.add(&(&spec.name, &spec.cidrs, spec.mtu));
         for name in self.bridge_nodes(&spec.name) {
             let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };
             let hop = node.network_hop(&spec.name, None, None, node.bridge_since(&spec.name));

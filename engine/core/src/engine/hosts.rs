@@ -1,7 +1,6 @@
 //! The nodes' part of the path: what is wanted of their hosts, and how far it is.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 
 use eno_schemas::{Report, VlanId};
@@ -15,6 +14,7 @@ use crate::spec::{ConnectionPointSpec, Invalid, Plugin, Spec, VlanType};
 use crate::{Effect, Key, Kind, Name, Target, compat};
 
 use super::Engine;
+use super::inputs::Inputs;
 use super::judge::Verdict;
 
 /// The driver that realises nodes; the agent of one is alive as `node/<name>`.
@@ -362,9 +362,9 @@ impl Engine {
     }
 
     /// How far a connection point's own networks are on its nodes.
-    pub(super) fn look_at_point_hosts(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+    pub(super) fn look_at_point_hosts(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
         for (network, shape) in self.hosts.networks_of(&key.name) {
-            (network, shape).hash(inputs);
+            inputs.add(&(network, shape));
         }
         for name in &*self.hosts.nodes_of(&key.name) {
             let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };
@@ -376,11 +376,11 @@ impl Engine {
     }
 
     /// How far what an object wants of the hosts is on each of the nodes.
-    pub(super) fn look_at_hosts(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+    pub(super) fn look_at_hosts(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
         let Some(record) = self.records.get(key) else { return };
         for demand in &record.hosted {
             let shape = self.hosts.shape(&demand.point, &demand.network);
-            (demand, shape).hash(inputs);
+            inputs.add(&(demand, shape));
             let noun = shape.map_or("network", Shape::noun);
             for name in &*self.hosts.nodes_of(&demand.point) {
                 let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };

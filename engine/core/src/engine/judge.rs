@@ -1,7 +1,6 @@
 //! The last stage: what phase is an object in, and what does its status say?
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use eno_schemas::{Phase, VlanId};
 
@@ -11,6 +10,7 @@ use crate::spec::Spec;
 use crate::topology::Ports;
 use crate::{Condition, Effect, Key, Kind, Name, Status};
 
+use super::inputs::Inputs;
 use super::{Engine, NAD_DRIVER};
 
 /// What is found out about an object that is valid.
@@ -24,8 +24,9 @@ pub(super) struct Verdict {
     pub waits_on: Option<Name>,
     /// A target of it does not answer.
     pub unreachable: Option<String>,
-    /// What it is made of: a ready object goes back to pending only when that changes.
-    pub inputs: u64,
+    /// What it is made of: a ready object goes back to pending only when that changes. `None` of those that wait for
+    /// nothing, and of those that are as ready as what they wait for.
+    pub inputs: Option<u64>,
     /// What the admin should know.
     pub notes: Vec<(&'static str, bool, &'static str, String)>,
     /// The parts of its path, each with what hinders it: refused or not, and the words.
@@ -101,11 +102,8 @@ impl Engine {
         if let Some(node) = verdict.waits_on.as_ref().and_then(|node| self.hosts.node_mut(node)) {
             node.waiters.insert(key.clone());
         }
-        let Some(record) = self.records.get_mut(key) else { return };
-        match phase {
-            Phase::Ready => record.ready_inputs = Some(verdict.inputs),
-            Phase::Deleted => self.let_go(key),
-            _ => {}
+        if phase == Phase::Deleted {
+            self.let_go(key);
         }
     }
 
@@ -126,10 +124,11 @@ impl Engine {
         // A configuration is as ready as its pods; anything else stays ready while what it is made of does.
         let sticky = !matches!(key.kind, Kind::PodNetworkConfig | Kind::PodConfig);
         let was_ready = record.status.phase == Some(Phase::Ready) && sticky;
-        // After a start all that is known of a ready object is which generation of it that was.
-        let same = record
-            .ready_inputs
-            .map_or(record.status.observed_generation == record.generation, |i| i == verdict.inputs);
+        // An engine that did not say what a ready object was made of has said which generation of it that was.
+        let same = match record.status.ready_inputs {
+            None => record.status.observed_generation == record.generation,
+            before => before == verdict.inputs,
+        };
         match &verdict.waiting {
             Some(_) if was_ready && same => (Phase::Ready, String::new(), verdict),
             Some(waiting) => (Phase::Pending, waiting.clone(), verdict),
@@ -139,19 +138,22 @@ impl Engine {
 
     fn look(&self, key: &Key) -> Verdict {
         let mut verdict = Verdict::default();
-        let mut inputs = DefaultHasher::new();
+        let mut inputs = Inputs::default();
         match key.kind {
-            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => {}
+            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => return verdict,
+            Kind::PodNetworkConfig | Kind::PodConfig => {
+                self.look_at_pods(key, &mut verdict);
+                return verdict;
+            }
             Kind::Bridge => self.look_at_bridge(key, &mut verdict, &mut inputs),
-            Kind::PodNetworkConfig | Kind::PodConfig => self.look_at_pods(key, &mut verdict, &mut inputs),
             Kind::ConnectionPoint => self.look_at_point_hosts(key, &mut verdict, &mut inputs),
-            Kind::FabricDevice => self.look_at_device(key, &mut verdict),
+            Kind::FabricDevice => self.look_at_device(key, &mut verdict, &mut inputs),
             Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
                 let mut fabric = Verdict::default();
                 for (network, vid, ports) in self.paths(key) {
-                    vid.hash(&mut inputs);
+                    inputs.add(&vid);
                     if let Some(service) = self.effective(&network, Spec::service) {
-                        service.physical_networks.hash(&mut inputs);
+                        inputs.add(&service.physical_networks);
                     }
                     self.look_at_network(key, &network, vid, &ports, &mut fabric);
                 }
@@ -163,7 +165,7 @@ impl Engine {
         }
         if key.kind == Kind::L2ServiceAttachment {
             if let Some(spec) = self.effective(key, Spec::attachment) {
-                spec.hash(&mut inputs);
+                inputs.add(spec);
                 if self.points.get(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
                     let message =
                         format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
@@ -173,12 +175,12 @@ impl Engine {
             let mut nad = Verdict::default();
             self.look_at_nad(key, &mut nad, &mut inputs);
             verdict.hop("NADReady", nad);
-            self.look_at_pods(key, &mut verdict, &mut inputs);
+            self.look_at_pods(key, &mut verdict);
             verdict.hops.retain(|(kind, _)| self.config.nodes || *kind != "NodesReady");
         } else {
             verdict.hops.clear();
         }
-        verdict.inputs = inputs.finish();
+        verdict.inputs = Some(inputs.finish());
         verdict
     }
 
@@ -231,11 +233,11 @@ impl Engine {
         }
     }
 
-    fn look_at_nad(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+    fn look_at_nad(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
         let Some(nad) = self.nads.get(key) else {
             return verdict.wait("its NetworkAttachmentDefinition is not planned yet".into());
         };
-        nad.hash().hash(inputs);
+        inputs.add(nad.hash());
         match nad.hop() {
             NadHop::Confirmed => {}
             NadHop::Refused(reason) => verdict.refuse(format!("NetworkAttachmentDefinition: {reason}")),
@@ -245,7 +247,7 @@ impl Engine {
         }
     }
 
-    fn look_at_device(&self, key: &Key, verdict: &mut Verdict) {
+    fn look_at_device(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
         let Some(device) = self.devices.get(&key.name) else {
             return verdict.wait("not looked at yet".into());
         };
@@ -267,9 +269,7 @@ impl Engine {
             verdict.wait(format!("the device {}", self.waits_for(&device.driver)));
         }
         verdict.notes.append(&mut device.conditions());
-        let mut inputs = DefaultHasher::new();
-        device.driver.hash(&mut inputs);
-        verdict.inputs = inputs.finish();
+        inputs.add(&device.driver);
     }
 
     /// An object that is on its way out.
@@ -368,7 +368,11 @@ impl Engine {
             pods,
             nodes,
             leased,
+            ready_inputs: verdict.inputs.filter(|_| phase == Phase::Ready),
         };
+        // By itself this is no news: it goes with the next.
+        record.status.ready_inputs = status.ready_inputs;
+        let last = &record.status;
         // How much a device lacks is said with other news, and when it lacks nothing any more.
         let uncounted = |status: &Status| Status { pending_changes: None, ..status.clone() };
         let only_counted =

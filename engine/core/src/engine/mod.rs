@@ -8,6 +8,7 @@
 mod bridges;
 mod hosts;
 mod hotplug;
+mod inputs;
 mod judge;
 mod leases;
 mod plan;
@@ -176,7 +177,8 @@ impl Engine {
             Event::Retry(network, attempt) => self.retry(&network, attempt),
             Event::Waited(key) => {
                 if let Some(record) = self.records.get_mut(&key) {
-                    record.waited = true;
+                    // A spec that comes before this is looked at is waited for by itself.
+                    (record.waited, record.incomplete) = (true, false);
                     self.dirty.insert(key);
                 }
             }
@@ -324,11 +326,9 @@ impl Engine {
                 (Target::Node(name), _) if self.hosts.node(name).is_none() => {
                     self.effects.push(Effect::Forget(target));
                 }
-                (Target::Nad(namespace, name), Desired::Nad(NadDesired { owner, .. })) => {
+                (Target::Nad(namespace, name), Desired::Nad(desired)) => {
                     let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                    if !self.nads.contains_key(&key) && !self.records.contains_key(&key) {
-                        self.withdraw_nad(&key, &Name::from(owner.uid));
-                    }
+                    self.recall_nad(&key, desired);
                 }
                 _ => {}
             }
@@ -490,6 +490,21 @@ impl Engine {
         if key.kind == Kind::L2BridgeDomain && self.bridge_domains.remove(&key.name).is_some() {
             self.replan.insert(Key::cluster(Kind::L2Service, &key.name));
         }
+    }
+
+    /// A former process commanded a NAD. Where nothing is planned of it now, it is as it was until that changes, or goes.
+    fn recall_nad(&mut self, key: &Key, commanded: NadDesired) {
+        if self.nads.contains_key(key) {
+            return;
+        }
+        let uid = Name::from(commanded.owner.uid.as_str());
+        if !self.records.contains_key(key) {
+            return self.withdraw_nad(key, &uid);
+        }
+        let mut nad = NadTarget::new(uid);
+        nad.want(&Desired::Nad(commanded));
+        self.nads.insert(key.clone(), nad);
+        self.plan_nad(key);
     }
 
     /// The attachment is gone: its NAD has to follow, unless it is known to be gone already.

@@ -1,7 +1,6 @@
 //! How far what pods are given is: the statuses of those who give, and the view of each pod.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash};
 
 use eno_schemas::{AppliedLink, PodLink};
 use ipnet::IpNet;
@@ -9,7 +8,6 @@ use ipnet::IpNet;
 use crate::node::LinkHop;
 use crate::podnet::template::{self, shared_master};
 use crate::podnet::{Entry, Given, PodState};
-use crate::spec::Spec;
 use crate::{Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry, PodInterface, PodView};
 
 use super::Engine;
@@ -33,15 +31,10 @@ enum Stage {
 impl Engine {
     /// How far what an object gives to pods is. The phase of a configuration depends on it; an attachment has a
     /// condition for it, since it is as ready for other pods.
-    pub(super) fn look_at_pods(&self, key: &Key, verdict: &mut Verdict, inputs: &mut DefaultHasher) {
+    pub(super) fn look_at_pods(&self, key: &Key, verdict: &mut Verdict) {
         let is_config = key.kind != Kind::L2ServiceAttachment;
         if is_config && !self.config.nodes {
             return verdict.wait(NO_AGENTS.into());
-        }
-        if let Some(Spec::PodLinks(spec)) =
-            self.records.get(key).and_then(|record| record.effective.as_deref())
-        {
-            serde_json::to_string(spec).unwrap_or_default().hash(inputs);
         }
         let Some(giver) = self.podnet.givers.get(key).filter(|giver| !giver.entries.is_empty()) else {
             return;

@@ -55,8 +55,6 @@ pub struct Record {
     pub left_hosts: Vec<Left>,
     /// As last emitted.
     pub status: Status,
-    /// What the object was made of when it was last found ready.
-    pub ready_inputs: Option<u64>,
     /// The finalizer was asked for, on or off.
     pub finalizer_asked: bool,
 }
@@ -87,7 +85,6 @@ impl Record {
             sampled: None,
             left_hosts: Vec::new(),
             status,
-            ready_inputs: None,
             finalizer_asked: false,
         };
         (object.key, record)

@@ -25,7 +25,9 @@ impl Engine {
             Err(invalid) => Err(invalid.to_string()),
             Ok(spec) => self.check(key, spec).map_err(|invalid| invalid.to_string()).map(|()| spec.clone()),
         };
-        let in_use = record.deleting && self.user_of(key).is_some();
+        // What was said to be gone stays so, though somebody may name it before its finalizer is off.
+        let said_gone = record.status.phase == Some(eno_schemas::Phase::Deleted);
+        let in_use = record.deleting && !said_gone && self.user_of(key).is_some();
         let dependencies =
             record.linked.iter().filter_map(|key| self.records.get(key)).map(|r| r.version).max();
         // A spec that is only hampered by the state of others is the one to plan with.

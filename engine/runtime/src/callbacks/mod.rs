@@ -50,6 +50,7 @@ use self::notices::Said;
 use self::post::Answer;
 use self::schedule::{Ended, Turn};
 use crate::metrics::Metrics;
+use crate::tenure::Tenure;
 
 /// What is remembered is written so often at most.
 const SAVE: Duration = Duration::from_millis(250);
@@ -68,10 +69,11 @@ pub(crate) async fn run(
     connection: Connection,
     poster: Arc<Poster>,
     metrics: Arc<Metrics>,
+    tenure: Tenure,
     mut lost: watch::Receiver<u64>,
     stop: CancellationToken,
 ) {
-    let tools = Arc::new(Tools { connection, poster, metrics });
+    let tools = Arc::new(Tools { connection, poster, metrics, tenure });
     loop {
         lost.mark_unchanged();
         let delivered = tokio::select! {
@@ -91,6 +93,8 @@ struct Tools {
     connection: Connection,
     poster: Arc<Poster>,
     metrics: Arc<Metrics>,
+    /// What a former leader says after its successor would be out of order.
+    tenure: Tenure,
 }
 
 impl Tools {
@@ -104,7 +108,7 @@ impl Tools {
 }
 
 async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
-    let Tools { connection, poster, metrics } = &**tools;
+    let Tools { connection, poster, metrics, tenure } = &**tools;
     let stream = connection.jetstream.get_stream(subject::TRANSITIONS).await?;
     let bucket = connection.jetstream.get_key_value(subject::CALLBACKS).await?;
     let (mut schedule, mut notices) = state::load(&bucket, &stream).await?;
@@ -188,7 +192,10 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 }
                 done.reply(&connection.client).await;
             }
-            _ = save.tick() => state::save(&bucket, &mut schedule).await?,
+            _ = save.tick() => {
+                tenure.held().await;
+                state::save(&bucket, &mut schedule).await?;
+            }
             () = sleep(wait.unwrap_or(SAVE)), if wait.is_some() => {}
         }
     }
@@ -246,6 +253,7 @@ async fn attempt(tools: Arc<Tools>, stream: Stream, turn: Turn) -> Tried {
             let age =
                 Timestamp::now().duration_since(Timestamp::from_nanosecond(sent).unwrap_or(Timestamp::MAX));
             let old = age.unsigned_abs() >= GIVE_UP;
+            tools.tenure.held().await;
             try_once(&tools, &object, sequence, attempts, old, &message.payload).await
         }
         Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {

@@ -27,6 +27,13 @@ use tokio::time::timeout;
 use super::*;
 use crate::outbox;
 
+/// The lead, for longer than a test takes.
+fn leading() -> Tenure {
+    let tenure = Tenure::none();
+    tenure.extend((Instant::now() + Duration::from_hours(1)).into());
+    tenure
+}
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A message that was taken.
@@ -242,14 +249,14 @@ impl Bench {
             stop.clone(),
             tokio::spawn(async move {
                 let (_alive, lost) = watch::channel(0);
-                run(connection, poster, Arc::default(), lost, stop).await;
+                run(connection, poster, Arc::default(), leading(), lost, stop).await;
             }),
         )
     }
 
     fn tools(&self, args: &CallbackArgs) -> Tools {
         let poster = Arc::new(Poster::new(args, self.cluster.client(), "eno-system").unwrap());
-        Tools { connection: self.connection.clone(), poster, metrics: Arc::default() }
+        Tools { connection: self.connection.clone(), poster, metrics: Arc::default(), tenure: leading() }
     }
 
     /// Waits until what is remembered is as told: the floor, and how many objects have an entry.

@@ -14,6 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use eno_core::{Group, Name, Target};
+use eno_sbi::Turns;
 use eno_schemas::{Decision, Generation, Transaction};
 
 use crate::drivers::instance_of;
@@ -184,6 +185,23 @@ impl Gate {
         self.answered(target, generation, answer, now)
     }
 
+    /// A driver reported on this generation. True when it is of an earlier term and came after what was found: a word of
+    /// a former leader replaced the target's command, and what is wanted has to be said again.
+    pub fn overwritten(&mut self, target: &Target, generation: &Generation, now: Instant) -> bool {
+        let Some(slot) = self.slots.get_mut(target) else { return false };
+        // One that is on its way to NATS is refused there, and tried again.
+        let settled = !matches!(slot.state, State::Publishing { .. });
+        let order = |generation: &Generation| (generation.term, generation.sequence);
+        let found = slot
+            .held
+            .as_mut()
+            .filter(|held| held.generation.as_ref().is_some_and(|found| order(found) < order(generation)));
+        let Some(held) = found.filter(|_| settled && generation.term < self.term) else { return false };
+        held.generation = None;
+        self.changed(target.clone(), now);
+        true
+    }
+
     /// The targets whose turn has come. `groups` tells which of these switches have to change together.
     pub fn due(&mut self, now: Instant, groups: impl FnOnce(&[Name]) -> Vec<Group>) -> Due {
         self.expire(now);
@@ -192,6 +210,7 @@ impl Gate {
         let room = PUBLISHING.saturating_sub(self.publishing);
         // Switches that may have to wait for others; those whose driver is stuck or away wait for nobody.
         let mut switches: Vec<Name> = Vec::new();
+        let mut alone = Turns::default();
         let mut ready = false;
         for target in &self.dirty {
             let wait = self.wait(target, now);
@@ -203,11 +222,14 @@ impl Gate {
                 continue;
             }
             match wait {
-                Wait::Now if due.alone.len() < room => due.alone.push(target.clone()),
-                Wait::Now | Wait::Publish => {}
+                Wait::Now => alone.push(lane(target), target),
+                Wait::Publish => {}
                 Wait::Until(at) => due.again(at),
             }
         }
+        // A namespace with many takes no other's turn.
+        let room = room.saturating_sub(due.alone.len());
+        due.alone.extend(std::iter::from_fn(|| alone.pop()).take(room).cloned());
         if ready {
             switches.extend(self.transactions.iter().flat_map(Open::switches));
             for group in groups(&switches) {
@@ -431,4 +453,12 @@ enum Wait {
     Until(Instant),
     /// Until NATS has confirmed the one before, or a transaction is decided.
     Publish,
+}
+
+/// Whom a target's turn is counted for: its namespace, and all that are in none together.
+fn lane(target: &Target) -> &str {
+    match target {
+        Target::Nad(namespace, _) => namespace,
+        Target::Fabric(_) | Target::Node(_) => "",
+    }
 }

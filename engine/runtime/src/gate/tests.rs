@@ -50,6 +50,21 @@ fn one_outstanding_while_the_driver_is_alive() {
 }
 
 #[test]
+fn a_namespace_with_many_targets_keeps_no_other_waiting() {
+    let now = Instant::now();
+    let mut gate = Gate::new(1);
+    for n in 0..10_000 {
+        gate.changed(Target::Nad("flood".into(), format!("{n:05}").into()), now);
+    }
+    let (other, node) = (Target::Nad("other".into(), "a".into()), Target::Node("worker1".into()));
+    gate.changed(other.clone(), now);
+    gate.changed(node.clone(), now);
+    let due = gate.due(now, apart).alone;
+    assert_eq!(due.len(), PUBLISHING);
+    assert!(due[..3].contains(&other) && due[..3].contains(&node), "{:?}", &due[..3]);
+}
+
+#[test]
 fn a_driver_that_is_away_or_silent_does_not_hold_up() {
     let now = Instant::now();
     let mut gate = Gate::new(1);
@@ -58,6 +73,31 @@ fn a_driver_that_is_away_or_silent_does_not_hold_up() {
     alive(&mut gate);
     assert_eq!(turn(&mut gate, &nad(), "c", now), None);
     assert!(turn(&mut gate, &nad(), "c", now + PATIENCE).is_some());
+}
+
+#[test]
+fn a_word_of_a_former_leader_that_came_late_is_replaced() {
+    let now = Instant::now();
+    let mut gate = Gate::new(3);
+    let word = |term, sequence, hash: &str| Generation { term, sequence, hash: hash.into() };
+    let found = word(2, 5, "a");
+    let held =
+        Held { driver: "netconf".into(), generation: Some(found.clone()), unconfirmed: false, sequence: 40 };
+    gate.found(nad(), held);
+    // What was found, and what came before it.
+    assert!(!gate.overwritten(&nad(), &found, now) && !gate.overwritten(&nad(), &word(2, 4, "b"), now));
+    assert!(gate.is_said(&nad(), &"netconf".into(), "a"));
+    assert!(gate.overwritten(&nad(), &word(2, 6, "b"), now));
+    assert!(!gate.is_said(&nad(), &"netconf".into(), "a"));
+    assert_eq!(gate.due(now, apart).alone, [nad()]);
+    let turn = gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap();
+    // It is on its way: NATS refuses it, or has it after theirs.
+    assert!(!gate.overwritten(&nad(), &word(2, 7, "c"), now));
+    gate.published(&nad(), &turn.generation, 42, now);
+    assert!(
+        !gate.overwritten(&nad(), &word(2, 7, "c"), now) && !gate.overwritten(&nad(), &turn.generation, now)
+    );
+    assert!(!gate.overwritten(&fabric(), &word(2, 7, "c"), now), "it was never commanded");
 }
 
 #[test]

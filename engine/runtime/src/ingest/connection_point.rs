@@ -128,7 +128,9 @@ fn datapath(field: &str, name: &str) -> Result<OvsDatapath, Invalid> {
 /// A device plugin's resource: a name, with its domain before a slash where it has one.
 fn pool_name(field: &str, value: &str) -> Result<(), Invalid> {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-    let part = |part: &str| !part.is_empty() && part.len() <= 253 && part.bytes().all(inner);
+    let part = |part: &str| {
+        part.len() <= 253 && part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.bytes().all(inner)
+    };
     let parts: Vec<&str> = value.split('/').collect();
     if parts.len() <= 2 && parts.iter().all(|one| part(one)) {
         return Ok(());

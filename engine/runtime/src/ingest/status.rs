@@ -44,6 +44,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         last_transaction: source.last_transaction.map(last_transaction),
         pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),
         pods: pods(&source.addresses),
+        ready_inputs: inputs(source.ready_inputs),
         ..Status::default()
     }
 }
@@ -75,6 +76,7 @@ fn of_configuration(kind: Kind, source: crds::ConfigStatus) -> Status {
         realized: realized(kind, source.realized),
         pods: pods(&source.addresses),
         nodes: bridges.filter_map(|text| bridge_node(text)).map(Name::from).collect(),
+        ready_inputs: inputs(source.ready_inputs),
         ..Status::default()
     }
 }
@@ -99,6 +101,10 @@ fn count(source: Option<i64>) -> u64 {
 
 fn realized(kind: Kind, source: Option<Value>) -> Option<Arc<Spec>> {
     source.and_then(|value| Spec::from_json(kind, value).ok()).map(Arc::new)
+}
+
+fn inputs(source: Option<String>) -> Option<u64> {
+    source.and_then(|text| u64::from_str_radix(&text, 16).ok())
 }
 
 /// The pods that have addresses; those of a pod are written next to each other.

@@ -76,6 +76,7 @@ fn options_that_are_refused() {
         ("bridge", r#"{"BridgeName": "../x"}"#, "Opts.BridgeName", "is not an interface name"),
         ("vlan", r#"{"Master": ""}"#, "Opts.Master", "is not an interface name"),
         ("sriov", r#"{"PoolName": "a/b/c"}"#, "Opts.PoolName", "is not the name of a resource"),
+        ("host-device", r#"{"PoolName": "--force"}"#, "Opts.PoolName", "is not the name of a resource"),
         ("ovs", r#"{"BridgeName": "b", "SocketFile": "db.sock"}"#, "Opts.SocketFile", "absolute path"),
         ("ovs", r#"{"BridgeName": "b", "Datapath": "x"}"#, "Opts.Datapath", "use system or netdev"),
         ("ovs", r#"{"BridgeName": "b", "Patch": "a b"}"#, "Opts.Patch", "is not an interface name"),

@@ -4,10 +4,10 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use eno_core::{Event, Key, Kind, Name, Target};
-use eno_schemas::{ChangeReport, Desired, Outcome, Report};
+use eno_schemas::{ChangeReport, Desired, Generation, Outcome, Report};
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{Realm, Throne};
 use crate::drift::DRIFT;
@@ -33,6 +33,7 @@ impl Throne {
         if found > self.term || (found == self.term && !self.unsynced.is_empty()) {
             self.used = self.used.max(Some(found));
         }
+        self.told_by_a_former_leader(&target, driver, &report.generation);
         let answer = match report.outcome {
             Outcome::Progress { .. } => None,
             Outcome::Applied => Some(Answer::Applied),
@@ -62,6 +63,20 @@ impl Throne {
             Target::Fabric(_) | Target::Nad(..) => {}
         }
         self.engine.handle(Event::Report(target, report));
+    }
+
+    /// A leader that was stopped for a while may have had a command on its way: what is wanted is said again, and a
+    /// target that nobody wants any more is forgotten.
+    fn told_by_a_former_leader(&mut self, target: &Target, driver: &Name, generation: &Generation) {
+        if self.gate.overwritten(target, generation, Instant::now()) {
+            warn!(%target, %generation, "a command of a former leader came late, and is replaced");
+        } else if self.unsynced.is_empty()
+            && generation.term < self.term
+            && self.gate.driver(target).is_none()
+            && self.engine.desired(target).is_none()
+        {
+            self.forget(target.clone(), driver.clone());
+        }
     }
 
     /// Tells of what an agent has put right on its node. A report of former times was told by who led then.
@@ -198,9 +213,10 @@ impl Throne {
     fn send(&mut self, who: Participant, turn: Turn) {
         let Participant { target, driver, desired, .. } = who;
         debug!(%target, driver = &*driver, generation = %turn.generation, "publishing");
-        let Realm { connection, metrics, .. } = self.realm.clone();
+        let Realm { connection, metrics, tenure, .. } = self.realm.clone();
         let mailbox = self.mailbox.clone();
         self.publishing.spawn(async move {
+            tenure.held().await;
             publish::publish(&connection, &mailbox, &metrics, target, driver, desired, turn).await
         });
     }

@@ -11,8 +11,9 @@ use crate::objects::Stored;
 use crate::status::{content, passes};
 
 /// A phase that may pass within a moment, and news that is no change of phase, are kept out of the status for so long;
-/// and for so much longer while there is more urgent work than can be done.
+/// news again and again until its turn comes,
 const HOLD: Duration = Duration::from_secs(1);
+/// and such a phase for so much longer while there is more urgent work than can be done.
 const HOLD_AGAIN: Duration = Duration::from_millis(250);
 /// A service is attached right after it is made: its first status waits for that to be told with it.
 const GATHER: Duration = Duration::from_millis(30);
@@ -58,9 +59,27 @@ pub enum Change {
     /// Take the finalizer off.
     RemoveFinalizer(Removal),
     /// The status that the API server holds.
-    Known(u64),
+    Known(Told),
+    /// A status was seen on the API server; perhaps one that was overtaken since.
+    Found {
+        /// What it says.
+        found: Told,
+        /// Whose.
+        uid: Name,
+        /// What is to be there.
+        status: Arc<Status>,
+    },
     /// The object is gone.
     Gone,
+}
+
+/// A status as the API server holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// As [`content`] names it.
+    pub content: u64,
+    /// The version of the object that has it.
+    pub version: u64,
 }
 
 /// Where in the list of finalizers ours was last seen.
@@ -91,12 +110,14 @@ pub struct Todo {
     pub remove: Option<Removal>,
     /// The last sequence of the object's subject in the outbox.
     pub sequence: u64,
-    /// The content of the status that was written last.
-    pub written: Option<u64>,
+    /// The status that was written last.
+    pub written: Option<Told>,
     /// [`Status::leased`] of what is written when this round is over, where that is more than was told before.
     pub leased: Option<u64>,
     /// The highest that was told.
     pub recorded: u64,
+    /// It is news that changes no phase.
+    pub news: bool,
 }
 
 impl Todo {
@@ -117,8 +138,18 @@ pub enum Next {
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     until: Instant,
-    /// It may wait longer when there is much to do.
-    patient: bool,
+    urgency: Urgency,
+}
+
+/// How long a status may wait on top when there is much to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// Not at all.
+    Due,
+    /// As long as there is more urgent work: it may pass by itself.
+    Passing,
+    /// As well for its turn among its like: it changes no phase.
+    News,
 }
 
 /// What is to be done about one object.
@@ -132,6 +163,8 @@ pub struct Queue {
     held: Option<Hold>,
     /// Its first status gathers what follows right behind.
     gathers: bool,
+    /// What was found while a round of work was under way, and what is to be there.
+    found: Option<(Told, Arc<Status>)>,
     /// After a failure nothing is tried until then.
     later: Option<Instant>,
     failures: u32,
@@ -149,6 +182,7 @@ impl Queue {
             leasing: 0,
             held: None,
             gathers: key.kind == Kind::L2Service,
+            found: None,
             later: None,
             failures: 0,
             running: false,
@@ -167,12 +201,12 @@ impl Queue {
                 self.todo.add = true;
             }
             Change::Transition { previous, status, object, at } => {
-                let (hold, patient) = match status.phase {
-                    phase if passes(phase) => (HOLD, true),
-                    Some(Phase::Ready) if self.gathers => (GATHER, false),
-                    _ => (Duration::ZERO, false),
+                let (hold, urgency) = match status.phase {
+                    phase if passes(phase) => (HOLD, Urgency::Passing),
+                    Some(Phase::Ready) if self.gathers => (GATHER, Urgency::Due),
+                    _ => (Duration::ZERO, Urgency::Due),
                 };
-                self.status(status.clone(), object.uid.clone(), now, hold, patient);
+                self.status(status.clone(), object.uid.clone(), now, hold, urgency);
                 self.todo.entries.push_back(Entry { previous, status, object, at, again: false });
             }
             Change::Again { status, object, at } => {
@@ -180,11 +214,23 @@ impl Queue {
             }
             Change::Status(status, uid) => {
                 // What waits to be written takes this along.
-                let patient = self.todo.status.is_none() || self.held.is_some_and(|held| held.patient);
-                self.status(status, uid, now, HOLD, patient);
+                let urgency = match self.held {
+                    _ if self.todo.status.is_none() => Urgency::News,
+                    Some(held) => held.urgency,
+                    None => Urgency::Due,
+                };
+                self.status(status, uid, now, HOLD, urgency);
             }
             Change::RemoveFinalizer(removal) => self.todo.remove = Some(removal),
-            Change::Known(content) => self.todo.written = Some(content),
+            Change::Known(told) => self.todo.written = Some(told),
+            Change::Found { found, uid, status } => {
+                let other = self.todo.uid.as_ref().is_some_and(|known| *known != uid);
+                if self.running && !other {
+                    self.found = Some((found, status));
+                } else if !other {
+                    self.found(found, uid, status, now);
+                }
+            }
             Change::Gone => {
                 // The last entries still go out.
                 self.gone = true;
@@ -196,7 +242,20 @@ impl Queue {
         }
     }
 
-    fn status(&mut self, status: Arc<Status>, uid: Name, now: Instant, hold: Duration, patient: bool) {
+    /// A status that is later than what was written here, and another one, is written over: a former leader may have
+    /// had it on its way.
+    fn found(&mut self, found: Told, uid: Name, status: Arc<Status>, now: Instant) {
+        let Some(written) = self.todo.written else { return };
+        if self.gone || found.version <= written.version || found.content == written.content {
+            return;
+        }
+        self.todo.written = Some(found);
+        if self.todo.status.is_none() && self.todo.remove.is_none() {
+            self.status(status, uid, now, Duration::ZERO, Urgency::Due);
+        }
+    }
+
+    fn status(&mut self, status: Arc<Status>, uid: Name, now: Instant, hold: Duration, urgency: Urgency) {
         if self.todo.uid.as_ref() != Some(&uid) {
             if self.todo.uid.is_some() {
                 self.todo.written = None;
@@ -206,20 +265,20 @@ impl Queue {
             self.todo.uid = Some(uid);
         }
         // A pod waits for its addresses to be written down.
-        let (hold, patient) =
-            if status.leased > self.leasing { (Duration::ZERO, false) } else { (hold, patient) };
+        let (hold, urgency) =
+            if status.leased > self.leasing { (Duration::ZERO, Urgency::Due) } else { (hold, urgency) };
         // Waiting is counted from the first status that is not written yet; an urgent one ends it.
         let until = now + hold;
         self.held = Some(match self.held {
-            Some(held) if patient == held.patient => Hold { until: held.until.min(until), patient },
-            _ => Hold { until, patient },
+            Some(held) if urgency == held.urgency => Hold { until: held.until.min(until), urgency },
+            _ => Hold { until, urgency },
         });
         // An object that is deleted goes away instead of saying so.
         self.todo.status = (status.phase != Some(Phase::Deleted)).then_some(status);
     }
 
-    /// The work that can be done now.
-    pub fn next(&mut self, now: Instant, busy: bool) -> Next {
+    /// The work that can be done now. `busy`: there is more urgent work; `news`: when news may be written.
+    pub fn next(&mut self, now: Instant, busy: bool, news: Instant) -> Next {
         if self.running || self.todo.is_empty() {
             return Next::Nothing;
         }
@@ -230,8 +289,12 @@ impl Queue {
             self.todo.status = None;
             self.held = None;
         }
-        if let Some(held) = self.held.as_mut().filter(|held| busy && held.patient && held.until <= now) {
-            held.until = now + HOLD_AGAIN;
+        if let Some(held) = self.held.as_mut().filter(|held| held.until <= now) {
+            match held.urgency {
+                Urgency::Passing if busy => held.until = now + HOLD_AGAIN,
+                Urgency::News if busy || news > now => held.until = now + HOLD,
+                _ => {}
+            }
         }
         let held = self.held.map(|held| held.until).filter(|until| *until > now);
         let mut todo = Todo {
@@ -244,13 +307,15 @@ impl Queue {
             written: self.todo.written,
             leased: None,
             recorded: self.todo.recorded,
+            news: false,
         };
         if held.is_none() {
-            self.held = None;
+            todo.news = self.held.take().is_some_and(|held| held.urgency == Urgency::News);
             if let Some(status) = self.todo.status.take() {
                 todo.leased = Some(status.leased).filter(|leased| *leased > self.todo.recorded);
                 self.leasing = self.leasing.max(status.leased);
-                let written = self.todo.written == Some(content(self.kind, &status));
+                let content = content(self.kind, &status);
+                let written = self.todo.written.is_some_and(|told| told.content == content);
                 todo.status = Some(status).filter(|_| !written || todo.leased.is_some());
             }
         }
@@ -291,6 +356,9 @@ impl Queue {
                 }
             }
         }
+        if let (Some((found, status)), Some(uid)) = (self.found.take(), self.todo.uid.clone()) {
+            self.found(found, uid, status, now);
+        }
     }
 
     /// Nothing more will come of this object.
@@ -315,6 +383,10 @@ mod tests {
         Arc::new(Status { phase: Some(phase), message: message.into(), ..Status::default() })
     }
 
+    fn told(status: &Status, version: u64) -> Told {
+        Told { content: content(Kind::L2Service, status), version }
+    }
+
     fn key() -> Key {
         Key::cluster(Kind::Subnet, &"s".into())
     }
@@ -329,10 +401,10 @@ mod tests {
 
     /// The outbox takes what it is given; what else there is to do is returned.
     fn next(queue: &mut Queue, now: Instant) -> Next {
-        match queue.next(now, false) {
+        match queue.next(now, false, now) {
             Next::Work(todo) if todo.status.is_none() && todo.remove.is_none() && !todo.add => {
                 queue.finished(Todo { uid: todo.uid, written: todo.written, ..Todo::default() }, None, now);
-                queue.next(now, false)
+                queue.next(now, false, now)
             }
             next => next,
         }
@@ -348,7 +420,7 @@ mod tests {
     /// Pretends that a round went well.
     fn done(queue: &mut Queue, mut todo: Todo, now: Instant) {
         if let Some(status) = todo.status.take() {
-            todo.written = Some(content(Kind::L2Service, &status));
+            todo.written = Some(told(&status, 1));
         }
         queue.finished(
             Todo { sequence: todo.sequence + 1, written: todo.written, uid: todo.uid, ..Todo::default() },
@@ -428,11 +500,35 @@ mod tests {
         let now = Instant::now();
         let mut queue = Queue::new(&key(), 0);
         queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
-        assert!(matches!(queue.next(now, false), Next::Wait(at) if at == now + HOLD));
-        assert!(matches!(queue.next(now + HOLD, true), Next::Wait(at) if at == now + HOLD + HOLD_AGAIN));
+        assert!(matches!(queue.next(now, false, now), Next::Wait(at) if at == now + HOLD));
+        assert!(matches!(queue.next(now + HOLD, true, now), Next::Wait(at) if at == now + HOLD * 2));
         // Something urgent takes it along.
         say(&mut queue, Phase::Error, "now", now + HOLD);
-        assert_eq!(work(&mut queue, now + HOLD).status.unwrap().message, "now");
+        let todo = work(&mut queue, now + HOLD);
+        assert!(!todo.news && todo.status.unwrap().message == "now");
+    }
+
+    #[test]
+    fn news_waits_for_its_turn_among_news() {
+        let now = Instant::now();
+        let mut queue = Queue::new(&key(), 0);
+        queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
+        let turn = now + HOLD + Duration::from_millis(1);
+        assert!(matches!(queue.next(now + HOLD, false, turn), Next::Wait(at) if at == now + HOLD * 2));
+        let Next::Work(todo) = queue.next(now + HOLD * 2, false, turn) else { panic!("it is its turn") };
+        assert!(todo.news);
+    }
+
+    #[test]
+    fn what_may_pass_waits_for_what_is_urgent_alone() {
+        let now = Instant::now();
+        let mut queue = Queue::new(&key(), 0);
+        say(&mut queue, Phase::Pending, "waits", now);
+        assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + HOLD));
+        let again = now + HOLD + HOLD_AGAIN;
+        assert!(matches!(queue.next(now + HOLD, true, now), Next::Wait(at) if at == again));
+        let Next::Work(todo) = queue.next(again, false, again + HOLD) else { panic!("nothing is urgent") };
+        assert!(!todo.news && todo.status.is_some());
     }
 
     #[test]
@@ -443,6 +539,37 @@ mod tests {
         assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + GATHER));
         queue.add(Change::Status(status(Phase::Ready, "attached"), "uid".into()), now + GATHER / 2);
         assert_eq!(work(&mut queue, now + GATHER).status.unwrap().message, "attached");
+    }
+
+    #[test]
+    fn a_status_that_others_wrote_is_written_over() {
+        let now = Instant::now();
+        let mut queue = Queue::new(&key(), 0);
+        let (ours, theirs) = (status(Phase::Ready, "ours"), status(Phase::Error, "theirs"));
+        let found = |what: &Status, version, uid: &str| {
+            let found = told(what, version);
+            Change::Found { found, uid: uid.into(), status: ours.clone() }
+        };
+        queue.add(Change::Known(told(&ours, 10)), now);
+        // Ours in a later version, one of theirs that was overtaken.
+        queue.add(found(&ours, 12, "uid"), now);
+        queue.add(found(&theirs, 9, "uid"), now);
+        assert!(matches!(queue.next(now, false, now), Next::Nothing));
+        queue.add(found(&theirs, 13, "uid"), now);
+        let mut todo = work(&mut queue, now);
+        assert_eq!(todo.status.take().unwrap().message, "ours");
+        // While it is written: the same again, and of another object of that name.
+        queue.add(found(&theirs, 13, "uid"), now);
+        queue.add(found(&theirs, 20, "other"), now);
+        let written = Some(told(&ours, 15));
+        queue.finished(Todo { written, uid: todo.uid.clone(), ..Todo::default() }, None, now);
+        assert!(matches!(queue.next(now, false, now), Next::Nothing));
+        // After it, and while something else is.
+        say(&mut queue, Phase::Ready, "more", now);
+        let todo = work(&mut queue, now);
+        queue.add(found(&theirs, 17, "uid"), now);
+        queue.finished(Todo { written, uid: todo.uid, ..Todo::default() }, None, now);
+        assert_eq!(work(&mut queue, now).status.unwrap().message, "ours");
     }
 
     fn leased(count: u64, message: &str) -> Change {
@@ -460,17 +587,17 @@ mod tests {
         let now = Instant::now();
         let mut queue = Queue::new(&key(), 0);
         queue.add(leased(0, ""), now);
-        assert!(matches!(queue.next(now, false), Next::Wait(_)));
+        assert!(matches!(queue.next(now, false, now), Next::Wait(_)));
         queue.add(leased(1, "a"), now);
         queue.add(leased(2, "b"), now);
         let todo = work(&mut queue, now);
         assert_eq!((todo.leased, todo.status.as_ref().unwrap().leased), (Some(2), 2));
         // News meanwhile is no more urgent than other news.
         queue.add(leased(2, "c"), now);
-        assert!(matches!(queue.next(now, false), Next::Nothing));
-        let written = todo.status.as_ref().map(|status| content(Kind::L2Service, status));
+        assert!(matches!(queue.next(now, false, now), Next::Nothing));
+        let written = todo.status.as_ref().map(|status| told(status, 1));
         queue.finished(Todo { written, recorded: 2, uid: todo.uid, ..Todo::default() }, None, now);
-        assert!(matches!(queue.next(now, false), Next::Wait(at) if at == now + HOLD));
+        assert!(matches!(queue.next(now, false, now), Next::Wait(at) if at == now + HOLD));
         let todo = work(&mut queue, now + HOLD);
         assert_eq!((todo.leased, todo.status.unwrap().message.as_str()), (None, "c"));
     }
@@ -481,7 +608,7 @@ mod tests {
         let mut queue = Queue::new(&key(), 0);
         queue.add(leased(1, "a"), now);
         let todo = work(&mut queue, now);
-        let written = todo.status.as_ref().map(|status| content(Kind::L2Service, status));
+        let written = todo.status.as_ref().map(|status| told(status, 1));
         queue.finished(Todo { written, recorded: 1, uid: todo.uid, ..Todo::default() }, None, now);
         // Given and taken back at once: the status is what it was.
         queue.add(leased(3, "a"), now);

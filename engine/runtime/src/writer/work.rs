@@ -12,13 +12,14 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tracing::error;
 
-use super::queue::{Entry, Todo};
+use super::queue::{Entry, Todo, Told};
 use crate::api::{self, WriteError, Written};
 use crate::events::Events;
 use crate::mailbox::{Input, Mailbox, post};
 use crate::metrics::Metrics;
 use crate::outbox::{self, OutboxError};
 use crate::status;
+use crate::tenure::Tenure;
 
 /// What the work is done with.
 pub struct Tools {
@@ -34,6 +35,8 @@ pub struct Tools {
     pub events: Events,
     /// Counts what is done.
     pub metrics: Arc<Metrics>,
+    /// Until when this process leads for sure.
+    pub tenure: Tenure,
 }
 
 /// Why a round did not get through.
@@ -72,6 +75,7 @@ pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), 
     }
     while let Some(entry) = todo.entries.front() {
         let transition = transition(key, entry);
+        tools.tenure.held().await;
         match outbox::publish(&tools.jetstream, &transition, todo.sequence).await {
             Ok(sequence) => todo.sequence = sequence,
             // It can't be said ever; the status can.
@@ -91,14 +95,18 @@ pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), 
     if let Some(now) = &todo.status {
         let content = status::content(key.kind, now);
         // One that says what is there already is only to be told of.
-        if todo.written != Some(content) {
+        if todo.written.is_none_or(|told| told.content != content) {
             let mut body = api::apply_body(key, &uid);
             body["status"] = status::to_json(key.kind, now);
             let patch = Patch::Apply(body);
-            if write(tools, "write the status of", key, Some("status"), &patch).await? == Written::Gone {
-                todo.leased = None;
-            }
-            todo.written = Some(content);
+            let version = match write(tools, "write the status of", key, Some("status"), &patch).await? {
+                Written::Done(version) => version,
+                Written::Gone => {
+                    todo.leased = None;
+                    0
+                }
+            };
+            todo.written = Some(Told { content, version });
         }
         todo.status = None;
     }
@@ -196,7 +204,7 @@ async fn write<P: serde::Serialize + std::fmt::Debug>(
     tools.metrics.write(
         if subresource.is_some() { "status" } else { "finalizer" },
         match &result {
-            Ok(Written::Done) => "done",
+            Ok(Written::Done(_)) => "done",
             Ok(Written::Gone) => "gone",
             Err(error) if error.retryable => "retry",
             Err(_) => "refused",

@@ -26,7 +26,7 @@ async fn sender() {
     let connection = connect(&args, "eno-engine", &stop).await.unwrap();
     let poster = Poster::new(&local(), Cluster::default().client(), "eno-system").unwrap();
     let (_alive, lost) = watch::channel(0);
-    run(connection, poster.into(), Arc::default(), lost, stop).await;
+    run(connection, poster.into(), Arc::default(), leading(), lost, stop).await;
 }
 
 fn start_sender(nats_url: &str) -> Child {

@@ -1,0 +1,135 @@
+//! A change reads only what it is about, and nothing is overlooked by that.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Bench, on_switch, options, there, work};
+use eno_driver_netconf::dialect::choose;
+use eno_driver_netconf::hello::Hello;
+use eno_driver_netconf::plan::Baseline;
+use eno_driver_netconf::session::{Call, Session};
+use eno_driver_netconf::ssh::SshSession;
+use eno_driver_netconf::text::Text;
+use eno_driver_netconf::transaction::{Circumstances, Transaction};
+use eno_sbi::{Driver as _, Intent, Reconciled};
+use eno_schemas::{DeviceInfo, FabricDesired};
+use eno_simulator::HandEdit;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+
+/// The session to leaf1, with the length of the longest reply.
+struct Measured {
+    session: SshSession,
+    longest: Arc<Mutex<usize>>,
+}
+
+impl Session for Measured {
+    fn hello(&self) -> &Hello {
+        self.session.hello()
+    }
+
+    fn call(&self, operation: Text) -> Call {
+        let (call, longest) = (self.session.call(operation), Arc::clone(&self.longest));
+        Box::pin(async move {
+            let reply = call.await?;
+            let mut longest = longest.lock().unwrap();
+            *longest = reply.to_string().len().max(*longest);
+            drop(longest);
+            Ok(reply)
+        })
+    }
+
+    fn ended(&self) -> BoxFuture<'static, ()> {
+        self.session.ended()
+    }
+}
+
+impl Measured {
+    async fn connect(bench: &Bench) -> Self {
+        let info = bench.info("leaf1");
+        let options = options(bench.credentials.path());
+        let address = info.netconf.to_string();
+        let (key, ignore) = (Some(info.host_key.as_str()), Box::new(|_: &Text| ()));
+        let session =
+            SshSession::connect(&address, key, &options.credentials, Some("leaf1"), options.limits, ignore);
+        Self { session: session.await.expect("a session"), longest: Arc::default() }
+    }
+
+    /// The report, all VLANs as they were read last, and the length of the longest reply.
+    async fn run(
+        &self,
+        desired: &FabricDesired,
+        baseline: Option<&Baseline>,
+    ) -> (Reconciled, Baseline, usize) {
+        *self.longest.lock().unwrap() = 0;
+        let dialect = choose(None, self.hello()).expect("a dialect");
+        let transaction = Transaction {
+            session: self,
+            dialect,
+            profile: dialect.profile(self.hello()).expect("a profile"),
+            work: &work("leaf1", desired.clone()),
+            desired,
+            persist_id: "eno-test-leaf1",
+            confirm_timeout: Duration::from_mins(1),
+            intent: &Intent::Make,
+            device: &DeviceInfo::default(),
+            read: Mutex::default(),
+        };
+        let circumstances =
+            Circumstances { other_before: baseline.is_some(), baseline, ..Circumstances::default() };
+        let report = transaction.run(circumstances).await.expect("it runs");
+        let read = transaction.read.into_inner().unwrap().expect("something was read");
+        (report, read, *self.longest.lock().unwrap())
+    }
+}
+
+#[tokio::test]
+async fn a_change_reads_only_what_it_is_about() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    let foreign = HandEdit {
+        define_vlans: [(50, "users".to_owned()), (1001, "printers".to_owned())].into(),
+        ..HandEdit::default()
+    };
+    leaf.change_by_hand(&foreign).expect("an edit");
+    let session = Measured::connect(&bench).await;
+    let (first, baseline, whole) =
+        session.run(&bench.desired("leaf1", "100-999", &["Ethernet1"]), None).await;
+    assert_eq!(there(&first).0, "100-999");
+    assert!(whole > 100_000, "{whole}");
+
+    // One more, one less, one that is foreign: what is reported is what reading all tells.
+    let desired = bench.desired("leaf1", "101-1001", &["Ethernet1"]);
+    let (part, kept, length) = session.run(&desired, Some(&baseline)).await;
+    assert!(length < 5_000, "{length}");
+    assert_eq!(there(&part).0, "101-1000");
+    assert_eq!(on_switch(leaf, "Ethernet1"), ("101-1000".into(), "101-1000".into()));
+    assert_eq!(part.rejected.len(), 1, "{:?}", part.rejected);
+    let (again, read, _) = session.run(&desired, None).await;
+    assert_eq!((&again.applied, &again.rejected), (&part.applied, &part.rejected));
+    assert_eq!(kept, read);
+}
+
+#[tokio::test]
+async fn what_another_hand_did_meanwhile_is_not_overlooked() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    let mut changed = Box::pin(bench.driver.changed());
+    there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await);
+    there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-111", &["Ethernet1"])).await);
+    let edit = HandEdit {
+        port: Some("Ethernet1".into()),
+        remove_vlans: "105".parse().expect("a set"),
+        ..HandEdit::default()
+    };
+    leaf.change_by_hand(&edit).expect("an edit");
+    leaf.change_by_hand(&HandEdit { port: None, ..edit }).expect("an edit");
+    assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
+    // The next command comes before the driver has looked what it was.
+    let (vlans, _) =
+        there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-112", &["Ethernet1"])).await);
+    assert_eq!(vlans, "100-112");
+    assert_eq!(on_switch(leaf, "Ethernet1"), ("100-112".into(), "100-112".into()));
+}

@@ -1,0 +1,93 @@
+//! What a new engine makes of objects that were ready: they stay so unless what they are made of has changed.
+
+mod world;
+
+use eno_core::spec::LeadsTo;
+use eno_core::{Key, Object, Target};
+use eno_schemas::Phase;
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+/// A service `s` and an attachment `a` of it, and a service `t`, all ready.
+fn ready() -> (World, Key, Key) {
+    let mut w = World::leaf_spine();
+    let s = w.apply(service("s", 100, &["dc"]));
+    w.apply(service("t", 200, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
+    (w, s, a)
+}
+
+/// The engine is killed before it has looked at a change, and the next one finds `leaf1` silent.
+fn killed_at(w: &mut World, change: Object) {
+    w.apply(change);
+    w.restart();
+    w.silent.insert(Target::Fabric("leaf1".into()));
+    w.settle();
+}
+
+#[test]
+fn what_comes_from_other_objects_is_told() {
+    let (mut w, s, a) = ready();
+    killed_at(&mut w, service("s", 101, &["dc"]));
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Pending));
+    w.silent.clear();
+    w.settle();
+    assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready, Phase::Pending, Phase::Ready]);
+    assert_eq!(w.phases[&a], w.phases[&s]);
+}
+
+#[test]
+fn what_is_not_its_own_moves_nobody_back() {
+    let (mut w, s, a) = ready();
+    w.node("node5", true, true);
+    let ports = [("e1", "node1"), ("e2", "node2"), ("e3", "node5")];
+    let mut ports: Vec<_> = ports
+        .map(|(port, node)| (port, LeadsTo::Node { node: node.into(), interface: "eth1".into() }))
+        .into();
+    let spines = [("u1", "spine1"), ("u2", "spine2")];
+    ports
+        .extend(spines.map(|(port, to)| (port, LeadsTo::Device { device: to.into(), port: "leaf1".into() })));
+    killed_at(&mut w, device("leaf1", &ports));
+    assert!(!w.carriers(100).contains(&"leaf1:e3".to_owned()));
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
+    w.silent.clear();
+    w.settle();
+    assert!(w.carriers(100).contains(&"leaf1:e3".to_owned()));
+    assert_eq!((w.phases[&s].len(), w.phases[&a].len()), (2, 2));
+}
+
+/// Statuses of an engine that did not say what ready objects are made of.
+#[test]
+fn without_the_inputs_the_generation_has_to_do() {
+    let (mut w, s, a) = ready();
+    w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
+    killed_at(&mut w, service("s", 101, &["dc"]));
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Ready));
+    // Nothing is written only to say them.
+    let (mut w, ..) = ready();
+    w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
+    let before = w.statuses.clone();
+    w.restart();
+    w.settle();
+    assert_eq!(w.statuses, before);
+}
+
+#[test]
+fn the_inputs_are_in_the_status_of_what_is_ready_and_can_wait() {
+    let (mut w, s, a) = ready();
+    let says = |w: &World, key: &Key| w.statuses[key].ready_inputs;
+    let before = says(&w, &a);
+    assert!(before.is_some() && says(&w, &s).is_some());
+    w.silent.insert(Target::Fabric("leaf1".into()));
+    w.apply(service("s", 101, &["dc"]));
+    w.settle();
+    assert_eq!((w.phase(&a), says(&w, &a)), (Phase::Pending, None));
+    w.silent.clear();
+    w.settle();
+    assert!(says(&w, &a).is_some() && says(&w, &a) != before);
+    let none = w.statuses.iter().filter(|(_, status)| status.ready_inputs.is_none());
+    let kinds: Vec<_> = none.map(|(key, _)| key.kind.as_str()).collect();
+    assert_eq!(kinds, ["NodePool", "PhysicalNetwork"]);
+}

@@ -1,0 +1,19 @@
+//! What an engine that is wrong would do: each of it has to be noticed, or the histories prove nothing.
+
+/// One thing that is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// The finalizer is taken off as soon as an object is deleted.
+    FinalizerEarly,
+    /// The status is written before the outbox.
+    StatusFirst,
+    /// A new engine doesn't know what ready objects are made of.
+    InputsForgotten,
+    /// Drivers report what they were told and have not done.
+    NothingDone,
+}
+
+impl Mutant {
+    pub const ALL: [Self; 4] =
+        [Self::FinalizerEarly, Self::StatusFirst, Self::NothingDone, Self::InputsForgotten];
+}

@@ -1,0 +1,65 @@
+//! Until when this process may work on what it owns, by its own clock.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// What this instance owns for sure, and until when. Who was stopped for a while and goes on finds that it is over
+/// before it hears that another instance has taken it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tenures(Arc<Mutex<HashMap<String, Instant>>>);
+
+impl Tenures {
+    /// It is ours until then.
+    pub fn extend(&self, name: &str, until: Instant) {
+        self.all().insert(name.to_owned(), until);
+    }
+
+    /// It is not ours.
+    pub fn end(&self, name: &str) {
+        self.all().remove(name);
+    }
+
+    /// The tenure of one name.
+    pub fn of(&self, name: &str) -> Tenure {
+        Tenure(Some((self.clone(), name.to_owned())))
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether one target is ours for sure. By default for ever: there is no other instance.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tenure(Option<(Tenures, String)>);
+
+impl Tenure {
+    /// It is ours at this moment.
+    pub fn holds(&self) -> bool {
+        self.0.as_ref().is_none_or(|(tenures, name)| {
+            tenures.all().get(name).is_some_and(|until| Instant::now() < *until)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_ends_by_itself_and_when_it_is_lost() {
+        let tenures = Tenures::default();
+        let (one, now) = (tenures.of("one"), Instant::now());
+        assert!(!one.holds() && Tenure::default().holds());
+        tenures.extend("one", now + Duration::from_mins(1));
+        assert!(one.holds() && !tenures.of("two").holds());
+        tenures.extend("one", now);
+        assert!(!one.holds());
+        tenures.extend("one", now + Duration::from_mins(1));
+        tenures.end("one");
+        assert!(!one.holds());
+    }
+}

@@ -1,0 +1,87 @@
+//! Processes of different versions understand each other: messages as they are kept in `golden` stay readable, what a
+//! later version adds does no harm, and another major version is refused in plain words.
+
+use std::fmt::Debug;
+
+use eno_schemas::{
+    CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Message, MessageError,
+    Preview, Report, Transition, decode, encode,
+};
+use serde_json::{Value, json};
+
+/// Where any name may stand as a field, so that one more is one more entry and nothing unknown.
+const MAPS: [&str; 5] = ["ports", "carried", "networks", "pods", "sysctls"];
+/// A choice that is written as its name: `{"access": 100}`.
+const CHOICES: [&str; 3] = ["vlans", "name", "parent"];
+
+fn golden<T: Message>() -> Vec<Value> {
+    let path = format!("{}/tests/golden/{}.json", env!("CARGO_MANIFEST_DIR"), T::NAME);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let all: Vec<Value> = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert!(!all.is_empty(), "{path} is empty");
+    all
+}
+
+fn read<T: Message>(message: &Value) -> Result<T, MessageError> {
+    decode(&serde_json::to_vec(message).unwrap())
+}
+
+/// Adds a field of a later version wherever there can be one. `field`: where it stands; `map`: its fields are entries.
+fn later(value: &mut Value, field: &str, map: bool) {
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(|one| later(one, "", false)),
+        // What a custom resource was like.
+        Value::Object(_) if field == "object" => {}
+        Value::Object(fields) => {
+            let entries = map || MAPS.contains(&field);
+            for (name, value) in fields.iter_mut() {
+                // Of a pod, what is applied is a map of its interfaces.
+                let links = field == "pods" && value.get("links").is_none() && value.get("name").is_none();
+                later(value, if entries { "" } else { name }, links);
+            }
+            if !entries && !CHOICES.contains(&field) {
+                fields.insert("fieldOfALaterVersion".into(), json!({"a": [1, {"b": null}]}));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn holds<T: Message + Debug + PartialEq>() {
+    for message in golden::<T>() {
+        let known: T = read(&message).unwrap_or_else(|error| panic!("{error}: {message}"));
+        let written: Value = serde_json::from_slice(&encode(&known).unwrap()).unwrap();
+        assert_eq!(written, message, "it is not written as it was");
+
+        let mut newer = message.clone();
+        later(&mut newer, "", false);
+        assert_ne!(newer, message);
+        let understood: T = read(&newer).unwrap_or_else(|error| panic!("{error}: {newer}"));
+        assert_eq!(understood, known, "what is not known has a meaning");
+
+        let of_version = |version: Value| {
+            let mut message = message.clone();
+            message["schemaVersion"] = version;
+            read::<T>(&message)
+        };
+        assert_eq!(of_version(json!(1)).unwrap(), known);
+        for other in [json!(2), json!("1"), json!(null)] {
+            let error = of_version(other).unwrap_err();
+            assert!(matches!(error, MessageError::Version { .. }), "{error}");
+            assert!(error.to_string().contains("upgrade the older side"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn messages_of_other_versions_are_understood() {
+    holds::<Command>();
+    holds::<Report>();
+    holds::<Transition>();
+    holds::<DriverHello>();
+    holds::<Delivery>();
+    holds::<Preview>();
+    holds::<DeadLetter>();
+    holds::<CallbackRequest>();
+    holds::<CallbackAnswer>();
+}

@@ -1,0 +1,98 @@
+//! Networks with callbacks, as many as are wanted.
+
+use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase};
+use eno_tests::{Receiver, System};
+use kube::runtime::watcher;
+use serde_json::json;
+
+/// A NodePool and a ConnectionPoint of one name, with a node on each leaf, in a namespace of that name.
+pub async fn point(system: &System, name: &str) {
+    system.namespace(name).await;
+    for node in ["node1", "node3"] {
+        let label = json!({"metadata": {"labels": {(format!("pool-{name}")): "yes"}}});
+        system.patch("Node", node, label).await;
+    }
+    let yaml = format!(
+        "apiVersion: eno.k8s.io/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{NodeSelector: \
+         {{matchLabels: {{pool-{name}: 'yes'}}}}}}\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: \
+         ConnectionPoint\nmetadata: {{name: {name}}}\nspec: {{NodePool: {name}, Interfaces: [eth1], SupportedCnis: \
+         [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{\"BridgeName\": \"br0\"}}'}}]}}"
+    );
+    system.apply(&yaml).await;
+    system.becomes::<ConnectionPoint>(name, Phase::Ready).await;
+}
+
+/// Services with an attachment each, at a point.
+pub struct Networks {
+    /// Their label `test`, and the beginning of their names.
+    pub test: String,
+    yaml: String,
+    objects: Vec<String>,
+    count: usize,
+    first: u16,
+}
+
+impl Networks {
+    /// So many, with the VLANs from `first` on, that call back to `receiver`.
+    pub fn new(point: &str, test: &str, first: u16, count: u16, receiver: &Receiver) -> Self {
+        let (mut yaml, mut objects) = (String::new(), Vec::new());
+        let spec = format!("CallbackURL: '{}'", receiver.url());
+        for n in 0..count {
+            let vid = first + n;
+            yaml.extend([format!(
+                "\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: L2Service\nmetadata: {{name: {test}-{n}, labels: \
+                 {{test: {test}}}}}\nspec: {{SegmentationID: {vid}, PhysicalNW: [dc-gw], {spec}}}\n---\napiVersion: \
+                 eno.k8s.io/v1alpha1\nkind: L2ServiceAttachment\nmetadata: {{name: {test}-{n}, namespace: {point}, \
+                 labels: {{test: {test}}}}}\nspec: {{ConnectionPoint: {point}, L2Services: [{test}-{n}], VlanType: \
+                 access, {spec}}}"
+            )]);
+            objects.push(format!("L2Service {test}-{n}"));
+            objects.push(format!("L2ServiceAttachment {point}/{test}-{n}"));
+        }
+        Self { test: test.to_owned(), yaml, objects, count: count.into(), first }
+    }
+
+    /// Asks for them.
+    pub async fn apply(&self, system: &System) {
+        system.apply(&self.yaml).await;
+    }
+
+    /// Waits until some are under way.
+    pub async fn under_way(&self, system: &System) {
+        let config = watcher::Config::default().labels(&format!("test={}", self.test));
+        let some = self.count.div_ceil(4);
+        let api = system.all::<L2ServiceAttachment>();
+        system.until(api, config, "some attachments", |all| all.len() >= some).await;
+    }
+
+    /// Waits until all are ready, on the switches too, and have said so.
+    pub async fn ready(&self, system: &System, receiver: &Receiver) {
+        system.all_become::<L2Service>(&self.test, self.count, Phase::Ready).await;
+        system.all_become::<L2ServiceAttachment>(&self.test, self.count, Phase::Ready).await;
+        receiver.until(&self.objects, "ready").await;
+        let last = self.first + u16::try_from(self.count - 1).expect("a few");
+        for vid in [self.first, last] {
+            assert_eq!(system.ports_of(vid).await.len(), 11, "the ports of VLAN {vid}");
+        }
+    }
+
+    /// Deletes them, and waits until nothing is left of them.
+    pub async fn delete(&self, system: &System, receiver: &Receiver) {
+        system.ask_to_delete(&self.yaml).await;
+        system.none_left::<L2ServiceAttachment>(&self.test).await;
+        system.none_left::<L2Service>(&self.test).await;
+        let count = u16::try_from(self.count).expect("a few");
+        system.until_without(self.first..self.first + count).await;
+        receiver.until(&self.objects, "deleted").await;
+    }
+
+    /// Every callback came, and in order.
+    pub fn assert_callbacks(&self, receiver: &Receiver) {
+        for object in &self.objects {
+            let callbacks = receiver.of(object);
+            let numbers: Vec<_> = callbacks.iter().map(|callback| callback.transition).collect();
+            let complete: Vec<_> = (1..=callbacks.len() as u64).collect();
+            assert_eq!(numbers, complete, "the callbacks of {object}: {:?}", receiver.phases(object));
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Pods of `deploy/` where Kubernetes holds them to the Pod Security Standard `restricted`: all but the agent's.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use eno_control_plane::parts::{Part, Parts};
+use eno_tests::{System, shared};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DynamicObject, PostParams};
+use serde_json::{Value, json};
+
+const AGENT: &str = "eno-agent";
+
+/// The objects of a folder of `deploy/`, as `kubectl apply -k` applies them.
+async fn rendered(folder: &str) -> Vec<DynamicObject> {
+    let parts = Parts::from_env().expect("a place for the control plane's programs");
+    let kubectl = parts.get(Part::Kubectl).await.expect("kubectl");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+    let output = tokio::process::Command::new(kubectl).arg("kustomize").arg(&folder).output().await;
+    let output = output.expect("kubectl runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_saphyr::from_multiple(&String::from_utf8_lossy(&output.stdout)).expect("objects")
+}
+
+/// The pods that a folder's workloads make: by the workload's name, their namespace and themselves.
+async fn pods(folder: &str) -> Vec<(String, String, Value)> {
+    let all = rendered(folder).await.into_iter();
+    all.filter_map(|object| {
+        let mut template = object.data.pointer("/spec/template")?.clone();
+        // A StatefulSet's pods have a volume for each claim.
+        let claims = object.data.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+        for claim in claims.into_iter().flatten() {
+            let name = &claim["metadata"]["name"];
+            let volume = json!({ "name": name, "persistentVolumeClaim": { "claimName": name } });
+            template["spec"]["volumes"].as_array_mut()?.push(volume);
+        }
+        Some((object.metadata.name?, object.metadata.namespace?, template))
+    })
+    .collect()
+}
+
+/// What the API server says about a pod in a namespace; it is not made.
+async fn admitted(system: &System, namespace: &str, template: &Value) -> Result<(), String> {
+    let mut pod = template.clone();
+    pod["metadata"]["generateName"] = json!("tried-");
+    let pod: Pod = serde_json::from_value(pod).expect("a pod");
+    let pods: Api<Pod> = Api::namespaced(system.sandbox.client(), namespace);
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    match pods.create(&params, &pod).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(status.message.clone()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The namespace and the account of the agents, without what makes their pods.
+async fn prepare(system: &System) {
+    for object in rendered("deploy/agent").await {
+        let kind = object.types.as_ref().map(|types| types.kind.as_str()).unwrap_or_default();
+        if matches!(kind, "Namespace" | "ServiceAccount") {
+            system.apply(&serde_json::to_string(&object).expect("JSON")).await;
+        }
+    }
+}
+
+#[test]
+fn all_pods_but_the_agents_are_admitted_as_restricted() {
+    shared(async |system| {
+        prepare(system).await;
+        let all = [pods("deploy").await, pods("deploy/nats-cluster").await].concat();
+        let names: BTreeSet<&str> = all.iter().map(|(name, ..)| name.as_str()).collect();
+        let wanted = [
+            AGENT,
+            "eno-driver-nad",
+            "eno-driver-netconf",
+            "eno-driver-ovs-fabric",
+            "eno-engine",
+            "eno-nats",
+        ];
+        assert_eq!(names, BTreeSet::from(wanted));
+        for (name, namespace, template) in &all {
+            let answer = admitted(system, namespace, template).await;
+            assert_eq!(answer, Ok(()), "{name} in {namespace}");
+            if name == AGENT {
+                continue;
+            }
+            assert_eq!(namespace, "eno-system");
+            // Each of it matters: the namespace does hold its pods to the standard.
+            let weaker = [
+                ("/spec/securityContext/runAsNonRoot", "runAsNonRoot"),
+                ("/spec/securityContext/seccompProfile", "seccompProfile"),
+                ("/spec/containers/0/securityContext/allowPrivilegeEscalation", "allowPrivilegeEscalation"),
+                ("/spec/containers/0/securityContext/capabilities", "capabilities"),
+            ];
+            for (pointer, word) in weaker {
+                let mut template = template.clone();
+                *template.pointer_mut(pointer).unwrap_or_else(|| panic!("{name}: {pointer}")) = Value::Null;
+                let answer = admitted(system, namespace, &template).await;
+                let refused = answer.as_ref().is_err_and(|answer| {
+                    answer.contains("violates PodSecurity \"restricted") && answer.contains(word)
+                });
+                assert!(refused, "{name} without {pointer}: {answer:?}");
+            }
+        }
+    });
+}
+
+/// What the standard does not ask for.
+#[test]
+fn pods_have_no_more_than_they_use() {
+    shared(async |_| {
+        for (name, _, template) in [pods("deploy").await, pods("deploy/nats-cluster").await].concat() {
+            let spec = &template["spec"];
+            let containers = spec["containers"].as_array().expect("containers");
+            for container in containers {
+                let context = &container["securityContext"];
+                assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
+                assert_ne!(context["privileged"], true, "{name}");
+                assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{name}");
+                assert!(container["resources"]["limits"]["memory"].is_string(), "{name}");
+                let image = container["image"].as_str().unwrap_or_default();
+                assert!(!image.ends_with(":latest") && image.contains(':'), "{name}: {image}");
+            }
+            // Only who asks the API server something has a token.
+            let asks = ["eno-engine", "eno-driver-netconf", "eno-driver-nad"].contains(&name.as_str());
+            assert_eq!(spec["automountServiceAccountToken"] == false, !asks, "{name}");
+            let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+            let host: BTreeSet<_> =
+                volumes.iter().filter_map(|volume| volume["hostPath"]["path"].as_str()).collect();
+            let capabilities: Vec<_> = containers
+                .iter()
+                .map(|container| container["securityContext"]["capabilities"]["add"].clone())
+                .collect();
+            if name == AGENT {
+                let paths =
+                    ["/dev/net/tun", "/proc/sys/net", "/run/containerd", "/run/netns", "/run/openvswitch"];
+                assert_eq!(host, BTreeSet::from(paths));
+                assert_eq!(capabilities, [json!(["NET_ADMIN", "SYS_ADMIN"]), Value::Null]);
+                let more = ["hostPID", "hostIPC"].map(|key| spec[key].clone());
+                assert_eq!(more, [Value::Null, Value::Null]);
+                assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+            } else {
+                assert!(host.is_empty(), "{name}: {host:?}");
+                assert!(capabilities.iter().all(Value::is_null), "{name}: {capabilities:?}");
+                let more = ["hostNetwork", "hostPID", "hostIPC"].map(|key| spec[key].clone());
+                assert_eq!(more, [Value::Null, Value::Null, Value::Null], "{name}");
+            }
+        }
+    });
+}
+
+/// The agent's pod is refused where the others are: its namespace is the one exception, and no other pod is in it.
+#[test]
+fn the_agent_needs_its_own_namespace() {
+    shared(async |system| {
+        prepare(system).await;
+        for (name, namespace, mut template) in pods("deploy").await {
+            assert_eq!(namespace == "eno-node", name == AGENT, "{name}");
+            if name == AGENT {
+                template["spec"]["serviceAccountName"] = json!("default");
+                let answer = admitted(system, "eno-system", &template).await;
+                let words = ["hostNetwork", "hostPath", "runAsNonRoot", "NET_ADMIN"];
+                let all = answer.as_ref().is_err_and(|answer| words.iter().all(|word| answer.contains(word)));
+                assert!(all, "{answer:?}");
+            }
+        }
+    });
+}
