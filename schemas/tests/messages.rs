@@ -32,7 +32,7 @@ fn command() -> Value {
         "desired": {
             "kind": "fabric", "cluster": "lab",
             "device": { "address": "127.0.0.1:830", "drift": "repair" },
-            "vlans": [{ "vid": 100, "owners": ["L2Service/a"] }],
+            "vlans": ["100 L2Service/a"],
             "ports": [{ "name": "Ethernet1", "mode": "keep", "vlans": "100-101" }]
         }
     })
@@ -48,7 +48,8 @@ fn a_good_command_survives_both_ways() {
 #[test]
 fn a_bad_command_is_refused_with_its_path() {
     for (pointer, bad, path) in [
-        ("/desired/vlans/0/vid", json!(4095), "/desired"),
+        ("/desired/vlans/0", json!("100  L2Service/a"), "/desired"),
+        ("/desired/vlans/0", json!("4095 L2Service/a"), "/"),
         ("/desired/ports/0/vlans", json!("1-x"), "/desired"),
         ("/generation/term", json!(-1), "/generation/term"),
         ("/driver", json!(null), "/driver"),
