@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use eno_nbi_crds::{EnoResource, Phase};
+use eno_nbi_crds::{ConnectionPoint, EnoResource, Phase};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
@@ -118,6 +118,23 @@ impl System {
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
         let patched = self.api_of(&object).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         patched.unwrap_or_else(|error| panic!("patching {kind} {name}: {error}"));
+    }
+
+    /// A NodePool and a ConnectionPoint of one name, with a node on each leaf, and a namespace of that name.
+    pub async fn point(&self, name: &str) {
+        self.namespace(name).await;
+        for node in ["node1", "node3"] {
+            let label = json!({"metadata": {"labels": {(format!("pool-{name}")): "yes"}}});
+            self.patch("Node", node, label).await;
+        }
+        let yaml = format!(
+            "apiVersion: eno.k8s.io/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{NodeSelector: \
+             {{matchLabels: {{pool-{name}: 'yes'}}}}}}\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: \
+             ConnectionPoint\nmetadata: {{name: {name}}}\nspec: {{NodePool: {name}, Interfaces: [eth1], SupportedCnis: \
+             [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{\"BridgeName\": \"br0\"}}'}}]}}"
+        );
+        self.apply(&yaml).await;
+        self.becomes::<ConnectionPoint>(name, Phase::Ready).await;
     }
 
     /// Creates a namespace, and waits until pods can be created in it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use eno::sandbox::Role;
 use eno_tests::{Receiver, own};
 
-use crate::networks::{Networks, point};
+use crate::networks::Networks;
 use crate::parts::{busy, jetstream, owner, pause, quiet, resume, until};
 use crate::turn;
 
@@ -29,7 +29,7 @@ fn who_dies_leaves_or_is_stopped_is_followed_by_another_instance() {
             for (role, second, ..) in DRIVERS {
                 system.sandbox.add(role, second).await.expect("a second instance");
             }
-            point(system, "drivers").await;
+            system.point("drivers").await;
             let receiver = Receiver::start().await;
             let mut vid = 1000;
             let mut change = |test: &str| {

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::networks::{Networks, point};
+use crate::networks::Networks;
 use crate::parts::{jetstream, leads, quiet, until};
 use crate::turn;
 
@@ -35,7 +35,7 @@ fn what_a_former_leader_had_on_its_way_does_not_stay() {
         |_| (),
         async |system| {
             let jetstream = jetstream(system).await;
-            point(system, "late").await;
+            system.point("late").await;
             let receiver = Receiver::start().await;
             let networks = Networks::new("late", "late", 1000, 2, &receiver);
             networks.apply(system).await;

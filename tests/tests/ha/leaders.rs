@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use eno::sandbox::Role;
 use eno_tests::{Receiver, System, own};
 
-use crate::networks::{Networks, point};
+use crate::networks::Networks;
 use crate::parts::{is_ready, jetstream, leads, pause, quiet, resume, until, written};
 use crate::{AFTER_DEATH, turn};
 
@@ -51,7 +51,7 @@ fn a_leader_that_leaves_or_dies_is_followed_and_nothing_is_lost() {
         |_| (),
         async |system| {
             system.sandbox.add(Role::Engine, ENGINES[1]).await.expect("a second engine");
-            point(system, "leave").await;
+            system.point("leave").await;
             let receiver = Receiver::start().await;
             let (first, second) = (
                 Networks::new("leave", "left", 1000, COUNT, &receiver),
@@ -101,7 +101,7 @@ fn a_leader_that_is_stopped_for_a_while_does_no_harm_when_it_goes_on() {
         async |system| {
             system.sandbox.add(Role::Engine, ENGINES[1]).await.expect("a second engine");
             let jetstream = jetstream(system).await;
-            point(system, "pause").await;
+            system.point("pause").await;
             let receiver = Receiver::start().await;
             let mut before: Option<Networks> = None;
             let mut all = Vec::new();

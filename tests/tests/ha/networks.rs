@@ -1,26 +1,8 @@
 //! Networks with callbacks, as many as are wanted.
 
-use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase};
+use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{Receiver, System};
 use kube::runtime::watcher;
-use serde_json::json;
-
-/// A NodePool and a ConnectionPoint of one name, with a node on each leaf, in a namespace of that name.
-pub async fn point(system: &System, name: &str) {
-    system.namespace(name).await;
-    for node in ["node1", "node3"] {
-        let label = json!({"metadata": {"labels": {(format!("pool-{name}")): "yes"}}});
-        system.patch("Node", node, label).await;
-    }
-    let yaml = format!(
-        "apiVersion: eno.k8s.io/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{NodeSelector: \
-         {{matchLabels: {{pool-{name}: 'yes'}}}}}}\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: \
-         ConnectionPoint\nmetadata: {{name: {name}}}\nspec: {{NodePool: {name}, Interfaces: [eth1], SupportedCnis: \
-         [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{\"BridgeName\": \"br0\"}}'}}]}}"
-    );
-    system.apply(&yaml).await;
-    system.becomes::<ConnectionPoint>(name, Phase::Ready).await;
-}
 
 /// Services with an attachment each, at a point.
 pub struct Networks {

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 
 use async_nats::ConnectOptions;
 use eno_control_plane::NatsUser;
-use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase};
+use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{Receiver, System, own};
 use kube::runtime::watcher;
-use serde_json::json;
 
 const SERVICES: u16 = 20;
 const ATTACHMENTS: u16 = 1000;
@@ -23,22 +22,6 @@ const STREAMS: [&str; 8] = [
     "KV_ENO_OWNERS",
     "KV_ENO_CALLBACKS",
 ];
-
-/// A NodePool and a ConnectionPoint of one name, with a node on each leaf.
-async fn point(system: &System, name: &str) {
-    for node in ["node1", "node3"] {
-        let label = json!({"metadata": {"labels": {(format!("pool-{name}")): "yes"}}});
-        system.patch("Node", node, label).await;
-    }
-    let yaml = format!(
-        "apiVersion: eno.k8s.io/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{NodeSelector: \
-         {{matchLabels: {{pool-{name}: 'yes'}}}}}}\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: \
-         ConnectionPoint\nmetadata: {{name: {name}}}\nspec: {{NodePool: {name}, Interfaces: [eth1], SupportedCnis: \
-         [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{\"BridgeName\": \"br0\"}}'}}]}}"
-    );
-    system.apply(&yaml).await;
-    system.becomes::<ConnectionPoint>(name, Phase::Ready).await;
-}
 
 /// Services with their attachments, and the names by which they call back.
 fn networks(test: &str, first: u16, url: &str) -> (String, Vec<String>) {
@@ -82,8 +65,7 @@ async fn all_ready(system: &System, test: &str) {
 
 /// NATS loses something while attachments are made, when all is done, and while they are deleted.
 async fn survives(system: &System, test: &str, first: u16, lose: impl AsyncFn()) {
-    system.namespace(test).await;
-    point(system, test).await;
+    system.point(test).await;
     let receiver = Receiver::start().await;
     let (yaml, objects) = networks(test, first, receiver.url());
     let some = async |count: usize| {
@@ -161,8 +143,7 @@ fn the_server_is_killed() {
         |_| (),
         async |system| {
             let receiver = Receiver::start().await;
-            system.namespace("server").await;
-            point(system, "server").await;
+            system.point("server").await;
             let (yaml, objects) = networks("server", 1000, receiver.url());
             tokio::join!(system.apply(&yaml), async {
                 let config = watcher::Config::default().labels("test=server");
