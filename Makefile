@@ -22,6 +22,9 @@ NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switc
 demo: deps build
 	target/debug/eno demo $(ARGS)
 
+# Property tests try the same cases in each run of all tests; others with: make test PROPTEST_RNG_SEED=$RANDOM
+export PROPTEST_RNG_SEED ?= 1
+
 test: deps lint supply build parts
 	# Tests that are ignored need root; here they run as well, or it is said that they don't.
 	if [ "$$(id -u)" = 0 ]; then \

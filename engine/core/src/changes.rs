@@ -82,18 +82,13 @@ impl Changes {
         &self.moved
     }
 
-    /// A state was handed out with all changes up to `count` but those of the VLANs `without`; true when it is the one
-    /// handed out before.
-    pub fn hand_out(&mut self, hash: &str, count: u64, without: VlanSet) -> bool {
-        let again = self.handed_out.back().is_some_and(|(last, _)| last == hash);
-        if again {
-            self.handed_out.pop_back();
-        }
+    /// A state was handed out with all changes up to `count` but those of the VLANs `without`.
+    pub fn hand_out(&mut self, hash: &str, count: u64, without: VlanSet) {
+        self.handed_out.pop_back_if(|(last, _)| last == hash);
         self.handed_out.push_back((hash.to_owned(), Extent { count, without }));
         if self.handed_out.len() > HANDED_OUT {
             self.handed_out.pop_front();
         }
-        again
     }
 
     /// What a state that was handed out contains.
@@ -288,7 +283,7 @@ mod tests {
             wanted.clone()
         };
         want(&mut changes, 1, &[1]);
-        assert!(!changes.hand_out("a", 1, VlanSet::EMPTY));
+        changes.hand_out("a", 1, VlanSet::EMPTY);
         let now = want(&mut changes, 2, &[1, 2]);
         // The first state is confirmed while the second is already wanted.
         let (settled, decided) = changes.settle(&changes.contained("a").unwrap(), &now);

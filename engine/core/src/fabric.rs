@@ -44,6 +44,8 @@ pub struct DeviceTarget {
     known: bool,
     /// The hash of the state that a former process commanded last.
     commanded: Option<String>,
+    /// The hash of the last command, whoever gave it.
+    said: Option<String>,
     /// The hash of the state last reported as applied.
     reported: Option<String>,
     /// Term and sequence of the last generation that was applied or failed.
@@ -111,6 +113,7 @@ impl DeviceTarget {
             changes: Changes::default(),
             known: false,
             commanded: None,
+            said: None,
             reported: None,
             answered: None,
             settled: false,
@@ -186,6 +189,13 @@ impl DeviceTarget {
         true
     }
 
+    /// This process begins, and says nothing yet: what is wanted may be there already.
+    pub fn begin(&mut self, cluster: &str, count: u64) {
+        let said = self.said.take();
+        self.desired(cluster, count, VlanSet::EMPTY);
+        self.said = said;
+    }
+
     /// The complete desired state with all changes up to `count`, in which the VLANs `without` are still as they were
     /// confirmed, and the networks for which something is settled by it: a state that the device has already reported
     /// needs no further report.
@@ -215,12 +225,27 @@ impl DeviceTarget {
             ports,
         });
         let hash = desired.hash();
-        let again = self.changes.hand_out(&hash, count, without);
-        let settled = match self.changes.contained(&hash) {
-            Some(contained) if again && self.reported.as_ref() == Some(&hash) => self.settle(&contained).0,
-            _ => BTreeSet::new(),
-        };
+        self.changes.hand_out(&hash, count, without);
+        let mut settled = BTreeSet::new();
+        let said = self.said.replace(hash.clone());
+        if said.as_ref() == Some(&hash)
+            && self.reported == said
+            && let Some(contained) = self.changes.contained(&hash)
+        {
+            let touched = self.is_known_now();
+            self.owners_of(&touched, &mut settled);
+            settled.extend(self.settle(&contained).0);
+        }
         (desired, settled)
+    }
+
+    /// A state of ours is there; the VLANs of which that is news.
+    fn is_known_now(&mut self) -> VlanSet {
+        if std::mem::replace(&mut self.known, true) {
+            return VlanSet::EMPTY;
+        }
+        self.changes.doubt(VlanSet::EMPTY, &self.wanted);
+        self.wanted.keys().copied().collect()
     }
 
     /// The state that contains so much is there.
@@ -234,6 +259,7 @@ impl DeviceTarget {
     pub fn was_commanded(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
         let mut had = BTreeSet::new();
         self.commanded = Some(Desired::Fabric(former.clone()).hash());
+        self.said.clone_from(&self.commanded);
         for FabricVlan { vid, owners } in &former.vlans {
             let carries = |port: &FabricPort| {
                 former.ports.iter().any(|before| before.name == port.name && before.vlans.contains(*vid))
@@ -325,11 +351,7 @@ impl DeviceTarget {
             self.late = false;
             let hash = report.generation.hash;
             if let Some(contained) = self.changes.contained(&hash) {
-                if !self.known {
-                    self.known = true;
-                    self.changes.doubt(VlanSet::EMPTY, &self.wanted);
-                    touched.extend(self.wanted.keys().copied());
-                }
+                touched = touched.union(&self.is_known_now());
                 (news.networks, news.decided) = self.settle(&contained);
                 news.count = contained.count;
             }

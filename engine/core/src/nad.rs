@@ -54,6 +54,12 @@ impl NadTarget {
         new
     }
 
+    /// What is wanted could not be said when its turn came, since something that it names has gone: it is new again
+    /// when all of that is back.
+    pub fn was_not_said(&mut self) {
+        self.hash = "".into();
+    }
+
     /// Takes in what the driver reported.
     pub fn report(&mut self, report: Report) {
         let problem = match report.outcome {

@@ -21,7 +21,7 @@ mod validate;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{Desired, NadDesired, Report, VlanId, VlanSet};
+use eno_schemas::{Desired, NadDesired, Report, VlanId};
 
 use crate::fabric::DeviceTarget;
 use crate::hosts::Hosts;
@@ -236,8 +236,13 @@ impl Engine {
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                let nad = self.nads.get(&key)?;
-                let attachment = if nad.wanted { Some(self.render(&key)?) } else { None };
+                let wanted = self.nads.get(&key)?.wanted;
+                let attachment = if wanted { self.render(&key) } else { None };
+                let nad = self.nads.get_mut(&key)?;
+                if wanted && attachment.is_none() {
+                    nad.was_not_said();
+                    return None;
+                }
                 Some((NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
             }
             Target::Node(name) => {
@@ -314,6 +319,14 @@ impl Engine {
     /// what is wanted now.
     fn start(&mut self) {
         let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
+        let commanded: HashMap<&Target, String> =
+            self.commanded.iter().map(|(target, desired)| (target, desired.hash())).collect();
+        for (target, report) in &mut self.reports {
+            // Something else was commanded since, and may be under way: what is wanted has to be reported anew.
+            if commanded.get(target).is_some_and(|hash| *hash != report.generation.hash) {
+                report.generation.hash.clear();
+            }
+        }
         for (target, desired) in std::mem::take(&mut self.commanded) {
             match (&target, desired) {
                 (Target::Fabric(name), _) if !self.devices.contains_key(name) => {
@@ -336,7 +349,7 @@ impl Engine {
         self.recall_networks(had);
         self.recall_refusals();
         for device in self.devices.values_mut() {
-            device.desired(&self.config.cluster, self.changes, VlanSet::EMPTY);
+            device.begin(&self.config.cluster, self.changes);
         }
         self.changes += 1;
         for name in self.nodes.keys() {
@@ -354,12 +367,14 @@ impl Engine {
                 self.weigh_report(name, &report);
                 self.adopt_strays(name, &report);
                 let Some(device) = self.devices.get_mut(name) else { return };
+                let known = device.is_known();
                 let news = device.report(report);
+                let first = !known && device.is_known();
                 self.accept(name, &news);
                 if news.found {
                     self.stay_as_found();
                 }
-                self.settled(name, &news.networks);
+                self.settled(name, &news.networks, first);
                 self.complete();
                 self.judge.insert(Key::cluster(Kind::FabricDevice, name));
                 self.judge_networks(news.networks);

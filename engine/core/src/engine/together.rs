@@ -496,12 +496,13 @@ impl Engine {
         Some((*vid, devices.keys().filter_map(place).collect()))
     }
 
-    /// Something of these networks is settled on a switch.
-    pub(super) fn settled(&mut self, name: &Name, networks: &BTreeSet<Key>) {
+    /// Something of these networks is settled on a switch. `first`: nothing was known of it before.
+    pub(super) fn settled(&mut self, name: &Name, networks: &BTreeSet<Key>, first: bool) {
         if self.refused.is_empty() && self.renumbered.is_empty() {
             return;
         }
-        for key in networks {
+        let told: Vec<Key> = if first { self.renumbered.keys().cloned().collect() } else { Vec::new() };
+        for key in networks.iter().chain(&told) {
             let here = self.devices.get(name).is_some_and(|device| device.gone(key));
             if here && self.refused(key).is_some_and(|refused| !refused.is_withheld() && refused.by == *name)
             {
@@ -509,6 +510,8 @@ impl Engine {
             }
             if self.renumbered.contains_key(key) && self.devices.values().all(|device| device.gone(key)) {
                 self.renumbered.remove(key);
+                // What it had is its no more.
+                self.judge.insert(key.clone());
             }
         }
     }

@@ -45,8 +45,8 @@ pub struct Cluster {
     waits: Vec<Key>,
     dirty: BTreeSet<Target>,
     commands: BTreeMap<Target, Desired>,
-    /// The last command that each driver has done and reported on.
-    done: BTreeMap<Target, String>,
+    /// Those whose driver has done what it was told last, and reported on it.
+    done: BTreeSet<Target>,
     /// What is there.
     truth: BTreeMap<Target, Desired>,
     reports: BTreeMap<Target, Report>,
@@ -95,7 +95,7 @@ impl Cluster {
             waits: Vec::new(),
             dirty: BTreeSet::new(),
             commands: BTreeMap::new(),
-            done: BTreeMap::new(),
+            done: BTreeSet::new(),
             truth: BTreeMap::new(),
             reports: BTreeMap::new(),
             mail: BTreeMap::new(),
@@ -300,14 +300,18 @@ impl Cluster {
     fn publish(&mut self, target: &Target) {
         self.dirty.remove(target);
         let Some((_, desired)) = self.engine.desired(target) else { return };
-        self.commands.insert(target.clone(), desired);
+        let hash = desired.hash();
+        if self.commands.get(target).is_none_or(|said| said.hash() != hash) {
+            self.commands.insert(target.clone(), desired);
+            self.done.remove(target);
+        }
     }
 
     /// A driver does what it was told last. `dies`: before it reports, so that it does it again.
     fn work(&mut self, target: &Target, dies: bool) {
         let desired = self.commands[target].clone();
         let hash = desired.hash();
-        if self.done.get(target) == Some(&hash) {
+        if self.done.contains(target) {
             return;
         }
         let applied = match &desired {
@@ -323,9 +327,11 @@ impl Cluster {
             self.truth.insert(target.clone(), desired);
         }
         if dies {
+            // Another looks at all targets anew.
+            self.done.remove(target);
             return;
         }
-        self.done.insert(target.clone(), hash.clone());
+        self.done.insert(target.clone());
         self.count += 1;
         let report = Report {
             driver: if matches!(target, Target::Nad(..)) { "nad" } else { "netconf" }.into(),

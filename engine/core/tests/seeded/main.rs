@@ -19,7 +19,7 @@ use cluster::{Cluster, Wrong};
 use mutants::Mutant;
 
 /// So many histories are tried where nobody asks for more, and each mutant has to be noticed in one of them.
-const SEEDS: u64 = 1_500;
+const SEEDS: u64 = 20_000;
 
 fn history(seed: u64, mutant: Option<Mutant>) -> Result<(), Wrong> {
     let mut cluster = Cluster::new(seed, mutant)?;
