@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use eno_simulator::{PortView, SwitchInfo, View, VlanView};
-use serde::Deserialize;
+use eno_simulator::{Boot, Fault, HandEdit, PortView, SwitchInfo, View, VlanView};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// A switch's running state.
 #[derive(Debug, Clone)]
@@ -56,6 +56,33 @@ pub async fn stats(http: &reqwest::Client, switch: &SwitchInfo) -> Result<Stats,
     get(http, format!("{}/stats", switch.control_url)).await
 }
 
+/// Makes it misbehave, or ends that.
+pub async fn inject(
+    http: &reqwest::Client,
+    switch: &SwitchInfo,
+    fault: &Fault,
+) -> Result<(), reqwest::Error> {
+    post(http, format!("{}/faults", switch.control_url), fault).await
+}
+
+/// Changes it as somebody at its console would.
+pub async fn by_hand(
+    http: &reqwest::Client,
+    switch: &SwitchInfo,
+    edit: &HandEdit,
+) -> Result<(), reqwest::Error> {
+    post(http, format!("{}/edit", switch.control_url), edit).await
+}
+
+/// Has it come up anew.
+pub async fn reboot(http: &reqwest::Client, switch: &SwitchInfo, boot: Boot) -> Result<(), reqwest::Error> {
+    let load = match boot {
+        Boot::Saved => "saved",
+        Boot::Factory => "factory",
+    };
+    post(http, format!("{}/reboot", switch.control_url), &serde_json::json!({ "load": load })).await
+}
+
 /// Waits until it has no VLAN that the operator made; it answers when something changes.
 pub async fn until_without_our_vlans(
     http: &reqwest::Client,
@@ -73,6 +100,11 @@ pub async fn until_without_our_vlans(
 
 async fn get<T: DeserializeOwned>(http: &reqwest::Client, url: String) -> Result<T, reqwest::Error> {
     http.get(url).send().await?.error_for_status()?.json().await
+}
+
+async fn post(http: &reqwest::Client, url: String, body: &impl Serialize) -> Result<(), reqwest::Error> {
+    http.post(url).json(body).send().await?.error_for_status()?;
+    Ok(())
 }
 
 #[cfg(test)]

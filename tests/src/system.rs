@@ -1,7 +1,6 @@
 //! One sandbox for all tests of a file.
 
 use std::panic::AssertUnwindSafe;
-use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -63,22 +62,9 @@ impl System {
 
     /// Restarts a part of the control plane in place; `between` is done while it does not run.
     pub async fn restart_part_after(&self, name: &str, between: impl FnOnce()) {
-        let supervisor = self.sandbox.control_plane().supervisor();
-        let pid = supervisor.pid(name).unwrap_or_else(|| panic!("{name} does not run"));
-        let words = |file: &str| {
-            let bytes =
-                std::fs::read(format!("/proc/{pid}/{file}")).expect("what the process was started with");
-            let text = String::from_utf8(bytes).expect("UTF-8");
-            text.split_terminator('\0').map(str::to_owned).collect::<Vec<_>>()
-        };
-        let (arguments, environment) = (words("cmdline"), words("environ"));
-        let (program, arguments) = arguments.split_first().expect("a program");
-        let mut command = Command::new(program);
-        command.args(arguments).env_clear();
-        command.envs(environment.iter().filter_map(|variable| variable.split_once('=')));
-        supervisor.kill_child(name).await.expect("a child to kill");
+        let part = self.sandbox.kill_part(name).await.expect("a part to kill");
         between();
-        supervisor.spawn(name, command).await.expect("the same program again");
+        self.sandbox.start_part(part).await.expect("the same program again");
     }
 }
 

@@ -207,6 +207,16 @@ impl Supervisor {
         self.end(name, Signal::SIGKILL).await
     }
 
+    /// Stops a child where it stands, until [`Self::resume_child`].
+    pub fn pause_child(&self, name: &str) -> Result<(), SuperviseError> {
+        self.signal(name, Signal::SIGSTOP)
+    }
+
+    /// Has a child go on that was paused.
+    pub fn resume_child(&self, name: &str) -> Result<(), SuperviseError> {
+        self.signal(name, Signal::SIGCONT)
+    }
+
     /// Stops all children, the last one started first.
     pub async fn stop(&self) {
         let names: Vec<_> = self.children().iter().rev().map(|child| child.name.clone()).collect();
@@ -245,6 +255,14 @@ impl Supervisor {
         Ok(())
     }
 
+    fn signal(&self, name: &str, signal: Signal) -> Result<(), SuperviseError> {
+        let found = self.children().iter().find(|child| child.name == name && child.runs()).map(|child| {
+            // Sending fails only when the child has just ended.
+            let _ = child.signals.send(signal);
+        });
+        found.ok_or_else(|| SuperviseError::Unknown { name: name.to_owned() })
+    }
+
     fn children(&self) -> MutexGuard<'_, Vec<Running>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -281,7 +299,7 @@ impl Holder {
             tokio::select! {
                 status = child.wait() => break status,
                 Some(signal) = asked.recv() => {
-                    wanted = true;
+                    wanted |= !matches!(signal, Signal::SIGSTOP | Signal::SIGCONT);
                     if let Some(group) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
                         // ESRCH: it has just ended.
                         let _ = killpg(Pid::from_raw(group), signal);

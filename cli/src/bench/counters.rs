@@ -8,6 +8,7 @@ use kube::Client;
 
 use crate::sandbox::Sandbox;
 use crate::switch;
+use crate::usage;
 
 /// Requests that write, by `VERB resource[/subresource]`, of the groups that matter here.
 pub(super) type Writes = BTreeMap<String, u64>;
@@ -72,12 +73,7 @@ pub(super) async fn transactions(
     Ok(all)
 }
 
-/// Resident memory of a child, in KiB, from `/proc/PID/status`.
+/// Resident memory of a child, in KiB.
 pub(super) fn resident_kib(sandbox: &Sandbox, child: &str) -> anyhow::Result<u64> {
-    let pid = sandbox.pid(child).with_context(|| format!("{child} does not run"))?;
-    let path = format!("/proc/{pid}/status");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse().ok());
-    kib.with_context(|| format!("no VmRSS in {path}"))
+    usage::resident_kib(sandbox.pid(child).with_context(|| format!("{child} does not run"))?)
 }

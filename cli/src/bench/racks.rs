@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
-use eno_simulator::{Fault, SwitchInfo, Topology};
+use eno_simulator::{Fault, Topology};
 
 use super::load::{Apis, Place, Tracker};
 use super::report::{BetweenRacks, percentile};
 use super::{BenchArgs, one_by_one, remove};
 use crate::sandbox::Sandbox;
+use crate::switch;
 
 /// How much longer every operation of the slow leaf takes.
 const SLOW_MS: u64 = 3000;
@@ -70,10 +71,10 @@ impl Racks {
         let states = [None, Some(Fault::Slow { ms: SLOW_MS, times: None }), Some(Fault::Unreachable {})];
         for (median, fault) in medians.iter_mut().zip(states) {
             if let Some(fault) = fault {
-                set(http, leaf, &fault).await?;
+                switch::inject(http, leaf, &fault).await?;
             }
             *median = percentile(&mut changes(apis, tracker).await?, 50);
-            set(http, leaf, &Fault::Clear {}).await?;
+            switch::inject(http, leaf, &Fault::Clear {}).await?;
             remove(2 * (BEFORE + TIMED), args, apis, tracker).await?;
         }
         let [beside, slow, dead] = medians;
@@ -96,11 +97,4 @@ async fn changes(apis: &Apis, tracker: &Tracker) -> anyhow::Result<Vec<f64>> {
         }
     }
     Ok(samples)
-}
-
-async fn set(http: &reqwest::Client, leaf: &SwitchInfo, fault: &Fault) -> anyhow::Result<()> {
-    let url = format!("{}/faults", leaf.control_url);
-    let answer = http.post(url).json(fault).send().await.and_then(reqwest::Response::error_for_status);
-    answer.with_context(|| format!("changing the faults of {}", leaf.name))?;
-    Ok(())
 }

@@ -7,6 +7,7 @@ use kube::Client;
 use serde::Serialize;
 
 use super::counters;
+use crate::engine_metrics;
 use crate::sandbox::{Role, Sandbox};
 
 /// Between two looks at the engine's metrics.
@@ -52,17 +53,8 @@ pub(super) async fn measure(
 
 /// All was worked out at least once, and nothing of that is left to be done.
 fn is_done(metrics: &str) -> bool {
-    let value = |name: &str| {
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.trim().parse::<f64>().ok())
-    };
-    let worked_out = value("eno_engine_settle_seconds_count").is_some_and(|count| count > 0.0);
-    let idle = |name: &str| value(name) == Some(0.0);
-    worked_out
-        && idle("eno_engine_mailbox")
-        && idle("eno_engine_publish_waiting")
-        && idle("eno_engine_publish_outstanding")
-        && idle("eno_engine_outbox_lag")
+    engine_metrics::value(metrics, "eno_engine_settle_seconds_count").is_some_and(|count| count > 0.0)
+        && engine_metrics::under_way(metrics).is_none()
 }
 
 #[cfg(test)]

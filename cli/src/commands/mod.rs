@@ -68,6 +68,8 @@ enum Command {
     Import(import::ImportArgs),
     /// Measure the operator in a sandbox; docs/benchmark.md says how.
     Bench(crate::bench::BenchArgs),
+    /// Have networks come, change and go at random in a sandbox for as long as wanted, with faults, and check every layer.
+    Soak(crate::soak::SoakArgs),
 }
 
 impl Eno {
@@ -106,6 +108,7 @@ impl Eno {
             Command::Sandbox(args) => for_people(|stop| sandbox::run(args, stop)),
             Command::Demo(args) => for_people(|stop| demo::run(args, stop)),
             Command::Bench(args) => for_people(|stop| crate::bench::run(args, stop)),
+            Command::Soak(args) => for_people(|stop| crate::soak::run(args, stop)),
         }
         .map(|()| ExitCode::SUCCESS)
     }

@@ -4,7 +4,6 @@
 mod checks;
 mod objects;
 mod pods;
-mod receiver;
 mod screen;
 
 use std::collections::BTreeMap;
@@ -20,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::apply::{api_of, apply_all, resource_of};
 use crate::manifests;
+use crate::receiver::{Callback, Receiver};
 use crate::sandbox::Sandbox;
 use objects::{Follower, State, is_of_fabric, is_ours, set_callback, title, without_fields};
-use receiver::Receiver;
 use screen::Screen;
 
 /// The field manager of the example, as kubectl's would be.
@@ -160,7 +159,7 @@ impl<'a> Demo<'a> {
 
     /// Waits for a callback of this phase for every object, and shows how many of each came.
     async fn callbacks(&self, objects: &[DynamicObject], phase: &str, since: Instant) -> anyhow::Result<()> {
-        let of_phase = |seen: &[receiver::Callback]| {
+        let of_phase = |seen: &[Callback]| {
             let mut missing: Vec<_> = objects.iter().filter(|object| is_ours(object)).map(title).collect();
             for callback in seen.iter().filter(|callback| callback.at >= since && callback.phase == phase) {
                 missing.retain(|object| *object != callback.object);

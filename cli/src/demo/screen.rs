@@ -8,7 +8,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{ContentArrangement, Table};
 
 use super::objects::State;
-use super::receiver::Callback;
+use crate::receiver::Callback;
 
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";

@@ -13,6 +13,7 @@ mod exec;
 mod fabric;
 mod nodes;
 mod options;
+mod parts;
 mod simulator;
 mod state;
 mod wait;
@@ -43,6 +44,7 @@ pub use exec::ExecOutput;
 pub use fabric::POOL;
 pub use nodes::{NodeInfo, TEST_IMAGE};
 pub use options::{AgentsAs, SandboxOptions, Ways};
+pub use parts::StoppedPart;
 pub use state::{ProcessInfo, SandboxInfo};
 
 /// The field manager of what the sandbox itself applies.

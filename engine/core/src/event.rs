@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_schemas::{Desired, Phase, Report};
+use eno_schemas::{Desired, Generation, Phase, Report};
 
 use crate::spec::{Invalid, Spec};
 use crate::{Key, Labels, Name, Pod, PodView, Status, Target};
@@ -37,6 +37,8 @@ pub enum Event {
     Report(Target, Box<Report>),
     /// A command for this target was found on NATS at the start.
     Commanded(Target, Box<Desired>),
+    /// This generation is commanded of the target, or is about to be.
+    Said(Target, Generation),
     /// The drivers that are alive; one that works on one target only, as `<driver>/<target>`.
     Drivers(BTreeSet<Name>),
     /// The drivers that can hold a change of a switch until a transaction is decided.

@@ -91,3 +91,19 @@ fn the_inputs_are_in_the_status_of_what_is_ready_and_can_wait() {
     let kinds: Vec<_> = none.map(|(key, _)| key.kind.as_str()).collect();
     assert_eq!(kinds, ["NodePool", "PhysicalNetwork"]);
 }
+
+#[test]
+fn a_device_that_is_being_deleted_is_drained_all_the_same() {
+    let (mut w, ..) = ready();
+    let leaf1 = Key::cluster(eno_core::Kind::FabricDevice, &"leaf1".into());
+    w.silent.insert(Target::Fabric("leaf1".into()));
+    w.delete(&leaf1);
+    w.settle();
+    w.restart();
+    w.settle();
+    assert_eq!(w.phase(&leaf1), Phase::Terminating);
+    w.silent.clear();
+    w.settle();
+    assert_eq!(w.objects.get(&leaf1).map(|object| &object.key), None);
+    assert_eq!(w.carriers(100).iter().filter(|port| port.starts_with("leaf1")).count(), 0);
+}

@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 use eno_core::{Key, Kind};
 use eno_nbi_crds as crds;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, Patch, PatchParams, Request};
+use kube::api::{ApiResource, GetParams, Patch, PatchParams, Request};
 use kube::{Client, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tracing::debug;
 
 /// The field manager of everything that the engine writes to Kubernetes.
 pub const MANAGER: &str = "eno-engine";
@@ -145,6 +146,20 @@ pub async fn patch<P: Serialize + std::fmt::Debug>(
         Ok(answer) => Ok(Written::Done(version(&answer.metadata))),
         Err(kube::Error::Api(status)) if status.code == 404 || of_another(&status) => Ok(Written::Gone),
         Err(error) => Err(WriteError::new(operation, key, error)),
+    }
+}
+
+/// False when the server says that there is no such object. While it doesn't answer there may be one.
+pub async fn may_be_there(client: &Client, key: &Key) -> bool {
+    let path = kube::api::DynamicObject::url_path(&resource(key.kind), key.namespace());
+    let Ok(request) = Request::new(path).get(&key.name, &GetParams::default()) else { return false };
+    match client.request::<Answer>(request).await {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) if status.code == 404 => false,
+        Err(error) => {
+            debug!(object = %key, %error, "can't tell whether it is there");
+            true
+        }
     }
 }
 

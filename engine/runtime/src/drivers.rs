@@ -95,32 +95,24 @@ async fn follow_reports(
     }
     while let Some(message) = messages.next().await {
         let message = message?;
-        match decode::<Report>(&message.payload) {
-            // Who may not report for a driver had the server do it.
-            Ok(_) if was_read_out(message.headers.as_ref()) => {
-                metrics.malformed("report");
-                warn!(subject = %message.subject, "a report that was read out of a stream is no driver's word");
-            }
-            // A driver speaks for itself.
-            Ok(report) if subject::result(&report.driver, &report.target) != message.subject.as_str() => {
-                metrics.malformed("report");
-                warn!(
-                    subject = %message.subject, driver = report.driver, target = report.target,
-                    "a report on the subject of another target"
-                );
-            }
-            Ok(report) => {
-                let (target, driver) =
-                    (target(&report.driver, &report.target), Name::from(report.driver.as_str()));
-                if !post(mailbox, Input::Report(target, driver, Box::new(report))).await {
-                    return Ok(());
+        // An empty message marks that the subject was purged.
+        if !message.payload.is_empty() {
+            let input = match report(&message) {
+                Ok(report) => {
+                    let target = target(&report.driver, &report.target);
+                    Some(Input::Report(target, report.driver.as_str().into(), Box::new(report)))
                 }
-            }
-            // An empty message marks that the subject was purged.
-            Err(_) if message.payload.is_empty() => {}
-            Err(error) => {
-                metrics.malformed("report");
-                warn!(subject = %message.subject, %error, "a report can't be read");
+                Err(error) => {
+                    metrics.malformed("report");
+                    warn!(subject = %message.subject, error, "a report can't be read");
+                    parts("eno.v1.result.", &message.subject)
+                        .map(|(driver, target)| Input::Unread(target, driver.into()))
+                }
+            };
+            if let Some(input) = input
+                && !post(mailbox, input).await
+            {
+                return Ok(());
             }
         }
         let left = message.info()?.pending;
@@ -132,6 +124,20 @@ async fn follow_reports(
         }
     }
     Err("the consumer ended".into())
+}
+
+/// The driver's word in a message.
+fn report(message: &Message) -> Result<Report, String> {
+    let report: Report = decode(&message.payload).map_err(|error| error.to_string())?;
+    // Who may not report for a driver had the server do it.
+    if was_read_out(message.headers.as_ref()) {
+        return Err("it was read out of a stream, and so is no driver's word".into());
+    }
+    // A driver speaks for itself.
+    if subject::result(&report.driver, &report.target) != message.subject.as_str() {
+        return Err(format!("it is of driver {} on target {}", report.driver, report.target));
+    }
+    Ok(report)
 }
 
 /// The commands that NATS holds, by target and driver.
@@ -157,7 +163,7 @@ pub async fn commands(
         Err(error) => {
             metrics.malformed("command");
             warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
-            if let Some((driver, target)) = parts(&message.subject) {
+            if let Some((driver, target)) = parts("eno.v1.command.", &message.subject) {
                 let held = Held {
                     driver: driver.into(),
                     generation: None,
@@ -173,9 +179,9 @@ pub async fn commands(
     Ok(found)
 }
 
-/// The driver and the target of a command's subject.
-fn parts(subject: &str) -> Option<(String, Target)> {
-    let (driver, name) = subject.strip_prefix("eno.v1.command.")?.split_once('.')?;
+/// The driver and the target of a subject that begins with this.
+fn parts(begin: &str, subject: &str) -> Option<(String, Target)> {
+    let (driver, name) = subject.strip_prefix(begin)?.split_once('.')?;
     let driver = untoken(driver)?;
     let target = target(&driver, &untoken(name)?);
     Some((driver, target))
@@ -328,11 +334,12 @@ mod tests {
     #[test]
     fn targets_are_told_by_their_subjects() {
         for (driver, name) in [("netconf", "leaf1.dc1"), ("nad", "ns/a-b.c"), ("node", "leaf1.dc1")] {
-            let subject = subject::command(driver, name);
-            assert_eq!(parts(&subject), Some((driver.to_owned(), target(driver, name))));
+            let wanted = Some((driver.to_owned(), target(driver, name)));
+            assert_eq!(parts("eno.v1.command.", &subject::command(driver, name)), wanted);
+            assert_eq!(parts("eno.v1.result.", &subject::result(driver, name)), wanted);
         }
-        assert_eq!(parts("eno.v1.command.netconf"), None);
-        assert_eq!(parts("eno.v1.command.netconf.a=4"), None);
+        assert_eq!(parts("eno.v1.command.", "eno.v1.command.netconf"), None);
+        assert_eq!(parts("eno.v1.command.", "eno.v1.command.netconf.a=4"), None);
         assert_eq!(target("nad", "ns/name"), Target::Nad("ns".into(), "name".into()));
         assert_eq!(target("node", "a"), Target::Node("a".into()));
         assert_eq!(target("netconf", "a"), Target::Fabric("a".into()));

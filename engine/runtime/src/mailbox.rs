@@ -56,6 +56,10 @@ pub enum Input {
     World(Event),
     /// A driver reported.
     Report(Target, Name, Box<Report>),
+    /// The last report of this driver on the target can't be read.
+    Unread(Target, Name),
+    /// What this object names is on the API server, and no watch has told of it yet.
+    Arriving(Key),
     /// This source has told all that there is.
     Synced(Source),
     /// A command was taken by NATS, at this sequence.

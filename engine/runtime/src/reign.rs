@@ -1,6 +1,7 @@
 //! One time of leading, from taking the lead to losing it. One task owns the core and decides; all others watch or
 //! write.
 
+mod arrivals;
 mod turns;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -36,8 +37,6 @@ use crate::tenure::Tenure;
 use crate::watch;
 use crate::writer::{self, Change, Job, Told};
 
-/// Objects that are applied together have all arrived after so long.
-const ARRIVAL: Duration = Duration::from_secs(1);
 /// The mailbox holds so much; then those who fill it wait.
 const MAILBOX: usize = 4096;
 /// So long nothing may need to be done.
@@ -282,13 +281,6 @@ struct Throne {
 }
 
 impl Throne {
-    fn end_waits(&mut self) {
-        let now = Instant::now();
-        while let Some((_, key)) = self.waits.pop_front_if(|(until, _)| *until <= now) {
-            self.engine.handle(Event::Waited(key));
-        }
-    }
-
     /// A command that was on NATS before this time of leading. `confirmed`: the transactions that are.
     fn found(
         &mut self,
@@ -334,6 +326,8 @@ impl Throne {
                 self.engine.handle(event);
             }
             Input::Report(target, driver, report) => self.reported(target, &driver, report),
+            Input::Unread(target, driver) => self.gate.unread(&target, &driver, Instant::now()),
+            Input::Arriving(key) => self.wait_for_arrivals(key),
             Input::Synced(source) => {
                 self.unsynced.remove(&source);
                 debug!(source = source.as_str(), left = self.unsynced.len(), "all seen");
@@ -451,7 +445,7 @@ impl Throne {
                 }
             }
             Effect::Retry { network, attempt } => self.retry_later(network, attempt),
-            Effect::Await(key) => self.waits.push_back((Instant::now() + ARRIVAL, key)),
+            Effect::Await(key) => self.wait_for_arrivals(key),
             Effect::AddFinalizer(key) => {
                 if let Some(stored) = self.stored(&key) {
                     self.job(&key, Change::AddFinalizer(stored.uid.clone()));

@@ -1,12 +1,13 @@
 //! Carries out what is to be done about objects: for each object in order, outbox before status before finalizer; for
 //! many objects at once.
 
+mod line;
 mod queue;
 mod work;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use eno_core::{Key, Kind};
 use eno_sbi::Turns;
@@ -16,6 +17,7 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
+use line::Line;
 pub use queue::{Change, Job, Removal, Told};
 use queue::{Next, Queue};
 pub use work::Tools;
@@ -26,9 +28,6 @@ use crate::objects::Stored;
 
 /// With more objects than that at work, what can wait does.
 const BUSY: usize = 4;
-/// News, which changes no phase, is written so far apart: where a switch that dies concerns thousands of ready objects,
-/// what is done for others meanwhile goes on as ever.
-const NEWS: Duration = Duration::from_millis(20);
 /// So many are at work at once. Those that come behind them take turns by namespace.
 const AT_ONCE: usize = 256;
 
@@ -45,9 +44,10 @@ pub async fn run(
     let mut running: JoinSet<(Key, queue::Todo, Result<(), Failure>)> = JoinSet::new();
     let mut batch = Vec::new();
     let mut turns = Ready::default();
-    let mut news = Instant::now();
+    let mut news = Line::new(Instant::now());
     loop {
-        let wake = waiting.first().map(|(at, _)| *at);
+        let told = news.due().filter(|_| running.len() <= BUSY);
+        let wake = waiting.first().map(|(at, _)| *at).into_iter().chain(told).min();
         tokio::select! {
             () = stop.cancelled() => break,
             count = jobs.recv_many(&mut batch, 4096) => {
@@ -94,16 +94,31 @@ pub async fn run(
                 }
             }
         }
-        while running.len() < AT_ONCE
-            && let Some(key) = turns.next()
-        {
-            let Some(queue) = queues.get_mut(&key) else { continue };
+        while running.len() < AT_ONCE {
             let now = Instant::now();
-            match queue.next(now, running.len() > BUSY, news) {
+            let busy = running.len() > BUSY;
+            let (key, turn) = match turns.next() {
+                Some(key) => (key, false),
+                None if busy => break,
+                None => match news.pop(now) {
+                    Some(key) => (key, true),
+                    None => break,
+                },
+            };
+            let Some(queue) = queues.get_mut(&key) else { continue };
+            let next = queue.next(now, busy, turn);
+            match (turn, &next) {
+                (true, _) if queue.in_line() => {
+                    // Work on it is under way, or has failed.
+                    news.told(now);
+                    news.push(key.clone());
+                }
+                (true, Next::Work(_)) => news.told(now),
+                (false, Next::Work(_)) => news.gives_way(now),
+                _ => {}
+            }
+            match next {
                 Next::Work(todo) => {
-                    if todo.news {
-                        news = now + NEWS;
-                    }
                     let tools = tools.clone();
                     let name = key.clone();
                     running.spawn(async move {
@@ -115,6 +130,7 @@ pub async fn run(
                 Next::Wait(at) => {
                     waiting.insert((at, key));
                 }
+                Next::Line => news.push(key),
                 Next::Nothing if queue.gone() => {
                     let sequence = queue.sequence();
                     queues.remove(&key);

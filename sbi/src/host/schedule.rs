@@ -29,7 +29,7 @@ pub(super) struct BadCommand {
 pub(super) enum Job {
     /// Bring it to the state of this command.
     Reconcile(Arc<Command>),
-    /// Report that a command can't be read.
+    /// Report that a command can't be read; with the generation that the report has.
     Reject(BadCommand, Generation),
     /// See whether the report last published is still there.
     Verify,
@@ -253,8 +253,8 @@ impl<R: Default> Schedule<R> {
                 target.pending.forget = false;
                 Job::Forget
             } else if let Some(bad) = target.pending.reject.take() {
-                let known = target.command.as_ref().map(|command| command.generation.clone());
-                let generation = bad.generation.clone().or(known);
+                let known = target.command.as_ref().map(|command| &command.generation);
+                let generation = bad.generation.clone().or(known.map(in_the_place_of));
                 let nothing = Generation { term: 0, sequence: 0, hash: String::new() };
                 Job::Reject(bad, generation.unwrap_or(nothing))
             } else if let (true, Some(command)) =
@@ -380,6 +380,11 @@ impl<R: Default> Schedule<R> {
             self.queue.push(lane(name), name.to_owned());
         }
     }
+}
+
+/// The generation of a message without one that came after this one. Nobody is told that what was said before it failed.
+pub(super) fn in_the_place_of(known: &Generation) -> Generation {
+    Generation { hash: String::new(), ..known.clone() }
 }
 
 /// Targets of a namespace are called `namespace/name`; the others, such as switches, take turns with namespaces as one.

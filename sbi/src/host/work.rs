@@ -12,7 +12,7 @@ use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use super::metrics::HostMetrics;
 use super::publish::{Published, Publisher, Record, ReportError};
-use super::schedule::{BadCommand, Job, Start};
+use super::schedule::{BadCommand, Job, Start, in_the_place_of};
 use super::{Ownership, WHOLE};
 use crate::driver::{Driver, Reconciled};
 use crate::place::Place;
@@ -66,6 +66,7 @@ pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record
                 retry = again.then(|| command.generation.clone());
             }
             Job::Reject(bad, generation) => {
+                context.raise(generation, &target, &mut record).await;
                 let report = context.report(&target, generation, rejected(bad));
                 context.publish(&mut record, report, newest).await;
             }
@@ -104,6 +105,19 @@ impl<D: Driver> Context<D> {
             );
         }
         older
+    }
+
+    /// Raises the generation of what is no command to that of the last report, which would outlive a report on an older one:
+    /// a process that has seen no command before it knows no better.
+    async fn raise(&self, generation: &mut Generation, target: &str, record: &mut Record) {
+        if let Err(error) = self.publisher.load(record, &self.name, target).await {
+            warn!(%error, "can't tell what was reported last");
+        }
+        let order = |generation: &Generation| (generation.term, generation.sequence);
+        let last = record.report().map(|report| &report.generation);
+        if let Some(last) = last.filter(|last| order(last) > order(generation)) {
+            *generation = in_the_place_of(last);
+        }
     }
 
     /// Has the driver do its work, within the time limit and whatever becomes of it. Returns the command that was

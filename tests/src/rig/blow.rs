@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use eno_simulator::When;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,10 +11,13 @@ use serde_json::json;
 
 use super::counter::{Counter, Fault};
 use super::run::{ENGINE, LOOK, Rig};
-use super::scenario::Stage;
+use super::scenario::{Stage, service_id};
 
 /// The driver whose operations on switches are struck.
 const DRIVER: &str = "driver-netconf";
+
+/// Watches are frozen for so long: longer than the engine waits before it looks for what it has not seen.
+const FROST: Duration = Duration::from_secs(3);
 
 /// What the netconf driver asks of a switch on the way of a change.
 pub(super) const OPERATIONS: [&str; 8] =
@@ -155,14 +159,14 @@ impl Rig<'_> {
                 self.until_in_step().await;
             }
             Fault::Frozen => {
-                // What is created together has to arrive within a second, or it is told that something is missing.
-                if stage == Stage::Change {
+                if stage != Stage::Delete {
                     // Somewhere and back: it is never seen.
-                    for id in [150, 110] {
+                    for id in [150, service_id(stage)] {
                         let patch = json!({"spec": {"SegmentationID": id}});
                         self.system.patch("L2Service", &format!("{run}-a"), patch).await;
                     }
                 }
+                tokio::time::sleep(FROST).await;
                 counter.release();
             }
             _ => {}

@@ -55,6 +55,11 @@ pub fn topology() -> Topology {
     }
 }
 
+/// The ID of the service that gets another one.
+pub(super) fn service_id(stage: Stage) -> u16 {
+    if stage == Stage::Create { 100 } else { 110 }
+}
+
 /// All objects of a run as they are to be in a stage; those to delete are the ones that were.
 pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &str) -> String {
     let first = stage == Stage::Create;
@@ -102,7 +107,7 @@ pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &
         cluster(
             "L2Service",
             format!("{run}-a"),
-            &format!("SegmentationID: {}, PhysicalNW: [dc-gw]", pick("100", "110")),
+            &format!("SegmentationID: {}, PhysicalNW: [dc-gw]", service_id(stage)),
         ),
         cluster("L2Service", format!("{run}-b"), "SegmentationID: 101"),
         cluster(
@@ -133,7 +138,7 @@ pub(super) fn said(stage: Stage) -> Vec<(&'static str, Value)> {
     let point = || json!(["RUN-point"]);
     match stage {
         Stage::Create | Stage::Change => vec![
-            ("L2Service RUN-a", service(if stage == Stage::Create { 100 } else { 110 }, point())),
+            ("L2Service RUN-a", service(service_id(stage), point())),
             ("L2Service RUN-b", service(101, point())),
             ("L2Service RUN-c", service(102, Value::Null)),
             ("L2Service RUN-d", service(103, if stage == Stage::Create { Value::Null } else { point() })),

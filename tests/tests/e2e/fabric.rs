@@ -3,6 +3,7 @@
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase, TransactionOutcome};
 use eno_simulator::{HandEdit, NodeInterface, Topology};
 use eno_tests::{Ports, System, Wanted, own};
+use k8s_openapi::api::events::v1::Event;
 use kube::runtime::watcher;
 use serde_json::json;
 
@@ -264,6 +265,14 @@ fn a_vlan_of_others_is_adopted_and_drift_is_shown_or_repaired() {
         })
         .await;
         assert!(!system.view("leaf2").await.ports["xe-0/0/49"].vlans.contains(541), "it is left as it is");
+        let said = |event: &Event| {
+            let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
+            let note = event.note.as_deref().unwrap_or_default();
+            about == Some("leaf2") && note.contains("541") && note.contains("xe-0/0/49")
+        };
+        let drift = watcher::Config::default().fields("reason=Drift");
+        let what = "an Event with the difference";
+        system.until::<Event>(system.all(), drift, what, |all| all.values().any(said)).await;
         system.patch("FabricDevice", "leaf2", json!({"spec": {"Drift": "Repair"}})).await;
         system.until_view("leaf2", "repaired", |view| view.ports["xe-0/0/49"].vlans.contains(541)).await;
         until_device(system, "leaf2", "no drift", |device| {

@@ -10,8 +10,6 @@ use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, NodePool, Physi
 use eno_tests::{PATIENCE, System};
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 use tokio::time::{interval, timeout};
 
@@ -34,20 +32,14 @@ pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// Sends a signal to a child.
-fn signal(system: &System, child: &str, signal: Signal) {
-    let pid = system.sandbox.pid(child).unwrap_or_else(|| panic!("{child} does not run"));
-    kill(Pid::from_raw(pid.try_into().expect("a PID")), signal).expect("a process");
-}
-
 /// Stops a child where it stands.
 pub fn pause(system: &System, child: &str) {
-    signal(system, child, Signal::SIGSTOP);
+    system.sandbox.pause_child(child).expect("a child to pause");
 }
 
 /// Has a child go on that was paused.
 pub fn resume(system: &System, child: &str) {
-    signal(system, child, Signal::SIGCONT);
+    system.sandbox.resume_child(child).expect("a paused child");
 }
 
 /// How long a child has kept processors busy, in hundredths of a second: `utime` and `stime` of proc(5).

@@ -1,5 +1,7 @@
 //! What NATS holds is lost while there is much to do, and while there is nothing to do: everything comes back from
-//! Kubernetes, and only there.
+//! Kubernetes, and only there. And what stands there may be no word of anybody's (`poison`).
+
+mod poison;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

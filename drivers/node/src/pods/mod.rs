@@ -10,10 +10,12 @@
 pub mod check;
 mod host;
 mod kind;
+mod known;
 pub mod mark;
 mod plan;
 mod resolve;
 mod session;
+mod sweep;
 pub mod sysctl;
 mod watch;
 
@@ -24,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use eno_schemas::{AppliedLink, Item, LinkKind, NodeDesired, NodePod, Note, PodLink, PortVlans, Rejection};
+use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
 use futures::{Stream, StreamExt as _};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
@@ -32,13 +34,11 @@ pub use check::Refusal;
 pub use resolve::{Resolve, Sandbox, Unresolved};
 
 use self::host::{Host, HostView};
-use self::mark::LEAVING;
+use self::known::{Known, KnownPod, Settled};
 use self::plan::Wanted;
 use self::session::{Outcome, Sockets, Trouble, converge};
 use self::watch::{News, Watched};
-use crate::netlink::{
-    Link, Namespace, NamespaceId, Netlink, NetlinkError, Pool, Request, Snapshot, Watch, anywhere,
-};
+use crate::netlink::{Namespace, NamespaceId, Netlink, Pool, Watch, anywhere};
 
 /// Pods that are asked for at the same time.
 const AT_ONCE: usize = 16;
@@ -109,41 +109,12 @@ struct Shared<R> {
     slots: Arc<Semaphore>,
 }
 
-/// What spares work, and no more: all of it can be found again.
-#[derive(Debug, Default)]
-struct Known {
-    /// Pods that were given something, by uid.
-    pods: BTreeMap<String, KnownPod>,
-    /// Namespaces were looked through for pods of earlier lives.
-    searched: bool,
-    /// The host is watched.
-    host: Option<Watched>,
-}
-
+/// The host's side of a pod's work.
 #[derive(Clone, Debug)]
-struct KnownPod {
-    sandbox: Sandbox,
-    /// `NodePod::container` when it was looked up.
-    container: String,
-    /// What was there at the end of the last run, and nothing else of ours, if all of it was as wanted.
-    settled: Option<NodePod>,
-    watched: Option<Watched>,
-}
-
-/// Ends of pairs that were deleted on the host, by the pod's uid and the link's id.
-type Swept = BTreeSet<(String, String)>;
-
-impl KnownPod {
-    /// It had nothing but pairs, all of which have gone with their ends on the host, and what is on them with them:
-    /// its namespace need not be entered.
-    fn went_with(&self, uid: &str, swept: &Swept) -> bool {
-        let went = |link: &PodLink| {
-            matches!(link.kind, LinkKind::Veth { .. })
-                && link.rules.is_empty()
-                && swept.contains(&(uid.to_owned(), link.id.clone()))
-        };
-        self.settled.as_ref().is_some_and(|pod| pod.primary.is_none() && pod.links.iter().all(went))
-    }
+enum Side {
+    Seen(Arc<Host>),
+    /// To be looked at for what is wanted.
+    Unseen(Arc<NodeDesired>),
 }
 
 /// One pod's work.
@@ -183,17 +154,29 @@ impl<R: Resolve> Pods<R> {
     }
 
     /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
-    /// have been made before. It may be dropped and called again at any time.
+    /// have been made before. When something else is wanted than before, pods of which the same is wanted, and of
+    /// which there is no news, are not looked at. It may be dropped and called again at any time.
     pub async fn reconcile(&self, desired: &NodeDesired) -> PodsApplied {
         let mut told = PodsApplied::default();
         let mut known = self.shared.known.lock().await;
         // Nothing that an earlier run began is still under way.
         drop(self.slots(THREADS).await);
-        let (host, swept) = match self.look_at_host(desired, &mut known).await {
-            Ok((host, swept)) => (Arc::new(host), swept),
-            Err(trouble) => {
-                told.rejected.push(rejection(Item::TARGET, trouble.into()));
-                return told;
+        let resting = known.resting(desired);
+        if resting.is_empty() {
+            known.seen = false;
+            known.host.iter().for_each(Watched::forget_news);
+        }
+        known.networks.clone_from(&desired.networks);
+        let side = if known.lacks_one(desired, &resting) {
+            // It is worked on by the thread that looks at the host: another would have to be woken.
+            Side::Unseen(Arc::new(desired.clone()))
+        } else {
+            match self.look_at_host(desired, &mut known).await {
+                Ok(host) => Side::Seen(Arc::new(host)),
+                Err(trouble) => {
+                    told.rejected.push(rejection(Item::TARGET, trouble.into()));
+                    return told;
+                }
             }
         };
         if !known.searched {
@@ -202,75 +185,64 @@ impl<R: Resolve> Pods<R> {
                 Err(refusal) => told.rejected.push(rejection(Item::TARGET, refusal)),
             }
         }
-        known.pods.retain(|uid, pod| desired.pods.contains_key(uid) || !pod.went_with(uid, &swept));
-        for (uid, pod) in &mut known.pods {
-            // From now on it may be on its way to another state, whether or not this is waited for.
-            pod.settled.take_if(|settled| desired.pods.get(uid) != Some(settled));
-        }
         let departed = known.pods.keys().filter(|uid| !desired.pods.contains_key(*uid));
+        let wanted = desired.pods.iter().filter(|(uid, _)| !resting.contains_key(*uid));
         let jobs: Vec<Job> = departed
             .map(|uid| (uid, nothing()))
-            .chain(desired.pods.iter().map(|(uid, pod)| (uid, pod.clone())))
+            .chain(wanted.map(|(uid, pod)| (uid, pod.clone())))
             .map(|(uid, wanted)| Job { uid: uid.clone(), wanted, known: known.pods.get(uid).cloned() })
             .collect();
+        // From now on they may be on their way to another state, whether or not this is waited for.
+        for (_, pod) in known.pods.iter_mut().filter(|(uid, _)| !resting.contains_key(*uid)) {
+            pod.settled = None;
+        }
         let mut work = futures::stream::iter(jobs)
-            .map(|job| self.work(job, Arc::clone(&host), desired.cluster.clone()))
+            .map(|job| self.work(job, side.clone(), desired.cluster.clone()))
             .buffer_unordered(AT_ONCE);
         while let Some(done) = work.next().await {
             let wanted = desired.pods.contains_key(&done.uid);
             done.tell(wanted, &mut told, &mut known);
+        }
+        known.seen = true;
+        for (uid, settled) in resting {
+            told.add(&uid, &settled.outcome);
         }
         told.rejected.sort_by(|a, b| a.item.cmp(&b.item));
         told
     }
 
     /// Looks at the host's side, and deletes the ends of pairs that nothing wants: all of them at once.
-    async fn look_at_host(&self, desired: &NodeDesired, known: &mut Known) -> Result<(Host, Swept), Trouble> {
+    async fn look_at_host(&self, desired: &NodeDesired, known: &mut Known) -> Result<Host, Trouble> {
         let start = known.host.is_none();
-        let desired = desired.clone();
-        let shared = Arc::clone(&self.shared);
+        let desired = Arc::new(desired.clone());
+        let (shared, looked_for) = (Arc::clone(&self.shared), Arc::clone(&desired));
         let slot = self.slots(1).await;
         let look = move || -> Result<_, Trouble> {
             let _slot = slot;
-            let options = &shared.options;
             let watch = if start {
-                options.host.enter()?;
+                shared.options.host.enter()?;
                 Watch::links_of_group(mark::GROUP).ok()
             } else {
                 None
             };
             let mut netlink: Netlink = shared.sockets.take::<Trouble>()?;
-            let mut found = Snapshot { links: netlink.links()?, ..Snapshot::default() };
-            if host::has_parents(&desired) {
-                found.addresses = netlink.addresses()?;
-                found.routes = netlink.routes()?;
-            }
-            let mut host = Host::new(found, &desired, &options.allowed_masters);
-            let stale: Vec<Link> = host.stale(&desired).cloned().collect();
-            if !stale.is_empty() {
-                sweep(&mut netlink, &stale)?;
-            }
+            let found = sweep::look(&mut netlink, &looked_for, &shared.options.allowed_masters)?;
             shared.sockets.put(netlink);
-            let mut swept = Swept::new();
-            for link in &stale {
-                host.forget(link.index);
-                let whose = link.alias.as_deref().and_then(|alias| mark::read_alias(&desired.cluster, alias));
-                swept.extend(whose.map(|(uid, id)| (uid.to_owned(), id.to_owned())));
-            }
-            Ok((host, swept, watch))
+            Ok((found, watch))
         };
-        let (host, swept, watch) = anywhere(look).await??;
+        let ((host, swept), watch) = anywhere(look).await??;
         if let Some(watch) = watch {
             known.host = Watched::start(watch, &self.shared.news, None).ok();
         }
-        Ok((host, swept))
+        known.pods.retain(|uid, pod| desired.pods.contains_key(uid) || !pod.went_with(uid, &swept));
+        Ok(host)
     }
 
     /// Finds pods of earlier lives that are not wanted any more: marks of ours in namespaces of this node.
     async fn search(&self, desired: &NodeDesired, known: &mut Known) -> Result<(), Refusal> {
         let wanted: BTreeSet<String> = desired.pods.keys().cloned().collect();
         let (cluster, folder) = (desired.cluster.clone(), self.shared.options.namespaces.clone());
-        let look = move || marked(&folder, &cluster, &wanted);
+        let look = move || sweep::marked(&folder, &cluster, &wanted);
         let found = self.shared.options.host.run(look).await.map_err(Trouble::from)?;
         for (uid, id) in found {
             // Namespaces of other nodes may be in the same folder: only what our own resolver knows is ours.
@@ -292,12 +264,12 @@ impl<R: Resolve> Pods<R> {
         Arc::clone(&self.shared.slots).acquire_many_owned(many).await.ok()
     }
 
-    async fn work(&self, mut job: Job, host: Arc<Host>, cluster: String) -> Done {
-        let result = self.attempt(&mut job, host, cluster).await;
+    async fn work(&self, mut job: Job, side: Side, cluster: String) -> Done {
+        let result = self.attempt(&mut job, side, cluster).await;
         Done { uid: job.uid, wanted: job.wanted, known: job.known, result }
     }
 
-    async fn attempt(&self, job: &mut Job, host: Arc<Host>, cluster: String) -> Result<Outcome, Refusal> {
+    async fn attempt(&self, job: &mut Job, side: Side, cluster: String) -> Result<Outcome, Refusal> {
         let Some(namespace) = self.namespace(job).await? else { return Ok(Outcome::default()) };
         let Some(known) = &mut job.known else { return Ok(Outcome::default()) };
         let watched = known.watched.clone().filter(Watched::listens);
@@ -312,8 +284,14 @@ impl<R: Resolve> Pods<R> {
         let slot = self.slots(1).await;
         let run = move || -> Result<_, Trouble> {
             let _slot = slot;
+            let mut socket: Netlink = shared.sockets.take::<Trouble>()?;
+            let host = match side {
+                Side::Seen(host) => host,
+                Side::Unseen(desired) => {
+                    Arc::new(sweep::look(&mut socket, &desired, &shared.options.allowed_masters)?.0)
+                }
+            };
             let view = HostView::new(&host);
-            let socket: Netlink = shared.sockets.take::<Trouble>()?;
             let proc_sys_net = shared.options.proc_sys_net.clone();
             let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet)?;
             let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
@@ -373,6 +351,16 @@ impl<R: Resolve> Pods<R> {
     }
 }
 
+impl PodsApplied {
+    fn add(&mut self, uid: &str, outcome: &Outcome) {
+        for (name, (link, bridge, vlans)) in &outcome.ovs {
+            let (bridge, vlans, link) = (bridge.clone(), vlans.clone(), link.clone());
+            self.ovs_ports.insert(name.clone(), OvsPort { bridge, vlans, pod: uid.to_owned(), link });
+        }
+        self.pods.insert(uid.to_owned(), outcome.applied.clone());
+    }
+}
+
 impl Done {
     fn tell(self, wanted: bool, told: &mut PodsApplied, known: &mut Known) {
         let Self { uid, wanted: pod, known: found, result } = self;
@@ -380,32 +368,33 @@ impl Done {
         match result {
             Ok(outcome) => {
                 let complete = outcome.refused.is_empty() && outcome.pod.is_none();
-                if let Some(found) = &mut found {
-                    if outcome.steps > 0 && found.settled.as_ref() == Some(&pod) {
-                        let message = format!(
-                            "{}/{}: what another hand had changed is as wanted again",
-                            pod.namespace, pod.name
-                        );
-                        told.notes.push(Note { kind: "Repaired".to_owned(), item: Item::pod(&uid), message });
-                    }
-                    found.settled = (complete && wanted).then_some(pod);
+                let was = found.as_ref().and_then(|found| found.settled_as(&pod));
+                if outcome.steps > 0 && was.is_some() {
+                    let message = format!(
+                        "{}/{}: what another hand had changed is as wanted again",
+                        pod.namespace, pod.name
+                    );
+                    told.notes.push(Note { kind: "Repaired".to_owned(), item: Item::pod(&uid), message });
                 }
-                told.rejected.extend(
-                    outcome.refused.into_iter().map(|(id, refusal)| rejection(Item::link(&uid, id), refusal)),
-                );
-                if let Some(refusal) = outcome.pod {
-                    told.rejected.push(rejection(Item::pod(&uid), refusal));
-                }
-                for (name, (link, bridge, vlans)) in outcome.ovs {
-                    told.ovs_ports.insert(name, OvsPort { bridge, vlans, pod: uid.clone(), link });
-                }
+                let of_links = outcome.refused.iter().map(|(id, refusal)| (Item::link(&uid, id), refusal));
+                let of_pod = outcome.pod.iter().map(|refusal| (Item::pod(&uid), refusal));
+                let rejected = of_links.chain(of_pod).map(|(item, refusal)| rejection(item, refusal.clone()));
+                told.rejected.extend(rejected);
                 if wanted {
-                    told.pods.insert(uid.clone(), outcome.applied);
-                } else if complete {
+                    told.add(&uid, &outcome);
+                }
+                if complete && !wanted {
                     found = None;
+                } else if let Some(found) = &mut found {
+                    found.settled = (complete && wanted).then(|| Arc::new(Settled { pod, outcome }));
                 }
             }
-            Err(refusal) => told.rejected.push(rejection(Item::pod(&uid), refusal)),
+            Err(refusal) => {
+                told.rejected.push(rejection(Item::pod(&uid), refusal));
+                if let Some(found) = &mut found {
+                    found.settled = None;
+                }
+            }
         }
         match found {
             Some(found) => drop(known.pods.insert(uid, found)),
@@ -427,33 +416,4 @@ fn nothing() -> NodePod {
 
 fn rejection(item: Item, refusal: Refusal) -> Rejection {
     Rejection { item, reason: refusal.reason, retryable: refusal.retryable }
-}
-
-/// Deletes interfaces, many in the time of few: they are moved to a group of their own and deleted with it.
-fn sweep(netlink: &mut Netlink, links: &[Link]) -> Result<(), NetlinkError> {
-    let group = |link: &Link| {
-        let attributes = vec![rtnetlink::packet_route::link::LinkAttribute::Group(LEAVING)];
-        Request::set(&link.name, link.index, "group", attributes).tolerating(nix::errno::Errno::ENODEV)
-    };
-    netlink.batch(links.iter().map(group).collect()).into_iter().collect::<Result<Vec<()>, _>>()?;
-    netlink.execute(Request::delete_group(LEAVING))
-}
-
-/// Pods that namespaces in `folder` carry marks of, but those that are wanted.
-fn marked(folder: &std::path::Path, cluster: &str, wanted: &BTreeSet<String>) -> Vec<(String, NamespaceId)> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut found = Vec::new();
-    for entry in entries.flatten() {
-        let look = || -> Result<_, Trouble> {
-            let namespace = Namespace::open(&entry.path())?;
-            namespace.enter()?;
-            Ok((namespace.id(), Netlink::open()?.links()?))
-        };
-        // What is no namespace, or ends just now, is nobody's.
-        let Ok((id, links)) = look() else { continue };
-        let uids: BTreeSet<String> =
-            links.iter().filter_map(|link| mark::read(cluster, link)).map(|(uid, _)| uid).collect();
-        found.extend(uids.into_iter().filter(|uid| !wanted.contains(uid)).map(|uid| (uid, id)));
-    }
-    found
 }

@@ -1,6 +1,7 @@
 //! Hearing of changes by another hand, and not of one's own.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -40,6 +41,9 @@ pub struct Watched {
     /// Held by the task alone: when that ends, nothing keeps the namespace.
     fd: Weak<AsyncFd<Watch>>,
     quiet: Arc<Mutex<()>>,
+    news: News,
+    /// Something was heard since this was last looked at.
+    stirred: Arc<AtomicBool>,
     _task: Arc<Stop>,
 }
 
@@ -75,13 +79,33 @@ impl Watched {
         let fd = Arc::new(AsyncFd::new(watch)?);
         let quiet = Arc::new(Mutex::new(()));
         let weak = Arc::downgrade(&fd);
-        let task = tokio::spawn(listen(fd, Arc::clone(&quiet), news.clone(), sandbox));
-        Ok(Self { fd: weak, quiet, _task: Arc::new(Stop(task.abort_handle())) })
+        let stirred = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(listen(fd, Arc::clone(&quiet), news.clone(), Arc::clone(&stirred), sandbox));
+        let stop = Arc::new(Stop(task.abort_handle()));
+        Ok(Self { fd: weak, quiet, news: news.clone(), stirred, _task: stop })
+    }
+
+    /// It still listens, and there is no news.
+    pub fn is_quiet(&self) -> bool {
+        let Some(fd) = self.fd.upgrade() else { return false };
+        if fd.get_ref().drain() {
+            tell(&self.news, &self.stirred);
+        }
+        !self.stirred.load(Ordering::Acquire)
+    }
+
+    /// All is about to be looked at: what was heard so far is seen then.
+    pub fn forget_news(&self) {
+        self.stirred.store(false, Ordering::Release);
+        if let Some(fd) = self.fd.upgrade() {
+            fd.get_ref().drain();
+        }
     }
 
     /// From now on nothing is told, if it still listens.
     pub async fn hush(&self) -> Option<Quiet> {
         let guard = Arc::clone(&self.quiet).lock_owned().await;
+        self.stirred.store(false, Ordering::Release);
         Some(Quiet { fd: self.fd.upgrade()?, _guard: guard })
     }
 
@@ -91,7 +115,18 @@ impl Watched {
     }
 }
 
-async fn listen(fd: Arc<AsyncFd<Watch>>, quiet: Arc<Mutex<()>>, news: News, sandbox: Option<Sandbox>) {
+fn tell(news: &News, stirred: &AtomicBool) {
+    stirred.store(true, Ordering::Release);
+    news.0.notify_one();
+}
+
+async fn listen(
+    fd: Arc<AsyncFd<Watch>>,
+    quiet: Arc<Mutex<()>>,
+    news: News,
+    stirred: Arc<AtomicBool>,
+    sandbox: Option<Sandbox>,
+) {
     let mut alive = tokio::time::interval(ALIVE);
     loop {
         let readable = tokio::select! {
@@ -108,7 +143,7 @@ async fn listen(fd: Arc<AsyncFd<Watch>>, quiet: Arc<Mutex<()>>, news: News, sand
         let _quiet = quiet.lock().await;
         guard.clear_ready();
         if fd.get_ref().drain() {
-            news.0.notify_one();
+            tell(&news, &stirred);
         }
     }
 }

@@ -116,6 +116,38 @@ async fn what_changes_is_changed_in_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
+async fn with_a_change_of_one_pod_all_are_told_of_and_what_was_heard_is_repaired() {
+    let mut node = Node::new().await;
+    let a = node.run_pod("a", 101).await;
+    node.run_pod("b", 102).await;
+    node.run_pod("c", 103).await;
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
+    node.want("a", vec![wanted]);
+    let first = node.settle().await;
+    node.want("b", vec![bridged("net1", "10.9.0.3/24")]);
+    let both = node.reconcile().await;
+    assert_eq!((both.pods.get("a"), both.rejected.as_slice()), (first.pods.get("a"), [].as_slice()));
+    node.settle().await;
+    // Told by the kernel, and repaired along with a change of another pod.
+    inside(&a, |netlink| {
+        let index = netlink.link_named("net1")?.unwrap().index;
+        netlink.execute(Request::set_up("net1", index, false))
+    })
+    .await;
+    node.want("c", vec![bridged("net1", "10.9.0.4/24")]);
+    let all = node.reconcile().await;
+    assert_eq!((all.pods.len(), all.notes.len()), (3, 1), "{:?}", all.notes);
+    assert!(named(&a, "net1").await.up);
+    // Not told by the kernel: seen when nothing else is wanted than before.
+    node.settle().await;
+    a.run(|| std::fs::write("/proc/sys/net/ipv4/conf/net1/rp_filter", "1").unwrap()).await.unwrap();
+    assert_eq!(node.reconcile().await.notes.len(), 1);
+    assert_eq!(sysctl(&a, "ipv4/conf/net1/rp_filter").await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
 async fn a_new_name_is_given_to_the_same_interface() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 101).await;

@@ -15,6 +15,7 @@ mod plan;
 mod pods;
 mod podstate;
 mod record;
+mod said;
 mod together;
 mod validate;
 
@@ -33,6 +34,7 @@ use crate::topology::Topology;
 use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Target};
 
 use record::{Network, Point, Record};
+use said::Said;
 pub use together::Group;
 
 /// The driver that realises NetworkAttachmentDefinitions.
@@ -77,6 +79,7 @@ pub struct Engine {
     started: bool,
     reports: Vec<(Target, Report)>,
     commanded: Vec<(Target, Desired)>,
+    said: HashMap<Target, Said>,
     dirty: BTreeSet<Key>,
     reclaim: BTreeSet<Key>,
     contested: BTreeSet<VlanId>,
@@ -125,6 +128,7 @@ impl Engine {
             started: false,
             reports: Vec::new(),
             commanded: Vec::new(),
+            said: HashMap::new(),
             dirty: BTreeSet::new(),
             reclaim: BTreeSet::new(),
             contested: BTreeSet::new(),
@@ -170,6 +174,7 @@ impl Engine {
             Event::Report(target, report) if self.started => self.report(&target, *report),
             Event::Report(target, report) => self.reports.push((target, *report)),
             Event::Commanded(target, desired) => self.commanded.push((target, *desired)),
+            Event::Said(target, generation) => self.is_said(target, generation),
             Event::Drivers(alive) => self.drivers_are(alive),
             Event::Holding(drivers) => self.holding = drivers,
             Event::Late(name) => self.is_late(&name),
@@ -200,7 +205,13 @@ impl Engine {
         self.tell_views();
         self.tell_nodes();
         self.effects.extend(std::mem::take(&mut self.publish).into_iter().map(Effect::Publish));
-        std::mem::take(&mut self.effects)
+        let effects = std::mem::take(&mut self.effects);
+        for effect in &effects {
+            if let Effect::Forget(target) = effect {
+                self.said.remove(target);
+            }
+        }
+        effects
     }
 
     /// True when [`Self::settle`] has something to do.
@@ -328,13 +339,21 @@ impl Engine {
             }
         }
         for (target, desired) in std::mem::take(&mut self.commanded) {
+            self.was_said(target.clone(), desired.hash());
             match (&target, desired) {
                 (Target::Fabric(name), _) if !self.devices.contains_key(name) => {
                     self.effects.push(Effect::Forget(target));
                 }
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
                     let device = self.devices.get_mut(name);
-                    had.extend(device.into_iter().flat_map(|device| device.was_commanded(&desired)));
+                    let here = device.map(|device| device.was_commanded(&desired)).unwrap_or_default();
+                    for (network, _) in &here {
+                        let planned = self.networks.get(network).and_then(|one| one.planned.as_ref());
+                        if planned.is_none_or(|(_, ports)| !ports.contains_key(name)) {
+                            self.leaves(name, network);
+                        }
+                    }
+                    had.extend(here);
                 }
                 (Target::Node(name), _) if self.hosts.node(name).is_none() => {
                     self.effects.push(Effect::Forget(target));
@@ -361,7 +380,10 @@ impl Engine {
         self.judge.extend(self.records.keys().cloned());
     }
 
-    fn report(&mut self, target: &Target, report: Report) {
+    fn report(&mut self, target: &Target, mut report: Report) {
+        if self.is_outdated(target, &report.generation) {
+            report.generation.hash.clear();
+        }
         match target {
             Target::Fabric(name) => {
                 self.weigh_report(name, &report);

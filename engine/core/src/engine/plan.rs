@@ -43,6 +43,7 @@ impl Engine {
                 self.judge.insert(Key::cluster(Kind::FabricDevice, name));
             }
         }
+        self.drain_leaving(&specs);
         let same = self.topology.same(&topology);
         self.topology = topology;
         if !same || reshaped {
@@ -53,6 +54,30 @@ impl Engine {
             let services = self.records.keys().filter(|key| key.kind == Kind::L2Service);
             self.reclaim.extend(services.clone().cloned());
             self.replan.extend(services.cloned());
+        }
+    }
+
+    /// Devices that were being deleted when this process began: what is ours goes from them before they do.
+    fn drain_leaving(&mut self, specs: &BTreeMap<Name, Arc<Spec>>) {
+        let leaving: BTreeMap<Name, Arc<Spec>> = self
+            .records
+            .iter()
+            .filter(|(key, record)| key.kind == Kind::FabricDevice && record.finalized && record.deleting)
+            .filter(|(key, _)| !self.devices.contains_key(&key.name))
+            .filter_map(|(key, record)| {
+                let spec = record.status.realized.as_ref().or(record.spec.as_ref().ok());
+                Some((key.name.clone(), spec?.clone()))
+            })
+            .collect();
+        if leaving.is_empty() {
+            return;
+        }
+        let all = specs.iter().chain(&leaving);
+        let topology = Topology::new(all.filter_map(|(name, spec)| Some((name, spec.device()?))));
+        for (name, spec) in leaving.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
+            let device = DeviceTarget::new(spec, topology.port_names(name), self.changes);
+            self.devices.insert(name.clone(), device);
+            self.publish.insert(Target::Fabric(name.clone()));
         }
     }
 
@@ -285,6 +310,7 @@ impl Engine {
             for device in ports.keys() {
                 if plan.as_ref().is_none_or(|(new, ports)| new != vid || !ports.contains_key(device)) {
                     changed |= self.want(device, *vid, key, &[]);
+                    self.leaves(device, key);
                 }
             }
         }
@@ -306,6 +332,13 @@ impl Engine {
         }
         self.offer_bridge_domain(key);
         self.drop_if_unused(key);
+    }
+
+    /// A device may still have something of the network that is wanted there no longer.
+    pub(super) fn leaves(&mut self, device: &Name, network: &Key) {
+        if let Some(record) = self.records.get_mut(network) {
+            record.left.insert(device.clone());
+        }
     }
 
     fn want(&mut self, device: &Name, vid: VlanId, network: &Key, ports: &[u16]) -> bool {

@@ -56,11 +56,11 @@ impl Engine {
         let given_up = record.effective.is_some() && effective.is_none();
         let left = if given_up { self.footprint(key) } else { BTreeSet::new() };
         let left_hosts = if given_up { self.host_footprint(key) } else { None };
-        if !left.is_empty() {
-            self.leaving.insert(key.clone());
-        }
         if let Some(record) = self.records.get_mut(key) {
             record.left.extend(left);
+            if given_up && !record.left.is_empty() {
+                self.leaving.insert(key.clone());
+            }
             (record.effective, record.problem, record.incomplete) = (effective, problem, incomplete);
             if news {
                 self.version += 1;
@@ -300,6 +300,22 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// What was never seen though an object names it, by itself or by what it names and waits for that.
+    pub fn missing(&self, key: &Key) -> BTreeSet<Key> {
+        let (mut missing, mut looked_at) = (BTreeSet::new(), BTreeSet::new());
+        let mut next = vec![key];
+        while let Some(record) = next.pop().and_then(|key| self.records.get(key)) {
+            for named in &record.linked {
+                match self.records.get(named) {
+                    None => drop(missing.insert(named.clone())),
+                    Some(other) if other.incomplete && looked_at.insert(named) => next.push(named),
+                    Some(_) => {}
+                }
+            }
+        }
+        missing
     }
 
     /// Who keeps an object from being deleted.

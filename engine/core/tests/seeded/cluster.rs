@@ -1,14 +1,15 @@
 //! A cluster in which everything is under way for a while: what the API server says to the engine, what the engine
-//! writes, commands, reports. Each arrives late, some twice, some never since a later one overtakes it, and the engine
-//! and the drivers die in between.
+//! writes, commands, reports (`messages`). Each arrives late, some twice, some never since a later one overtakes it, and
+//! the engine and the drivers die in between.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use eno_core::spec::{LeadsTo, NodePoolSpec, PhysicalNetworkSpec, Spec};
 use eno_core::{Config, Effect, Engine, Event, Key, Kind, Labels, Name, Object, Status, Target};
-use eno_schemas::{Applied, Desired, Generation, NadVlans, Outcome, Phase, Report, VlanId};
+use eno_schemas::{Desired, NadVlans, Phase, VlanId};
 
 use super::chance::Chance;
+use super::messages::Messages;
 use super::mutants::Mutant;
 use super::world::{attachment, created, device, object, point, service};
 
@@ -34,30 +35,25 @@ struct Held {
 
 pub struct Cluster {
     pub chance: Chance,
-    mutant: Option<Mutant>,
-    engine: Engine,
+    pub mutant: Option<Mutant>,
+    pub engine: Engine,
     objects: BTreeMap<Key, Held>,
     /// What the engine was not told yet of each object.
     watch: BTreeMap<Key, VecDeque<Option<Object>>>,
+    /// What the engine was told last of each object; only where it may be told again.
+    before: BTreeMap<Key, Object>,
     /// The object of each name that the engine has seen, by its uid.
     seen: BTreeMap<Key, Name>,
     jobs: BTreeMap<Key, VecDeque<(Name, Job)>>,
     waits: Vec<Key>,
-    dirty: BTreeSet<Target>,
-    commands: BTreeMap<Target, Desired>,
-    /// Those whose driver has done what it was told last, and reported on it.
-    done: BTreeSet<Target>,
     /// What is there.
-    truth: BTreeMap<Target, Desired>,
-    reports: BTreeMap<Target, Report>,
-    /// Reports that the engine has not heard yet.
-    mail: BTreeMap<Target, VecDeque<Report>>,
+    pub truth: BTreeMap<Target, Desired>,
+    pub messages: Messages,
     said: BTreeMap<Key, Phase>,
     born: i64,
-    count: u64,
 }
 
-const AT: &str = "2026-01-01T00:00:00Z";
+pub const AT: &str = "2026-01-01T00:00:00Z";
 const NODES: [&str; 2] = ["node1", "node2"];
 /// The ports that all VLANs of attachments are on.
 const PORTS: [(&str, &str); 2] = [("leaf1", "e1"), ("leaf2", "e1")];
@@ -90,18 +86,14 @@ impl Cluster {
             engine: Engine::new(Config { cluster: "lab".into(), bridge_domains: false, nodes: false }),
             objects: BTreeMap::new(),
             watch: BTreeMap::new(),
+            before: BTreeMap::new(),
             seen: BTreeMap::new(),
             jobs: BTreeMap::new(),
             waits: Vec::new(),
-            dirty: BTreeSet::new(),
-            commands: BTreeMap::new(),
-            done: BTreeSet::new(),
             truth: BTreeMap::new(),
-            reports: BTreeMap::new(),
-            mail: BTreeMap::new(),
+            messages: Messages::default(),
             said: BTreeMap::new(),
             born: 0,
-            count: 0,
         };
         for object in fixed() {
             cluster.apply(object);
@@ -140,12 +132,7 @@ impl Cluster {
             self.seen.insert(key.clone(), held.object.uid.clone());
             events.push(Event::Object(Box::new(Object { status, ..held.object.clone() })));
         }
-        for (target, desired) in &self.commands {
-            events.push(Event::Commanded(target.clone(), Box::new(desired.clone())));
-        }
-        for (target, report) in &self.reports {
-            events.push(Event::Report(target.clone(), Box::new(report.clone())));
-        }
+        events.extend(self.messages.begin());
         while !events.is_empty() {
             let at = self.chance.below(events.len());
             engine.handle(events.swap_remove(at));
@@ -158,8 +145,8 @@ impl Cluster {
         self.watch.clear();
         self.jobs.clear();
         self.waits.clear();
-        self.dirty.clear();
-        self.mail.clear();
+        self.before.clear();
+        self.messages.crash();
         self.begin();
         self.settle()
     }
@@ -226,7 +213,7 @@ impl Cluster {
 
     /// Something that is under way arrives.
     pub fn arrive(&mut self) -> Result<(), Wrong> {
-        match self.chance.below(7) {
+        match self.chance.below(8) {
             0 | 1 => self.arrive_object(),
             2 => {
                 if !self.waits.is_empty() {
@@ -235,22 +222,14 @@ impl Cluster {
                     self.engine.handle(Event::Waited(key));
                 }
             }
-            3 => {
-                if let Some(target) = self.chance.pick(self.dirty.iter()).cloned() {
-                    self.publish(&target);
-                }
-            }
+            3 => self.publish_one(),
             4 => {
                 if let Some(key) = self.chance.pick(self.jobs.keys()).cloned() {
                     self.write(&key)?;
                 }
             }
-            5 => {
-                if let Some(target) = self.chance.pick(self.commands.keys()).cloned() {
-                    let dies = self.chance.once_in(6);
-                    self.work(&target, dies);
-                }
-            }
+            5 => self.arrive_command(),
+            6 => self.work_one(),
             _ => self.arrive_report(),
         }
         if self.chance.once_in(2) { self.settle() } else { Ok(()) }
@@ -272,6 +251,19 @@ impl Cluster {
     }
 
     fn tell(&mut self, key: Key, state: Option<Object>) {
+        if self.mutant == Some(Mutant::OldSpec) {
+            let before = match &state {
+                Some(object) => self.before.insert(key.clone(), object.clone()),
+                None => self.before.remove(&key),
+            };
+            let again = |before: &Object| state.as_ref().is_some_and(|now| now.uid == before.uid);
+            if let Some(before) = before.filter(again)
+                && self.chance.once_in(4)
+            {
+                self.engine.handle(Event::Object(Box::new(state.unwrap())));
+                return self.engine.handle(Event::Object(Box::new(before)));
+            }
+        }
         self.engine.handle(if let Some(object) = state {
             if self.seen.insert(key.clone(), object.uid.clone()).is_some_and(|uid| uid != object.uid) {
                 self.said.remove(&key);
@@ -281,73 +273,6 @@ impl Cluster {
             self.said.remove(&key);
             Event::ObjectGone(key)
         });
-    }
-
-    fn arrive_report(&mut self) {
-        let Some(target) = self.chance.pick(self.mail.keys()).cloned() else { return };
-        let reports = self.mail.get_mut(&target).unwrap();
-        if self.chance.once_in(4) {
-            reports.drain(..reports.len() - 1);
-        }
-        let again = self.chance.once_in(6);
-        let report = if again { reports[0].clone() } else { reports.pop_front().unwrap() };
-        if reports.is_empty() {
-            self.mail.remove(&target);
-        }
-        self.engine.handle(Event::Report(target, Box::new(report)));
-    }
-
-    fn publish(&mut self, target: &Target) {
-        self.dirty.remove(target);
-        let Some((_, desired)) = self.engine.desired(target) else { return };
-        let hash = desired.hash();
-        if self.commands.get(target).is_none_or(|said| said.hash() != hash) {
-            self.commands.insert(target.clone(), desired);
-            self.done.remove(target);
-        }
-    }
-
-    /// A driver does what it was told last. `dies`: before it reports, so that it does it again.
-    fn work(&mut self, target: &Target, dies: bool) {
-        let desired = self.commands[target].clone();
-        let hash = desired.hash();
-        if self.done.contains(target) {
-            return;
-        }
-        let applied = match &desired {
-            Desired::Fabric(fabric) => Applied::Fabric {
-                vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-                ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-                carried: BTreeMap::new(),
-            },
-            Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
-            Desired::Node(_) => return,
-        };
-        if self.mutant != Some(Mutant::NothingDone) {
-            self.truth.insert(target.clone(), desired);
-        }
-        if dies {
-            // Another looks at all targets anew.
-            self.done.remove(target);
-            return;
-        }
-        self.done.insert(target.clone());
-        self.count += 1;
-        let report = Report {
-            driver: if matches!(target, Target::Nad(..)) { "nad" } else { "netconf" }.into(),
-            target: target.to_string(),
-            instance: "i".into(),
-            generation: Generation { term: 1, sequence: self.count, hash },
-            at: AT.into(),
-            outcome: Outcome::Applied,
-            applied: Some(applied),
-            rejected: Vec::new(),
-            notes: Vec::new(),
-            device: None,
-            change: None,
-        };
-        self.reports.insert(target.clone(), report.clone());
-        self.mail.entry(target.clone()).or_default().push_back(report);
     }
 
     /// The next thing about an object is written.
@@ -441,15 +366,8 @@ impl Cluster {
                     }
                 }
                 Effect::Status { key, status } => self.job(key, Job::Status(status)),
-                Effect::Publish(target) => drop(self.dirty.insert(target)),
-                Effect::Forget(target) => {
-                    self.dirty.remove(&target);
-                    self.commands.remove(&target);
-                    self.done.remove(&target);
-                    self.reports.remove(&target);
-                    self.mail.remove(&target);
-                    self.truth.remove(&target);
-                }
+                Effect::Publish(target) => self.messages.changed(target),
+                Effect::Forget(target) => self.forget(&target),
                 Effect::Await(key) => self.waits.push(key),
                 _ => {}
             }
@@ -473,23 +391,13 @@ impl Cluster {
             for key in std::mem::take(&mut self.waits) {
                 self.engine.handle(Event::Waited(key));
             }
-            for target in std::mem::take(&mut self.dirty) {
-                self.publish(&target);
-            }
-            for target in self.commands.keys().cloned().collect::<Vec<_>>() {
-                self.work(&target, false);
-            }
-            for (target, reports) in std::mem::take(&mut self.mail) {
-                for report in reports {
-                    self.engine.handle(Event::Report(target.clone(), Box::new(report)));
-                }
-            }
+            self.exchange();
             self.settle()?;
             while let Some(key) = self.jobs.keys().next().cloned() {
                 self.write(&key)?;
             }
-            let quiet = self.watch.is_empty() && self.waits.is_empty() && self.dirty.is_empty();
-            if quiet && self.mail.is_empty() && !self.engine.is_unsettled() {
+            let quiet = self.watch.is_empty() && self.waits.is_empty() && self.messages.are_quiet();
+            if quiet && !self.engine.is_unsettled() {
                 return Ok(());
             }
         }
@@ -536,7 +444,7 @@ impl Cluster {
 
     /// One VLAN, one owner; what is said to be ready is there.
     fn check(&self) -> Result<(), Wrong> {
-        for desired in self.commands.values() {
+        for desired in self.messages.commanded().map(|(_, desired)| desired) {
             let Desired::Fabric(fabric) = desired else { continue };
             if let Some(vlan) = fabric.vlans.iter().find(|vlan| vlan.owners.len() != 1) {
                 return Err(format!("VLAN {} is of {:?}", vlan.vid, vlan.owners));
@@ -548,6 +456,11 @@ impl Cluster {
                 continue;
             }
             let Some(asked) = self.asked(key, &held.object) else { continue };
+            let nad = Target::Nad(key.namespace.clone(), key.name.clone());
+            let fabric = PORTS.map(|(device, _)| Target::Fabric(device.into()));
+            if fabric.iter().chain([&nad]).any(|target| self.messages.is_astray(target)) {
+                continue;
+            }
             let Some(vlans) = self.vlans(key) else { return Err(format!("{key} is ready and has no NAD")) };
             if vlans != asked {
                 return Err(format!("{key} is ready on {vlans:?} and asks for {asked:?}"));
@@ -562,11 +475,13 @@ impl Cluster {
     }
 
     fn nothing_left(&self, key: &Key) -> Result<(), Wrong> {
-        if self.vlans(key).is_some() && key.kind == Kind::L2ServiceAttachment {
+        let nad = Target::Nad(key.namespace.clone(), key.name.clone());
+        let left = self.vlans(key).is_some() && !self.messages.is_astray(&nad);
+        if left && key.kind == Kind::L2ServiceAttachment {
             return Err(format!("{key} goes and its NAD is there"));
         }
         let name = key.to_string();
-        for (target, desired) in &self.truth {
+        for (target, desired) in self.truth.iter().filter(|(target, _)| !self.messages.is_astray(target)) {
             let Desired::Fabric(fabric) = desired else { continue };
             if fabric.vlans.iter().any(|vlan| vlan.owners.contains(&name)) {
                 return Err(format!("{key} goes and {target} has its VLAN"));
@@ -598,7 +513,7 @@ impl Cluster {
                 return Err(format!("{key} ends {phase:?}: {status:?}"));
             }
         }
-        let (told, commands) = (self.told(), self.commands.clone());
+        let (told, commands) = (self.told(), self.commands());
         self.crash()?;
         self.rest()?;
         if let Some((key, more)) = self.told().into_iter().find(|(key, more)| told.get(key) != Some(more)) {
@@ -608,11 +523,11 @@ impl Cluster {
             ));
         }
         if let Some((target, now)) =
-            self.commands.iter().find(|(target, now)| commands.get(target) != Some(now))
+            self.commands().into_iter().find(|(target, now)| commands.get(target) != Some(now))
         {
             return Err(format!(
                 "another engine commands {target}: {now:?} and not {:?}",
-                commands.get(target)
+                commands.get(&target)
             ));
         }
         for key in self.objects.keys().filter(|key| of_users(key)).cloned().collect::<Vec<_>>() {
@@ -629,6 +544,10 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    fn commands(&self) -> BTreeMap<Target, Desired> {
+        self.messages.commanded().map(|(target, desired)| (target.clone(), desired.clone())).collect()
     }
 
     fn told(&self) -> BTreeMap<Key, Vec<(Option<Phase>, String)>> {

@@ -10,6 +10,7 @@ mod world;
 
 mod chance;
 mod cluster;
+mod messages;
 mod mutants;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,9 +11,19 @@ pub enum Mutant {
     InputsForgotten,
     /// Drivers report what they were told and have not done.
     NothingDone,
+    /// An object is taken as it was before, after it was seen as it is.
+    OldSpec,
+    /// Which command is the last is looked at when one is sent, and not when it arrives.
+    CheckThenAct,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 4] =
-        [Self::FinalizerEarly, Self::StatusFirst, Self::NothingDone, Self::InputsForgotten];
+    pub const ALL: [Self; 6] = [
+        Self::FinalizerEarly,
+        Self::StatusFirst,
+        Self::NothingDone,
+        Self::InputsForgotten,
+        Self::OldSpec,
+        Self::CheckThenAct,
+    ];
 }

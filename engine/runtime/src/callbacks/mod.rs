@@ -158,7 +158,12 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 let message = message.ok_or("the consumer ended")??;
                 let sequence = message.info()?.stream_sequence;
                 let object = Name::from(message.subject.strip_prefix(PREFIX).unwrap_or(&message.subject));
-                schedule.add(&object, sequence, host(&message.payload));
+                let host = host(&message.payload).unwrap_or_else(|error| {
+                    metrics.malformed("transition");
+                    warn!(object = &*object, sequence, %error, "a transition can't be read, and is called back to nobody");
+                    None
+                });
+                schedule.add(&object, sequence, host);
             }
             Some(done) = posts.join_next() => {
                 let Tried { object, ended, took, news } = done?;
@@ -218,12 +223,18 @@ struct AddressedSpec {
     callback_url: Option<String>,
 }
 
-/// The host that a transition is to be posted to; `None`: to none.
-fn host(payload: &[u8]) -> Option<Name> {
-    let addressed: Addressed = serde_json::from_slice(payload).ok()?;
-    let url = reqwest::Url::parse(&addressed.object.spec?.callback_url?).ok()?;
-    let host = url.host_str()?;
-    Some(format!("{host}:{}", url.port_or_known_default().unwrap_or_default()).into())
+/// The host that a transition is to be posted to; `None`: to none. An error: it is no transition.
+fn host(payload: &[u8]) -> Result<Option<Name>, serde_json::Error> {
+    // An empty message marks that the subject was purged.
+    if payload.is_empty() {
+        return Ok(None);
+    }
+    let addressed: Addressed = serde_json::from_slice(payload)?;
+    let url = addressed.object.spec.and_then(|spec| reqwest::Url::parse(&spec.callback_url?).ok());
+    Ok(url.and_then(|url| {
+        let host = url.host_str()?;
+        Some(format!("{host}:{}", url.port_or_known_default().unwrap_or_default()).into())
+    }))
 }
 
 /// A try that is over.
@@ -275,9 +286,14 @@ async fn try_once(
     old: bool,
     payload: &[u8],
 ) -> (Ended, Duration, News) {
-    let Ok(message) = serde_json::from_slice::<Message>(payload) else {
+    let message = match serde_json::from_slice::<Message>(payload) {
+        Ok(message) => message,
         // Of another version, which told no address that is known here.
-        return (Ended::Done, Duration::ZERO, News::None);
+        Err(error) => {
+            tools.metrics.malformed("transition");
+            warn!(object = &**object, sequence, %error, "a transition can't be called back");
+            return (Ended::Done, Duration::ZERO, News::None);
+        }
     };
     // What was said wrongly may have been corrected meanwhile.
     let corrected = if attempts > 0 { tools.place_now(&message).await } else { None };

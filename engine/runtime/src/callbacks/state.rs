@@ -115,7 +115,7 @@ async fn pending(
         match stream.direct_get_next_for_subject(&subject, Some(next)).await {
             Ok(message) if message.sequence <= to => {
                 next = message.sequence + 1;
-                found.extend(host(&message.payload).map(|host| (message.sequence, host)));
+                found.extend(host(&message.payload).ok().flatten().map(|host| (message.sequence, host)));
             }
             Ok(_) => break,
             Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => break,

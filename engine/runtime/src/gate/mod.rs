@@ -10,6 +10,7 @@ mod transaction;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,8 @@ struct Slot {
     changes: Option<Changes>,
     /// After a failure nothing is tried until then.
     retry: Option<Instant>,
+    /// It was said again since a report on it could not be read.
+    unread: bool,
     /// How many transactions in a row were aborted in which it took part, and until when it rests from them.
     aborts: u32,
     rest: Option<Instant>,
@@ -185,21 +188,46 @@ impl Gate {
         self.answered(target, generation, answer, now)
     }
 
-    /// A driver reported on this generation. True when it is of an earlier term and came after what was found: a word of
-    /// a former leader replaced the target's command, and what is wanted has to be said again.
+    /// A driver reported on this generation. True when it came after what was said last, or stands in its place (it has
+    /// another hash), or what stands there could not be read: the word of a former leader, or what is no command, replaced
+    /// the target's command, and what is wanted has to be said again.
     pub fn overwritten(&mut self, target: &Target, generation: &Generation, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(target) else { return false };
         // One that is on its way to NATS is refused there, and tried again.
         let settled = !matches!(slot.state, State::Publishing { .. });
+        let former = generation.term < self.term;
+        let Some(held) = slot.held.as_mut().filter(|_| settled && generation.term <= self.term) else {
+            return false;
+        };
+        let Some(found) = &held.generation else { return former };
         let order = |generation: &Generation| (generation.term, generation.sequence);
-        let found = slot
-            .held
-            .as_mut()
-            .filter(|held| held.generation.as_ref().is_some_and(|found| order(found) < order(generation)));
-        let Some(held) = found.filter(|_| settled && generation.term < self.term) else { return false };
+        let another = match order(found).cmp(&order(generation)) {
+            Ordering::Less => true,
+            Ordering::Equal => found.hash != generation.hash,
+            Ordering::Greater => false,
+        };
+        if another {
+            held.generation = None;
+            // Who has said this has no other command to answer.
+            slot.state = State::Idle;
+            self.changed(target.clone(), now);
+        }
+        another
+    }
+
+    /// The last report of this driver on the target can't be read, and it may be the answer to what was said last. That
+    /// is said again, but once: one that never can be read would have no end.
+    pub fn unread(&mut self, target: &Target, driver: &Name, now: Instant) {
+        let Some(slot) = self.slots.get_mut(target).filter(|slot| !slot.unread) else { return };
+        let Some(held) = slot.held.as_mut().filter(|held| held.driver == *driver) else { return };
         held.generation = None;
+        slot.unread = true;
         self.changed(target.clone(), now);
-        true
+    }
+
+    /// True unless a generation of this engine's term is above all of its own.
+    pub fn has_issued(&self, generation: &Generation) -> bool {
+        generation.sequence <= self.sequence
     }
 
     /// The targets whose turn has come. `groups` tells which of these switches have to change together.
@@ -405,8 +433,10 @@ impl Gate {
         if let Some(slot) = self.slots.get_mut(target) {
             slot.state = State::Idle;
             slot.retry = found.is_none().then_some(now + RETRY);
-            if let (Some(held), Some(sequence)) = (&mut slot.held, found) {
-                held.sequence = sequence;
+            if let Some(held) = &mut slot.held {
+                // Another one's word is there, or this one, taken without an answer.
+                held.generation = None;
+                held.sequence = found.unwrap_or(held.sequence);
             }
             if !self.failed_to_decide(target, now) {
                 self.dirty.insert(target.clone());

@@ -101,6 +101,53 @@ fn a_word_of_a_former_leader_that_came_late_is_replaced() {
 }
 
 #[test]
+fn what_is_no_command_is_replaced() {
+    let now = Instant::now();
+    let mut gate = Gate::new(3);
+    alive(&mut gate);
+    let word = |term, sequence, hash: &str| Generation { term, sequence, hash: hash.into() };
+    let said = turn(&mut gate, &nad(), "a", now).unwrap().generation;
+    // It has no generation of its own, and the driver knows only what came before.
+    assert!(gate.overwritten(&nad(), &word(said.term, said.sequence, ""), now));
+    let again = turn(&mut gate, &nad(), "a", now).unwrap().generation;
+    assert!(!gate.overwritten(&nad(), &said, now) && !gate.overwritten(&nad(), &again, now));
+    // It has one, which was given to another target, or to none.
+    turn(&mut gate, &fabric(), "b", now).unwrap();
+    assert!(gate.overwritten(&nad(), &word(3, again.sequence + 1, "x"), now));
+    assert!(gate.has_issued(&word(3, again.sequence + 1, "x")));
+    assert!(!gate.has_issued(&word(3, again.sequence + 2, "x")));
+    // NATS took it, and nobody heard of that: it is not taken for what was there before.
+    turn(&mut gate, &nad(), "a", now).unwrap();
+    gate.changed(nad(), now);
+    let taken = gate.take(&nad(), &"netconf".into(), "c".into(), now).unwrap().generation;
+    gate.failed(&nad(), None, now);
+    assert!(!gate.overwritten(&nad(), &taken, now));
+    assert!(!gate.is_said(&nad(), &"netconf".into(), "a"));
+    // It was found at the start: what former drivers said of it tells nothing.
+    let held = Held { driver: "netconf".into(), generation: None, unconfirmed: false, sequence: 4 };
+    gate.found(nad(), held);
+    assert!(
+        gate.overwritten(&nad(), &word(2, 1, ""), now) && !gate.overwritten(&nad(), &word(3, 1, ""), now)
+    );
+}
+
+#[test]
+fn after_a_report_that_cannot_be_read_it_is_said_again_once() {
+    let now = Instant::now();
+    let mut gate = Gate::new(3);
+    alive(&mut gate);
+    let said = turn(&mut gate, &nad(), "a", now).unwrap().generation;
+    gate.reported(&nad(), &said, Answer::Applied, now);
+    gate.unread(&nad(), &"ovs".into(), now);
+    assert_eq!(turn(&mut gate, &nad(), "a", now), None, "it is another driver's");
+    gate.unread(&nad(), &"netconf".into(), now);
+    let again = gate.take(&nad(), &"netconf".into(), "a".into(), now).unwrap().generation;
+    gate.published(&nad(), &again, 8, now);
+    gate.unread(&nad(), &"netconf".into(), now);
+    assert!(gate.is_said(&nad(), &"netconf".into(), "a"));
+}
+
+#[test]
 fn another_node_s_agent_is_not_waited_for() {
     let now = Instant::now();
     let node = Target::Node("worker1".into());

@@ -30,10 +30,16 @@ impl Throne {
         }
         let found = report.generation.term;
         // Nothing is commanded before all is seen.
-        if found > self.term || (found == self.term && !self.unsynced.is_empty()) {
+        let of_another = || !self.unsynced.is_empty() || !self.gate.has_issued(&report.generation);
+        if found > self.term || (found == self.term && of_another()) {
             self.used = self.used.max(Some(found));
         }
-        self.told_by_a_former_leader(&target, driver, &report.generation);
+        if self.told_by_another(&target, driver, &report.generation)
+            && matches!(report.outcome, Outcome::Failed(_))
+        {
+            // That of what nobody wants says nothing of what is wanted.
+            return;
+        }
         let answer = match report.outcome {
             Outcome::Progress { .. } => None,
             Outcome::Applied => Some(Answer::Applied),
@@ -65,18 +71,22 @@ impl Throne {
         self.engine.handle(Event::Report(target, report));
     }
 
-    /// A leader that was stopped for a while may have had a command on its way: what is wanted is said again, and a
-    /// target that nobody wants any more is forgotten.
-    fn told_by_a_former_leader(&mut self, target: &Target, driver: &Name, generation: &Generation) {
+    /// A leader that was stopped for a while may have had a command on its way, or what stands there is no command: what
+    /// is wanted is said again, and a target that nobody wants any more is forgotten. True when it is said again.
+    fn told_by_another(&mut self, target: &Target, driver: &Name, generation: &Generation) -> bool {
         if self.gate.overwritten(target, generation, Instant::now()) {
-            warn!(%target, %generation, "a command of a former leader came late, and is replaced");
-        } else if self.unsynced.is_empty()
-            && generation.term < self.term
+            warn!(%target, %generation, "a command that is not this engine's is replaced");
+            return true;
+        }
+        // Of this term too: of a subject that was taken off, a server that is killed remembers that its last message is
+        // gone, and not always that the ones before it are.
+        if self.unsynced.is_empty()
             && self.gate.driver(target).is_none()
             && self.engine.desired(target).is_none()
         {
             self.forget(target.clone(), driver.clone());
         }
+        false
     }
 
     /// Tells of what an agent has put right on its node. A report of former times was told by who led then.
@@ -212,6 +222,7 @@ impl Throne {
 
     fn send(&mut self, who: Participant, turn: Turn) {
         let Participant { target, driver, desired, .. } = who;
+        self.engine.handle(Event::Said(target.clone(), turn.generation.clone()));
         debug!(%target, driver = &*driver, generation = %turn.generation, "publishing");
         let Realm { connection, metrics, tenure, .. } = self.realm.clone();
         let mailbox = self.mailbox.clone();

@@ -10,8 +10,7 @@ use eno_schemas::Phase;
 use crate::objects::Stored;
 use crate::status::{content, passes};
 
-/// A phase that may pass within a moment, and news that is no change of phase, are kept out of the status for so long;
-/// news again and again until its turn comes,
+/// A phase that may pass within a moment, and news that is no change of phase, are kept out of the status for so long,
 const HOLD: Duration = Duration::from_secs(1);
 /// and such a phase for so much longer while there is more urgent work than can be done.
 const HOLD_AGAIN: Duration = Duration::from_millis(250);
@@ -116,8 +115,6 @@ pub struct Todo {
     pub leased: Option<u64>,
     /// The highest that was told.
     pub recorded: u64,
-    /// It is news that changes no phase.
-    pub news: bool,
 }
 
 impl Todo {
@@ -131,6 +128,8 @@ impl Todo {
 pub enum Next {
     Work(Box<Todo>),
     Wait(Instant),
+    /// There is news, which is to stand in line.
+    Line,
     Nothing,
 }
 
@@ -150,6 +149,14 @@ enum Urgency {
     Passing,
     /// As well for its turn among its like: it changes no phase.
     News,
+    /// It is in line for that turn.
+    InLine,
+}
+
+impl Urgency {
+    fn has_turn(self) -> bool {
+        matches!(self, Self::News | Self::InLine)
+    }
 }
 
 /// What is to be done about one object.
@@ -270,6 +277,7 @@ impl Queue {
         // Waiting is counted from the first status that is not written yet; an urgent one ends it.
         let until = now + hold;
         self.held = Some(match self.held {
+            Some(held) if urgency == Urgency::InLine => held,
             Some(held) if urgency == held.urgency => Hold { until: held.until.min(until), urgency },
             _ => Hold { until, urgency },
         });
@@ -277,8 +285,8 @@ impl Queue {
         self.todo.status = (status.phase != Some(Phase::Deleted)).then_some(status);
     }
 
-    /// The work that can be done now. `busy`: there is more urgent work; `news`: when news may be written.
-    pub fn next(&mut self, now: Instant, busy: bool, news: Instant) -> Next {
+    /// The work that can be done now. `busy`: there is more urgent work; `turn`: it is its news' turn.
+    pub fn next(&mut self, now: Instant, busy: bool, turn: bool) -> Next {
         if self.running || self.todo.is_empty() {
             return Next::Nothing;
         }
@@ -289,14 +297,14 @@ impl Queue {
             self.todo.status = None;
             self.held = None;
         }
-        if let Some(held) = self.held.as_mut().filter(|held| held.until <= now) {
-            match held.urgency {
-                Urgency::Passing if busy => held.until = now + HOLD_AGAIN,
-                Urgency::News if busy || news > now => held.until = now + HOLD,
-                _ => {}
-            }
+        if let Some(held) = &mut self.held
+            && held.until <= now
+            && held.urgency == Urgency::Passing
+            && busy
+        {
+            held.until = now + HOLD_AGAIN;
         }
-        let held = self.held.map(|held| held.until).filter(|until| *until > now);
+        let held = self.held.filter(|held| held.until > now || (held.urgency.has_turn() && !turn));
         let mut todo = Todo {
             uid: self.todo.uid.clone(),
             add: std::mem::take(&mut self.todo.add),
@@ -307,10 +315,9 @@ impl Queue {
             written: self.todo.written,
             leased: None,
             recorded: self.todo.recorded,
-            news: false,
         };
         if held.is_none() {
-            todo.news = self.held.take().is_some_and(|held| held.urgency == Urgency::News);
+            self.held = None;
             if let Some(status) = self.todo.status.take() {
                 todo.leased = Some(status.leased).filter(|leased| *leased > self.todo.recorded);
                 self.leasing = self.leasing.max(status.leased);
@@ -323,7 +330,19 @@ impl Queue {
             self.running = true;
             return Next::Work(Box::new(todo));
         }
-        held.filter(|_| self.todo.status.is_some()).map_or(Next::Nothing, Next::Wait)
+        match &mut self.held {
+            Some(held) if self.todo.status.is_some() && held.until > now => Next::Wait(held.until),
+            Some(held) if self.todo.status.is_some() && held.urgency == Urgency::News => {
+                held.urgency = Urgency::InLine;
+                Next::Line
+            }
+            _ => Next::Nothing,
+        }
+    }
+
+    /// Its news stands in line.
+    pub fn in_line(&self) -> bool {
+        self.held.is_some_and(|held| held.urgency == Urgency::InLine)
     }
 
     /// A round of work is over. `failed`: it did not get through; true: another try may help.

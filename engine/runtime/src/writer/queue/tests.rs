@@ -25,11 +25,12 @@ fn say(queue: &mut Queue, phase: Phase, message: &str, now: Instant) {
 
 /// The outbox takes what it is given; what else there is to do is returned.
 fn next(queue: &mut Queue, now: Instant) -> Next {
-    match queue.next(now, false, now) {
+    match queue.next(now, false, false) {
         Next::Work(todo) if todo.status.is_none() && todo.remove.is_none() && !todo.add => {
             queue.finished(Todo { uid: todo.uid, written: todo.written, ..Todo::default() }, None, now);
-            queue.next(now, false, now)
+            queue.next(now, false, false)
         }
+        Next::Line => queue.next(now, false, true),
         next => next,
     }
 }
@@ -120,27 +121,39 @@ fn failures_wait_longer_each_time_and_the_latest_status_wins() {
 }
 
 #[test]
-fn news_waits_and_longer_when_there_is_much_to_do() {
+fn news_waits_and_goes_with_what_is_urgent() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
     queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
-    assert!(matches!(queue.next(now, false, now), Next::Wait(at) if at == now + HOLD));
-    assert!(matches!(queue.next(now + HOLD, true, now), Next::Wait(at) if at == now + HOLD * 2));
+    assert!(matches!(queue.next(now, false, false), Next::Wait(at) if at == now + HOLD));
     // Something urgent takes it along.
     say(&mut queue, Phase::Error, "now", now + HOLD);
     let todo = work(&mut queue, now + HOLD);
-    assert!(!todo.news && todo.status.unwrap().message == "now");
+    assert_eq!(todo.status.unwrap().message, "now");
 }
 
 #[test]
-fn news_waits_for_its_turn_among_news() {
+fn news_stands_in_line() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
-    queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
-    let turn = now + HOLD + Duration::from_millis(1);
-    assert!(matches!(queue.next(now + HOLD, false, turn), Next::Wait(at) if at == now + HOLD * 2));
-    let Next::Work(todo) = queue.next(now + HOLD * 2, false, turn) else { panic!("it is its turn") };
-    assert!(todo.news);
+    let news = |message| Change::Status(status(Phase::Ready, message), "uid".into());
+    queue.add(news("news"), now);
+    let due = now + HOLD;
+    assert!(matches!(queue.next(due, false, false), Next::Line) && queue.in_line());
+    assert!(matches!(queue.next(due, false, false), Next::Nothing));
+    // What is newer goes at the same time.
+    queue.add(news("newer"), due);
+    assert!(matches!(queue.next(due, false, false), Next::Nothing));
+    let Next::Work(todo) = queue.next(due, false, true) else { panic!("it is its turn") };
+    assert!(todo.status.as_ref().unwrap().message == "newer" && !queue.in_line());
+    // While that is written there is more.
+    queue.add(news("more"), due);
+    assert!(matches!(queue.next(due + HOLD, false, true), Next::Nothing));
+    done(&mut queue, *todo, due);
+    assert!(matches!(queue.next(due + HOLD, false, false), Next::Line));
+    // What is urgent waits for no turn.
+    say(&mut queue, Phase::Error, "now", due);
+    assert_eq!(work(&mut queue, due).status.unwrap().message, "now");
 }
 
 #[test]
@@ -150,9 +163,9 @@ fn what_may_pass_waits_for_what_is_urgent_alone() {
     say(&mut queue, Phase::Pending, "waits", now);
     assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + HOLD));
     let again = now + HOLD + HOLD_AGAIN;
-    assert!(matches!(queue.next(now + HOLD, true, now), Next::Wait(at) if at == again));
-    let Next::Work(todo) = queue.next(again, false, again + HOLD) else { panic!("nothing is urgent") };
-    assert!(!todo.news && todo.status.is_some());
+    assert!(matches!(queue.next(now + HOLD, true, false), Next::Wait(at) if at == again));
+    let Next::Work(todo) = queue.next(again, false, false) else { panic!("nothing is urgent") };
+    assert!(todo.status.is_some());
 }
 
 #[test]
@@ -178,7 +191,7 @@ fn a_status_that_others_wrote_is_written_over() {
     // Ours in a later version, one of theirs that was overtaken.
     queue.add(found(&ours, 12, "uid"), now);
     queue.add(found(&theirs, 9, "uid"), now);
-    assert!(matches!(queue.next(now, false, now), Next::Nothing));
+    assert!(matches!(queue.next(now, false, false), Next::Nothing));
     queue.add(found(&theirs, 13, "uid"), now);
     let mut todo = work(&mut queue, now);
     assert_eq!(todo.status.take().unwrap().message, "ours");
@@ -187,7 +200,7 @@ fn a_status_that_others_wrote_is_written_over() {
     queue.add(found(&theirs, 20, "other"), now);
     let written = Some(told(&ours, 15));
     queue.finished(Todo { written, uid: todo.uid.clone(), ..Todo::default() }, None, now);
-    assert!(matches!(queue.next(now, false, now), Next::Nothing));
+    assert!(matches!(queue.next(now, false, false), Next::Nothing));
     // After it, and while something else is.
     say(&mut queue, Phase::Ready, "more", now);
     let todo = work(&mut queue, now);
@@ -207,17 +220,17 @@ fn leases_are_written_at_once_and_told_with_the_highest_number() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
     queue.add(leased(0, ""), now);
-    assert!(matches!(queue.next(now, false, now), Next::Wait(_)));
+    assert!(matches!(queue.next(now, false, false), Next::Wait(_)));
     queue.add(leased(1, "a"), now);
     queue.add(leased(2, "b"), now);
     let todo = work(&mut queue, now);
     assert_eq!((todo.leased, todo.status.as_ref().unwrap().leased), (Some(2), 2));
     // News meanwhile is no more urgent than other news.
     queue.add(leased(2, "c"), now);
-    assert!(matches!(queue.next(now, false, now), Next::Nothing));
+    assert!(matches!(queue.next(now, false, false), Next::Nothing));
     let written = todo.status.as_ref().map(|status| told(status, 1));
     queue.finished(Todo { written, recorded: 2, uid: todo.uid, ..Todo::default() }, None, now);
-    assert!(matches!(queue.next(now, false, now), Next::Wait(at) if at == now + HOLD));
+    assert!(matches!(queue.next(now, false, false), Next::Wait(at) if at == now + HOLD));
     let todo = work(&mut queue, now + HOLD);
     assert_eq!((todo.leased, todo.status.unwrap().message.as_str()), (None, "c"));
 }

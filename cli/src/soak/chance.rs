@@ -1,0 +1,82 @@
+//! Chance that a seed decides: the same on every machine and with every version (SplitMix64).
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// A row of numbers that look like chance.
+#[derive(Debug, Clone)]
+pub(super) struct Chance(u64);
+
+impl Chance {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Another row that this one decides, and that is used without moving this one on.
+    pub(super) fn fork(&mut self) -> Self {
+        Self(self.next())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// One of the numbers below `count`; 0 if there is none.
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
+        usize::try_from(self.next() % count).unwrap_or_default()
+    }
+
+    /// True so many times of a hundred.
+    pub(super) fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(super) fn pick<'a, T>(&mut self, among: &'a [T]) -> Option<&'a T> {
+        let index = self.below(among.len());
+        among.get(index)
+    }
+
+    pub(super) fn millis(&mut self, range: RangeInclusive<u64>) -> Duration {
+        let span = range.end().saturating_sub(*range.start()) + 1;
+        Duration::from_millis(range.start() + self.next() % span)
+    }
+
+    /// Puts them in another order.
+    pub(super) fn shuffle<T>(&mut self, all: &mut [T]) {
+        for last in (1..all.len()).rev() {
+            all.swap(last, self.below(last + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_all() {
+        let row = |seed| {
+            let mut chance = Chance::new(seed);
+            (0..50).map(|_| chance.below(1000)).collect::<Vec<_>>()
+        };
+        assert_eq!(row(7), row(7));
+        assert_ne!(row(7), row(8));
+        // The reference implementation's first number for the seed 0.
+        assert_eq!(Chance::new(0).next(), 0xE220_A839_7B1D_CDAF);
+    }
+
+    #[test]
+    fn ranges_are_kept() {
+        let mut chance = Chance::new(1);
+        for _ in 0..200 {
+            let took = chance.millis(20..=30);
+            assert!((20..=30).contains(&took.as_millis()));
+            assert!(chance.below(3) < 3 && !chance.percent(0) && chance.percent(100));
+        }
+        assert_eq!(chance.pick::<u8>(&[]), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! Whether processes grow: resident memory and open files, taken when all is quiet. Pure.
+//!
+//! A process that ran all the time is judged by the median of the last third of its samples beside that of the first
+//! third, the warm-up left out. One that was started anew in between begins small each time, so samples of different
+//! ages can't be compared: of it, only what it gained from one quiet time to the next within one life counts, and not
+//! from the first of a life to its second, when it warms up. The median of these steps, times the steps from the middle
+//! of the first third to the middle of the last one, stands for the same growth.
+
+use std::collections::BTreeMap;
+
+/// Quiet times at the beginning that don't count.
+const WARM_UP: usize = 2;
+/// Fewer samples, or steps, say nothing.
+const FEWEST: usize = 6;
+/// Growth that is none, in percent.
+const SHARE: f64 = 15.0;
+/// And besides, in KiB.
+const SLACK_KIB: f64 = 6.0 * 1024.0;
+const SLACK_FILES: f64 = 8.0;
+
+/// What a process used at a quiet time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// Tells its lives apart.
+    pub(super) pid: u32,
+    pub(super) resident_kib: u64,
+    pub(super) files: usize,
+}
+
+/// The samples of all processes by name, one of each quiet time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Growth(BTreeMap<String, Vec<Sample>>);
+
+/// What was seen of one process.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Grown {
+    pub(super) name: String,
+    pub(super) lives: usize,
+    /// In KiB: first, last, most.
+    pub(super) resident: [u64; 3],
+    /// The same of open files.
+    pub(super) files: [u64; 3],
+    /// How it was judged, or why not.
+    pub(super) judged: &'static str,
+    /// What it was found to have grown by: KiB and files.
+    pub(super) by: Option<(f64, f64)>,
+    /// What is wrong.
+    pub(super) wrong: Vec<String>,
+}
+
+impl Growth {
+    pub(super) fn add(&mut self, name: &str, sample: Sample) {
+        self.0.entry(name.to_owned()).or_default().push(sample);
+    }
+
+    pub(super) fn judge(&self) -> Vec<Grown> {
+        self.0.iter().map(|(name, samples)| judge(name, samples)).collect()
+    }
+}
+
+fn judge(name: &str, samples: &[Sample]) -> Grown {
+    let figures = |of: &dyn Fn(&Sample) -> u64| {
+        let (first, last) = (samples.first().map_or(0, of), samples.last().map_or(0, of));
+        [first, last, samples.iter().map(of).max().unwrap_or(0)]
+    };
+    let resident = |sample: &Sample| sample.resident_kib;
+    let files = |sample: &Sample| sample.files as u64;
+    let lives = samples.chunk_by(|a, b| a.pid == b.pid).count();
+    let counted = samples.get(WARM_UP..).unwrap_or_default();
+    let grown = |of: &dyn Fn(&Sample) -> u64| {
+        if counted.len() < FEWEST {
+            None
+        } else if lives == 1 {
+            Some(("thirds", between_thirds(counted, of)))
+        } else {
+            by_steps(samples, counted.len(), of).map(|by| ("steps within a life", by))
+        }
+    };
+    let (kib, count) = (grown(&resident), grown(&files));
+    let mut all = Grown {
+        name: name.to_owned(),
+        lives,
+        resident: figures(&resident),
+        files: figures(&files),
+        judged: kib.map_or("too few samples", |(how, _)| how),
+        by: kib.zip(count).map(|((_, kib), (_, count))| (kib, count)),
+        wrong: Vec::new(),
+    };
+    if let Some((kib, count)) = all.by {
+        let usual = median(&mut counted.iter().map(|sample| float(sample.resident_kib)).collect::<Vec<_>>());
+        let allowed = usual * SHARE / 100.0 + SLACK_KIB;
+        if kib > allowed {
+            all.wrong.push(format!(
+                "{name} grew by {:.1} MiB, of which {:.1} MiB are allowed",
+                kib / 1024.0,
+                allowed / 1024.0
+            ));
+        }
+        if count > SLACK_FILES {
+            all.wrong.push(format!("{name} has {count:.0} files more open than at the beginning"));
+        }
+    }
+    all
+}
+
+fn between_thirds(counted: &[Sample], of: &dyn Fn(&Sample) -> u64) -> f64 {
+    let third = counted.len() / 3;
+    let of_part =
+        |part: &[Sample]| median(&mut part.iter().map(|sample| float(of(sample))).collect::<Vec<_>>());
+    of_part(&counted[counted.len() - third..]) - of_part(&counted[..third])
+}
+
+/// `None`: its lives were too short.
+fn by_steps(samples: &[Sample], counted: usize, of: &dyn Fn(&Sample) -> u64) -> Option<f64> {
+    let lives = samples.chunk_by(|a, b| a.pid == b.pid);
+    let mut steps: Vec<f64> = lives
+        .flat_map(|life| life.windows(2).skip(1))
+        .map(|pair| float(of(&pair[1])) - float(of(&pair[0])))
+        .collect();
+    if steps.len() < FEWEST {
+        return None;
+    }
+    let apart = counted - counted / 3;
+    Some(median(&mut steps) * float(apart as u64))
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => values[odd / 2],
+        even => f64::midpoint(values[even / 2 - 1], values[even / 2]),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of processes are far below 2^52")]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process with so many samples, that is started anew after each `life` of them.
+    fn process(count: usize, life: usize, resident_kib: impl Fn(usize, usize) -> u64) -> Grown {
+        let samples: Vec<Sample> = (0..count)
+            .map(|at| Sample {
+                pid: u32::try_from(at / life).expect("few"),
+                resident_kib: resident_kib(at, at % life),
+                files: 20,
+            })
+            .collect();
+        judge("engine", &samples)
+    }
+
+    #[test]
+    fn one_that_is_level_has_not_grown() {
+        let level = process(24, 100, |at, _| 50_000 + (at as u64 % 5) * 700);
+        assert_eq!((level.wrong.len(), level.judged), (0, "thirds"));
+        let restarted = process(24, 5, |_, age| 50_000 + [0, 20_000, 21_000, 20_500, 21_200][age]);
+        assert_eq!((restarted.wrong.len(), restarted.judged), (0, "steps within a life"));
+    }
+
+    #[test]
+    fn one_that_grows_is_found_whether_it_was_restarted_or_not() {
+        let grown = process(24, 100, |at, _| 50_000 + at as u64 * 2000);
+        assert_eq!(grown.wrong.len(), 1, "{grown:?}");
+        assert_eq!(grown.resident, [50_000, 96_000, 96_000]);
+        let restarted = process(24, 6, |_, age| 50_000 + age as u64 * 2000);
+        assert_eq!(restarted.wrong.len(), 1, "{restarted:?}");
+    }
+
+    #[test]
+    fn open_files_are_counted_too() {
+        let sample = |files| Sample { pid: 1, resident_kib: 50_000, files };
+        let grown = judge("nats-server", &(0..24).map(|at| sample(20 + at)).collect::<Vec<_>>());
+        assert_eq!(grown.wrong, ["nats-server has 15 files more open than at the beginning"]);
+    }
+
+    #[test]
+    fn few_samples_say_nothing() {
+        assert_eq!(process(7, 100, |at, _| at as u64 * 100_000).judged, "too few samples");
+        assert_eq!(process(24, 2, |at, _| at as u64 * 100_000).judged, "too few samples");
+    }
+}

@@ -1,0 +1,156 @@
+//! Load for as long as is wanted: objects come, change and go at random while things go wrong, and every layer is looked at
+//! again and again.
+//!
+//! In rounds: networks are created, changed and deleted over many namespaces while processes and switches fail; then all
+//! that went wrong is put right, and once all is quiet, every object, NetworkAttachmentDefinition, switch and callback has
+//! to be what a model says ([`model`]). At the end everything is deleted, and nothing may be left. Processes must not grow
+//! ([`growth`]). A seed decides what is asked for and what goes wrong when.
+
+mod args;
+mod chance;
+mod check;
+mod choose;
+mod fabric;
+mod faults;
+mod growth;
+mod look;
+mod model;
+mod objects;
+mod quiet;
+mod report;
+mod round;
+mod strike;
+mod told;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use eno_control_plane::parts::Parts;
+use tokio_util::sync::CancellationToken;
+
+use crate::sandbox::{Role, Sandbox, SandboxOptions};
+use fabric::Fabric;
+use report::Tally;
+use round::Soak;
+use strike::{DRIVERS, ENGINES, Striker};
+
+pub use args::SoakArgs;
+pub use faults::{Fault, Faults, NoSuchFault};
+
+/// What is counted, for whoever still wants to know when the rest was cut off.
+#[derive(Debug, Clone, Default)]
+struct Counted(Arc<Mutex<Tally>>);
+
+impl Counted {
+    fn update(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn get(&self) -> Tally {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Runs it, and prints what was seen. An error says what was wrong.
+pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seed = args.seed.unwrap_or_else(now);
+    println!("{}", args.command(seed));
+    let dir = tempfile::Builder::new().prefix("eno-soak-").tempdir().context("making a directory")?;
+    let tally = Counted::default();
+    let mut options = SandboxOptions::new(dir.path().join("sandbox"), Parts::from_env()?)?;
+    options.topology = args.topology();
+    let (prefix, restarts) = (format!("eno-{}-", options.cluster_id), tally.clone());
+    options.report = Arc::new(move |line| {
+        eprintln!("  {line}");
+        if let Some(name) = restarted(line) {
+            restarts.update(|tally| *tally.restarts.entry(name.to_owned()).or_default() += 1);
+        }
+    });
+    let fabric = Fabric::new(&options.topology);
+    let started = async {
+        let sandbox = Sandbox::start(options).await?;
+        sandbox.admission_bound().await;
+        // The last of each role's names; the first runs already.
+        for (role, name) in
+            [(Role::Engine, ENGINES[1]), (Role::DriverNetconf, DRIVERS[1]), (Role::DriverNad, DRIVERS[3])]
+        {
+            sandbox.add(role, name).await?;
+        }
+        anyhow::Ok(sandbox)
+    };
+    let sandbox = tokio::select! {
+        sandbox = started => sandbox?,
+        // The children go with the future.
+        () = stop.cancelled() => {
+            println!("stopped before anything was done");
+            return Ok(());
+        }
+    };
+    let http = reqwest::Client::new();
+    let ended = {
+        let striker = Striker::new(&sandbox, &http, &fabric);
+        let soak = async {
+            let mut soak =
+                Soak::new(&args, seed, &sandbox, &http, &fabric, &striker, prefix, tally.clone()).await?;
+            Box::pin(soak.run()).await
+        };
+        let ended = tokio::select! {
+            result = soak => Some(result),
+            ended = sandbox.supervise() => Some(Err(anyhow::anyhow!("{ended}"))),
+            () = stop.cancelled() => None,
+        };
+        // Who is paused can't be stopped.
+        striker.resume_all();
+        ended
+    };
+    let panics = panics(&sandbox);
+    sandbox.stop().await;
+    let tally = tally.get();
+    println!("{}\n{}", tally.table(), tally.processes());
+    let stopped = ended.is_none();
+    let result = match ended.unwrap_or(Ok(())) {
+        Ok(()) if !panics.is_empty() => Err(anyhow::anyhow!("panics in logs:\n  {}", panics.join("\n  "))),
+        Ok(()) if !stopped => {
+            let wrong: Vec<String> = tally.growth.judge().into_iter().flat_map(|grown| grown.wrong).collect();
+            if wrong.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("{}", wrong.join("; "))) }
+        }
+        result => result,
+    };
+    if let Err(error) = result {
+        println!("logs are kept in {}", dir.keep().join("sandbox/logs").display());
+        return Err(error.context(format!("seed {seed} failed; again: {}", args.command(seed))));
+    }
+    println!("{}", if stopped { "stopped early; nothing wrong until then" } else { "nothing wrong" });
+    Ok(())
+}
+
+/// Which process a line of the sandbox's report says to be restarted.
+fn restarted(line: &str) -> Option<&str> {
+    line.lines().find_map(|line| line.strip_prefix("restarting ")?.split(' ').next())
+}
+
+/// Lines of the processes' logs that tell of a panic.
+fn panics(sandbox: &Sandbox) -> Vec<String> {
+    let mut found = Vec::new();
+    for process in sandbox.info().processes {
+        // A process that has written nothing has no log.
+        let Ok(bytes) = std::fs::read(&process.log) else { continue };
+        let text = String::from_utf8_lossy(&bytes);
+        let lines = text.lines().filter(|line| line.contains("panicked at"));
+        found.extend(lines.map(|line| format!("{}: {line}", process.name)));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restarts_are_read_off_the_report() {
+        assert_eq!(restarted("engine ended\nrestarting engine in 0.2 s"), Some("engine"));
+        assert_eq!(restarted("FabricDevices ready (3.0 s)"), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Waiting until all is quiet, and saying what is not.
+
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use super::check::Wanted;
+use super::growth::Sample;
+use super::look::Seen;
+use super::model::Ends;
+use super::round::Soak;
+use super::strike::{DRIVERS, ENGINES, NATS};
+use crate::{engine_metrics, usage};
+
+/// By when all has to be quiet.
+const LIMIT: Duration = Duration::from_mins(4);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(250);
+/// So long nothing may be written before it counts as quiet: longer than the engine holds back a status.
+const QUIET: Duration = Duration::from_secs(2);
+/// Callbacks that were not delivered yet.
+const CALLBACKS: &str = "eno_engine_callbacks_pending";
+/// How much of what is wrong is shown.
+const SHOWN: usize = 40;
+
+impl Soak<'_> {
+    /// Waits until everything is as it has to be, nothing is under way, and nothing was written for a while; then counts
+    /// what processes use. An error says what is not as it has to be.
+    pub(super) async fn quiet(&mut self, what: &str) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut before, mut since) = (BTreeMap::new(), Instant::now());
+        let ends = self.world.ends();
+        loop {
+            looks.tick().await;
+            let seen = Seen::look(self.sandbox, self.http).await?;
+            let mut wrong = self.wrong(&ends, &seen);
+            wrong.extend(self.under_way().await);
+            if !self.told.wrong().is_empty() {
+                bail!("{what}: callbacks came in a wrong order:{}", shown(self.told.wrong()));
+            }
+            if seen.versions != before || !wrong.is_empty() {
+                (before, since) = (seen.versions, Instant::now());
+            } else if since.elapsed() >= QUIET {
+                let objects = ends.services.len() + ends.attachments.len();
+                self.tally.update(|tally| {
+                    tally.quiet.push(since.duration_since(began));
+                    tally.most_objects = tally.most_objects.max(objects);
+                });
+                return self.count();
+            }
+            if began.elapsed() > LIMIT {
+                if wrong.is_empty() {
+                    wrong.push("objects or switches are written again and again".to_owned());
+                }
+                bail!("{what}: it is not quiet after {} s:{}", LIMIT.as_secs(), shown(&wrong));
+            }
+        }
+    }
+
+    fn wrong(&mut self, ends: &Ends, seen: &Seen) -> Vec<String> {
+        let foreign = self.striker.foreign.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wanted = Wanted {
+            world: &self.world,
+            ends,
+            foreign: &foreign,
+            fabric: self.fabric,
+            objects: &self.objects,
+            prefix: &self.prefix,
+        };
+        let mut wrong = wanted.differences(seen);
+        self.told.take(self.receiver.take());
+        self.tally.update(|tally| {
+            tally.posts = self.receiver.posts();
+            tally.repeated = self.told.repeated;
+        });
+        wrong.extend(self.told.missing(&Wanted::living(seen)));
+        wrong
+    }
+
+    /// What the operator's processes still do, or don't answer.
+    async fn under_way(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut leaders = 0;
+        for name in ENGINES.into_iter().chain(DRIVERS) {
+            let Some(url) = self.sandbox.url(name) else { continue };
+            let get =
+                |path: &str| self.http.get(format!("{url}/{path}")).timeout(Duration::from_secs(5)).send();
+            match get("readyz").await {
+                Ok(answer) if answer.status().is_success() => {}
+                Ok(answer) => wrong.push(format!("{name} is not ready: {}", answer.status())),
+                Err(_) => wrong.push(format!("{name} does not answer")),
+            }
+            if !ENGINES.contains(&name) {
+                continue;
+            }
+            let Ok(answer) = get("metrics").await else { continue };
+            let metrics = answer.text().await.unwrap_or_default();
+            if engine_metrics::value(&metrics, "eno_engine_leading") != Some(1.0) {
+                continue;
+            }
+            leaders += 1;
+            let undelivered = engine_metrics::value(&metrics, CALLBACKS) != Some(0.0);
+            let busy = engine_metrics::under_way(&metrics).or(undelivered.then_some(CALLBACKS));
+            wrong.extend(busy.map(|gauge| format!("{gauge} of {name} is not 0")));
+        }
+        if leaders != 1 {
+            wrong.push(format!("{leaders} engines lead"));
+        }
+        wrong
+    }
+
+    /// Counts what processes use.
+    fn count(&self) -> anyhow::Result<()> {
+        for name in ENGINES.into_iter().chain(DRIVERS).chain([NATS]) {
+            let Some(pid) = self.sandbox.control_plane().supervisor().pid(name) else {
+                bail!("{name} does not run");
+            };
+            let sample =
+                Sample { pid, resident_kib: usage::resident_kib(pid)?, files: usage::open_files(pid)? };
+            self.tally.update(|tally| tally.growth.add(name, sample));
+        }
+        Ok(())
+    }
+}
+
+fn shown(wrong: &[String]) -> String {
+    let more = wrong.len().saturating_sub(SHOWN);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    wrong.iter().take(SHOWN).chain(&more).fold(String::new(), |text, one| text + "\n  " + one)
+}

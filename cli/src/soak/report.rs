@@ -1,0 +1,88 @@
+//! What was done and seen, as a table.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use comfy_table::Table;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+
+use super::growth::Growth;
+use crate::receiver::Posts;
+
+/// All that is counted along the way.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    pub(super) actions: BTreeMap<&'static str, u64>,
+    pub(super) faults: BTreeMap<&'static str, u64>,
+    /// How long each quiet time took to come.
+    pub(super) quiet: Vec<Duration>,
+    pub(super) growth: Growth,
+    pub(super) posts: Posts,
+    pub(super) repeated: u64,
+    /// Processes that ended by themselves and were started again.
+    pub(super) restarts: BTreeMap<String, u64>,
+    /// The most objects that there were at a quiet time.
+    pub(super) most_objects: usize,
+}
+
+impl Tally {
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(UTF8_BORDERS_ONLY).set_header(["what", "figure"]);
+        let mut row = |what: &str, figure: String| {
+            table.add_row([what, &figure]);
+        };
+        for (what, count) in &self.actions {
+            row(what, count.to_string());
+        }
+        row("actions", self.actions.values().sum::<u64>().to_string());
+        for (fault, count) in &self.faults {
+            row(fault, count.to_string());
+        }
+        row("faults", self.faults.values().sum::<u64>().to_string());
+        row("checkpoints", self.quiet.len().to_string());
+        row("objects at a checkpoint, at most", self.most_objects.to_string());
+        let longest = self.quiet.iter().max().copied().unwrap_or_default();
+        let mut sorted = self.quiet.clone();
+        sorted.sort();
+        let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+        row("time to quiet, median", format!("{:.1} s", median.as_secs_f64()));
+        row("time to quiet, longest", format!("{:.1} s", longest.as_secs_f64()));
+        row("callbacks posted", self.posts.all.to_string());
+        row("callbacks that were answered badly", self.posts.failed.to_string());
+        row("callbacks taken again", self.repeated.to_string());
+        for (name, count) in &self.restarts {
+            row(&format!("{name} ended by itself"), count.to_string());
+        }
+        table
+    }
+
+    pub(super) fn processes(&self) -> Table {
+        let mut table = Table::new();
+        let header = [
+            "process",
+            "starts",
+            "MiB first",
+            "last",
+            "most",
+            "files first",
+            "last",
+            "most",
+            "grew by",
+            "judged by",
+        ];
+        table.load_style(UTF8_BORDERS_ONLY).set_header(header);
+        for grown in self.growth.judge() {
+            let mib = |kib: u64| format!("{}.{}", kib / 1024, kib % 1024 * 10 / 1024);
+            let by = grown.by.map_or_else(String::new, |(kib, files)| {
+                format!("{:+.1} MiB, {files:+.0} files", kib / 1024.0)
+            });
+            let mut row = vec![grown.name, grown.lives.to_string()];
+            row.extend(grown.resident.map(mib));
+            row.extend(grown.files.map(|files| files.to_string()));
+            row.extend([by, grown.judged.to_owned()]);
+            table.add_row(row);
+        }
+        table
+    }
+}

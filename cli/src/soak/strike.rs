@@ -1,0 +1,181 @@
+//! Has things go wrong, and puts them right again.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context as _;
+use eno_simulator::{
+    Boot, Fault as SwitchFault, HandEdit, PortView, RejectEdit, Stage, SwitchInfo, View, When,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::chance::Chance;
+use super::fabric::{Fabric, Foreign};
+use super::faults::{Fault, Strike, Targets};
+use crate::sandbox::Sandbox;
+use crate::switch;
+
+pub(super) const ENGINES: [&str; 2] = ["engine", "engine-2"];
+pub(super) const DRIVERS: [&str; 4] = ["driver-netconf", "driver-netconf-2", "driver-nad", "driver-nad-2"];
+pub(super) const NATS: &str = "nats-server";
+
+/// Strikes what runs in a sandbox.
+pub(super) struct Striker<'a> {
+    sandbox: &'a Sandbox,
+    http: &'a reqwest::Client,
+    fabric: &'a Fabric,
+    /// One thing goes wrong at a time with each.
+    lanes: BTreeMap<&'a str, tokio::sync::Mutex<()>>,
+    pub(super) foreign: Mutex<Foreign>,
+}
+
+impl<'a> Striker<'a> {
+    pub(super) fn new(sandbox: &'a Sandbox, http: &'a reqwest::Client, fabric: &'a Fabric) -> Self {
+        let switches = sandbox.switches().iter().map(|info| info.name.as_str());
+        let all = ENGINES.into_iter().chain(DRIVERS).chain([NATS]).chain(switches);
+        let lanes = all.map(|name| (name, tokio::sync::Mutex::new(()))).collect();
+        Self { sandbox, http, fabric, lanes, foreign: Mutex::default() }
+    }
+
+    pub(super) fn targets(&self) -> Targets {
+        Targets { engines: ENGINES.len(), drivers: DRIVERS.len(), switches: self.sandbox.switches().len() }
+    }
+
+    /// Strikes at its time, and puts it right after its time or when all is to be healed. False: it didn't come to it.
+    pub(super) async fn strike(
+        &self,
+        strike: &Strike,
+        began: Instant,
+        heal: &CancellationToken,
+    ) -> anyhow::Result<bool> {
+        if heal.run_until_cancelled(tokio::time::sleep_until(began + strike.at)).await.is_none() {
+            return Ok(false);
+        }
+        let name = self.name_of(strike).with_context(|| format!("no target for {}", strike.fault.name()))?;
+        let lane = self.lanes.get(name).with_context(|| format!("there is no {name}"))?;
+        let _turn = lane.lock().await;
+        if heal.is_cancelled() {
+            return Ok(false);
+        }
+        let what = || format!("{} of {name}", strike.fault.name());
+        self.do_strike(strike, name, heal).await.with_context(what)
+    }
+
+    /// Has every process go on that may be paused.
+    pub(super) fn resume_all(&self) {
+        for name in ENGINES.into_iter().chain(DRIVERS) {
+            // One that does not run is not paused.
+            let _ = self.sandbox.resume_child(name);
+        }
+    }
+
+    fn name_of(&self, strike: &Strike) -> Option<&'a str> {
+        match strike.fault {
+            Fault::EngineKilled | Fault::EnginePaused => ENGINES.get(strike.target).copied(),
+            Fault::DriverKilled | Fault::DriverPaused => DRIVERS.get(strike.target).copied(),
+            Fault::NatsKilled => Some(NATS),
+            Fault::SwitchSilent | Fault::SwitchRefuses | Fault::SwitchReboots | Fault::SwitchEdited => {
+                self.sandbox.switches().get(strike.target).map(|info| info.name.as_str())
+            }
+        }
+    }
+
+    async fn do_strike(&self, strike: &Strike, name: &str, heal: &CancellationToken) -> anyhow::Result<bool> {
+        let lasts = async {
+            heal.run_until_cancelled(tokio::time::sleep(strike.lasts)).await;
+        };
+        let mut chance = strike.chance.clone();
+        match strike.fault {
+            Fault::EngineKilled | Fault::DriverKilled => {
+                self.sandbox.kill_child(name).await?;
+                lasts.await;
+                self.sandbox.start_child(name).await?;
+            }
+            Fault::EnginePaused | Fault::DriverPaused => {
+                self.sandbox.pause_child(name)?;
+                lasts.await;
+                self.sandbox.resume_child(name)?;
+            }
+            Fault::NatsKilled => {
+                let part = self.sandbox.kill_part(name).await?;
+                lasts.await;
+                self.sandbox.start_part(part).await?;
+            }
+            Fault::SwitchSilent | Fault::SwitchRefuses => {
+                let info = self.switch(name)?;
+                let fault = if strike.fault == Fault::SwitchSilent {
+                    silence(&mut chance)
+                } else {
+                    refusal(&mut chance)
+                };
+                switch::inject(self.http, info, &fault).await?;
+                lasts.await;
+                switch::inject(self.http, info, &SwitchFault::Clear {}).await?;
+            }
+            Fault::SwitchReboots => {
+                let info = self.switch(name)?;
+                let saved = self.fabric.with_startup.contains(name) || chance.percent(50);
+                let boot = if saved { Boot::Saved } else { Boot::Factory };
+                // It is away before it is up again.
+                switch::inject(self.http, info, &SwitchFault::Unreachable {}).await?;
+                switch::reboot(self.http, info, boot).await?;
+                self.foreign.lock().unwrap_or_else(PoisonError::into_inner).rebooted(name, boot);
+                lasts.await;
+                switch::inject(self.http, info, &SwitchFault::Clear {}).await?;
+            }
+            Fault::SwitchEdited => {
+                let info = self.switch(name)?;
+                let view = switch::running(self.http, info).await?.view;
+                let Some(edit) = taking_away(&view, &mut chance) else { return Ok(false) };
+                switch::by_hand(self.http, info, &edit).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn switch(&self, name: &str) -> anyhow::Result<&'a SwitchInfo> {
+        self.sandbox.switch(name).with_context(|| format!("there is no switch {name}"))
+    }
+}
+
+/// How a switch falls silent.
+fn silence(chance: &mut Chance) -> SwitchFault {
+    match chance.below(4) {
+        0 => SwitchFault::HalfOpen {},
+        1 => SwitchFault::Hang {
+            operation: Some("edit-config".to_owned()),
+            when: When::Before,
+            times: Some(1),
+        },
+        2 => SwitchFault::Drop { operation: Some("commit".to_owned()), when: When::After, times: Some(1) },
+        _ => SwitchFault::Unreachable {},
+    }
+}
+
+/// How a switch refuses.
+fn refusal(chance: &mut Chance) -> SwitchFault {
+    let at = if chance.percent(50) { Stage::Commit } else { Stage::Edit };
+    SwitchFault::RejectEdit(RejectEdit { at, ..RejectEdit::default() })
+}
+
+/// Takes a VLAN of ours from the switch, or all VLANs from a port that has only ours; `None`: it has none. Not one of
+/// several from a port: taken from a list that has only that one by then, it would leave a trunk that carries all, which
+/// the driver leaves as it is.
+fn taking_away(view: &View, chance: &mut Chance) -> Option<HandEdit> {
+    let ours = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
+    let vids: Vec<u16> =
+        view.vlans.iter().filter(|(_, vlan)| ours(&vlan.name)).map(|(vid, _)| *vid).collect();
+    let has_ours = |port: &PortView| {
+        !port.configured.is_empty() && port.configured.iter().all(|vid| vids.contains(&vid))
+    };
+    let ports: Vec<&String> =
+        view.ports.iter().filter(|(_, port)| has_ours(port)).map(|(name, _)| name).collect();
+    if let Some(port) = chance.pick(&ports).copied()
+        && chance.percent(60)
+    {
+        return Some(HandEdit { port: Some(port.clone()), clear: true, ..HandEdit::default() });
+    }
+    let vid = *chance.pick(&vids)?;
+    Some(HandEdit { remove_vlans: std::iter::once(vid).collect(), ..HandEdit::default() })
+}

@@ -1,0 +1,86 @@
+//! A report that comes late: on what is wanted again, from before something else was commanded.
+
+mod world;
+
+use std::collections::BTreeMap;
+
+use eno_core::{Event, Key, Target};
+use eno_schemas::{Applied, Desired, Generation, Outcome, Phase, Report};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+/// The target's present command is published under this number.
+fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
+    w.settle();
+    let desired = &w.commands[target];
+    let generation = Generation { term: 2, sequence, hash: desired.hash() };
+    let applied = match desired {
+        Desired::Fabric(fabric) => Applied::Fabric {
+            vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
+            ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
+            carried: BTreeMap::new(),
+        },
+        Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
+        Desired::Node(_) => panic!("there are no agents"),
+    };
+    w.engine.handle(Event::Said(target.clone(), generation.clone()));
+    Report {
+        driver: "netconf".into(),
+        target: target.to_string(),
+        instance: "i".into(),
+        generation,
+        at: "2026-01-01T00:00:00Z".into(),
+        outcome: Outcome::Applied,
+        applied: Some(applied),
+        rejected: Vec::new(),
+        notes: Vec::new(),
+        device: None,
+        change: None,
+    }
+}
+
+fn hear(w: &mut World, target: &Target, report: &Report) {
+    w.engine.handle(Event::Report(target.clone(), Box::new(report.clone())));
+    w.settle();
+}
+
+fn tell(w: &mut World, target: &Target, of: &Key, change: impl Fn(&mut World, u16)) {
+    w.silent.insert(target.clone());
+    change(w, 101);
+    let first = publish(w, target, 1);
+    change(w, 102);
+    publish(w, target, 2);
+    change(w, 101);
+    let third = publish(w, target, 3);
+    assert_eq!(first.generation.hash, third.generation.hash);
+    hear(w, target, &first);
+    assert_eq!(w.phase(of), Phase::Pending, "the second may be there");
+    hear(w, target, &third);
+    assert_eq!(w.phase(of), Phase::Ready);
+    // Once more by another leader, or with the decision of a transaction.
+    let fourth = publish(w, target, 4);
+    hear(w, target, &third);
+    hear(w, target, &fourth);
+    assert_eq!(w.phase(of), Phase::Ready);
+}
+
+#[test]
+fn of_a_switch() {
+    let mut w = World::leaf_spine();
+    let s = w.apply(service("s", 100, &["dc"]));
+    w.settle();
+    tell(&mut w, &Target::Fabric("leaf2".into()), &s, |w, vid| {
+        w.apply(service("s", vid, &["dc"]));
+    });
+}
+
+#[test]
+fn of_a_network_attachment_definition() {
+    let mut w = World::leaf_spine();
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    tell(&mut w, &Target::Nad("ns".into(), "a".into()), &a, |w, vid| {
+        w.apply(service("s", vid, &[]));
+    });
+}
