@@ -1,15 +1,15 @@
 //! The program, in a namespace that is its node, with `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` and no other capability.
 
-use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use eno_sbi::conformance::{Engine, NatsServer};
-use eno_schemas::{Applied, Desired, DriverHello, Generation, HostNetwork, Outcome, decode, subject};
+use eno_schemas::{
+    Applied, Command, Desired, DriverHello, Generation, HostNetwork, Outcome, decode, subject,
+};
 use futures::StreamExt as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::process::Command;
 
 use crate::common::{Net, desired};
 
@@ -30,29 +30,23 @@ fn two_capabilities_suffice() {
     inside.join().unwrap();
 }
 
-/// The program for `node1`, with an Open vSwitch at this socket and pods' namespaces in this folder.
-pub fn agent(nats_url: &str, ovsdb: &Path, namespaces: &Path) -> Command {
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--bounding-set=-all,+net_admin,+sys_admin", "--inh-caps=-all", "--no-new-privs", "--"])
-        .arg(env!("CARGO_BIN_EXE_eno-driver-node"))
-        .args(["--node", "node1", "--instance", "node1", "--nats-url", nats_url])
-        .arg("--ovsdb")
-        .arg(format!("unix:{}", ovsdb.display()))
-        .arg("--namespaces")
-        .arg(namespaces)
-        .stdout(Stdio::null())
-        .kill_on_drop(true);
-    command
-}
-
 async fn life(node: Net) {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let before = node.everything();
     let folder = tempfile::tempdir().unwrap();
-    let ovsdb = folder.path().join("no-ovsdb");
-    let mut agent = agent(&server.args().nats_url, &ovsdb, folder.path()).spawn().unwrap();
+    let mut agent = tokio::process::Command::new("setpriv")
+        .args(["--bounding-set=-all,+net_admin,+sys_admin", "--inh-caps=-all", "--no-new-privs", "--"])
+        .arg(env!("CARGO_BIN_EXE_eno-driver-node"))
+        .args(["--node", "node1", "--instance", "node1", "--nats-url", &server.args().nats_url])
+        .arg("--ovsdb")
+        .arg(format!("unix:{}", folder.path().join("no-ovsdb").display()))
+        .arg("--namespaces")
+        .arg(folder.path())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
     let pid = agent.id().unwrap();
 
     let drivers = engine.connection.jetstream.get_key_value(subject::DRIVERS).await.unwrap();
@@ -63,13 +57,7 @@ async fn life(node: Net) {
     let command = |sequence, desired| {
         let desired = Desired::Node(desired);
         let generation = Generation { term: 1, sequence, hash: desired.hash() };
-        eno_schemas::Command {
-            driver: "node".into(),
-            target: "node1".into(),
-            generation,
-            desired,
-            transaction: None,
-        }
+        Command { driver: "node".into(), target: "node1".into(), generation, desired, transaction: None }
     };
     let pods = HostNetwork::PodBridge { addresses: vec!["10.66.0.1/24".parse().unwrap()], mtu: None };
     engine.command(&command(1, desired([("pods", pods)]))).await;
