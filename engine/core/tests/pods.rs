@@ -246,7 +246,19 @@ fn a_bridge_belongs_to_one_namespace() {
     let cp = w.apply(config("cp", vec![veth("x", "br-cp", "10.9.0.0/24")]));
     w.settle();
     assert!(w.message(&cp).contains("is a network of ConnectionPoint cp"), "{}", w.message(&cp));
+    w.unseen = Some(Vec::new());
     w.delete(&c);
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Deleted);
+    assert_eq!(
+        w.phase(&thief),
+        Phase::Ready,
+        "before it is seen that the former one is gone: {}",
+        w.message(&thief)
+    );
+    for gone in w.unseen.take().unwrap() {
+        w.engine.handle(Event::ObjectGone(gone));
+    }
     w.settle();
     assert_eq!(w.phase(&thief), Phase::Ready, "{}", w.message(&thief));
 }

@@ -3,7 +3,7 @@
 mod world;
 
 use eno_core::spec::{Invalid, LeadsTo, Plugin, Spec, SubnetSpec, SupportedCni};
-use eno_core::{Key, Kind, Target};
+use eno_core::{Event, Key, Kind, Target};
 use eno_schemas::{Ipam, Item, NadVlans, Phase, Rejection, VlanId};
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use world::*;
@@ -96,6 +96,35 @@ fn one_id_one_holder() {
     assert_eq!(w.phase(&old), Phase::Ready);
     assert_eq!(w.carriers(100), ["leaf2:gw"]);
     assert!(w.carriers(200).is_empty());
+}
+
+#[test]
+fn what_is_deleted_makes_room_before_it_is_seen_gone() {
+    let domain = eno_core::spec::BridgeDomainSpec {
+        vlan: VlanId::new(100).unwrap(),
+        connection_points: vec!["cp".into()],
+    };
+    let domain = object(Kind::L2BridgeDomain, "former", Spec::BridgeDomain(domain));
+    for former in [service("former", 100, &["dc"]), domain] {
+        let mut w = World::leaf_spine();
+        let former = w.apply(former);
+        w.settle();
+        w.unseen = Some(Vec::new());
+        w.delete(&former);
+        w.settle();
+        assert_eq!(w.phase(&former), Phase::Deleted);
+        let next = w.apply(service("next", 100, &["dc"]));
+        let user = w.apply(attachment("user", &["next"], "cp"));
+        w.settle();
+        for key in [&next, &user] {
+            assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready], "{key}: {}", w.message(key));
+        }
+        for gone in w.unseen.take().unwrap() {
+            w.engine.handle(Event::ObjectGone(gone));
+        }
+        w.settle();
+        assert_eq!(w.carriers(100), ALL_PORTS);
+    }
 }
 
 #[test]

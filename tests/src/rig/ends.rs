@@ -9,7 +9,7 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use super::scenario::{KINDS, NAMESPACE, objects};
-use crate::{Receiver, System};
+use crate::{Callback, Receiver, System};
 
 /// What there is, by what it is.
 pub(super) type Found = BTreeMap<String, Value>;
@@ -92,13 +92,21 @@ pub(super) fn callbacks(receiver: &Receiver, run: &str) -> Result<BTreeMap<Strin
         let callbacks = receiver.of(&object);
         let numbers: Vec<_> = callbacks.iter().map(|callback| callback.transition).collect();
         let complete: Vec<_> = (1..=callbacks.len() as u64).collect();
-        let phases: Vec<_> = callbacks.into_iter().map(|callback| callback.phase).collect();
+        let phases: Vec<_> = callbacks.into_iter().map(phase).collect();
         if numbers != complete {
             return Err(format!("the callbacks of {object} came as {numbers:?}: {phases:?}"));
         }
         all.insert(object.replace(run, RUN), phases);
     }
     Ok(all)
+}
+
+/// The phase that a callback tells, an error with its words.
+fn phase(callback: Callback) -> String {
+    match callback.body.pointer("/status/message").and_then(Value::as_str) {
+        Some(message) if callback.phase == "error" => format!("error: {message}"),
+        _ => callback.phase,
+    }
 }
 
 /// In what two differ; empty when they don't.

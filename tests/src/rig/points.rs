@@ -9,20 +9,29 @@ use super::run::{Reference, Rig};
 
 /// The environment variable that asks for all points.
 const ALL: &str = "ENO_CRASH_ALL";
+/// The environment variable that asks for those whose description contains its value.
+const ONLY: &str = "ENO_CRASH_ONLY";
 
 /// How many of the points are tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extent {
     /// Every fault at every write.
     All,
+    /// Those whose description contains this.
+    Only(String),
     /// So many runs, spread over all.
     Slice(usize),
 }
 
 impl Extent {
-    /// All where the environment asks for it, else so many.
+    /// Those that the environment asks for, else so many.
     pub fn from_env(runs: usize) -> Self {
-        if std::env::var_os(ALL).is_some_and(|value| value == "1") { Self::All } else { Self::Slice(runs) }
+        let all = std::env::var_os(ALL).is_some_and(|value| value == "1");
+        match std::env::var(ONLY) {
+            Ok(only) => Self::Only(only),
+            Err(_) if all => Self::All,
+            Err(_) => Self::Slice(runs),
+        }
     }
 }
 
@@ -45,6 +54,9 @@ impl Rig<'_> {
         let all = reference.blows(place);
         let tried = match extent {
             Extent::All => all.clone(),
+            Extent::Only(text) => {
+                all.iter().filter(|blow| blow.to_string().contains(&text)).copied().collect()
+            }
             // One further each time, so that it is not always the same fault.
             Extent::Slice(runs) => (0..runs).map(|n| all[(n * all.len() / runs + n) % all.len()]).collect(),
         };

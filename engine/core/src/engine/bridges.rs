@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use eno_schemas::Phase;
+
 use crate::podnet::template::{BridgeFacts, pod_bridge};
 use crate::spec::{BridgeSpec, Invalid, PodLinksSpec, Spec};
 use crate::{Key, Kind, Name};
@@ -37,8 +39,9 @@ impl Engine {
     /// Brings the index of the users of bridges up to date with what an object names.
     pub(super) fn rebridge(&mut self, key: &Key) {
         let Some(record) = self.records.get_mut(key) else { return };
+        let stays = record.status.phase != Some(Phase::Deleted);
         let specs = record.spec.as_deref().ok().into_iter().chain(record.effective.as_deref());
-        let now: BTreeSet<String> = specs.flat_map(bridges_of).map(str::to_owned).collect();
+        let now: BTreeSet<String> = specs.filter(|_| stays).flat_map(bridges_of).map(str::to_owned).collect();
         if now == record.bridges {
             return;
         }

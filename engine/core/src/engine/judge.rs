@@ -103,8 +103,17 @@ impl Engine {
             node.waiters.insert(key.clone());
         }
         if phase == Phase::Deleted {
+            self.make_room(key);
             self.let_go(key);
         }
+    }
+
+    /// Others may have what it had. That the object is gone may be seen after theirs have come.
+    fn make_room(&mut self, key: &Key) {
+        if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
+            self.reclaim.insert(key.clone());
+        }
+        self.rebridge(key);
     }
 
     /// It is verifiably gone: our finalizer may go.

@@ -201,6 +201,8 @@ impl Engine {
         let now = Name::from(now);
         while let Some(key) = self.judge.pop_first() {
             self.judge(&key, &now);
+            // What is gone makes room for others.
+            self.flow();
         }
         self.tell_views();
         self.tell_nodes();

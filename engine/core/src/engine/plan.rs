@@ -216,6 +216,7 @@ impl Engine {
         let mut claims: BTreeMap<VlanId, BTreeSet<Place>> = BTreeMap::new();
         let mut seniority = (0, Name::from(""));
         match self.records.get(key) {
+            Some(record) if record.status.phase == Some(Phase::Deleted) => {}
             Some(record) if record.deleting && record.effective.is_none() => {
                 let vid = record.status.realized.as_deref().and_then(vid_of);
                 claims.extend(vid.map(|vid| (vid, self.ids.places(vid, key))));

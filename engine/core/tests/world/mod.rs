@@ -55,6 +55,8 @@ pub struct World {
     pub samples: Vec<Name>,
     /// Statuses are not written, until they are.
     pub unrecorded: Option<Vec<(Key, u64)>>,
+    /// Objects that are gone without that the engine has seen it, if that is not seen at once.
+    pub unseen: Option<Vec<Key>>,
     /// Changes of several switches are transactions.
     pub switches: Option<Switches>,
     sequence: u64,
@@ -92,6 +94,7 @@ impl World {
             views: BTreeMap::new(),
             samples: Vec::new(),
             unrecorded: None,
+            unseen: None,
             switches: None,
             sequence: 0,
         }
@@ -230,7 +233,10 @@ impl World {
             }
             Effect::RemoveFinalizer(key) => {
                 self.objects.remove(&key);
-                self.engine.handle(Event::ObjectGone(key));
+                match &mut self.unseen {
+                    Some(later) => later.push(key),
+                    None => self.engine.handle(Event::ObjectGone(key)),
+                }
             }
             Effect::Transition { key, previous, status } => {
                 let phases = self.phases.entry(key.clone()).or_default();
