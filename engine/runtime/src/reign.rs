@@ -178,6 +178,7 @@ async fn rule(
         samples,
         events,
         begun: false,
+        uncommanded: Vec::new(),
         publishing: JoinSet::new(),
         over: over.clone(),
         began: Instant::now(),
@@ -274,6 +275,8 @@ struct Throne {
     events: Events,
     /// What follows from all that there was at the start is handed out.
     begun: bool,
+    /// Targets, with their drivers, that were reported on before that and of which there is no command.
+    uncommanded: Vec<(Target, Name)>,
     publishing: JoinSet<Result<(), publish::Superseded>>,
     over: CancellationToken,
     began: Instant,
@@ -409,6 +412,9 @@ impl Throne {
         if !std::mem::replace(&mut self.begun, true) {
             // Where nodes are left alone, nobody listens.
             let _ = self.pod_networks.send(pod_networks::Word::Begin);
+            for (target, driver) in std::mem::take(&mut self.uncommanded) {
+                self.forget_unwanted(&target, &driver);
+            }
         }
         for key in std::mem::take(&mut self.gone) {
             self.job(&key, Change::Gone);

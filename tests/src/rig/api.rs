@@ -9,12 +9,12 @@ use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{self, Method, StatusCode, header};
 use axum::response::Response;
 use axum::serve::Listener;
 use futures::{Stream, StreamExt as _, future, stream};
 use kube::Client;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -149,15 +149,39 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
             proxy.counter.struck(what);
             future::pending().await
         }
-        Fault::Frozen => {
+        Fault::FinalizerEarly => {
+            let object = parts.uri.path().trim_end_matches("/status");
+            let strip = merge_patch(object, &json!({"metadata": {"finalizers": null}}));
+            // Of what is gone already there is nothing to take off.
+            let _ = proxy.client.request::<Value>(strip).await;
             let answer = proxy.forward(parts, body).await;
             proxy.counter.struck(what);
             answer
+        }
+        Fault::Frozen | Fault::StatusFirst => {
+            let answer = proxy.forward(parts, body).await;
+            proxy.counter.struck(what);
+            answer
+        }
+        Fault::Swallowed => {
+            proxy.counter.struck(what);
+            let mut read = Request::get(parts.uri.path()).body(()).expect("a request").into_parts().0;
+            read.headers = parts.headers;
+            read.headers.remove(header::CONTENT_TYPE);
+            proxy.forward(read, Bytes::new()).await
         }
         Fault::Conflict => refused(StatusCode::CONFLICT, "Conflict"),
         Fault::TooMany => refused(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
         Fault::Internal => refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
     }
+}
+
+/// A request that merges `patch` into what is at `path`.
+pub(super) fn merge_patch(path: &str, patch: &Value) -> http::Request<Vec<u8>> {
+    http::Request::patch(path)
+        .header(header::CONTENT_TYPE, "application/merge-patch+json")
+        .body(patch.to_string().into_bytes())
+        .expect("a request")
 }
 
 /// As the API server says it.
@@ -169,7 +193,7 @@ fn refusal(code: StatusCode, reason: &str) -> Response {
     response.body(Body::from(status(code, reason).to_string())).expect("a response")
 }
 
-fn status(code: StatusCode, reason: &str) -> serde_json::Value {
+fn status(code: StatusCode, reason: &str) -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": "it is tried what comes of this answer", "reason": reason, "code": code.as_u16(),

@@ -7,8 +7,9 @@ use std::time::Duration;
 use eno_simulator::When;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::api::merge_patch;
 use super::counter::{Counter, Fault};
 use super::run::{ENGINE, LOOK, Rig};
 use super::scenario::{Stage, service_id};
@@ -121,7 +122,7 @@ impl Rig<'_> {
         for switch in self.system.sandbox.switches() {
             let url = format!("{}/faults", switch.control_url);
             let answer = self.system.http.get(url).send().await.expect("the control API of the simulator");
-            let faults: Vec<serde_json::Value> = answer.json().await.expect("JSON");
+            let faults: Vec<Value> = answer.json().await.expect("JSON");
             if faults.is_empty() {
                 return Some(switch.name.clone());
             }
@@ -149,10 +150,13 @@ impl Rig<'_> {
             sandbox.start_child(DRIVER).await.expect("the driver again");
             return;
         };
-        counter.until_struck().await;
+        let struck = counter.until_struck().await;
         match fault {
-            Fault::KilledBefore | Fault::KilledAfter => {
+            Fault::KilledBefore | Fault::KilledAfter | Fault::StatusFirst => {
                 sandbox.kill_child(ENGINE).await.expect("an engine to kill");
+                if fault == Fault::StatusFirst {
+                    self.write_status(&struck).await;
+                }
                 self.free_lead().await;
                 counter.release();
                 sandbox.start_child(ENGINE).await.expect("the engine again");
@@ -171,6 +175,24 @@ impl Rig<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Writes the status that a transition tells of.
+    async fn write_status(&self, transition: &str) {
+        let Ok(told) = serde_json::from_str::<Value>(transition) else { return };
+        let text = |field: &str| told[field].as_str().unwrap_or_default();
+        if told["object"].is_null() {
+            return;
+        }
+        let namespace = match text("namespace") {
+            "" => String::new(),
+            namespace => format!("namespaces/{namespace}/"),
+        };
+        let (kind, name) = (text("kind").to_lowercase(), text("name"));
+        let path = format!("/apis/eno.k8s.io/v1alpha1/{namespace}{kind}s/{name}/status");
+        let request = merge_patch(&path, &json!({"status": told["object"]["status"]}));
+        let written = self.system.sandbox.client().request::<Value>(request).await;
+        written.unwrap_or_else(|why| panic!("{path} is written: {why}"));
     }
 
     /// An engine that was killed would keep the lead until its Lease runs out.

@@ -23,6 +23,13 @@ pub enum Fault {
     CutAfter,
     /// From this write on, watches say nothing more until the process is well again; then they break with 410 Gone.
     Frozen,
+    /// What a wrong process would do: it takes the object's finalizer off along with this write.
+    FinalizerEarly,
+    /// What a wrong process would do: it takes this for written, and it is not.
+    Swallowed,
+    /// What a wrong process would do: it has written the status of a transition that it was to publish first. It is
+    /// killed before it does.
+    StatusFirst,
 }
 
 impl Fault {
@@ -39,9 +46,12 @@ impl Fault {
     /// Those that the proxy of NATS knows.
     pub const OF_NATS: [Self; 4] = [Self::KilledBefore, Self::KilledAfter, Self::CutBefore, Self::CutAfter];
 
+    /// Those that a process does itself, and that have to be noticed.
+    pub const MUTANTS: [Self; 3] = [Self::FinalizerEarly, Self::Swallowed, Self::StatusFirst];
+
     /// Whether the process dies of it.
     pub fn kills(self) -> bool {
-        matches!(self, Self::KilledBefore | Self::KilledAfter)
+        matches!(self, Self::KilledBefore | Self::KilledAfter | Self::StatusFirst)
     }
 }
 

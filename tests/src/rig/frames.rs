@@ -16,6 +16,14 @@ pub(super) struct Frame {
     pub(super) reply: Option<String>,
 }
 
+impl Frame {
+    /// What a message says, if that is JSON.
+    pub(super) fn text(&self) -> String {
+        let begin = self.bytes.iter().position(|byte| *byte == b'{').unwrap_or(self.bytes.len());
+        String::from_utf8_lossy(&self.bytes[begin..]).trim_end().to_owned()
+    }
+}
+
 /// It is not the NATS protocol: TLS perhaps.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a frame of the NATS protocol: {0:?}")]

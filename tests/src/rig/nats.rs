@@ -88,7 +88,7 @@ async fn pass(client: TcpStream, server: TcpStream, counter: Arc<Counter>, count
                 }
                 _ => {}
             }
-            counter.struck(what);
+            counter.struck(if fault == Fault::StatusFirst { frame.text() } else { what });
             if fault.kills() {
                 return silent(from_client).await;
             }

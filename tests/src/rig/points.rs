@@ -4,13 +4,17 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use super::blow::Place;
+use super::blow::{Blow, Place};
+use super::counter::Fault;
 use super::run::{Reference, Rig};
 
 /// The environment variable that asks for all points.
 const ALL: &str = "ENO_CRASH_ALL";
 /// The environment variable that asks for those whose description contains its value.
 const ONLY: &str = "ENO_CRASH_ONLY";
+
+/// So many writes are tried for one at which a mutant is noticed.
+const TRIES: usize = 6;
 
 /// How many of the points are tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +86,26 @@ impl Rig<'_> {
         say(&format!("undisturbed: {}", reference.counts()));
         say(&report.to_string());
         report
+    }
+
+    /// Has a wrong engine at a few writes each; returns those that nobody notices.
+    pub async fn unnoticed(&self, reference: &Reference) -> Vec<Fault> {
+        let mut unnoticed = Vec::new();
+        for mutant in Fault::MUTANTS {
+            let mut noticed = false;
+            for at in 1..=TRIES {
+                let blow =
+                    if mutant == Fault::StatusFirst { Blow::Nats(mutant, at) } else { Blow::Api(mutant, at) };
+                if let Err(wrong) = self.disturbed(reference, blow).await {
+                    say(&format!("noticed: {}", wrong.what));
+                    assert!(wrong.left.is_none(), "what stays of it: {:?}", wrong.left);
+                    noticed = true;
+                    break;
+                }
+            }
+            unnoticed.extend((!noticed).then_some(mutant));
+        }
+        unnoticed
     }
 }
 

@@ -17,11 +17,16 @@ fn every_crash_ends_as_none() {
         let rig = Rig::start(system).await;
         let reference = rig.reference().await;
         let place = std::env::var("ENO_CRASH_PLACE").unwrap_or_else(|_| "api".to_owned());
+        if place == "mutants" {
+            let unnoticed = rig.unnoticed(&reference).await;
+            assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
+            return;
+        }
         let (place, runs) = match place.as_str() {
             "api" => (Place::Api, 3),
             "nats" => (Place::Nats, 2),
             "netconf" => (Place::Netconf, 1),
-            other => panic!("ENO_CRASH_PLACE={other}: must be api, nats or netconf"),
+            other => panic!("ENO_CRASH_PLACE={other}: must be api, nats, netconf or mutants"),
         };
         let wrong = rig.try_points(&reference, place, Extent::from_env(runs)).await.wrong;
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -173,6 +173,7 @@ fn what_nobody_can_read_is_counted_and_blocks_nothing() {
             commands(&mut poison).await;
             reports(&mut poison).await;
             transitions(&mut poison).await;
+            forgotten_in_part(&mut poison).await;
 
             let objects = ["L2Service poison-0".to_owned(), "L2ServiceAttachment poison/a0".to_owned()];
             receiver.until(&objects, "ready").await;
@@ -300,5 +301,30 @@ async fn transitions(poison: &mut Poison<'_>) {
     poison.put(&poison.engine, "eno.v1.transition.L2Service._.poison-0", "{".to_owned()).await;
     poison.until("it is counted", async || count().await > before).await;
     poison.a_change_is_made(1070).await;
+    poison.another_is_made().await;
+}
+
+/// A target whose command was taken out by an engine that died before it took out the report, and told nobody.
+async fn forgotten_in_part(poison: &mut Poison<'_>) {
+    poison.system.sandbox.stop_child(ENGINE).await.expect("an engine that leaves");
+    let mut left = Vec::new();
+    for (driver, target, token) in
+        [(&DRIVERS[0], "ghost", "ghost"), (&DRIVERS[1], "poison/ghost", "poison=2Fghost")]
+    {
+        let mut report = poison.last("ENO_RESULTS", &format!("eno.v1.result.{}", driver.subject)).await.1;
+        report["target"] = json!(target);
+        let subject = format!("eno.v1.result.{}.{token}", driver.kind);
+        poison.put(&nats(poison.system, driver.user).await, &subject, report.to_string()).await;
+        left.push(subject);
+    }
+    poison.system.sandbox.start_child(ENGINE).await.expect("the engine again");
+    let stream = poison.admin.get_stream("ENO_RESULTS").await.expect("a stream");
+    for subject in left {
+        poison
+            .until(&format!("{subject} is taken out"), async || {
+                stream.get_last_raw_message_by_subject(&subject).await.is_err()
+            })
+            .await;
+    }
     poison.another_is_made().await;
 }

@@ -277,7 +277,11 @@ impl Cluster {
 
     /// The engine hears a report. One on a command that was not there when it began is of a former engine's, and what is
     /// wanted is said again.
-    fn hear(&mut self, target: Target, report: Report) {
+    fn hear(&mut self, target: Target, mut report: Report) {
+        let said = self.messages.held.get(&target).and_then(|held| held.generation.as_ref());
+        if let Some(said) = said.filter(|_| self.mutant == Some(Mutant::GenerationIgnored)) {
+            report.generation = said.clone();
+        }
         let former = report.generation.term < self.messages.term;
         let sending = self.messages.is_sending(&target);
         match self.messages.held.get(&target) {

@@ -15,15 +15,18 @@ pub enum Mutant {
     OldSpec,
     /// Which command is the last is looked at when one is sent, and not when it arrives.
     CheckThenAct,
+    /// A report counts for the last command, whichever it is on.
+    GenerationIgnored,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::FinalizerEarly,
         Self::StatusFirst,
         Self::NothingDone,
         Self::InputsForgotten,
         Self::OldSpec,
         Self::CheckThenAct,
+        Self::GenerationIgnored,
     ];
 }

@@ -113,16 +113,9 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
     let bucket = connection.jetstream.get_key_value(subject::CALLBACKS).await?;
     let (mut schedule, mut notices) = state::load(&bucket, &stream).await?;
     let mut requests = connection.client.subscribe(subject::CALLBACK_REQUESTS).await?;
-    let mut consumer = stream
-        .create_consumer(pull::OrderedConfig {
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: schedule.read() + 1 },
-            filter_subject: format!("{PREFIX}>"),
-            ..pull::OrderedConfig::default()
-        })
-        .await?;
-    let pending = consumer.info().await?.num_pending;
-    debug!(from = schedule.read() + 1, pending, "delivering callbacks");
-    let mut messages = consumer.messages().await?;
+    let mut connects = connection.connects();
+    connects.mark_unchanged();
+    let mut messages = follow(&stream, schedule.read() + 1).await?;
     let mut posts: JoinSet<Tried> = JoinSet::new();
     let mut writes: JoinSet<(Name, Said)> = JoinSet::new();
     let mut asked: VecDeque<Asked> = VecDeque::new();
@@ -165,6 +158,11 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 });
                 schedule.add(&object, sequence, host);
             }
+            // What was on the way when the connection broke is lost.
+            changed = connects.changed() => {
+                changed?;
+                messages = follow(&stream, schedule.read() + 1).await?;
+            }
             Some(done) = posts.join_next() => {
                 let Tried { object, ended, took, news } = done?;
                 let now = Timestamp::now().as_millisecond();
@@ -204,6 +202,19 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
             () = sleep(wait.unwrap_or(SAVE)), if wait.is_some() => {}
         }
     }
+}
+
+/// The transitions from a sequence on.
+async fn follow(stream: &Stream, start_sequence: u64) -> Result<pull::Ordered, async_nats::Error> {
+    let consumer = stream.create_consumer(pull::OrderedConfig {
+        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
+        filter_subject: format!("{PREFIX}>"),
+        ..pull::OrderedConfig::default()
+    });
+    let mut consumer = consumer.await?;
+    let pending = consumer.info().await?.num_pending;
+    debug!(from = start_sequence, pending, "delivering callbacks");
+    Ok(consumer.messages().await?)
 }
 
 /// The part of a transition that says where it is to be posted.

@@ -78,15 +78,21 @@ impl Throne {
             warn!(%target, %generation, "a command that is not this engine's is replaced");
             return true;
         }
-        // Of this term too: of a subject that was taken off, a server that is killed remembers that its last message is
-        // gone, and not always that the ones before it are.
-        if self.unsynced.is_empty()
-            && self.gate.driver(target).is_none()
-            && self.engine.desired(target).is_none()
-        {
-            self.forget(target.clone(), driver.clone());
+        if self.begun {
+            self.forget_unwanted(target, driver);
+        } else if self.gate.driver(target).is_none() {
+            self.uncommanded.push((target.clone(), driver.clone()));
         }
         false
+    }
+
+    /// Forgets a target that was reported on, of which no command is known, if nobody wants it: who was to forget it
+    /// died meanwhile. Of this term too: of a subject that was taken off, a server that is killed remembers that its
+    /// last message is gone, and not always that the ones before it are.
+    pub(super) fn forget_unwanted(&mut self, target: &Target, driver: &Name) {
+        if self.gate.driver(target).is_none() && self.engine.desired(target).is_none() {
+            self.forget(target.clone(), driver.clone());
+        }
     }
 
     /// Tells of what an agent has put right on its node. A report of former times was told by who led then.
