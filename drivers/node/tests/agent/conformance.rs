@@ -11,7 +11,7 @@ use eno_driver_node::pods::{Options, Pods, Resolve, Sandbox, Unresolved};
 use eno_sbi::conformance::{Rig, checks};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired};
 
-use crate::common::Net;
+use crate::common::{Net, steady};
 
 /// Knows no pod.
 pub struct Nobody;
@@ -32,6 +32,7 @@ impl Node {
     fn new() -> Self {
         let net = Net::new();
         net.ip("link add foreign type bridge");
+        net.ip("link set foreign addrgenmode none");
         net.ip("link set foreign up");
         net.ip("address add 198.51.100.1/24 dev foreign");
         Self { net, folder: tempfile::tempdir().unwrap(), hosts: Mutex::default() }
@@ -86,7 +87,7 @@ impl Rig for Node {
 
     async fn foreign(&self) -> String {
         let all = self.net.ip("-o link show") + &self.net.ip("-o address show") + &self.net.untouched();
-        all.lines().filter(|line| !line.contains("item")).collect::<Vec<_>>().join("\n")
+        steady(&all.lines().filter(|line| !line.contains("item")).collect::<Vec<_>>().join("\n"))
     }
 
     async fn writes(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! The program, in a namespace that is its node, with `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` and no other capability.
 
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{self, Stdio};
 use std::time::Duration;
 
 use eno_sbi::conformance::{Engine, NatsServer};
@@ -15,6 +16,21 @@ use crate::common::{Net, desired};
 
 /// KiB that the program may have in memory.
 const MEMORY: u64 = 25 * 1024;
+
+/// The program, with the socket of Open vSwitch's database and where pods' namespaces are.
+pub fn agent(nats_url: &str, ovsdb: &Path, namespaces: &Path) -> process::Command {
+    let mut command = process::Command::new("setpriv");
+    command
+        .args(["--bounding-set=-all,+net_admin,+sys_admin", "--inh-caps=-all", "--no-new-privs", "--"])
+        .arg(env!("CARGO_BIN_EXE_eno-driver-node"))
+        .args(["--node", "node1", "--instance", "node1", "--nats-url", nats_url])
+        .arg("--ovsdb")
+        .arg(format!("unix:{}", ovsdb.display()))
+        .arg("--namespaces")
+        .arg(namespaces)
+        .stdout(Stdio::null());
+    command
+}
 
 #[test]
 #[ignore = "needs root: network namespaces"]
@@ -35,18 +51,9 @@ async fn life(node: Net) {
     let engine = Engine::new(&server).await;
     let before = node.everything();
     let folder = tempfile::tempdir().unwrap();
-    let mut agent = tokio::process::Command::new("setpriv")
-        .args(["--bounding-set=-all,+net_admin,+sys_admin", "--inh-caps=-all", "--no-new-privs", "--"])
-        .arg(env!("CARGO_BIN_EXE_eno-driver-node"))
-        .args(["--node", "node1", "--instance", "node1", "--nats-url", &server.args().nats_url])
-        .arg("--ovsdb")
-        .arg(format!("unix:{}", folder.path().join("no-ovsdb").display()))
-        .arg("--namespaces")
-        .arg(folder.path())
-        .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let ovsdb = folder.path().join("no-ovsdb");
+    let command = agent(&server.args().nats_url, &ovsdb, folder.path());
+    let mut agent = tokio::process::Command::from(command).kill_on_drop(true).spawn().unwrap();
     let pid = agent.id().unwrap();
 
     let drivers = engine.connection.jetstream.get_key_value(subject::DRIVERS).await.unwrap();

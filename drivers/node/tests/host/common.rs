@@ -77,23 +77,7 @@ impl Net {
         for words in ["-d link show", "-o address show", "rule show", "-6 rule show"] {
             all += &self.ip(words);
         }
-        // An interface that was up has another queue when it is down than one that never was, IPv6 is busy for a
-        // moment with one that has just come up, and the kernel takes its time to say that it has a carrier or not.
-        let mut lines: Vec<String> = Vec::new();
-        for line in all.lines() {
-            let mut words = line.split(' ');
-            let mut kept = Vec::new();
-            while let Some(word) = words.next() {
-                match word {
-                    "qdisc" | "state" => _ = words.next(),
-                    "tentative" | "linkdown" => {}
-                    _ => kept.push(word.replace("NO-CARRIER,", "").replace(",LOWER_UP", "")),
-                }
-            }
-            lines.push(kept.join(" "));
-        }
-        lines.sort_unstable();
-        lines.join("\n")
+        steady(&all)
     }
 
     /// Reconciles the host's networks, counting; after `most` changes it dies.
@@ -119,6 +103,27 @@ impl Net {
         let (ended, writes) = self.reconcile_some(desired, usize::MAX);
         (ended.expect("no panic").expect("reconcile"), writes)
     }
+}
+
+/// The lines without what passes by itself: an interface that was up has another queue when it is down than one that
+/// never was, IPv6 is busy for a moment with one that has just come up, and the kernel takes its time to say that it has
+/// a carrier or not.
+pub fn steady(all: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in all.lines() {
+        let mut words = line.split(' ');
+        let mut kept = Vec::new();
+        while let Some(word) = words.next() {
+            match word {
+                "qdisc" | "state" => _ = words.next(),
+                "tentative" | "linkdown" => {}
+                _ => kept.push(word.replace("NO-CARRIER,", "").replace(",LOWER_UP", "")),
+            }
+        }
+        lines.push(kept.join(" "));
+    }
+    lines.sort_unstable();
+    lines.join("\n")
 }
 
 /// A kernel that is there for a number of changes.

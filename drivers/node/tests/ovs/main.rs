@@ -2,4 +2,5 @@
 
 mod database;
 mod packets;
+#[allow(dead_code, reason = "each test target uses some of it")]
 mod rig;

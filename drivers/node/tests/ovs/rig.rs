@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -283,6 +283,18 @@ impl Node {
     /// `ip` in the node's namespace.
     pub fn ip(&self, args: &[&str]) {
         said(Command::new("ip").args(["-n", &self.name]).args(args));
+    }
+
+    /// The node's namespace.
+    pub fn namespace(&self) -> PathBuf {
+        Path::new("/run/netns").join(&self.name)
+    }
+
+    /// A pod that has no interface yet; its namespace.
+    pub fn bare_pod(&mut self, name: &str) -> PathBuf {
+        let namespace = format!("{}-{name}", self.name);
+        self.add_namespace(namespace.clone());
+        Path::new("/run/netns").join(namespace)
     }
 
     /// A pod with the address `10.0.0.<last>/24`, and its interface `<name>` on the node.

@@ -148,6 +148,27 @@ async fn with_a_change_of_one_pod_all_are_told_of_and_what_was_heard_is_repaired
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
+async fn an_address_gives_way_to_another_of_its_network() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 101).await;
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.addresses.push("10.9.0.3/24".parse().unwrap());
+    wanted.routes = vec![route("10.8.0.0/16", Some("10.9.0.1"), None)];
+    node.want("a", vec![wanted.clone()]);
+    node.settle().await;
+    // The first goes, which the kernel takes the others to depend on, and the route leads elsewhere.
+    wanted.addresses = ["10.9.0.3/24", "10.9.0.4/24"].map(|net| net.parse().unwrap()).to_vec();
+    wanted.routes = vec![route("10.7.0.0/16", Some("10.9.0.1"), None)];
+    node.want("a", vec![wanted]);
+    node.settle().await;
+    let all = snapshot(&pod).await;
+    assert_eq!(addresses(&all, "net1"), ["10.9.0.3/24", "10.9.0.4/24"].map(str::to_owned).into());
+    let ours = all.routes.iter().filter(|route| route.protocol == 101);
+    assert_eq!(ours.map(|route| route.prefix.to_string()).collect::<Vec<_>>(), ["10.7.0.0/16"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
 async fn a_new_name_is_given_to_the_same_interface() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 101).await;

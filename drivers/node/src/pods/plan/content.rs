@@ -39,9 +39,17 @@ impl<'a> Planner<'a> {
             }
             self.in_pod(link, Request::add_address(&found.name, found.index, *net));
         }
-        for address in seen.pod.addresses.iter().filter(|address| address.index == found.index) {
-            if self.made_by_us(address) && !link.addresses.contains(&address.net) {
-                self.in_pod(link, Request::delete_address(&found.name, address));
+        let mine = seen.pod.addresses.iter().filter(|address| address.index == found.index);
+        let old: Vec<&Address> = mine
+            .filter(|address| self.made_by_us(address) && !link.addresses.contains(&address.net))
+            .collect();
+        for address in &old {
+            self.in_pod(link, Request::delete_address(&found.name, address));
+        }
+        // With the first IPv4 address of a network the kernel deletes the others of it: they come again.
+        for net in link.addresses.iter().filter(|net| net.addr().is_ipv4()) {
+            if old.iter().any(|address| address.net.trunc() == net.trunc()) {
+                self.in_pod(link, Request::add_address(&found.name, found.index, *net));
             }
         }
         Ok(())

@@ -1,0 +1,341 @@
+//! A node with Open vSwitch, NICs and pods, what is wanted of it, and what is found on it from outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use eno_cri::protocol::{Answer, Question, Reason, Refusal};
+use eno_driver_node::host::mark;
+use eno_driver_node::netlink::Namespace;
+use eno_sbi::conformance::{Engine, NatsServer};
+use eno_schemas::{
+    Applied, Desired, Generation, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink,
+    PodRoute, PodRule, PortVlans, PrimaryLink, Report, TunDevice, Uplink,
+};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+
+use super::STAGES;
+use crate::common::{Net, desired};
+use crate::process::agent;
+use crate::rig;
+
+/// A line for each thing that is there, without what is another in each life.
+pub type Found = BTreeSet<String>;
+
+/// What MAC addresses begin with that are wanted; others are given by chance.
+const MAC: &str = "02:00:00:00:00:";
+
+/// The pods by their uids.
+const PODS: [&str; 2] = ["aa", "bb"];
+
+/// What the program told, without what is another in each life.
+pub fn steady(mut told: Applied) -> Applied {
+    if let Applied::Node { pods, .. } = &mut told {
+        for link in pods.values_mut().flat_map(BTreeMap::values_mut) {
+            link.mac.take_if(|mac| !mac.starts_with(MAC));
+        }
+    }
+    told
+}
+
+/// What is wanted, one after the other.
+pub fn stages() -> [NodeDesired; STAGES.len()] {
+    let bridge = |uplink: Option<&str>, patch: Option<&str>, vlans: &str| HostNetwork::Ovs {
+        datapath: None,
+        uplink: uplink.map(|nic| Uplink { interfaces: vec![nic.to_owned()], mtu: Some(1600) }),
+        patch: patch.map(str::to_owned),
+        vlans: vlans.parse().unwrap(),
+    };
+    let local = |mtu| HostNetwork::PodBridge { addresses: vec!["10.66.0.1/24".parse().unwrap()], mtu };
+    let mut first = desired([
+        ("br1", bridge(Some("nic1"), None, "10,20")),
+        ("br2", bridge(None, Some("br1"), "10")),
+        ("local", local(None)),
+    ]);
+    let tap = link("tap0", LinkKind::Tap(TunDevice { owner: Some(7), group: None }));
+    let access = on_switch("net2", "br1", PortVlans::Access("10".parse().unwrap()));
+    first.pods.insert("aa".to_owned(), pod(vec![routed(), access, tap], Some(1400)));
+    first.pods.insert("bb".to_owned(), pod(vec![on_bridge("net1", "10.66.0.3/24")], None));
+    let mut second = desired([
+        ("br1", bridge(Some("nic1"), None, "20-22")),
+        ("br3", bridge(Some("nic2"), None, "30")),
+        ("local", local(Some(1450))),
+    ]);
+    let inner = link("inner", LinkKind::Bridge {});
+    let mut trunk = on_switch("net2", "br1", PortVlans::Trunk("20-21".parse().unwrap()));
+    trunk.member_of = Some("inner".to_owned());
+    let other = on_switch("net3", "br3", PortVlans::Access("30".parse().unwrap()));
+    second.pods.insert("aa".to_owned(), pod(vec![rerouted(), inner, trunk, other], Some(1300)));
+    let bridges = NodeDesired { pods: BTreeMap::new(), ..second.clone() };
+    [first, second.clone(), bridges, second, desired([])]
+}
+
+fn pod(links: Vec<PodLink>, mtu: Option<u32>) -> NodePod {
+    let primary = |mtu| PrimaryLink {
+        id: "primary".to_owned(),
+        revision: "1".to_owned(),
+        name: "eth0".to_owned(),
+        mtu,
+    };
+    NodePod {
+        namespace: "default".to_owned(),
+        name: "pod".to_owned(),
+        container: "containerd://c0".to_owned(),
+        links,
+        primary: mtu.map(primary),
+    }
+}
+
+fn link(id: &str, kind: LinkKind) -> PodLink {
+    PodLink {
+        id: id.to_owned(),
+        revision: "1".to_owned(),
+        name: LinkName::Fixed(id.to_owned()),
+        kind,
+        member_of: None,
+        mtu: None,
+        mac: None,
+        alias: None,
+        addresses: Vec::new(),
+        routes: Vec::new(),
+        rules: Vec::new(),
+        sysctls: BTreeMap::new(),
+        up: true,
+    }
+}
+
+fn on_bridge(id: &str, address: &str) -> PodLink {
+    let master = Master::Bridge { bridge: "local".to_owned(), vlans: None };
+    PodLink { addresses: vec![address.parse().unwrap()], ..link(id, LinkKind::Veth { master: Some(master) }) }
+}
+
+fn on_switch(id: &str, bridge: &str, vlans: PortVlans) -> PodLink {
+    link(id, LinkKind::Veth { master: Some(Master::Ovs { bridge: bridge.to_owned(), vlans }) })
+}
+
+fn route(prefix: &str, via: &str, table: Option<u32>) -> PodRoute {
+    let next_hop = Some(via.parse().unwrap());
+    PodRoute { prefix: prefix.parse().unwrap(), next_hop, table, metric: None, source: None }
+}
+
+/// With all that an interface can have.
+fn routed() -> PodLink {
+    let mut link = on_bridge("net1", "10.66.0.2/24");
+    link.addresses.push("fd00:66::2/64".parse().unwrap());
+    link.mac = Some("02:00:00:00:00:01".to_owned());
+    link.alias = Some("first".to_owned());
+    link.mtu = Some(1400);
+    link.routes =
+        vec![route("10.77.0.0/16", "10.66.0.1", None), route("10.78.0.0/16", "10.66.0.1", Some(100))];
+    let from = Some("10.66.0.2/32".parse().unwrap());
+    link.rules = vec![PodRule { table: 100, priority: 1000, from, to: None }];
+    link.sysctls.insert("ipv4/conf/rp_filter".to_owned(), "2".to_owned());
+    link
+}
+
+/// The same with all of it changed.
+fn rerouted() -> PodLink {
+    let mut link = on_bridge("net1", "10.66.0.12/24");
+    "2".clone_into(&mut link.revision);
+    link.name = LinkName::Fixed("data".to_owned());
+    link.mac = Some("02:00:00:00:00:02".to_owned());
+    link.mtu = Some(1300);
+    link.routes = vec![route("10.79.0.0/16", "10.66.0.1", None)];
+    link.sysctls.insert("ipv4/conf/rp_filter".to_owned(), "1".to_owned());
+    link.sysctls.insert("ipv4/neigh/gc_stale_time".to_owned(), "77".to_owned());
+    link
+}
+
+pub struct Scene {
+    switch: rig::Node,
+    node: Net,
+    pods: Vec<Net>,
+    _elsewhere: Net,
+    server: NatsServer,
+    engine: Engine,
+    folder: tempfile::TempDir,
+    resolver: JoinHandle<()>,
+}
+
+impl Scene {
+    /// Starts a node, and moves the calling thread to its namespace.
+    pub fn enter() -> rig::Node {
+        let switch = rig::Node::start();
+        Namespace::open(&switch.namespace()).unwrap().enter().unwrap();
+        switch
+    }
+
+    pub async fn set(mut switch: rig::Node) -> Self {
+        let (node, elsewhere) = (Net(Namespace::current().unwrap()), Net::new());
+        for (nic, peer) in [("nic1", "peer1"), ("nic2", "peer2")] {
+            node.nic(nic, &elsewhere, peer);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("netns")).unwrap();
+        let mut pods = Vec::new();
+        for uid in PODS {
+            let namespace = switch.bare_pod(uid);
+            let pod = Net(Namespace::open(&namespace).unwrap());
+            pod.ip("link add eth0 type veth peer name other");
+            pod.ip("link set eth0 up");
+            std::os::unix::fs::symlink(namespace, folder.path().join("netns").join(uid)).unwrap();
+            pods.push(pod);
+        }
+        let server = NatsServer::start().await;
+        let engine = Engine::new(&server).await;
+        let listener = UnixListener::bind(folder.path().join("cri.sock")).unwrap();
+        let resolver = tokio::spawn(resolve(listener, folder.path().join("netns")));
+        Self { switch, node, pods, _elsewhere: elsewhere, server, engine, folder, resolver }
+    }
+
+    /// The program, whose Open vSwitch is at `database`.
+    pub fn agent(&self, database: &Path) -> Command {
+        let mut command = agent(&self.server.args().nats_url, database, &self.folder.path().join("netns"));
+        command.arg("--cri-resolver").arg(self.folder.path().join("cri.sock"));
+        command.args(["--ovs-datapath", "netdev"]);
+        command
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.beside_the_database("db.sock")
+    }
+
+    pub fn beside_the_database(&self, name: &str) -> PathBuf {
+        self.switch.database.path(name)
+    }
+
+    pub async fn command(&self, sequence: u64, desired: NodeDesired) {
+        let desired = Desired::Node(desired);
+        let generation = Generation { term: 1, sequence, hash: desired.hash() };
+        let (driver, target) = ("node".into(), "node1".into());
+        let command = eno_schemas::Command { driver, target, generation, desired, transaction: None };
+        self.engine.command(&command).await;
+    }
+
+    pub async fn report(&self, done: impl FnMut(&Report) -> bool) -> Report {
+        self.engine.report("node", "node1", done).await
+    }
+
+    /// What is there: of the kernel, on the node and in the pods, and of Open vSwitch.
+    pub async fn found(&self) -> Found {
+        let mut found = Found::new();
+        for (whose, net) in ["node"].iter().chain(&PODS).zip([&self.node].into_iter().chain(&self.pods)) {
+            found.extend(kernel(net).into_iter().map(|line| format!("{whose}: {line}")));
+        }
+        let database = &self.switch.database;
+        for mut row in database.all().await {
+            // Rows are others in each life.
+            row.retain(|column, _| !matches!(column.as_str(), "ports" | "interfaces"));
+            found.insert(format!("{row:?}"));
+        }
+        for bridge in database.vsctl(&["list-br"]).lines() {
+            let ports = database.vsctl(&["list-ports", bridge]).replace('\n', " ");
+            found.insert(format!("ports of {bridge}: {ports}"));
+        }
+        found
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.resolver.abort();
+    }
+}
+
+/// Interfaces and addresses, routes, rules and settings.
+fn kernel(net: &Net) -> Vec<String> {
+    let list = |words: &str| -> Vec<Value> { serde_json::from_str(&net.ip(words)).unwrap() };
+    let mut found = Vec::new();
+    let mut tables = BTreeMap::new();
+    for mut link in list("-j -d address show") {
+        let name = link["ifname"].as_str().unwrap().to_owned();
+        let index = u32::try_from(link["ifindex"].as_u64().unwrap()).unwrap();
+        tables.insert(mark::table(index).to_string(), name.clone());
+        let up = link["flags"].as_array().is_some_and(|flags| flags.contains(&"UP".into()));
+        // Others are given by chance.
+        let mac = link["address"].as_str().filter(|mac| mac.starts_with(MAC)).map(str::to_owned);
+        let kind = link["linkinfo"]["info_kind"].take();
+        let mut kept = Vec::new();
+        for key in ["mtu", "master", "group", "ifalias", "altnames"] {
+            kept.push(link[key].take());
+        }
+        found.push(format!("{name} {kind} up={up} mac={mac:?} {}", Value::from(kept)));
+        for address in link["addr_info"].as_array().into_iter().flatten() {
+            // The kernel's own come in their time.
+            if address["scope"] != "link" {
+                found.push(format!("{name} {}/{}", address["local"], address["prefixlen"]));
+            }
+        }
+        for setting in ["ipv4/conf/IF/rp_filter", "ipv4/neigh/IF/gc_stale_time"] {
+            let path = format!("/proc/sys/net/{}", setting.replace("IF", &name));
+            // It may go meanwhile.
+            found.extend(net.run("cat", &[&path]).map(|value| format!("{path} {value}")));
+        }
+    }
+    for family in ["-4", "-6"] {
+        for what in ["route show table all", "rule show"] {
+            for mut one in list(&format!("-j {family} {what}")) {
+                // A bridge's own has its index, which is another in each life.
+                if let Some(whose) = one["table"].as_str().and_then(|table| tables.get(table)) {
+                    one["table"] = format!("of {whose}").into();
+                }
+                // Whether it has a carrier.
+                one.as_object_mut().unwrap().remove("flags");
+                if one["protocol"] != "kernel" {
+                    found.push(format!("{what} {family} {one}"));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Answers as `eno-cri-resolver` does; pods' namespaces are in the folder, by their uids.
+async fn resolve(listener: UnixListener, folder: PathBuf) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(answer(stream, folder.clone()));
+    }
+}
+
+async fn answer(stream: UnixStream, folder: PathBuf) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while stream.read_line(&mut line).await? > 0 {
+        let question: Question = serde_json::from_str(&line)?;
+        let path = folder.join(question.pod.as_str());
+        let answer = match std::fs::metadata(&path) {
+            Ok(file) => Answer::Resolved(eno_cri::Resolved {
+                path: path.canonicalize()?,
+                inode: file.ino(),
+                device: file.dev(),
+                pid: Some(1),
+            }),
+            Err(error) => Answer::Refused(Refusal::new(Reason::NotFound, error)),
+        };
+        let mut bytes = serde_json::to_vec(&answer)?;
+        bytes.push(b'\n');
+        stream.write_all(&bytes).await?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// A program that ends when it is dropped.
+pub struct Untraced(Child);
+
+impl Untraced {
+    pub fn start(mut command: Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Untraced {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

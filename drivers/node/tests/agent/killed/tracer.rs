@@ -1,0 +1,196 @@
+//! The program under ptrace(2): it is stopped as it enters and leaves system calls, and killed at one of those that
+//! change the kernel. One that is killed as it enters a call does not make it; as it leaves, the kernel has done it and
+//! nothing has been read of the answer.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use eno_driver_node::netlink::Namespace;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::sync::watch;
+
+use super::{Seen, When};
+
+/// `struct nlmsghdr`.
+const HEADER: usize = 16;
+
+/// A program that is traced until it is dropped, which ends it.
+pub struct Traced {
+    pid: Pid,
+    alive: Arc<AtomicBool>,
+    tracer: Option<JoinHandle<()>>,
+}
+
+impl Traced {
+    /// Starts it in the namespace of the calling thread.
+    pub fn start(command: &Command, seen: watch::Sender<Seen>) -> Self {
+        // It has not begun, and has no threads, before it is traced.
+        let mut held = Command::new("sh");
+        held.args(["-c", "read go && exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+        held.stdin(Stdio::piped()).stdout(Stdio::null());
+        let here = Namespace::current().unwrap();
+        let alive = Arc::new(AtomicBool::new(true));
+        let (say, said) = mpsc::channel();
+        let tell = Arc::clone(&alive);
+        // Only the thread that traces hears of what is traced.
+        let tracer = std::thread::spawn(move || {
+            here.enter().unwrap();
+            #[expect(clippy::zombie_processes, reason = "it is waited for as all that is traced")]
+            let mut child = held.spawn().unwrap();
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+            let options = Options::PTRACE_O_TRACESYSGOOD
+                | Options::PTRACE_O_TRACECLONE
+                | Options::PTRACE_O_TRACEEXEC
+                | Options::PTRACE_O_EXITKILL;
+            if let Err(error) = ptrace::seize(pid, options).and_then(|()| ptrace::interrupt(pid)) {
+                kill(pid, Signal::SIGKILL).unwrap();
+                waitpid(pid, None).unwrap();
+                panic!("ptrace(2) is needed, and not allowed here: {error}");
+            }
+            child.stdin.take().unwrap().write_all(b"\n").unwrap();
+            say.send(pid).unwrap();
+            Tracer { program: pid, seen, alive: tell, within: BTreeMap::new() }.run();
+        });
+        let pid = said.recv().expect("a program that can be traced");
+        Self { pid, alive, tracer: Some(tracer) }
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        if self.alive.load(Ordering::Acquire) {
+            let _ = kill(self.pid, Signal::SIGKILL);
+        }
+        if let Some(tracer) = self.tracer.take() {
+            let _ = tracer.join();
+        }
+    }
+}
+
+struct Tracer {
+    program: Pid,
+    seen: watch::Sender<Seen>,
+    alive: Arc<AtomicBool>,
+    /// Threads that are in a system call; true: they die when they leave it.
+    within: BTreeMap<Pid, bool>,
+}
+
+impl Tracer {
+    /// Until the program has ended.
+    fn run(mut self) {
+        loop {
+            // No thread but this one waits for it, and this one for nothing else.
+            let status = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
+                Err(Errno::EINTR) => continue,
+                status => status.unwrap(),
+            };
+            let signal = match status {
+                WaitStatus::PtraceSyscall(thread) => {
+                    if self.dies(thread) {
+                        self.alive.store(false, Ordering::Release);
+                        kill(self.program, Signal::SIGKILL).unwrap();
+                        continue;
+                    }
+                    None
+                }
+                WaitStatus::Stopped(_, signal) => Some(signal),
+                WaitStatus::Exited(thread, _) | WaitStatus::Signaled(thread, ..) => {
+                    self.within.remove(&thread);
+                    if thread != self.program {
+                        continue;
+                    }
+                    self.alive.store(false, Ordering::Release);
+                    self.seen.send_modify(|seen| seen.struck |= seen.met);
+                    return;
+                }
+                _ => None,
+            };
+            let Some(thread) = status.pid() else { continue };
+            match ptrace::syscall(thread, signal) {
+                // It is being killed.
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(error) => panic!("a thread does not go on: {error}"),
+            }
+        }
+    }
+
+    /// A thread enters or leaves a system call.
+    fn dies(&mut self, thread: Pid) -> bool {
+        if let Some(dies) = self.within.remove(&thread) {
+            return dies;
+        }
+        let mut dies = None;
+        if let Some(change) = change(thread) {
+            self.seen.send_modify(|seen| dies = seen.meets(change));
+        }
+        self.within.insert(thread, dies == Some(When::After));
+        dies == Some(When::Before)
+    }
+}
+
+/// What the system call that a thread enters changes of the kernel.
+fn change(thread: Pid) -> Option<String> {
+    let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
+    let mut words = call.split_whitespace();
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    let arguments: Vec<u64> =
+        words.filter_map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()).collect();
+    let file = || std::fs::read_link(format!("/proc/{thread}/fd/{}", arguments.first()?)).ok();
+    match number {
+        libc::SYS_sendto => {
+            let family = bytes(thread, *arguments.get(4)?, 2)?;
+            if family != libc::sa_family_t::try_from(libc::AF_NETLINK).ok()?.to_ne_bytes() {
+                return None;
+            }
+            let sent = bytes(thread, *arguments.get(1)?, usize::try_from(*arguments.get(2)?).ok()?)?;
+            let changes = changes(&sent);
+            (!changes.is_empty()).then(|| changes.join(", "))
+        }
+        libc::SYS_write => Some(file()?)
+            .filter(|file| file.starts_with("/proc/sys"))
+            .map(|file| format!("write {}", file.display())),
+        libc::SYS_ioctl => Some(file()?)
+            .filter(|file| file.ends_with("net/tun"))
+            .map(|file| format!("ioctl {}", file.display())),
+        _ => None,
+    }
+}
+
+fn bytes(thread: Pid, at: u64, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    File::open(format!("/proc/{thread}/mem")).ok()?.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+/// What rtnetlink messages change. Of four types in a row the third asks, the others change.
+fn changes(mut messages: &[u8]) -> Vec<String> {
+    let mut changes = Vec::new();
+    while messages.len() >= HEADER {
+        let length = u32::from_ne_bytes([messages[0], messages[1], messages[2], messages[3]]) as usize;
+        let kind = u16::from_ne_bytes([messages[4], messages[5]]);
+        let what = match kind.checked_sub(16).map(|kind| kind % 4) {
+            Some(0) => "new",
+            Some(1) => "delete",
+            Some(3) => "set",
+            _ => "",
+        };
+        if !what.is_empty() {
+            let of = ["link", "address", "route", "neighbour", "rule"].get(usize::from(kind - 16) / 4);
+            changes.push(format!("{what} {}", of.unwrap_or(&"other")));
+        }
+        messages = messages.get(length.max(HEADER).next_multiple_of(4)..).unwrap_or_default();
+    }
+    changes
+}
