@@ -24,6 +24,8 @@ struct Broken {
     hello: Hello,
     calls: AtomicUsize,
     cut: Option<(usize, When)>,
+    /// For how many replies that never came was waited.
+    waited: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,11 @@ impl Session for Broken {
     fn call(&self, operation: Text) -> Call {
         let at = self.calls.fetch_add(1, Ordering::SeqCst);
         let session = Arc::clone(&self.session);
-        let lost = || Err(SessionError::Ended("cut".into()).into());
+        let waited = Arc::clone(&self.waited);
+        let lost = move || {
+            waited.fetch_add(1, Ordering::SeqCst);
+            Err(SessionError::Ended("cut".into()).into())
+        };
         let cut = self.cut.filter(|(cut, _)| *cut == at).map(|(_, when)| when);
         if cut == Some(When::Before) {
             drop(session.lock().unwrap().take());
@@ -82,7 +88,8 @@ impl Broken {
         );
         let session = session.await.expect("a session");
         let hello = session.hello().clone();
-        Self { session: Arc::new(Mutex::new(Some(session))), hello, calls: AtomicUsize::new(0), cut }
+        let session = Arc::new(Mutex::new(Some(session)));
+        Self { session, hello, calls: AtomicUsize::new(0), cut, waited: Arc::default() }
     }
 
     /// Announces this as well.
@@ -167,6 +174,9 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
                         ended = session.run(&work, &new) => ended,
                         () = deciding => unreachable!("it never ends"),
                     };
+                    // A switch that falls silent keeps its users waiting for one reply, and not for one after another.
+                    let waited = session.waited.load(Ordering::SeqCst);
+                    assert!(waited <= 1, "{case}: waited for {waited} replies");
                     drop(session);
                     let now = state(&bench);
                     assert!(now == OLD || now == NEW, "{case}: {now:?}");

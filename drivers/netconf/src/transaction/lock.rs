@@ -30,6 +30,8 @@ impl<S: Session> Transaction<'_, S> {
                     Err(CallError::Refused { errors, .. }) if may_be_free_later(&errors) => {
                         denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
                     }
+                    // What it holds it lets go of with the session.
+                    Err(error @ CallError::Session(_)) => return Err(error.into()),
                     Err(error) => {
                         denied = Some(error.into());
                         break;

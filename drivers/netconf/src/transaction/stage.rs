@@ -57,17 +57,16 @@ impl<S: Session> Transaction<'_, S> {
         let edited = self.send(edit);
         let validated =
             (profile.target == Target::Candidate && profile.validate).then(|| self.send(Operation::Validate));
-        // All replies are awaited before an error is acted upon: the next request starts from a quiet session.
-        let discarded = match discarded {
-            Some(call) => call.await.map(drop),
-            None => Ok(()),
-        };
-        let edited = edited.await.map(drop);
-        let validated = match validated {
-            Some(call) => call.await.map(drop),
-            None => Ok(()),
-        };
-        discarded.and(edited).and(validated)
+        // All replies are awaited before a refusal is acted upon: the next request starts from a quiet session. Of one
+        // that doesn't answer no more is expected, since each reply would be waited for anew.
+        let mut staged = Ok(());
+        for call in discarded.into_iter().chain([edited]).chain(validated) {
+            match call.await {
+                Err(CallError::Session(error)) => return Err(error.into()),
+                reply => staged = staged.and(reply.map(drop)),
+            }
+        }
+        staged
     }
 
     /// Adds to `left_out` what the device refuses of `changes`, or fails when it is not about single items.
@@ -234,7 +233,9 @@ impl<S: Session> Search<'_, '_, S> {
                 Some(commit) => commit.await.map(drop),
                 None => Ok(()),
             };
-            transaction.take_back().await?;
+            if !matches!(committed, Err(CallError::Session(_))) {
+                transaction.take_back().await?;
+            }
             committed
         } else {
             transaction.send(Operation::Commit).await.map(drop)
