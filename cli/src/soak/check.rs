@@ -94,6 +94,16 @@ impl Wanted<'_> {
         wrong
     }
 
+    /// How many ports list a VLAN that was taken away by hand and is none any more.
+    pub(super) fn listed_in_vain(&self, seen: &Seen) -> usize {
+        let taken = self.foreign.taken.iter();
+        let ports = taken.filter_map(|(switch, vid)| {
+            let view = seen.switches.get(switch).filter(|view| !view.vlans.contains_key(vid))?;
+            Some(view.ports.values().filter(|port| port.configured.contains(*vid)).count())
+        });
+        ports.sum()
+    }
+
     /// What the attachments and services have told of, by uid.
     pub(super) fn living(seen: &Seen) -> BTreeMap<String, Living> {
         let telling = seen.objects.iter().filter(|(name, _)| {
@@ -185,7 +195,8 @@ fn differs(object: &SeenObject, phase: Phase, saying: &Saying) -> Vec<String> {
     wrong
 }
 
-/// VLANs below those that are used here are from the factory.
+/// VLANs below those that are used here are from the factory. What a port lists of a VLAN that was taken away by hand, and
+/// that is none any more, is nobody's and does nothing.
 fn check_switch(name: &str, wanted: &Carried, view: &View, wrong: &mut Vec<String>) {
     let used = |vid: &u16| *vid >= FIRST_VLAN;
     let vlans = view.vlans.iter().filter(|(vid, _)| used(vid));
@@ -197,13 +208,14 @@ fn check_switch(name: &str, wanted: &Carried, view: &View, wrong: &mut Vec<Strin
             wrong.push(format!("switch {name}: VLAN {vid} is called {found:?} instead of {wanted:?}"));
         }
     }
+    let counts = |vid: &u16| !wanted.taken.contains(vid) || view.vlans.contains_key(vid);
     let none = BTreeSet::new();
     let ports = wanted.ports.keys().chain(view.ports.keys()).collect::<BTreeSet<_>>();
     for port in ports {
         let wanted = wanted.ports.get(port).unwrap_or(&none);
         let found = view.ports.get(port);
         let configured: BTreeSet<u16> =
-            found.iter().flat_map(|port| port.configured.iter()).filter(used).collect();
+            found.iter().flat_map(|port| port.configured.iter()).filter(used).filter(counts).collect();
         let carried: BTreeSet<u16> = found.iter().flat_map(|port| port.vlans.iter()).filter(used).collect();
         for (what, found) in [("lists", &configured), ("carries", &carried)] {
             if found != wanted {
@@ -259,6 +271,7 @@ mod tests {
         let mut wanted = Carried {
             vlans: BTreeMap::from([(100, "eno-x-100".to_owned())]),
             ports: BTreeMap::from([("e1".to_owned(), BTreeSet::from([100]))]),
+            taken: BTreeSet::from([100]),
         };
         let check = |wanted: &Carried| {
             let mut wrong = Vec::new();
@@ -276,5 +289,25 @@ mod tests {
                 "switch leaf1: port e2 carries [] too much and lacks [101]",
             ]
         );
+    }
+
+    #[test]
+    fn what_is_listed_of_a_vlan_that_was_taken_by_hand_is_nobodys() {
+        let set = |vids: &[u16]| vids.iter().copied().collect::<eno_simulator::VlanSet>();
+        let port = PortView { vlans: set(&[1]), configured: set(&[1, 101]), ..PortView::default() };
+        let mut view = View { vlans: BTreeMap::new(), ports: BTreeMap::from([("e1".to_owned(), port)]) };
+        let mut wanted = Carried::default();
+        let wrong = |wanted: &Carried, view: &View| {
+            let mut wrong = Vec::new();
+            check_switch("leaf1", wanted, view, &mut wrong);
+            wrong
+        };
+        assert_eq!(wrong(&wanted, &view), ["switch leaf1: port e1 lists [101] too much and lacks []"]);
+        wanted.taken.insert(101);
+        assert!(wrong(&wanted, &view).is_empty());
+        // It is one again, of whomever.
+        let named = VlanView { name: Some("others".to_owned()), status: "ACTIVE".to_owned() };
+        view.vlans.insert(101, named);
+        assert_eq!(wrong(&wanted, &view).len(), 2);
     }
 }

@@ -14,6 +14,8 @@ pub(super) type Port = (String, String);
 pub(super) struct Carried {
     pub(super) vlans: BTreeMap<u16, String>,
     pub(super) ports: BTreeMap<String, BTreeSet<u16>>,
+    /// VLANs of ours that somebody took away ([`Foreign::taken`]).
+    pub(super) taken: BTreeSet<u16>,
 }
 
 /// The cables of a leaf–spine.
@@ -87,22 +89,32 @@ impl Fabric {
                 put(&port, service.vid, format!("{prefix}{}", service.vid));
             }
         }
-        for (port, vid) in &foreign.0 {
+        for (port, vid) in &foreign.configured {
             put(port, *vid, foreign_name(*vid));
+        }
+        for (switch, vid) in &foreign.taken {
+            all.entry(switch.clone()).or_default().taken.insert(*vid);
         }
         all
     }
 }
 
-/// What others configured by hand, which is to stay.
+/// What others did by hand.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Foreign(pub(super) BTreeSet<(Port, u16)>);
+pub(super) struct Foreign {
+    /// What they configured, which is to stay.
+    pub(super) configured: BTreeSet<(Port, u16)>,
+    /// The VLANs of ours that they took from a switch. When the network leaves before the VLAN is put back, its ports go
+    /// on listing what is no VLAN any more: the name, which told that it is ours, is gone.
+    pub(super) taken: BTreeSet<(String, u16)>,
+}
 
 impl Foreign {
     /// A switch came up again: what was configured by hand may be lost with the rest.
     pub(super) fn rebooted(&mut self, switch: &str, with: Boot) {
         if with == Boot::Factory {
-            self.0.retain(|((on, _), _)| on != switch);
+            self.configured.retain(|((on, _), _)| on != switch);
+            self.taken.retain(|(on, _)| on != switch);
         }
     }
 }
@@ -127,7 +139,7 @@ mod tests {
         let wanted = Attachment { services, point: 0, vlans: VlanType::Access, dpdk: false };
         world.take(&Action::CreateAttachment(1, wanted));
         let mut foreign = Foreign::default();
-        foreign.0.insert((("spine2".to_owned(), "Ethernet9".to_owned()), 3000));
+        foreign.configured.insert((("spine2".to_owned(), "Ethernet9".to_owned()), 3000));
         let all = fabric.carried(&world, &world.ends(), &foreign, "eno-x-");
         let ports = all.iter().flat_map(|(switch, carried)| {
             carried.ports.iter().map(move |(port, vids)| format!("{switch} {port} {vids:?}"))

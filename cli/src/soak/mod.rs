@@ -3,8 +3,8 @@
 //!
 //! In rounds: networks are created, changed and deleted over many namespaces while processes and switches fail; then all
 //! that went wrong is put right, and once all is quiet, every object, NetworkAttachmentDefinition, switch and callback has
-//! to be what a model says ([`model`]). At the end everything is deleted, and nothing may be left. Processes must not grow
-//! ([`growth`]). A seed decides what is asked for and what goes wrong when.
+//! to be what a model says ([`model`]). At the end everything is deleted, and nothing may be left, in NATS neither
+//! ([`streams`]). Processes must not grow ([`growth`]). A seed decides what is asked for and what goes wrong when.
 
 mod args;
 mod chance;
@@ -19,6 +19,7 @@ mod objects;
 mod quiet;
 mod report;
 mod round;
+mod streams;
 mod strike;
 mod told;
 

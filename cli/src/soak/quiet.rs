@@ -5,12 +5,14 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use eno_sbi::nats::Connection;
 
 use super::check::Wanted;
 use super::growth::Sample;
 use super::look::Seen;
 use super::model::Ends;
 use super::round::Soak;
+use super::streams;
 use super::strike::{DRIVERS, ENGINES, NATS};
 use crate::{engine_metrics, usage};
 
@@ -34,11 +36,15 @@ impl Soak<'_> {
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut before, mut since) = (BTreeMap::new(), Instant::now());
         let ends = self.world.ends();
+        let mut nats = None;
         loop {
             looks.tick().await;
             let seen = Seen::look(self.sandbox, self.http).await?;
             let mut wrong = self.wrong(&ends, &seen);
             wrong.extend(self.under_way().await);
+            if wrong.is_empty() {
+                wrong.extend(self.kept(&mut nats, &ends, &seen).await);
+            }
             if !self.told.wrong().is_empty() {
                 bail!("{what}: callbacks came in a wrong order:{}", shown(self.told.wrong()));
             }
@@ -72,13 +78,36 @@ impl Soak<'_> {
             prefix: &self.prefix,
         };
         let mut wrong = wanted.differences(seen);
+        let listed_in_vain = wanted.listed_in_vain(seen);
         self.told.take(self.receiver.take());
         self.tally.update(|tally| {
+            tally.listed_in_vain = listed_in_vain;
             tally.posts = self.receiver.posts();
             tally.repeated = self.told.repeated;
         });
         wrong.extend(self.told.missing(&Wanted::living(seen)));
         wrong
+    }
+
+    /// What NATS keeps too much or too little. `nats`: the way to it, once there is one.
+    async fn kept(&self, nats: &mut Option<Connection>, ends: &Ends, seen: &Seen) -> Vec<String> {
+        let all_gone = ends.services.is_empty() && ends.attachments.is_empty();
+        let looked = async {
+            let nats = match nats {
+                Some(nats) => nats,
+                None => nats.insert(streams::reach(self.sandbox).await?),
+            };
+            streams::look(nats).await
+        };
+        match looked.await {
+            Ok(kept) => {
+                let attachments = seen.objects.keys().filter(|key| key.starts_with("L2ServiceAttachment "));
+                let (switches, most) = (seen.switches.len(), attachments.count());
+                let targets = switches + seen.nads.len()..=switches + most;
+                streams::differences(&kept, &targets, all_gone)
+            }
+            Err(error) => vec![format!("{error:#}")],
+        }
     }
 
     /// What the operator's processes still do, or don't answer.

@@ -21,6 +21,8 @@ pub(super) struct Tally {
     pub(super) repeated: u64,
     /// Processes that ended by themselves and were started again.
     pub(super) restarts: BTreeMap<String, u64>,
+    /// Ports that list a VLAN that was taken away by hand, and that nothing tells to be ours any more.
+    pub(super) listed_in_vain: usize,
     /// The most objects that there were at a quiet time.
     pub(super) most_objects: usize,
 }
@@ -46,6 +48,7 @@ impl Tally {
         let mut sorted = self.quiet.clone();
         sorted.sort();
         let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+        row("ports with a VLAN that was taken by hand", self.listed_in_vain.to_string());
         row("time to quiet, median", format!("{:.1} s", median.as_secs_f64()));
         row("time to quiet, longest", format!("{:.1} s", longest.as_secs_f64()));
         row("callbacks posted", self.posts.all.to_string());

@@ -166,7 +166,8 @@ impl<'a> Soak<'a> {
             .collect();
         let Some(info) = chance.pick(&switches).copied() else { return Ok(()) };
         let vid = OTHERS.0 + self.others;
-        let on = |all: &fabric::Foreign| all.0.iter().filter(|((on, _), _)| *on == info.name).count();
+        let on =
+            |all: &fabric::Foreign| all.configured.iter().filter(|((on, _), _)| *on == info.name).count();
         let there = on(&self.striker.foreign.lock().unwrap_or_else(PoisonError::into_inner));
         if there >= MOST_OTHERS || usize::from(self.others) >= OTHERS.1 {
             return Ok(());
@@ -183,7 +184,7 @@ impl<'a> Soak<'a> {
         };
         switch::by_hand(self.http, info, &edit).await.with_context(|| format!("editing {}", info.name))?;
         let mut foreign = self.striker.foreign.lock().unwrap_or_else(PoisonError::into_inner);
-        foreign.0.insert(((info.name.clone(), port), vid));
+        foreign.configured.insert(((info.name.clone(), port), vid));
         Ok(())
     }
 }

@@ -128,6 +128,8 @@ impl<'a> Striker<'a> {
                 let info = self.switch(name)?;
                 let view = switch::running(self.http, info).await?.view;
                 let Some(edit) = taking_away(&view, &mut chance) else { return Ok(false) };
+                let taken = edit.remove_vlans.iter().map(|vid| (name.to_owned(), vid));
+                self.foreign.lock().unwrap_or_else(PoisonError::into_inner).taken.extend(taken);
                 switch::by_hand(self.http, info, &edit).await?;
             }
         }

@@ -483,7 +483,12 @@ async fn many_processes_make_the_streams_at_once() {
     let mut config = jetstream.get_stream(subject::COMMANDS).await.unwrap().cached_info().config.clone();
     config.max_messages_per_subject = 7;
     jetstream.update_stream(config).await.unwrap();
+    jetstream.delete_key_value(subject::CALLBACKS).await.unwrap();
+    let without_marks = kv::Config { bucket: subject::CALLBACKS.into(), ..kv::Config::default() };
+    jetstream.create_key_value(without_marks).await.unwrap();
     crate::nats::ensure_streams(jetstream, 1).await.unwrap();
     let put_right = jetstream.get_stream(subject::COMMANDS).await.unwrap();
     assert_eq!(put_right.cached_info().config.max_messages_per_subject, 1);
+    let bucket = jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
+    assert!(bucket.stream.cached_info().config.allow_message_ttl);
 }

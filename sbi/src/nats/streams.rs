@@ -47,7 +47,9 @@ pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), 
     }
     for wanted in buckets(replicas) {
         if let Some(found) = create_bucket(jetstream, &wanted).await?
-            && (found.max_age != wanted.max_age || found.num_replicas != wanted.num_replicas)
+            && (found.max_age != wanted.max_age
+                || found.num_replicas != wanted.num_replicas
+                || found.subject_delete_marker_ttl != wanted.limit_markers)
         {
             let name = wanted.bucket.clone();
             jetstream
@@ -107,7 +109,7 @@ fn buckets(replicas: usize) -> Vec<kv::Config> {
         max_age: LEASE,
         storage: StorageType::File,
         num_replicas: replicas,
-        // Watchers are told when a key expires.
+        // Watchers are told when a key expires, and what marks the end of a key may expire itself.
         limit_markers: Some(LEASE),
         ..kv::Config::default()
     };
@@ -116,7 +118,6 @@ fn buckets(replicas: usize) -> Vec<kv::Config> {
         lease(subject::OWNERS, "Which driver instance works on which target"),
         kv::Config {
             max_age: Duration::ZERO,
-            limit_markers: None,
             ..lease(subject::CALLBACKS, "How far each object's callbacks are delivered")
         },
     ]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use super::notices::{Notice, Said, Undelivered};
-use super::state::TOLD;
+use super::state::{TOLD, forget};
 use crate::api;
 
 const MANAGER: &str = "eno-callbacks";
@@ -36,7 +36,7 @@ pub async fn say(client: &Client, bucket: &Store, object: &Name, notice: &Notice
     }
     let said = write(client, notice).await;
     let over = said == Said::Gone || (said == Said::Done && notice.recovered.is_some());
-    if over && let Err(error) = bucket.purge(&entry).await {
+    if over && let Err(error) = forget(bucket, &entry).await {
         warn!(object = &**object, %error, "what is said of callbacks can't be forgotten");
         return Said::Again;
     }

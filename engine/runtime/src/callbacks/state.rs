@@ -2,7 +2,9 @@
 //! sequence in it; `at.<object>` for an object whose endpoint did not take a callback, the object as in the subject of
 //! its transitions; `told.<object>` for an object that says so ([`Undelivered`]).
 
-use async_nats::jetstream::kv::Store;
+use std::time::Duration;
+
+use async_nats::jetstream::kv::{PurgeError, Store};
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use bytes::Bytes;
 use eno_core::Name;
@@ -20,6 +22,9 @@ const AT: &str = "at.";
 pub const TOLD: &str = "told.";
 /// Requests to NATS at any time.
 const WIDTH: usize = 64;
+/// How long NATS keeps the mark of a key that was taken out. Nobody looks for it; kept for good there would be two for
+/// each object that ever had a callback refused.
+const MARK: Duration = Duration::from_secs(15);
 
 /// Reads it back.
 pub async fn load(bucket: &Store, stream: &Stream) -> Result<(Schedule, Notices), async_nats::Error> {
@@ -34,7 +39,7 @@ pub async fn load(bucket: &Store, stream: &Stream) -> Result<(Schedule, Notices)
         Some(_) => {
             warn!(objects = keys.len(), "the outbox was lost, and the callbacks that were waiting in it");
             for key in keys {
-                bucket.purge(key).await?;
+                forget(bucket, &key).await?;
             }
             let schedule = Schedule::new(outbox, 0);
             let notices = notices(bucket, told, &schedule, true).await?;
@@ -95,6 +100,11 @@ async fn notices(
     Ok(notices)
 }
 
+/// Takes a key out.
+pub async fn forget(bucket: &Store, key: &str) -> Result<(), PurgeError> {
+    bucket.purge_with_ttl(key, MARK).await
+}
+
 /// When the outbox was created, and the sequence in it.
 fn parse(value: &[u8]) -> Option<(i128, u64)> {
     let (created, floor) = std::str::from_utf8(value).ok()?.split_once(' ')?;
@@ -144,7 +154,7 @@ pub async fn save(bucket: &Store, schedule: &mut Schedule) -> Result<(), async_n
         schedule.saved = floor;
     }
     let ended = stream::iter(ends).map(async |change| {
-        bucket.purge(format!("{AT}{}", change.object)).await?;
+        forget(bucket, &format!("{AT}{}", change.object)).await?;
         Ok::<_, async_nats::Error>(change)
     });
     let ended: Vec<_> = ended.buffer_unordered(WIDTH).try_collect().await?;

@@ -284,6 +284,17 @@ impl Bench {
         };
         timeout(PATIENCE, watching).await.expect("it is remembered within 30 s");
     }
+
+    /// What was taken out of the bucket is marked, and not for good.
+    async fn marks_of_ends_expire(&self) {
+        let stream =
+            self.connection.jetstream.get_stream(format!("KV_{}", subject::CALLBACKS)).await.unwrap();
+        for sequence in 1..=stream.cached_info().state.last_sequence {
+            let Ok(message) = stream.get_raw_message(sequence).await else { continue };
+            let (marks, ends) = (message.headers.get("KV-Operation"), message.headers.get("Nats-TTL"));
+            assert!(marks.is_none() || ends.is_some(), "{} is kept for good", message.subject);
+        }
+    }
 }
 
 fn transition(name: &str, counter: u64, spec: &Value) -> Transition {
@@ -342,6 +353,7 @@ async fn in_order_and_past_failures() {
     assert_eq!(all, expected.map(|(path, counters)| (path.to_owned(), counters)).into());
     // All but the dead one is behind the floor.
     bench.remembered(|floor, entries| floor == 11 && entries == 1).await;
+    bench.marks_of_ends_expire().await;
     stop.cancel();
     task.await.unwrap();
     let dead = dead_letters(&bench.connection).await.unwrap();
