@@ -8,12 +8,12 @@ mod words;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, Event, jetstream};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr, jetstream};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use eno_schemas::subject;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub use credentials::{Credentials, CredentialsError};
 pub use forget::{ForgetError, forget_subject, forget_target};
@@ -30,7 +30,8 @@ pub struct NatsArgs {
     /// `password = …`.
     #[arg(long, env = "ENO_NATS_CREDENTIALS", value_name = "FILE")]
     pub nats_credentials: Option<PathBuf>,
-    /// A PEM file with the certificate authorities that may have signed the servers' certificates.
+    /// A PEM file with the certificate authorities that may have signed the servers' certificates. With it, or with a
+    /// URL of tls://, nothing is said to any server in the clear.
     #[arg(long, env = "ENO_NATS_CA", value_name = "FILE")]
     pub nats_ca: Option<PathBuf>,
     /// How many servers keep each stream.
@@ -91,11 +92,13 @@ pub async fn connect(
         .split(',')
         .map(|url| {
             url.trim()
-                .parse::<async_nats::ServerAddr>()
+                .parse::<ServerAddr>()
                 .map_err(|source| ConnectError::Url { url: without_user(url), source })
         })
         .collect::<Result<Vec<_>, _>>()?;
     let credentials = args.nats_credentials.as_deref().map(Credentials::read).transpose()?;
+    // Of all of them: a greeting, which comes before TLS, can name further servers, and those have no scheme.
+    let encrypted = args.nats_ca.is_some() || servers.iter().any(ServerAddr::tls_required);
     let (connects, connects_seen) = watch::channel(0);
     let options = || -> Result<ConnectOptions, CredentialsError> {
         let connects = connects.clone();
@@ -103,6 +106,7 @@ pub async fn connect(
             .name(identity)
             .custom_inbox_prefix(format!("_INBOX_{}", subject::token(identity)))
             .connection_timeout(Duration::from_secs(5))
+            .require_tls(encrypted)
             .event_callback(move |event| {
                 log(&event);
                 if event == Event::Connected {
@@ -149,6 +153,7 @@ fn log(event: &Event) {
     match event {
         Event::Connected => info!("connected to NATS"),
         Event::Disconnected => warn!("connection to NATS lost, reconnecting"),
+        Event::Closed => debug!("connection to NATS closed"),
         Event::SlowConsumer(id) => warn!(subscription = id, "NATS messages dropped: too slow a consumer"),
         other => warn!(event = %other, "NATS"),
     }
@@ -165,7 +170,44 @@ fn without_user(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// Of RFC 8446, section 5.1: how the first message of TLS begins, where `CONNECT` would be.
+    const HANDSHAKE: u8 = 22;
+
+    /// From a server that claims to know no TLS, as one that stands in front of it would.
+    #[tokio::test]
+    async fn nothing_is_said_in_the_clear_to_servers_that_are_to_be_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca.crt");
+        let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&ca, certificate.cert.pem()).unwrap();
+        for scheme in ["tls", "nats"] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+            let args = NatsArgs {
+                nats_url: format!("{scheme}://{}", listener.local_addr().unwrap()),
+                nats_credentials: None,
+                nats_ca: Some(ca.clone()),
+                nats_replicas: 1,
+            };
+            let stop = CancellationToken::new();
+            let heard = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(b"INFO {\"version\":\"2.12.0\",\"max_payload\":1048576}\r\n").await.unwrap();
+                let first = stream.read_u8().await.unwrap();
+                stop.cancel();
+                first
+            };
+            let (connected, heard) = tokio::join!(connect(&args, "eno-test", &stop), heard);
+            assert!(matches!(connected, Err(ConnectError::Stopped)), "{scheme}");
+            assert_eq!(heard, HANDSHAKE, "{scheme}");
+        }
+    }
 
     #[test]
     fn no_password_in_errors() {

@@ -2,10 +2,12 @@
 
 mod account;
 mod canary;
+mod encrypted;
 mod flood;
 mod injection;
 mod lived;
 mod pod_security;
+mod quota;
 mod record;
 mod refused;
 mod rights;

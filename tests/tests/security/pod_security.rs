@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const AGENT: &str = "eno-agent";
 
 /// The objects of a folder of `deploy/`, as `kubectl apply -k` applies them.
-async fn rendered(folder: &str) -> Vec<DynamicObject> {
+pub async fn rendered(folder: &str) -> Vec<DynamicObject> {
     let parts = Parts::from_env().expect("a place for the control plane's programs");
     let kubectl = parts.get(Part::Kubectl).await.expect("kubectl");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);

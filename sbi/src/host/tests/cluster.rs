@@ -28,7 +28,9 @@ impl Cluster {
         let program = Parts::from_env().unwrap().get(Part::NatsServer).await.unwrap();
         let data = TempDir::new().unwrap();
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        for file in ["nats/nats.conf", "nats/authorization.conf", "nats-cluster/cluster.conf"] {
+        let files = ["nats.conf", "authorization.conf", "tls.conf", "cluster-tls.conf"]
+            .map(|name| format!("nats/{name}"));
+        for file in files.into_iter().chain(["nats-cluster/cluster.conf".to_owned()]) {
             let from: PathBuf = deploy.join(file);
             std::fs::copy(&from, data.path().join(from.file_name().unwrap())).unwrap();
         }
