@@ -147,7 +147,7 @@ struct Server {
 
 /// Killed when they are dropped.
 pub struct Servers {
-    servers: Vec<Server>,
+    all: Vec<Server>,
     dir: TempDir,
     /// What they show.
     pub certificates: Certificates,
@@ -170,7 +170,7 @@ impl Servers {
                 (name, route)
             })
             .collect();
-        let mut servers = Vec::new();
+        let mut all = Vec::new();
         for (n, [client, route, monitor]) in ports.iter().copied().enumerate() {
             let own = dir.path().join(format!("eno-nats-{n}"));
             fs::create_dir(&own).expect("a directory");
@@ -203,9 +203,9 @@ impl Servers {
                 .kill_on_drop(true)
                 .spawn()
                 .expect("nats-server starts");
-            servers.push(Server { client, route, _child: child });
+            all.push(Server { client, route, _child: child });
         }
-        let servers = Self { servers, dir, certificates };
+        let servers = Self { all, dir, certificates };
         for n in 0..count {
             let mut looks = interval(LOOK);
             let listening = async {
@@ -226,17 +226,17 @@ impl Servers {
 
     /// Where one listens for clients.
     pub fn client_address(&self, n: usize) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.servers[n].client).into()
+        (Ipv4Addr::LOCALHOST, self.all[n].client).into()
     }
 
     /// Where one listens for other servers.
     pub fn route_address(&self, n: usize) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.servers[n].route).into()
+        (Ipv4Addr::LOCALHOST, self.all[n].route).into()
     }
 
     /// By a name that is in the certificate.
     pub fn url(&self, n: usize) -> String {
-        format!("tls://localhost:{}", self.servers[n].client)
+        format!("tls://localhost:{}", self.all[n].client)
     }
 
     fn seed_file(&self, key: &str) -> PathBuf {
