@@ -4,7 +4,8 @@
 //! third, the warm-up left out. One that was started anew in between begins small each time, so samples of different
 //! ages can't be compared: of it, only what it gained from one quiet time to the next within one life counts, and not
 //! from the first of a life to its second, when it warms up. The median of these steps, times the steps from the middle
-//! of the first third to the middle of the last one, stands for the same growth.
+//! of the first third to the middle of the last one, stands for the same growth. An engine that begins or ceases to lead
+//! begins another life: a standby holds next to nothing.
 //!
 //! The memory of nats-server is held to a bound instead. It keeps the end of each stream in a buffer that grows with what
 //! is written to it, up to 8 MiB, and Go lets garbage pile up to the size of what is in use. So it grows for as long as
@@ -31,8 +32,10 @@ const NATS_KIB: u64 = (2 * (8 + 2) * 8 + 32) * 1024;
 /// What a process used at a quiet time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// Tells its lives apart.
+    /// With [`Self::leads`], tells its lives apart.
     pub(super) pid: u32,
+    /// It is the engine that leads.
+    pub(super) leads: bool,
     pub(super) resident_kib: u64,
     pub(super) files: usize,
 }
@@ -58,6 +61,12 @@ pub(super) struct Grown {
     pub(super) wrong: Vec<String>,
 }
 
+impl Sample {
+    fn same_life(&self, other: &Self) -> bool {
+        (self.pid, self.leads) == (other.pid, other.leads)
+    }
+}
+
 impl Growth {
     pub(super) fn add(&mut self, name: &str, sample: Sample) {
         self.0.entry(name.to_owned()).or_default().push(sample);
@@ -77,7 +86,7 @@ fn judge(name: &str, samples: &[Sample], bound: Option<u64>) -> Grown {
     };
     let resident = |sample: &Sample| sample.resident_kib;
     let files = |sample: &Sample| sample.files as u64;
-    let lives = samples.chunk_by(|a, b| a.pid == b.pid).count();
+    let lives = samples.chunk_by(Sample::same_life).count();
     let counted = samples.get(WARM_UP..).unwrap_or_default();
     let grown = |of: &dyn Fn(&Sample) -> u64| {
         if counted.len() < FEWEST {
@@ -131,7 +140,7 @@ fn between_thirds(counted: &[Sample], of: &dyn Fn(&Sample) -> u64) -> f64 {
 
 /// `None`: its lives were too short.
 fn by_steps(samples: &[Sample], counted: usize, of: &dyn Fn(&Sample) -> u64) -> Option<f64> {
-    let lives = samples.chunk_by(|a, b| a.pid == b.pid);
+    let lives = samples.chunk_by(Sample::same_life);
     let mut steps: Vec<f64> = lives
         .flat_map(|life| life.windows(2).skip(1))
         .map(|pair| float(of(&pair[1])) - float(of(&pair[0])))
@@ -166,6 +175,7 @@ mod tests {
         let samples: Vec<Sample> = (0..count)
             .map(|at| Sample {
                 pid: u32::try_from(at / life).expect("few"),
+                leads: false,
                 resident_kib: resident_kib(at, at % life),
                 files: 20,
             })
@@ -191,8 +201,24 @@ mod tests {
     }
 
     #[test]
+    fn a_standby_that_begins_to_lead_has_not_grown() {
+        let mut samples: Vec<Sample> = (0..24)
+            .map(|at| Sample { pid: 1, leads: at % 8 >= 4, resident_kib: 30_000, files: 20 })
+            .collect();
+        for sample in samples.iter_mut().filter(|sample| sample.leads) {
+            (sample.resident_kib, sample.files) = (50_000, 95);
+        }
+        let level = judge("engine", &samples, None);
+        assert_eq!(
+            (level.wrong.len(), level.judged, level.lives),
+            (0, "steps within a life", 6),
+            "{level:?}"
+        );
+    }
+
+    #[test]
     fn open_files_are_counted_too() {
-        let sample = |files| Sample { pid: 1, resident_kib: 50_000, files };
+        let sample = |files| Sample { pid: 1, leads: false, resident_kib: 50_000, files };
         let samples: Vec<_> = (0..24).map(|at| sample(20 + at)).collect();
         let wrong = ["driver-nad has 15 files more open than at the beginning"];
         assert_eq!(judge("driver-nad", &samples, None).wrong, wrong);
@@ -204,7 +230,10 @@ mod tests {
         let with = |most_mib: u64| {
             let mut growth = Growth::default();
             for at in 1..=24 {
-                growth.add(NATS, Sample { pid: 1, resident_kib: most_mib * 1024 * at / 24, files: 20 });
+                growth.add(
+                    NATS,
+                    Sample { pid: 1, leads: false, resident_kib: most_mib * 1024 * at / 24, files: 20 },
+                );
             }
             growth.judge().remove(0).wrong
         };

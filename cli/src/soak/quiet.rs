@@ -41,7 +41,7 @@ impl Soak<'_> {
             looks.tick().await;
             let seen = Seen::look(self.sandbox, self.http).await?;
             let mut wrong = self.wrong(&ends, &seen);
-            wrong.extend(self.under_way().await);
+            let leader = self.leader(&mut wrong).await;
             if wrong.is_empty() {
                 wrong.extend(self.kept(&mut nats, &ends, &seen).await);
             }
@@ -56,7 +56,7 @@ impl Soak<'_> {
                     tally.quiet.push(since.duration_since(began));
                     tally.most_objects = tally.most_objects.max(objects);
                 });
-                return self.count();
+                return self.count(leader);
             }
             if began.elapsed() > LIMIT {
                 if wrong.is_empty() {
@@ -110,10 +110,9 @@ impl Soak<'_> {
         }
     }
 
-    /// What the operator's processes still do, or don't answer.
-    async fn under_way(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        let mut leaders = 0;
+    /// The engine that leads. `wrong`: gets what the operator's processes still do, or that they don't answer.
+    async fn leader(&self, wrong: &mut Vec<String>) -> Option<&'static str> {
+        let mut leaders = Vec::new();
         for name in ENGINES.into_iter().chain(DRIVERS) {
             let Some(url) = self.sandbox.url(name) else { continue };
             let get =
@@ -131,25 +130,29 @@ impl Soak<'_> {
             if engine_metrics::value(&metrics, "eno_engine_leading") != Some(1.0) {
                 continue;
             }
-            leaders += 1;
+            leaders.push(name);
             let undelivered = engine_metrics::value(&metrics, CALLBACKS) != Some(0.0);
             let busy = engine_metrics::under_way(&metrics).or(undelivered.then_some(CALLBACKS));
             wrong.extend(busy.map(|gauge| format!("{gauge} of {name} is not 0")));
         }
-        if leaders != 1 {
-            wrong.push(format!("{leaders} engines lead"));
+        if leaders.len() != 1 {
+            wrong.push(format!("{} engines lead", leaders.len()));
         }
-        wrong
+        leaders.pop()
     }
 
     /// Counts what processes use.
-    fn count(&self) -> anyhow::Result<()> {
+    fn count(&self, leader: Option<&str>) -> anyhow::Result<()> {
         for name in ENGINES.into_iter().chain(DRIVERS).chain([NATS]) {
             let Some(pid) = self.sandbox.control_plane().supervisor().pid(name) else {
                 bail!("{name} does not run");
             };
-            let sample =
-                Sample { pid, resident_kib: usage::resident_kib(pid)?, files: usage::open_files(pid)? };
+            let sample = Sample {
+                pid,
+                leads: leader == Some(name),
+                resident_kib: usage::resident_kib(pid)?,
+                files: usage::open_files(pid)?,
+            };
             self.tally.update(|tally| tally.growth.add(name, sample));
         }
         Ok(())

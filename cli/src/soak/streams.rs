@@ -25,7 +25,7 @@ const STREAMS: [(&str, usize); 8] = [
     (subject::DEAD_LETTERS, 0),
     ("KV_ENO_DRIVERS", 1),
     ("KV_ENO_OWNERS", 0),
-    (CALLBACKS, 0),
+    (CALLBACKS, 1),
 ];
 /// By when NATS has to let us in.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -110,10 +110,10 @@ mod tests {
         }
         assert!(keep(subject::HISTORY, 900, 0).concat().is_empty());
         assert_eq!(
-            keep(CALLBACKS, 2, 0),
+            keep(CALLBACKS, 2, 1),
             [vec![], vec!["stream KV_ENO_CALLBACKS has 2 messages for no object".to_owned()]]
         );
-        keep(CALLBACKS, 0, 0);
+        keep(CALLBACKS, 0, 1);
         assert_eq!(
             keep(subject::TRANSITIONS, 900, 2),
             [vec![], vec!["stream ENO_TRANSITIONS has 2 consumers for 1 readers".to_owned()]]

@@ -66,6 +66,8 @@ pub enum Input {
     Published(Target, Generation, u64),
     /// A command was not taken; the sequence that its subject has, where that is known.
     NotPublished(Target, Option<u64>),
+    /// The words of a target that is gone are off NATS, or that failed.
+    Forgotten(Target),
     /// NATS lost streams and has them again, empty.
     StreamsLost {
         /// The outbox is among them.

@@ -122,11 +122,12 @@ async fn last(
     }
 }
 
-/// Takes a target that is gone off NATS, and has its driver forget it. What is left by a failure is found and taken off
-/// at the next start.
-pub async fn forget(connection: &Connection, target: &Target, driver: &Name) {
+/// Takes a target that is gone off NATS, has its driver forget it, and tells the mailbox that this is over. What is left
+/// by a failure is found and taken off at the next start.
+pub async fn forget(connection: &Connection, mailbox: &Mailbox, target: Target, driver: &Name) {
     match forget_target(connection, driver, &target.to_string()).await {
         Ok(()) => info!(%target, "forgotten"),
         Err(error) => warn!(%target, %error, "a target that is gone was not taken off NATS"),
     }
+    post(mailbox, Input::Forgotten(target)).await;
 }

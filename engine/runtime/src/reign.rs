@@ -341,6 +341,7 @@ impl Throne {
             Input::Published(target, generation, sequence) => {
                 self.gate.published(&target, &generation, sequence, Instant::now());
             }
+            Input::Forgotten(target) => self.gate.forgotten(&target),
             Input::NotPublished(target, found) => self.gate.failed(&target, found, Instant::now()),
             Input::StreamsLost { outbox } => {
                 warn!(outbox, "NATS lost streams: publishing all commands again");
@@ -353,9 +354,10 @@ impl Throne {
     /// A target is gone: its words are taken off NATS.
     fn forget(&mut self, target: Target, driver: Name) {
         let Realm { connection, tenure, .. } = self.realm.clone();
+        let mailbox = self.mailbox.clone();
         self.publishing.spawn(async move {
             tenure.held().await;
-            publish::forget(&connection, &target, &driver).await;
+            publish::forget(&connection, &mailbox, target, &driver).await;
             Ok(())
         });
     }

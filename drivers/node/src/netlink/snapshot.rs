@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::PROTOCOL;
+
 /// All that counts of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -202,5 +204,11 @@ impl Snapshot {
     /// The interface of that index.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.index == index)
+    }
+
+    /// A route or a rule is ours.
+    pub fn has_routing_of_ours(&self) -> bool {
+        self.routes.iter().any(|route| route.protocol == PROTOCOL)
+            || self.rules.iter().any(|rule| rule.protocol == PROTOCOL)
     }
 }

@@ -100,6 +100,8 @@ impl<R> Clone for Pods<R> {
 #[derive(Debug)]
 struct Shared<R> {
     resolver: R,
+    /// That of the node itself, where it can be told.
+    node: Option<NamespaceId>,
     options: Options,
     /// Sockets in the host's namespace.
     sockets: Pool,
@@ -138,6 +140,7 @@ impl<R: Resolve> Pods<R> {
         Self {
             shared: Arc::new(Shared {
                 resolver,
+                node: Namespace::open("/proc/1/ns/net".as_ref()).ok().map(|node| node.id()),
                 sockets: Pool::new(options.host.clone()),
                 options,
                 known: Mutex::default(),
@@ -346,8 +349,7 @@ impl<R: Resolve> Pods<R> {
     }
 
     fn is_the_nodes(&self, id: NamespaceId) -> bool {
-        id == self.shared.options.host.id()
-            || Namespace::open("/proc/1/ns/net".as_ref()).is_ok_and(|node| node.id() == id)
+        id == self.shared.options.host.id() || Some(id) == self.shared.node
     }
 }
 

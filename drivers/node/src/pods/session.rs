@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use eno_schemas::{AppliedLink, LinkKind, Master, PortVlans};
+use eno_schemas::{AppliedLink, LinkKind, Master, PodLink, PortVlans};
 
 use super::check::Refusal;
 use super::host::HostView;
@@ -190,6 +190,8 @@ pub struct Sockets<'a> {
     quiet: Option<Quiet>,
     /// Of the last look.
     seen: Snapshot,
+    /// Whether there are routes or rules of ours, or are to be; not known before the first look.
+    routing: Option<bool>,
 }
 
 impl<'a> Sockets<'a> {
@@ -205,7 +207,8 @@ impl<'a> Sockets<'a> {
         namespace.enter()?;
         let pod = Netlink::open()?;
         let (address_marks, seen) = (address_marks(), Snapshot::default());
-        Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks, runtime, quiet, seen })
+        let routing = None;
+        Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks, runtime, quiet, seen, routing })
     }
 
     /// The sockets: the host's, and the pod's.
@@ -256,18 +259,24 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         if let Some(quiet) = &self.quiet {
             quiet.drain();
         }
-        if at == Look::All {
+        // Only we make those of ours: where there were none and none are wanted there are none.
+        let routing = at == Look::All && self.routing.unwrap_or(true);
+        if routing {
             // Interfaces come after these: one that has just come up is busy in the kernel for a while.
             self.seen.rules = self.pod.rules()?;
+        }
+        if at == Look::All {
             self.seen.addresses = self.pod.addresses()?;
         }
         self.seen.links = self.pod.links()?;
-        if at == Look::All {
+        if routing {
             let known = self.seen.links.iter().any(|link| {
                 link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
             });
             // Routes go with their interfaces: where there is none of ours there are none.
             self.seen.routes = if known { self.pod.routes()? } else { Vec::new() };
+            let wants = |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty();
+            self.routing = Some(self.seen.has_routing_of_ours() || wanted.pod.links.iter().any(wants));
         }
         let pod = self.seen.clone();
         let ends: BTreeSet<u32> = pod

@@ -116,6 +116,7 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
     let mut connects = connection.connects();
     connects.mark_unchanged();
     let mut messages = follow(&stream, schedule.read() + 1).await?;
+    let mut entries = bucket.watch_with_history(">").await?;
     let mut posts: JoinSet<Tried> = JoinSet::new();
     let mut writes: JoinSet<(Name, Said)> = JoinSet::new();
     let mut asked: VecDeque<Asked> = VecDeque::new();
@@ -158,10 +159,15 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 });
                 schedule.add(&object, sequence, host);
             }
+            entry = entries.next() => {
+                let entry = entry.ok_or("the bucket is no longer watched")??;
+                state::seen(&entry, &mut schedule, &mut notices, Timestamp::now().as_millisecond());
+            }
             // What was on the way when the connection broke is lost.
             changed = connects.changed() => {
                 changed?;
                 messages = follow(&stream, schedule.read() + 1).await?;
+                entries = bucket.watch_with_history(">").await?;
             }
             Some(done) = posts.join_next() => {
                 let Tried { object, ended, took, news } = done?;

@@ -94,6 +94,11 @@ impl Notices {
         self.schedule(object, now);
     }
 
+    /// Whether something is or was to be said of an object.
+    pub fn knows(&self, object: &Name) -> bool {
+        self.items.contains_key(object)
+    }
+
     /// A callback was not taken.
     pub fn failed(&mut self, object: &Name, mut about: Undelivered, now: i64) {
         let at = if let Some(item) = self.items.get_mut(object) {

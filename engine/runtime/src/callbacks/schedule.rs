@@ -197,6 +197,15 @@ impl Schedule {
         self.lines.insert(object, line);
     }
 
+    /// An object was seen to have an entry. One that is not known here is written anew, or taken out.
+    pub fn has_entry(&mut self, object: &Name) {
+        let line = self.lines.entry(object.clone()).or_default();
+        if !line.remembered {
+            line.remembered = true;
+            self.changed.insert(object.clone());
+        }
+    }
+
     /// A transition was read; `host`: where it is to be posted, if anywhere.
     pub fn add(&mut self, object: &Name, sequence: u64, host: Option<Name>) {
         self.read = self.read.max(sequence);

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::kv::{PurgeError, Store};
+use async_nats::jetstream::kv::{Entry, Operation, PurgeError, Store};
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use bytes::Bytes;
 use eno_core::Name;
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tracing::warn;
 
 use super::notices::{Notices, Undelivered};
-use super::schedule::{Entry, Schedule};
+use super::schedule::{self, Schedule};
 use super::{PREFIX, host};
 
 const FLOOR: &str = "floor";
@@ -50,11 +50,11 @@ pub async fn load(bucket: &Store, stream: &Stream) -> Result<(Schedule, Notices)
     let entries = stream::iter(keys).map(async |key| {
         let object = Name::from(key.strip_prefix(AT).unwrap_or(&key));
         let Some(value) = bucket.get(key).await? else { return Ok(None) };
-        let entry: Entry = match serde_json::from_slice(&value) {
+        let entry: schedule::Entry = match serde_json::from_slice(&value) {
             Ok(entry) => entry,
             Err(error) => {
                 warn!(object = &*object, %error, "what is remembered of an object's callbacks can't be read");
-                Entry { from: 0, attempts: 0, next_try: 0, last_error: String::new() }
+                schedule::Entry { from: 0, attempts: 0, next_try: 0, last_error: String::new() }
             }
         };
         let pending = pending(stream, &object, entry.from, floor).await?;
@@ -83,21 +83,43 @@ async fn notices(
     let read: Vec<_> = read.buffer_unordered(WIDTH).try_collect().await?;
     let mut notices = Notices::default();
     for (key, value) in read {
-        let Some(mut about) = value.and_then(|value| serde_json::from_slice::<Undelivered>(&value).ok())
-        else {
-            warn!(key, "what was said of an object's callbacks can't be read");
-            continue;
-        };
-        let object = Name::from(key.strip_prefix(TOLD).unwrap_or(&key));
+        let Some(mut about) = value.and_then(|value| undelivered(&key, &value)) else { continue };
         if lost && about.next_try.take().is_some() {
             "the outbox was lost, and the callback in it".clone_into(&mut about.error);
         }
-        // It was to be tried again and no longer is.
-        let settled =
-            about.next_try.is_some() && about.sequence <= schedule.floor() && !schedule.is_waiting(&object);
-        notices.restore(&object, about, settled, now);
+        restore(&mut notices, &key, about, schedule, now);
     }
     Ok(notices)
+}
+
+/// What an object says of its callbacks, from its entry.
+fn undelivered(key: &str, value: &[u8]) -> Option<Undelivered> {
+    let about = serde_json::from_slice(value);
+    about.inspect_err(|error| warn!(key, %error, "what was said of an object's callbacks can't be read")).ok()
+}
+
+fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Schedule, now: i64) {
+    let object = Name::from(key.strip_prefix(TOLD).unwrap_or(key));
+    // It was to be tried again and no longer is.
+    let settled =
+        about.next_try.is_some() && about.sequence <= schedule.floor() && !schedule.is_waiting(&object);
+    notices.restore(&object, about, settled, now);
+}
+
+/// Takes up an entry that was seen in the bucket, if it is not known here. A NATS server that was killed may bring back
+/// what was taken out, and a leader that was stopped for a while may write what is over.
+pub fn seen(entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) {
+    if entry.operation != Operation::Put {
+        return;
+    }
+    if let Some(object) = entry.key.strip_prefix(AT) {
+        schedule.has_entry(&Name::from(object));
+    } else if let Some(object) = entry.key.strip_prefix(TOLD)
+        && !notices.knows(&Name::from(object))
+        && let Some(about) = undelivered(&entry.key, &entry.value)
+    {
+        restore(notices, &entry.key, about, schedule, now);
+    }
 }
 
 /// Takes a key out.

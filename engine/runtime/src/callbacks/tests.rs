@@ -6,6 +6,7 @@ mod signing;
 mod soak;
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 
@@ -283,6 +284,22 @@ impl Bench {
             }
         };
         timeout(PATIENCE, watching).await.expect("it is remembered within 30 s");
+    }
+
+    /// Waits until the bucket has no entry of any object.
+    async fn nothing_remembered(&self) {
+        let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
+        let emptied = async {
+            let mut look = interval(Duration::from_millis(20));
+            loop {
+                look.tick().await;
+                let Ok(keys) = bucket.keys().await else { continue };
+                if keys.all(|key| ready(key.is_ok_and(|key| key == "floor"))).await {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, emptied).await.expect("it is forgotten within 30 s");
     }
 
     /// What was taken out of the bucket is marked, and not for good.

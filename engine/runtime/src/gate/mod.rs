@@ -92,6 +92,8 @@ pub struct Gate {
     sequence: u64,
     slots: HashMap<Target, Slot>,
     dirty: BTreeSet<Target>,
+    /// Their words are being taken off NATS, which would take a later one along.
+    forgetting: BTreeSet<Target>,
     alive: BTreeSet<Name>,
     publishing: usize,
     opened: u64,
@@ -141,6 +143,7 @@ impl Gate {
             sequence: 0,
             slots: HashMap::new(),
             dirty: BTreeSet::new(),
+            forgetting: BTreeSet::new(),
             alive: BTreeSet::new(),
             publishing: 0,
             opened: 0,
@@ -300,7 +303,7 @@ impl Gate {
     }
 
     fn wait(&self, target: &Target, now: Instant) -> Wait {
-        if self.is_bound(target) {
+        if self.is_bound(target) || self.forgetting.contains(target) {
             return Wait::Publish;
         }
         let Some(slot) = self.slots.get(target) else { return Wait::Now };
@@ -444,11 +447,24 @@ impl Gate {
         }
     }
 
-    /// The target is gone; its driver's name, when a command of it is on NATS.
+    /// The target is gone; its driver's name, when a command of it is on NATS: then its words are to be taken off there.
     pub fn forget(&mut self, target: &Target, now: Instant) -> Option<Name> {
         self.leave(target, now);
         self.dirty.remove(target);
-        self.slots.remove(target)?.held.map(|held| held.driver)
+        let driver = self.slots.remove(target)?.held?.driver;
+        self.forgetting.insert(target.clone());
+        Some(driver)
+    }
+
+    /// Somebody has words on NATS about a target of which no command is known; true: they are to be taken off there, which
+    /// is not being done yet.
+    pub fn forget_unknown(&mut self, target: &Target) -> bool {
+        self.driver(target).is_none() && self.forgetting.insert(target.clone())
+    }
+
+    /// The target's words are off NATS, or that failed.
+    pub fn forgotten(&mut self, target: &Target) {
+        self.forgetting.remove(target);
     }
 
     /// NATS lost its streams: every target is to be published again.

@@ -243,6 +243,24 @@ fn a_target_that_changes_hands() {
 }
 
 #[test]
+fn a_target_that_comes_back_waits_until_it_is_forgotten() {
+    let now = Instant::now();
+    let mut gate = Gate::new(1);
+    turn(&mut gate, &nad(), "a", now).unwrap();
+    assert!(!gate.forget_unknown(&nad()), "its command is known");
+    assert_eq!(gate.forget(&nad(), now), Some("netconf".into()));
+    assert!(!gate.forget_unknown(&nad()), "it is being forgotten");
+    assert_eq!(turn(&mut gate, &nad(), "b", now), None);
+    gate.forgotten(&nad());
+    assert_eq!(turn(&mut gate, &nad(), "b", now).unwrap().expected, 0);
+    // One that no engine knows of.
+    assert!(gate.forget_unknown(&switch("leaf2")));
+    assert_eq!(turn(&mut gate, &switch("leaf2"), "c", now), None);
+    gate.forgotten(&switch("leaf2"));
+    assert!(turn(&mut gate, &switch("leaf2"), "c", now).is_some());
+}
+
+#[test]
 fn a_failed_publish_is_tried_again() {
     let now = Instant::now();
     let mut gate = Gate::new(1);

@@ -90,7 +90,7 @@ impl Throne {
     /// died meanwhile. Of this term too: of a subject that was taken off, a server that is killed remembers that its
     /// last message is gone, and not always that the ones before it are.
     pub(super) fn forget_unwanted(&mut self, target: &Target, driver: &Name) {
-        if self.gate.driver(target).is_none() && self.engine.desired(target).is_none() {
+        if self.engine.desired(target).is_none() && self.gate.forget_unknown(target) {
             self.forget(target.clone(), driver.clone());
         }
     }

@@ -154,8 +154,7 @@ impl<'a> Planner<'a> {
         ]));
         self.create(link, Op::Host(Request::add_link(&host_name, message)));
         let alias = mark::alias(self.wanted.cluster, self.wanted.uid, &link.id);
-        self.on_host(link, by_name(&host_name, "alias", vec![LinkAttribute::IfAlias(alias)]));
-        self.on_host(link, quiet(&host_name));
+        self.on_host(link, named_and_quiet(&host_name, alias));
         if open {
             let mut up = LinkMessage::default();
             up.header.flags = LinkFlags::Up;
@@ -376,18 +375,17 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn by_name(name: &str, what: &str, attributes: Vec<LinkAttribute>) -> Request {
-    let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-    message.attributes.extend(attributes);
-    Request::set_link(format!("set the {what} of {name}"), message)
-}
-
 /// No link-local address on the host's end: nothing of the host is to be reached there. Where the host has no IPv6
-/// there is nothing to do.
-fn quiet(name: &str) -> Request {
+/// nothing of this is done; what counts then, the alias, comes when the end was looked at.
+fn named_and_quiet(name: &str, alias: String) -> Request {
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
-    by_name(name, "IPv6 address generation", vec![LinkAttribute::AfSpecUnspec(vec![none])])
+    let mut message = LinkMessage::default();
+    message.attributes.extend([
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::IfAlias(alias),
+        LinkAttribute::AfSpecUnspec(vec![none]),
+    ]);
+    Request::set_link(format!("set alias and IPv6 address generation of {name}"), message)
         .tolerating(Errno::EAFNOSUPPORT)
 }
 

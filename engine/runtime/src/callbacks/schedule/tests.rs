@@ -67,6 +67,22 @@ fn failures_back_off_and_are_remembered() {
 }
 
 #[test]
+fn an_entry_that_is_not_known_is_put_right() {
+    let mut schedule = Schedule::new(0, 0);
+    schedule.has_entry(&"gone".into());
+    assert_eq!(save(&mut schedule), [Change { object: "gone".into(), entry: None }]);
+    assert!(schedule.lines.is_empty());
+    // Of an object that waits, it has to say for what.
+    schedule.add(&"a".into(), 7, Some("h".into()));
+    schedule.has_entry(&"a".into());
+    let changes = save(&mut schedule);
+    assert_eq!(changes[0].entry.as_ref().map(|entry| (entry.from, entry.attempts)), Some((7, 0)));
+    schedule.has_entry(&"a".into());
+    assert!(save(&mut schedule).is_empty());
+    assert_eq!((turns(&mut schedule, 0).len(), schedule.floor()), (1, 7));
+}
+
+#[test]
 fn the_endpoint_may_ask_for_more_time() {
     let mut schedule = Schedule::new(0, 0);
     schedule.add(&"a".into(), 1, Some("h".into()));

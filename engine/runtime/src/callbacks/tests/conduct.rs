@@ -192,3 +192,22 @@ async fn endpoints_can_be_tested_before_the_first_callback() {
     stop.cancel();
     task.await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_remembered_of_nobody_is_forgotten() {
+    let (_receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    let (stop, task) = bench.deliverer();
+    bench.transition("a", 1, None).await;
+    next(&mut gets).await;
+    // A leader that was stopped for a while writes them, after its successor has forgotten them.
+    let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
+    let at = schedule::Entry { from: 1, attempts: 3, next_try: 0, last_error: "no".into() };
+    bucket.put("at.L2Service._.gone", serde_json::to_vec(&at).unwrap().into()).await.unwrap();
+    let message = serde_json::from_slice(&encode(&transition("gone", 1, &json!({}))).unwrap()).unwrap();
+    let told = Undelivered { next_try: Some(0), ..about(&message, 1, 3, "no".into()) };
+    bucket.put("told.L2Service._.gone", serde_json::to_vec(&told).unwrap().into()).await.unwrap();
+    bench.nothing_remembered().await;
+    stop.cancel();
+    task.await.unwrap();
+}
