@@ -6,6 +6,7 @@
 //! - On a listed port, our tagged VLANs that are not wanted go; foreign ones, the native VLAN and everything else
 //!   stay. Unlisted ports are never touched, not even when they carry a VLAN of ours that goes; one that a port
 //!   tells by its name stays until nothing names it.
+//! - A VLAN that was ours when last reported and that somebody has deleted since is still ours on listed ports.
 //! - A trunk that carries every VLAN (on many devices: one without a list) is never made by us: it is foreign,
 //!   stays, and counts as carrying what is wanted.
 //! - A port loses its trunk mode with its last tagged VLAN: nobody else's VLAN is on it, so the mode serves nobody
@@ -82,7 +83,7 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
     }
 
     // A listed port may name a VLAN that does not exist yet: once it does, that is our network on that port.
-    let mut ours_then = ours.clone();
+    let mut ours_then = ours.union(&seen.gone);
     ours_then.extend(plan.changes.make.keys().copied());
     let mut still_carried = VlanSet::EMPTY;
     for (name, ports) in &members {

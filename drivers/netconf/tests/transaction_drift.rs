@@ -127,3 +127,18 @@ async fn a_vlan_that_was_renamed_is_said_and_not_taken() {
     assert_eq!(drift(&found), ["VLAN 100 renamed from \"eno-test-100\" to \"mine\""]);
     assert!(found.rejected.iter().any(|rejection| rejection.reason.contains("it is not ours")), "{found:?}");
 }
+
+#[tokio::test]
+async fn what_ports_list_of_a_vlan_that_somebody_deleted_goes_with_its_network() {
+    let bench = Bench::start(|_| ()).await;
+    let both = bench.desired("leaf1", "100,102", &["Ethernet1"]);
+    let done = bench.settle("leaf1", &both).await;
+    let edit = HandEdit { remove_vlans: "100".parse().expect("a set"), ..HandEdit::default() };
+    bench.switch("leaf1").change_by_hand(&edit).expect("an edit");
+    let listed = || bench.switch("leaf1").view().ports["Ethernet1"].configured.to_string();
+    assert_eq!(listed(), "100,102");
+    let one = bench.desired("leaf1", "102", &["Ethernet1"]);
+    let work = work("leaf1", one).with_reported(Some(report(&both, &done)));
+    there(&bench.driver.reconcile(work).await);
+    assert_eq!(listed(), "102");
+}

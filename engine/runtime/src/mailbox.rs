@@ -1,5 +1,6 @@
 //! What the one task that owns the core is told.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eno_core::{Event, Key, Name, Object, Target};
@@ -68,6 +69,8 @@ pub enum Input {
     NotPublished(Target, Option<u64>),
     /// The words of a target that is gone are off NATS, or that failed.
     Forgotten(Target),
+    /// The commands that NATS holds, each with its sequence, read after the connection was made anew.
+    Kept(BTreeMap<Target, u64>),
     /// NATS lost streams and has them again, empty.
     StreamsLost {
         /// The outbox is among them.

@@ -126,7 +126,7 @@ async fn rule(
     let (losses, lost) = watch_channel::channel(0);
     tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
-    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
+    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), metrics.clone(), losses));
     let poster = realm.poster.clone();
     let tenure = realm.tenure.clone();
     tasks.spawn(callbacks::run(connection.clone(), poster, metrics.clone(), tenure, lost, over.clone()));
@@ -343,6 +343,12 @@ impl Throne {
             }
             Input::Forgotten(target) => self.gate.forgotten(&target),
             Input::NotPublished(target, found) => self.gate.failed(&target, found, Instant::now()),
+            Input::Kept(kept) => {
+                let lost = self.gate.kept(&kept, Instant::now());
+                if lost > 0 {
+                    warn!(lost, "NATS lost commands: publishing them again");
+                }
+            }
             Input::StreamsLost { outbox } => {
                 warn!(outbox, "NATS lost streams: publishing all commands again");
                 self.gate.lost();

@@ -1,5 +1,6 @@
 //! Sees when NATS has lost its streams, and makes them anew.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_sbi::nats::{Connection, ensure_streams};
@@ -8,7 +9,9 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::warn;
 
+use crate::drivers;
 use crate::mailbox::{Input, Mailbox, post};
+use crate::metrics::Metrics;
 
 /// How often the streams are looked at while the connection holds.
 const LOOK: Duration = Duration::from_secs(10);
@@ -23,9 +26,16 @@ struct Made {
 
 /// Looks at the streams after each new connection and now and then, and makes those that are missing. A stream that was
 /// made later than remembered has lost what it held: `lost` counts that, for those who read from streams to begin again.
-pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender<u64>) {
+/// One that was not may have lost single messages with its server: after each new connection the commands are read.
+pub async fn guard(
+    connection: Connection,
+    mailbox: Mailbox,
+    metrics: Arc<Metrics>,
+    lost: watch::Sender<u64>,
+) {
     let mut connects = connection.connects();
     let mut remembered: Option<Made> = None;
+    let mut unread = false;
     loop {
         connects.mark_unchanged();
         match look(&connection).await {
@@ -40,9 +50,26 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
             }
             Err(error) => warn!(%error, "the streams can't be looked at"),
         }
+        if unread {
+            match drivers::commands(&connection, &metrics).await {
+                Ok(found) => {
+                    unread = false;
+                    let kept = found.into_iter().map(|(target, held, _)| (target, held.sequence)).collect();
+                    if !post(&mailbox, Input::Kept(kept)).await {
+                        return;
+                    }
+                }
+                Err(error) => warn!(%error, "the commands can't be read"),
+            }
+        }
         tokio::select! {
-            () = sleep(if remembered.is_some() { LOOK } else { LOOK / 10 }) => {}
-            changed = connects.changed() => if changed.is_err() { return },
+            () = sleep(if remembered.is_some() && !unread { LOOK } else { LOOK / 10 }) => {}
+            changed = connects.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                unread = true;
+            }
         }
     }
 }

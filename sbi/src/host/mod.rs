@@ -320,7 +320,7 @@ impl<D: Driver> Host<D> {
     }
 
     fn see(&mut self, target: &str) {
-        if !self.schedule.contains(target) {
+        if !self.schedule.is_wanted(target) {
             self.ask_for_target(|| Ask::Own(target.to_owned()));
         }
     }

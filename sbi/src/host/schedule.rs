@@ -81,6 +81,8 @@ struct Target<R> {
     /// The reading of the stream in which it was last seen.
     reading: u64,
     owned: bool,
+    /// No message came since it was forgotten.
+    forgotten: bool,
     queued: bool,
     busy: Option<watch::Sender<Newest>>,
     pending: Pending,
@@ -125,6 +127,11 @@ impl<R: Default> Schedule<R> {
     /// True when the target is known.
     pub fn contains(&self, target: &str) -> bool {
         self.targets.contains_key(target)
+    }
+
+    /// True when the target is known, and not about to be forgotten.
+    pub fn is_wanted(&self, target: &str) -> bool {
+        self.targets.get(target).is_some_and(|target| !target.forgotten)
     }
 
     /// The newest command of a target that this instance works on.
@@ -191,10 +198,13 @@ impl<R: Default> Schedule<R> {
         self.add(name, |target| target.pending.again |= target.command.is_some());
     }
 
-    /// The target is gone for good.
+    /// The target is gone for good. What comes of it later is to be owned anew.
     pub fn forget(&mut self, name: &str) {
         self.unschedule(name);
+        let stays_owned = self.ownership == Ownership::WholeDriver;
         self.add(name, |target| {
+            target.owned &= stays_owned;
+            target.forgotten = true;
             target.command = None;
             target.retries = None;
             target.pending = Pending { forget: true, ..Pending::default() };
@@ -353,6 +363,7 @@ impl<R: Default> Schedule<R> {
             position: 0,
             reading: 0,
             owned,
+            forgotten: false,
             queued: false,
             busy: None,
             pending: Pending::default(),
@@ -362,6 +373,7 @@ impl<R: Default> Schedule<R> {
         });
         target.position = position;
         target.reading = self.reading;
+        target.forgotten = false;
         target
     }
 

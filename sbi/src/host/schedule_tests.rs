@@ -145,6 +145,25 @@ fn forgetting_waits_for_work_and_a_new_life_may_follow() {
 }
 
 #[test]
+fn a_target_that_comes_back_while_it_is_forgotten_has_to_be_owned_anew() {
+    let mut schedule: Schedule<u8> = Schedule::new(Ownership::PerTarget);
+    schedule.offer(command("t", 1, 1), 1);
+    schedule.set_owned(Some("t"), true);
+    let start = schedule.next().unwrap();
+    finish(&mut schedule, &start, false);
+    assert!(schedule.is_wanted("t"));
+    schedule.forget("t");
+    let forget = schedule.next().unwrap();
+    assert!(schedule.contains("t") && !schedule.is_wanted("t"));
+    schedule.offer(command("t", 1, 2), 2);
+    assert!(schedule.is_wanted("t"));
+    finish(&mut schedule, &forget, false);
+    assert!(schedule.next().is_none(), "another instance may have it");
+    schedule.set_owned(Some("t"), true);
+    assert_eq!(sequence(&schedule.next().unwrap()), 2);
+}
+
+#[test]
 fn what_is_missing_from_a_second_reading_is_forgotten_and_the_rest_verified() {
     let mut schedule = owner_of_all();
     schedule.reading_starts();

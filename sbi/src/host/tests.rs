@@ -128,6 +128,7 @@ impl Driver for Stub {
 
     async fn forget(&self, target: &str) {
         self.0.forgotten.send_modify(|forgotten| forgotten.push(target.to_owned()));
+        self.0.open.subscribe().wait_for(|open| *open).await.unwrap();
     }
 }
 
@@ -302,6 +303,28 @@ async fn lost_streams_are_made_again_and_reports_come_back() {
     stub.until_forgotten("a").await;
     engine.command(&command("a", 1, 2)).await;
     engine.report(DRIVER, "a", done(2)).await;
+    host.end().await;
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_comes_back_while_it_is_forgotten_is_worked_on() {
+    let Setup { server, engine, stub, host } = setup().await;
+    engine.command(&command("a", 1, 1)).await;
+    engine.report(DRIVER, "a", done(1)).await;
+    stub.open(false);
+    engine.forget(DRIVER, "a").await;
+    stub.until_forgotten("a").await;
+    engine.command(&command("a", 1, 2)).await;
+    // It was taken in before this one.
+    engine.command(&command("b", 1, 3)).await;
+    stub.until_begun(|begun| begun.contains(&("b".into(), 3))).await;
+    stub.open(true);
+    engine.report(DRIVER, "a", done(2)).await;
+    // Whoever works on it owns it.
+    let owners = engine.connection.jetstream.get_key_value(subject::OWNERS).await.unwrap();
+    let owner = owners.get(subject::key(DRIVER, "a")).await.unwrap();
+    assert_eq!(owner.as_deref(), Some(b"one".as_slice()));
     host.end().await;
     drop(server);
 }

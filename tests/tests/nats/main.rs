@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use async_nats::ConnectOptions;
 use eno_control_plane::NatsUser;
-use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{Receiver, System, own};
+use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
+use eno_tests::{PATIENCE, Receiver, System, own};
 use kube::runtime::watcher;
 
 const SERVICES: u16 = 20;
@@ -162,6 +162,35 @@ fn the_server_is_killed() {
                 let complete: Vec<_> = (1..=numbers.len() as u64).collect();
                 assert_eq!(numbers, complete, "the callbacks of {object}");
             }
+        },
+    );
+}
+
+/// A server that is killed may lose the last message of a subject along with the one before it.
+#[test]
+fn commands_are_lost_with_the_server() {
+    own(
+        |_| (),
+        async |system| {
+            system.point("commands").await;
+            let nats = system.sandbox.control_plane().nats();
+            let seed = std::fs::read_to_string(nats.seed_of(NatsUser::Admin)).expect("a seed");
+            let admin = ConnectOptions::with_nkey(seed.trim().to_owned()).connect(&nats.url).await;
+            let jetstream = async_nats::jetstream::new(admin.expect("a connection"));
+            let commands = jetstream.get_stream("ENO_COMMANDS").await.expect("a stream");
+            let lost = "eno.v1.command.netconf.leaf1";
+            assert!(commands.get_last_raw_message_by_subject(lost).await.is_ok());
+            commands.purge().filter(lost).await.expect("it is taken out");
+            let before = versions(system).await;
+            system.restart_part("nats-server").await;
+            let back = async {
+                while commands.get_last_raw_message_by_subject(lost).await.is_err() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, back).await.expect("it is said again");
+            system.becomes::<FabricDevice>("leaf1", Phase::Ready).await;
+            assert_eq!(versions(system).await, before, "a switch was configured anew");
         },
     );
 }

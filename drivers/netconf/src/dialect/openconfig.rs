@@ -274,7 +274,14 @@ impl Parser {
             Some(instance) => (Some(instance.name), instance.vlans),
             None => (None, BTreeMap::new()),
         };
-        Ok(Seen { home, vlans, ports: self.ports, empty_opens: true, layout: Layout::Plain })
+        Ok(Seen {
+            home,
+            vlans,
+            gone: VlanSet::EMPTY,
+            ports: self.ports,
+            empty_opens: true,
+            layout: Layout::Plain,
+        })
     }
 }
 

@@ -33,7 +33,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use eno_sbi::{Intent, Reconciled, Verdict, Work};
-use eno_schemas::{DeviceInfo, Drift, FabricDesired, Item, Note, Outcome, Preview, VlanSet};
+use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Item, Note, Outcome, Preview, VlanSet};
 use tracing::debug;
 
 use crate::dialect::Dialect;
@@ -356,6 +356,11 @@ impl<S: Session> Transaction<'_, S> {
         let mut seen = self.dialect.parse(reply, inventory.as_ref().unwrap_or(&nothing))?;
         if let Some((vlans, baseline)) = &view.part {
             baseline.complete(&mut seen, vlans);
+        }
+        if let Some(Applied::Fabric { vlans, .. }) =
+            self.work.reported().and_then(|report| report.applied.as_ref())
+        {
+            seen.gone = vlans.difference(&seen.vlans.keys().copied().collect());
         }
         *self.read.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Baseline::of(&seen, &self.desired.cluster));

@@ -11,7 +11,7 @@ mod transaction;
 mod tests;
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use eno_core::{Group, Name, Target};
@@ -480,6 +480,30 @@ impl Gate {
             }
             self.dirty.insert(target.clone());
         }
+    }
+
+    /// NATS holds these commands, by their sequences: what it had and lost is to be published again. A server that is
+    /// killed may lose the last message of a subject, and the one before it. How many there are.
+    pub fn kept(&mut self, kept: &BTreeMap<Target, u64>, now: Instant) -> usize {
+        let mut lost = Vec::new();
+        for (target, slot) in &mut self.slots {
+            // One that is on its way is refused where something else stands than was there, and tried again.
+            let settled = !matches!(slot.state, State::Publishing { .. });
+            let found = kept.get(target).copied().unwrap_or_default();
+            let Some(held) = slot.held.as_mut().filter(|held| settled && found < held.sequence) else {
+                continue;
+            };
+            held.generation = None;
+            held.sequence = found;
+            // Nobody answers it.
+            slot.state = State::Idle;
+            lost.push(target.clone());
+        }
+        let count = lost.len();
+        for target in lost {
+            self.changed(target, now);
+        }
+        count
     }
 
     /// The driver whose subject holds the target's command.

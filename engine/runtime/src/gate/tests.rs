@@ -261,6 +261,28 @@ fn a_target_that_comes_back_waits_until_it_is_forgotten() {
 }
 
 #[test]
+fn a_command_that_nats_lost_is_published_again() {
+    let now = Instant::now();
+    let mut gate = Gate::new(1);
+    alive(&mut gate);
+    let (idle, waiting, on_its_way) = (nad(), fabric(), switch("leaf2"));
+    let said = turn(&mut gate, &idle, "a", now).unwrap();
+    gate.reported(&idle, &said.generation, Answer::Applied, now);
+    turn(&mut gate, &waiting, "a", now).unwrap();
+    gate.changed(on_its_way.clone(), now);
+    gate.take(&on_its_way, &"netconf".into(), "a".into(), now).unwrap();
+    let all = BTreeMap::from([(idle.clone(), 7), (waiting.clone(), 7)]);
+    assert_eq!((gate.kept(&all, now), gate.due(now, apart).alone), (0, vec![]));
+    // Of one the message before is there again.
+    assert_eq!(gate.kept(&BTreeMap::from([(idle.clone(), 3)]), now), 2);
+    let due = gate.due(now + LIMIT, apart).alone;
+    assert_eq!(due, [idle.clone(), waiting.clone()]);
+    let expected =
+        |gate: &mut Gate, target| gate.take(target, &"netconf".into(), "a".into(), now).unwrap().expected;
+    assert_eq!((expected(&mut gate, &idle), expected(&mut gate, &waiting)), (3, 0));
+}
+
+#[test]
 fn a_failed_publish_is_tried_again() {
     let now = Instant::now();
     let mut gate = Gate::new(1);

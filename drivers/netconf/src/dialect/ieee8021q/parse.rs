@@ -205,6 +205,7 @@ impl Parser {
         Seen {
             home: None,
             vlans: vlans(&layout),
+            gone: VlanSet::EMPTY,
             ports,
             empty_opens: false,
             layout: Layout::Bridge(Box::new(layout)),

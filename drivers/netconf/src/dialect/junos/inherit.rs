@@ -53,7 +53,14 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> Seen {
             }
         }
     }
-    Seen { home: None, vlans: seen, ports, empty_opens: true, layout: crate::dialect::Layout::Junos(layout) }
+    Seen {
+        home: None,
+        vlans: seen,
+        gone: VlanSet::EMPTY,
+        ports,
+        empty_opens: true,
+        layout: crate::dialect::Layout::Junos(layout),
+    }
 }
 
 /// Why a VLAN can't be renamed, which on Junos is to delete one and to make another.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_schemas::VlanId;
+use eno_schemas::{VlanId, VlanSet};
 
 use super::{
     Attachment, Member, SETTINGS, SrLinuxLayout, Subinterface, Subinterfaces, Vrf, scope, vid_of_name,
@@ -346,7 +346,14 @@ impl Device {
             let (name, description) = (name.clone(), description.clone());
             layout.vrfs.insert(vid, Vrf { name, description, interfaces: Arc::clone(interfaces) });
         }
-        Seen { home: None, vlans, ports, empty_opens: false, layout: Layout::SrLinux(Box::new(layout)) }
+        Seen {
+            home: None,
+            vlans,
+            gone: VlanSet::EMPTY,
+            ports,
+            empty_opens: false,
+            layout: Layout::SrLinux(Box::new(layout)),
+        }
     }
 
     /// Adds the VLANs that are foreign mac-vrfs: those of the VIDs that lead to them from a port.
