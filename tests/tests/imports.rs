@@ -30,10 +30,8 @@ const IMPURE: [&str; 9] =
     ["tokio", "kube", "k8s-openapi", "async-nats", "reqwest", "hyper", "jiff", "chrono", "rand"];
 
 fn metadata() -> Metadata {
-    MetadataCommand::new()
-        .other_options(["--locked".to_owned(), "--offline".to_owned()])
-        .exec()
-        .expect("cargo metadata")
+    // It may have to fetch what only other platforms need.
+    MetadataCommand::new().other_options(["--locked".to_owned()]).exec().expect("cargo metadata")
 }
 
 fn is_driver(name: &str) -> bool {

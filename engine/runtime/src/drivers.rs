@@ -1,6 +1,6 @@
 //! What drivers say: that they are alive, and their reports.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -172,6 +172,22 @@ pub async fn commands(
                 };
                 found.push((target, held, None));
             }
+        }
+    };
+    kept::each(connection, subject::COMMANDS, DeliverPolicy::LastPerSubject, "eno.v1.command.>", take)
+        .await?;
+    Ok(found)
+}
+
+/// The commands that NATS holds, whether they can be read or not, by the sequence of each target's last one.
+pub async fn kept(connection: &Connection) -> Result<BTreeMap<Target, u64>, async_nats::Error> {
+    let mut found = BTreeMap::new();
+    let take = |message: &Message, info: &Info<'_>| {
+        if let Some((_, target)) =
+            parts("eno.v1.command.", &message.subject).filter(|_| !message.payload.is_empty())
+        {
+            let last = found.entry(target).or_default();
+            *last = info.stream_sequence.max(*last);
         }
     };
     kept::each(connection, subject::COMMANDS, DeliverPolicy::LastPerSubject, "eno.v1.command.>", take)

@@ -126,7 +126,7 @@ async fn rule(
     let (losses, lost) = watch_channel::channel(0);
     tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
-    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), metrics.clone(), losses));
+    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
     let poster = realm.poster.clone();
     let tenure = realm.tenure.clone();
     tasks.spawn(callbacks::run(connection.clone(), poster, metrics.clone(), tenure, lost, over.clone()));

@@ -1,6 +1,5 @@
 //! Sees when NATS has lost its streams, and makes them anew.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use eno_sbi::nats::{Connection, ensure_streams};
@@ -11,10 +10,11 @@ use tracing::warn;
 
 use crate::drivers;
 use crate::mailbox::{Input, Mailbox, post};
-use crate::metrics::Metrics;
 
 /// How often the streams are looked at while the connection holds.
 const LOOK: Duration = Duration::from_secs(10);
+/// So often the commands are read after a new connection: what a transaction held up at first is seen later.
+const READINGS: u32 = 6;
 
 /// When those were made whose loss has to be answered. Others are filled by who writes into them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,17 +26,17 @@ struct Made {
 
 /// Looks at the streams after each new connection and now and then, and makes those that are missing. A stream that was
 /// made later than remembered has lost what it held: `lost` counts that, for those who read from streams to begin again.
-/// One that was not may have lost single messages with its server: after each new connection the commands are read.
-pub async fn guard(
-    connection: Connection,
-    mailbox: Mailbox,
-    metrics: Arc<Metrics>,
-    lost: watch::Sender<u64>,
-) {
+/// One that was not may have lost single messages with its server: after each new connection the commands are read, for
+/// a minute.
+pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender<u64>) {
     let mut connects = connection.connects();
     let mut remembered: Option<Made> = None;
-    let mut unread = false;
+    // The connection may have broken since the commands were read.
+    let mut readings = 1;
     loop {
+        if connects.has_changed().unwrap_or_default() && remembered.is_some() {
+            readings = READINGS;
+        }
         connects.mark_unchanged();
         match look(&connection).await {
             Ok(made) => {
@@ -50,11 +50,10 @@ pub async fn guard(
             }
             Err(error) => warn!(%error, "the streams can't be looked at"),
         }
-        if unread {
-            match drivers::commands(&connection, &metrics).await {
-                Ok(found) => {
-                    unread = false;
-                    let kept = found.into_iter().map(|(target, held, _)| (target, held.sequence)).collect();
+        if readings > 0 {
+            match drivers::kept(&connection).await {
+                Ok(kept) => {
+                    readings -= 1;
                     if !post(&mailbox, Input::Kept(kept)).await {
                         return;
                     }
@@ -63,13 +62,11 @@ pub async fn guard(
             }
         }
         tokio::select! {
-            () = sleep(if remembered.is_some() && !unread { LOOK } else { LOOK / 10 }) => {}
-            changed = connects.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                unread = true;
-            }
+            () = sleep(if remembered.is_some() { LOOK } else { LOOK / 10 }) => {}
+            changed = connects.changed() => match changed {
+                Ok(()) => connects.mark_changed(),
+                Err(_) => return,
+            },
         }
     }
 }

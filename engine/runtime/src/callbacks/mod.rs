@@ -161,7 +161,9 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
             }
             entry = entries.next() => {
                 let entry = entry.ok_or("the bucket is no longer watched")??;
-                state::seen(&entry, &mut schedule, &mut notices, Timestamp::now().as_millisecond());
+                if state::seen(&entry, &mut schedule, &mut notices, Timestamp::now().as_millisecond()) {
+                    state::forget(&bucket, &entry.key).await?;
+                }
             }
             // What was on the way when the connection broke is lost.
             changed = connects.changed() => {

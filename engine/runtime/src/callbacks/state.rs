@@ -102,23 +102,32 @@ fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Sche
     let object = Name::from(key.strip_prefix(TOLD).unwrap_or(key));
     // It was to be tried again and no longer is.
     let settled =
-        about.next_try.is_some() && about.sequence <= schedule.floor() && !schedule.is_waiting(&object);
+        about.next_try.is_some() && about.sequence <= schedule.read() && !schedule.is_waiting(&object);
     notices.restore(&object, about, settled, now);
 }
 
 /// Takes up an entry that was seen in the bucket, if it is not known here. A NATS server that was killed may bring back
-/// what was taken out, and a leader that was stopped for a while may write what is over.
-pub fn seen(entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) {
+/// what was taken out, and a leader that was stopped for a while may write what is over. True: nobody needs it, and it is
+/// to be taken out.
+pub fn seen(entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) -> bool {
     if entry.operation != Operation::Put {
-        return;
+        return false;
     }
     if let Some(object) = entry.key.strip_prefix(AT) {
         schedule.has_entry(&Name::from(object));
-    } else if let Some(object) = entry.key.strip_prefix(TOLD)
-        && !notices.knows(&Name::from(object))
-        && let Some(about) = undelivered(&entry.key, &entry.value)
-    {
-        restore(notices, &entry.key, about, schedule, now);
+        return false;
+    }
+    let Some(object) = entry.key.strip_prefix(TOLD).map(Name::from).filter(|object| !notices.knows(object))
+    else {
+        return false;
+    };
+    match undelivered(&entry.key, &entry.value) {
+        Some(about) if about.next_try.is_some() || schedule.is_waiting(&object) => {
+            restore(notices, &entry.key, about, schedule, now);
+            false
+        }
+        // That it was given up was said, and perhaps what came after it.
+        Some(_) | None => true,
     }
 }
 

@@ -11,6 +11,7 @@ mod transaction;
 mod tests;
 
 use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
@@ -92,8 +93,8 @@ pub struct Gate {
     sequence: u64,
     slots: HashMap<Target, Slot>,
     dirty: BTreeSet<Target>,
-    /// Their words are being taken off NATS, which would take a later one along.
-    forgetting: BTreeSet<Target>,
+    /// Their words are being taken off NATS, so many times at once, which would take a later one along.
+    forgetting: BTreeMap<Target, u32>,
     alive: BTreeSet<Name>,
     publishing: usize,
     opened: u64,
@@ -143,7 +144,7 @@ impl Gate {
             sequence: 0,
             slots: HashMap::new(),
             dirty: BTreeSet::new(),
-            forgetting: BTreeSet::new(),
+            forgetting: BTreeMap::new(),
             alive: BTreeSet::new(),
             publishing: 0,
             opened: 0,
@@ -303,7 +304,7 @@ impl Gate {
     }
 
     fn wait(&self, target: &Target, now: Instant) -> Wait {
-        if self.is_bound(target) || self.forgetting.contains(target) {
+        if self.is_bound(target) || self.forgetting.contains_key(target) {
             return Wait::Publish;
         }
         let Some(slot) = self.slots.get(target) else { return Wait::Now };
@@ -452,19 +453,27 @@ impl Gate {
         self.leave(target, now);
         self.dirty.remove(target);
         let driver = self.slots.remove(target)?.held?.driver;
-        self.forgetting.insert(target.clone());
+        *self.forgetting.entry(target.clone()).or_default() += 1;
         Some(driver)
     }
 
-    /// Somebody has words on NATS about a target of which no command is known; true: they are to be taken off there, which
-    /// is not being done yet.
+    /// Somebody has words on NATS about a target; true: no command of it is known, and they are to be taken off there.
     pub fn forget_unknown(&mut self, target: &Target) -> bool {
-        self.driver(target).is_none() && self.forgetting.insert(target.clone())
+        let unknown = self.driver(target).is_none();
+        if unknown {
+            *self.forgetting.entry(target.clone()).or_default() += 1;
+        }
+        unknown
     }
 
     /// The target's words are off NATS, or that failed.
     pub fn forgotten(&mut self, target: &Target) {
-        self.forgetting.remove(target);
+        if let Entry::Occupied(mut left) = self.forgetting.entry(target.clone()) {
+            *left.get_mut() -= 1;
+            if *left.get() == 0 {
+                left.remove();
+            }
+        }
     }
 
     /// NATS lost its streams: every target is to be published again.
@@ -483,12 +492,15 @@ impl Gate {
     }
 
     /// NATS holds these commands, by their sequences: what it had and lost is to be published again. A server that is
-    /// killed may lose the last message of a subject, and the one before it. How many there are.
+    /// killed may lose the last message of a subject, and the one before it. How many there are. Of a transaction its
+    /// deadlines decide.
     pub fn kept(&mut self, kept: &BTreeMap<Target, u64>, now: Instant) -> usize {
+        let bound: BTreeSet<Target> =
+            self.slots.keys().filter(|target| self.is_bound(target)).cloned().collect();
         let mut lost = Vec::new();
         for (target, slot) in &mut self.slots {
             // One that is on its way is refused where something else stands than was there, and tried again.
-            let settled = !matches!(slot.state, State::Publishing { .. });
+            let settled = !matches!(slot.state, State::Publishing { .. }) && !bound.contains(target);
             let found = kept.get(target).copied().unwrap_or_default();
             let Some(held) = slot.held.as_mut().filter(|held| settled && found < held.sequence) else {
                 continue;
@@ -521,7 +533,7 @@ impl Gate {
 enum Wait {
     Now,
     Until(Instant),
-    /// Until NATS has confirmed the one before, or a transaction is decided.
+    /// Until NATS has confirmed the one before, or has forgotten the target, or a transaction is decided.
     Publish,
 }
 

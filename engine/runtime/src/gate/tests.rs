@@ -249,7 +249,9 @@ fn a_target_that_comes_back_waits_until_it_is_forgotten() {
     turn(&mut gate, &nad(), "a", now).unwrap();
     assert!(!gate.forget_unknown(&nad()), "its command is known");
     assert_eq!(gate.forget(&nad(), now), Some("netconf".into()));
-    assert!(!gate.forget_unknown(&nad()), "it is being forgotten");
+    // Another driver reports on it meanwhile.
+    assert!(gate.forget_unknown(&nad()));
+    gate.forgotten(&nad());
     assert_eq!(turn(&mut gate, &nad(), "b", now), None);
     gate.forgotten(&nad());
     assert_eq!(turn(&mut gate, &nad(), "b", now).unwrap().expected, 0);
@@ -486,6 +488,25 @@ fn who_does_not_answer_in_time_is_late() {
         (due.alone, due.together),
         (vec![switch("leaf2"), switch("leaf1")], Vec::<Vec<Target>>::new())
     );
+}
+
+#[test]
+fn what_nats_lost_of_a_transaction_is_seen_when_that_is_over() {
+    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.holds("leaf1");
+    f.holds("leaf2");
+    f.tell();
+    f.says("leaf1", Answer::Applied);
+    // The decision for the other one is lost. Who does not do as decided is let go after a while.
+    let left = BTreeMap::from([(switch("leaf1"), 2)]);
+    assert_eq!(f.gate.kept(&left, f.now), 0);
+    f.now += PATIENCE;
+    f.due();
+    assert_eq!(f.gate.transaction(&switch("leaf2")), None);
+    assert_eq!(f.gate.kept(&left, f.now), 1);
+    f.now += LIMIT;
+    assert!(f.due().alone.contains(&switch("leaf2")));
 }
 
 #[test]
