@@ -64,6 +64,7 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
         tokio::select! {
             () = sleep(if remembered.is_some() { LOOK } else { LOOK / 10 }) => {}
             changed = connects.changed() => match changed {
+                // Said above, where one that comes while the streams are looked at is seen as well.
                 Ok(()) => connects.mark_changed(),
                 Err(_) => return,
             },

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use async_nats::ConnectOptions;
+use async_nats::jetstream::{self, Context};
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{PATIENCE, Receiver, System, own};
@@ -24,6 +25,17 @@ const STREAMS: [&str; 8] = [
     "KV_ENO_OWNERS",
     "KV_ENO_CALLBACKS",
 ];
+
+/// NATS as a part may use it.
+async fn nats(system: &System, user: NatsUser) -> Context {
+    let info = system.sandbox.control_plane().nats();
+    let seed = std::fs::read_to_string(info.seed_of(user)).expect("a seed");
+    let connection = ConnectOptions::with_nkey(seed.trim().to_owned())
+        .custom_inbox_prefix(format!("_INBOX_eno-{}", user.name()))
+        .connect(&info.url)
+        .await;
+    jetstream::new(connection.expect("a connection"))
+}
 
 /// Services with their attachments, and the names by which they call back.
 fn networks(test: &str, first: u16, url: &str) -> (String, Vec<String>) {
@@ -110,10 +122,7 @@ fn every_stream_is_deleted() {
     own(
         |_| (),
         async |system| {
-            let nats = system.sandbox.control_plane().nats();
-            let seed = std::fs::read_to_string(nats.seed_of(NatsUser::Admin)).expect("a seed");
-            let admin = ConnectOptions::with_nkey(seed.trim().to_owned()).connect(&nats.url).await;
-            let jetstream = async_nats::jetstream::new(admin.expect("a connection"));
+            let jetstream = nats(system, NatsUser::Admin).await;
             survives(system, "streams", 1000, async || {
                 for stream in STREAMS {
                     jetstream.delete_stream(stream).await.expect("a stream to delete");
@@ -173,10 +182,7 @@ fn commands_are_lost_with_the_server() {
         |_| (),
         async |system| {
             system.point("commands").await;
-            let nats = system.sandbox.control_plane().nats();
-            let seed = std::fs::read_to_string(nats.seed_of(NatsUser::Admin)).expect("a seed");
-            let admin = ConnectOptions::with_nkey(seed.trim().to_owned()).connect(&nats.url).await;
-            let jetstream = async_nats::jetstream::new(admin.expect("a connection"));
+            let jetstream = nats(system, NatsUser::Admin).await;
             let commands = jetstream.get_stream("ENO_COMMANDS").await.expect("a stream");
             let lost = "eno.v1.command.netconf.leaf1";
             assert!(commands.get_last_raw_message_by_subject(lost).await.is_ok());

@@ -1,13 +1,14 @@
 //! What is no command, no report or no transition, from parts that may publish there: it is counted and said in the log,
 //! what it took the place of is said again, and nobody and nothing else is kept from going on.
 
-use async_nats::ConnectOptions;
-use async_nats::jetstream::{self, Context};
+use async_nats::jetstream::Context;
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{PATIENCE, Receiver, System, own};
 use serde_json::{Value, json};
 use tokio::time::{interval, timeout};
+
+use super::nats;
 
 const ENGINE: &str = "engine";
 
@@ -36,17 +37,6 @@ const DRIVERS: [Driver; 2] = [
         target: "poison/a0",
     },
 ];
-
-/// NATS as a part may use it.
-async fn nats(system: &System, user: NatsUser) -> Context {
-    let info = system.sandbox.control_plane().nats();
-    let seed = std::fs::read_to_string(info.seed_of(user)).expect("a seed");
-    let connection = ConnectOptions::with_nkey(seed.trim().to_owned())
-        .custom_inbox_prefix(format!("_INBOX_eno-{}", user.name()))
-        .connect(&info.url)
-        .await;
-    jetstream::new(connection.expect("a connection"))
-}
 
 /// What is not as it is to be, at all kinds of places.
 struct Poison<'a> {

@@ -321,6 +321,17 @@ impl Fabric {
         Self { gate, now, generations: HashMap::new() }
     }
 
+    /// Two that were told to confirm; one has done so.
+    fn with_leaf2_behind() -> Self {
+        let mut f = Self::new(&["leaf1", "leaf2"]);
+        f.open();
+        f.holds("leaf1");
+        f.holds("leaf2");
+        f.tell();
+        f.says("leaf1", Answer::Applied);
+        f
+    }
+
     fn due(&mut self) -> Due {
         self.gate.due(self.now, connected)
     }
@@ -492,12 +503,7 @@ fn who_does_not_answer_in_time_is_late() {
 
 #[test]
 fn what_nats_lost_of_a_transaction_is_seen_when_that_is_over() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
-    f.open();
-    f.holds("leaf1");
-    f.holds("leaf2");
-    f.tell();
-    f.says("leaf1", Answer::Applied);
+    let mut f = Fabric::with_leaf2_behind();
     // The decision for the other one is lost. Who does not do as decided is let go after a while.
     let left = BTreeMap::from([(switch("leaf1"), 2)]);
     assert_eq!(f.gate.kept(&left, f.now), 0);
@@ -521,12 +527,7 @@ fn who_takes_its_change_back_by_itself_is_late() {
 
 #[test]
 fn who_does_not_do_as_decided_is_not_waited_for() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
-    f.open();
-    f.holds("leaf1");
-    f.holds("leaf2");
-    f.tell();
-    f.says("leaf1", Answer::Applied);
+    let mut f = Fabric::with_leaf2_behind();
     f.gate.changed(switch("leaf2"), f.now);
     assert!(f.due().alone.is_empty());
     f.now += PATIENCE;
