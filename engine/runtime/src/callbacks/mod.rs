@@ -49,6 +49,7 @@ use self::message::{Message, Place};
 use self::notices::Said;
 use self::post::Answer;
 use self::schedule::{Ended, Turn};
+use self::state::Entries;
 use crate::metrics::Metrics;
 use crate::tenure::Tenure;
 
@@ -116,7 +117,7 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
     let mut connects = connection.connects();
     connects.mark_unchanged();
     let mut messages = follow(&stream, schedule.read() + 1).await?;
-    let mut entries = bucket.watch_with_history(">").await?;
+    let mut entries = Entries::read(&bucket).await?;
     let mut posts: JoinSet<Tried> = JoinSet::new();
     let mut writes: JoinSet<(Name, Said)> = JoinSet::new();
     let mut asked: VecDeque<Asked> = VecDeque::new();
@@ -160,16 +161,19 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 schedule.add(&object, sequence, host);
             }
             entry = entries.next() => {
-                let entry = entry.ok_or("the bucket is no longer watched")??;
-                if state::seen(&entry, &mut schedule, &mut notices, Timestamp::now().as_millisecond()) {
+                let entry = entry?;
+                if entries.seen(&entry, &mut schedule, &mut notices, Timestamp::now().as_millisecond()) {
+                    tenure.held().await;
                     state::forget(&bucket, &entry.key).await?;
                 }
             }
-            // What was on the way when the connection broke is lost.
+            // What was on the way when the connection broke is lost, and perhaps what was written before.
             changed = connects.changed() => {
                 changed?;
                 messages = follow(&stream, schedule.read() + 1).await?;
-                entries = bucket.watch_with_history(">").await?;
+                entries = Entries::read(&bucket).await?;
+                schedule.write_again();
+                notices.say_again(Timestamp::now().as_millisecond());
             }
             Some(done) = posts.join_next() => {
                 let Tried { object, ended, took, news } = done?;
@@ -206,6 +210,7 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
             _ = save.tick() => {
                 tenure.held().await;
                 state::save(&bucket, &mut schedule).await?;
+                entries.read_again(&bucket).await?;
             }
             () = sleep(wait.unwrap_or(SAVE)), if wait.is_some() => {}
         }

@@ -99,6 +99,14 @@ impl Notices {
         self.items.contains_key(object)
     }
 
+    /// That it was said may be lost: all that is not well is said once more.
+    pub fn say_again(&mut self, now: i64) {
+        let shown = self.items.iter().filter(|(_, item)| item.shown && item.notice.recovered.is_none());
+        for object in shown.map(|(object, _)| object.clone()).collect::<Vec<_>>() {
+            self.schedule(&object, now);
+        }
+    }
+
     /// A callback was not taken.
     pub fn failed(&mut self, object: &Name, mut about: Undelivered, now: i64) {
         let at = if let Some(item) = self.items.get_mut(object) {
@@ -291,6 +299,26 @@ mod tests {
         notices.said(&name(), Said::Done, 100);
         notices.delivered(&name(), Some(1), 101);
         assert!(notices.next(101).unwrap().1.recovered.is_some());
+    }
+
+    #[test]
+    fn what_may_be_lost_is_said_again() {
+        let mut notices = Notices::default();
+        notices.failed(&name(), undelivered(1, 1), 0);
+        // Not said yet.
+        notices.say_again(0);
+        assert_eq!(notices.wake(), Some(HOLD));
+        notices.next(HOLD).unwrap();
+        notices.said(&name(), Said::Done, HOLD);
+        assert_eq!(notices.wake(), None);
+        notices.say_again(HOLD + 1);
+        assert_eq!(notices.next(HOLD + 1).unwrap().1.recovered, None);
+        notices.said(&name(), Said::Done, HOLD + 1);
+        notices.delivered(&name(), Some(1), HOLD + 2);
+        assert!(notices.next(HOLD + 2).unwrap().1.recovered.is_some());
+        notices.said(&name(), Said::Done, HOLD + 2);
+        notices.say_again(HOLD + 3);
+        assert_eq!(notices.wake(), None);
     }
 
     #[test]

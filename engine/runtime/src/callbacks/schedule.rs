@@ -206,6 +206,18 @@ impl Schedule {
         }
     }
 
+    /// Whether an object has an entry, so far as is known here.
+    pub fn is_remembered(&self, object: &Name) -> bool {
+        self.lines.get(object).is_some_and(|line| line.remembered)
+    }
+
+    /// What is remembered may be lost, and is written once more.
+    pub fn write_again(&mut self) {
+        let remembered = self.lines.iter().filter(|(_, line)| line.remembered);
+        self.changed.extend(remembered.map(|(object, _)| object.clone()));
+        self.saved = 0;
+    }
+
     /// A transition was read; `host`: where it is to be posted, if anywhere.
     pub fn add(&mut self, object: &Name, sequence: u64, host: Option<Name>) {
         self.read = self.read.max(sequence);

@@ -2,9 +2,9 @@
 //! sequence in it; `at.<object>` for an object whose endpoint did not take a callback, the object as in the subject of
 //! its transitions; `told.<object>` for an object that says so ([`Undelivered`]).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use async_nats::jetstream::kv::{Entry, Operation, PurgeError, Store};
+use async_nats::jetstream::kv::{Entry, Operation, PurgeError, Store, Watch};
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use bytes::Bytes;
 use eno_core::Name;
@@ -106,29 +106,75 @@ fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Sche
     notices.restore(&object, about, settled, now);
 }
 
-/// Takes up an entry that was seen in the bucket, if it is not known here. A NATS server that was killed may bring back
-/// what was taken out, and a leader that was stopped for a while may write what is over. True: nobody needs it, and it is
-/// to be taken out.
-pub fn seen(entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) -> bool {
-    if entry.operation != Operation::Put {
-        return false;
+/// The entries of the bucket and what changes of them. A NATS server that was killed may bring back what was taken out,
+/// and never let expire what marks it: all is read again when the marks of before have to be gone.
+pub struct Entries {
+    changes: Watch,
+    /// When all is read again, and the marks that have to be gone by then: those up to this revision.
+    again: Option<(Instant, u64)>,
+    /// Marks up to this revision have to be gone.
+    expired: u64,
+}
+
+impl Entries {
+    pub async fn read(bucket: &Store) -> Result<Self, async_nats::Error> {
+        let last = bucket.stream.get_info().await?.state.last_sequence;
+        let again = Some((Instant::now() + 2 * MARK, last));
+        Ok(Self { changes: every(bucket).await?, again, expired: 0 })
     }
-    if let Some(object) = entry.key.strip_prefix(AT) {
-        schedule.has_entry(&Name::from(object));
-        return false;
-    }
-    let Some(object) = entry.key.strip_prefix(TOLD).map(Name::from).filter(|object| !notices.knows(object))
-    else {
-        return false;
-    };
-    match undelivered(&entry.key, &entry.value) {
-        Some(about) if about.next_try.is_some() || schedule.is_waiting(&object) => {
-            restore(notices, &entry.key, about, schedule, now);
-            false
+
+    /// Reads all again if it is time to.
+    pub async fn read_again(&mut self, bucket: &Store) -> Result<(), async_nats::Error> {
+        if let Some((_, last)) = self.again.take_if(|(at, _)| *at <= Instant::now()) {
+            self.expired = last;
+            self.changes = every(bucket).await?;
         }
-        // That it was given up was said, and perhaps what came after it.
-        Some(_) | None => true,
+        Ok(())
     }
+
+    /// As if it were time to read all again.
+    #[cfg(test)]
+    pub fn long_after(&mut self) {
+        self.again = self.again.map(|(_, last)| (Instant::now(), last));
+    }
+
+    pub async fn next(&mut self) -> Result<Entry, async_nats::Error> {
+        Ok(self.changes.next().await.ok_or("the bucket is no longer watched")??)
+    }
+
+    /// Takes up an entry, if it is not known here: it was brought back, or a leader that was stopped for a while has
+    /// written what is over. True: nobody needs it, and it is to be taken out.
+    pub fn seen(&self, entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) -> bool {
+        let expired = entry.revision <= self.expired;
+        if let Some(object) = entry.key.strip_prefix(AT).map(Name::from) {
+            if entry.operation == Operation::Put {
+                schedule.has_entry(&object);
+                return false;
+            }
+            return expired && !schedule.is_remembered(&object);
+        }
+        let Some(object) = entry.key.strip_prefix(TOLD).map(Name::from) else { return false };
+        if notices.knows(&object) {
+            return false;
+        }
+        if entry.operation != Operation::Put {
+            return expired;
+        }
+        match undelivered(&entry.key, &entry.value) {
+            Some(about) if about.next_try.is_some() || schedule.is_waiting(&object) => {
+                restore(notices, &entry.key, about, schedule, now);
+                false
+            }
+            // That it was given up was said, and perhaps what came after it.
+            Some(_) | None => true,
+        }
+    }
+}
+
+/// All that is in the bucket by sequence, and then what changes. The index by subject of a server that was killed may lack
+/// what it brought back.
+async fn every(bucket: &Store) -> Result<Watch, async_nats::Error> {
+    Ok(bucket.watch_all_from_revision(1).await?)
 }
 
 /// Takes a key out.

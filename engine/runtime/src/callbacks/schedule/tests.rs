@@ -252,3 +252,16 @@ fn goes_on_after_a_restart() {
     assert_eq!(save(&mut schedule)[0].entry, None);
     assert!(schedule.changes().is_empty());
 }
+
+#[test]
+fn what_may_be_lost_is_written_again() {
+    let mut schedule = Schedule::new(0, 10);
+    let entry = Entry { from: 3, attempts: 4, next_try: 500, last_error: "no".into() };
+    schedule.restore("a".into(), entry.clone(), vec![(3, "h".into())]);
+    schedule.add(&"b".into(), 11, Some("h".into()));
+    assert!(schedule.is_remembered(&"a".into()) && !schedule.is_remembered(&"b".into()));
+    assert!(save(&mut schedule).is_empty());
+    schedule.write_again();
+    assert_ne!(schedule.saved, schedule.floor());
+    assert_eq!(save(&mut schedule), [Change { object: "a".into(), entry: Some(entry) }]);
+}

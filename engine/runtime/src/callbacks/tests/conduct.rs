@@ -211,3 +211,32 @@ async fn what_is_remembered_of_nobody_is_forgotten() {
     stop.cancel();
     task.await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn marks_that_do_not_expire_are_made_anew() {
+    let (_receiver, address, _gets) = Receiver::start().await;
+    let bench = Bench::new(address).await;
+    let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
+    let [at, told, waiting] = ["at.L2Service._.gone", "told.L2Service._.gone", "at.L2Service._.waiting"];
+    for key in [at, told, waiting] {
+        bucket.purge(key).await.unwrap();
+    }
+    let mut entries = Entries::read(&bucket).await.unwrap();
+    let fresh = "told.L2Service._.fresh";
+    bucket.purge(fresh).await.unwrap();
+    let mut schedule = schedule::Schedule::new(0, 0);
+    let entry = schedule::Entry { from: 1, attempts: 1, next_try: 0, last_error: String::new() };
+    schedule.restore("L2Service._.waiting".into(), entry, vec![(1, "h".into())]);
+    let mut notices = notices::Notices::default();
+    for read in [vec![], vec![at, told]] {
+        let mut seen = Vec::new();
+        for key in [at, told, waiting, fresh] {
+            let entry = entries.next().await.unwrap();
+            assert_eq!(entry.key, key);
+            seen.extend(entries.seen(&entry, &mut schedule, &mut notices, 0).then_some(key));
+        }
+        assert_eq!(seen, read);
+        entries.long_after();
+        entries.read_again(&bucket).await.unwrap();
+    }
+}
