@@ -1,18 +1,57 @@
 //! What a process uses, as `/proc` tells (proc(5)).
 
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
 use anyhow::Context as _;
+use procfs::process::{FDTarget, Process};
 
 /// Resident memory, in KiB.
 pub(crate) fn resident_kib(pid: u32) -> anyhow::Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|kib| kib.parse().ok());
-    kib.with_context(|| format!("no VmRSS in {path}"))
+    let status = process(pid)?.status().with_context(|| format!("reading what process {pid} uses"))?;
+    status.vmrss.with_context(|| format!("process {pid} has no memory"))
 }
 
-/// How many file descriptors are open.
-pub(crate) fn open_files(pid: u32) -> anyhow::Result<usize> {
-    let path = format!("/proc/{pid}/fd");
-    Ok(std::fs::read_dir(&path).with_context(|| format!("reading {path}"))?.count())
+/// How many file descriptors are open, but for connections to one server.
+pub(crate) fn open_files(pid: u32, server: SocketAddr) -> anyhow::Result<usize> {
+    let reading = || format!("reading what process {pid} has open");
+    let process = process(pid)?;
+    let connections: HashSet<u64> = process
+        .tcp()
+        .with_context(reading)?
+        .into_iter()
+        .filter(|connection| connection.remote_address == server)
+        .map(|connection| connection.inode)
+        .collect();
+    let counts =
+        |target: &FDTarget| !matches!(target, FDTarget::Socket(inode) if connections.contains(inode));
+    // One that is closed meanwhile is not open.
+    let open = process.fd().with_context(reading)?.flatten();
+    Ok(open.filter(|file| counts(&file.target)).count())
+}
+
+fn process(pid: u32) -> anyhow::Result<Process> {
+    let number = i32::try_from(pid).with_context(|| format!("{pid} is no process ID"))?;
+    Process::new(number).with_context(|| format!("looking for process {pid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn connections_to_a_server_are_left_out() {
+        let servers = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [one, other] = servers.each_ref().map(|server| server.local_addr().unwrap());
+        let pid = std::process::id();
+        let connections = [one, one, other].map(|server| TcpStream::connect(server).unwrap());
+        let counted = |server| i64::try_from(open_files(pid, server).unwrap()).unwrap();
+        // Tests beside this one open and close files, too.
+        let apart = (0..100).any(|_| counted(other) - counted(one) == 1);
+        assert!(apart);
+        drop(connections);
+        assert!(resident_kib(pid).unwrap() > 1000);
+    }
 }

@@ -37,6 +37,8 @@ pub(super) struct Sample {
     /// It is the engine that leads.
     pub(super) leads: bool,
     pub(super) resident_kib: u64,
+    /// But for connections to the API server: as many as requests were under way at a time are kept until the server
+    /// closes them, a minute and a half after the last one.
     pub(super) files: usize,
 }
 

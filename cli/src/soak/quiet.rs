@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use eno_sbi::nats::Connection;
+use reqwest::Url;
 
 use super::check::Wanted;
 use super::growth::Sample;
@@ -143,6 +144,8 @@ impl Soak<'_> {
 
     /// Counts what processes use.
     fn count(&self, leader: Option<&str>) -> anyhow::Result<()> {
+        let api_server = Url::parse(self.sandbox.control_plane().server())?.socket_addrs(|| None)?;
+        let api_server = *api_server.first().context("the API server has no address")?;
         for name in ENGINES.into_iter().chain(DRIVERS).chain([NATS]) {
             let Some(pid) = self.sandbox.control_plane().supervisor().pid(name) else {
                 bail!("{name} does not run");
@@ -151,7 +154,7 @@ impl Soak<'_> {
                 pid,
                 leads: leader == Some(name),
                 resident_kib: usage::resident_kib(pid)?,
-                files: usage::open_files(pid)?,
+                files: usage::open_files(pid, api_server)?,
             };
             self.tally.update(|tally| tally.growth.add(name, sample));
         }
