@@ -281,7 +281,10 @@ impl<R: Default> Schedule<R> {
             let (sender, newest) = watch::channel(newest);
             target.busy = Some(sender);
             let record = std::mem::take(&mut target.record);
-            self.unschedule(&name);
+            // Whatever else is done, what failed is still to be tried again.
+            if matches!(job, Job::Reconcile(_)) {
+                self.unschedule(&name);
+            }
             return Some(Start { target: name, job, newest, record });
         }
         None

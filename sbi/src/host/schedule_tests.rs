@@ -190,6 +190,29 @@ fn what_is_missing_from_a_second_reading_is_forgotten_and_the_rest_verified() {
 }
 
 #[test]
+fn what_failed_is_tried_again_whatever_else_is_done_before() {
+    let mut schedule = owner_of_all();
+    schedule.reading_starts();
+    schedule.offer(command("t", 1, 1), 1);
+    let failed = schedule.next().unwrap();
+    assert!(schedule.reading_caught_up().is_empty());
+    finish(&mut schedule, &failed, true);
+    let at = schedule.next_retry().unwrap();
+    let verified = schedule.next().unwrap();
+    assert_eq!(verified.job, Job::Verify);
+    finish(&mut schedule, &verified, false);
+    schedule.offer_bad("t", 2, BadCommand { generation: None, reason: "at /desired".into() });
+    let rejected = schedule.next().unwrap();
+    assert!(matches!(rejected.job, Job::Reject(..)));
+    // The time comes while it is still busy.
+    assert_eq!((schedule.next_retry(), schedule.retry(at)), (Some(at), 1));
+    assert!(schedule.next().is_none());
+    finish(&mut schedule, &rejected, false);
+    assert_eq!(sequence(&schedule.next().unwrap()), 1);
+    assert_eq!(schedule.next_retry(), None);
+}
+
+#[test]
 fn a_bad_message_is_answered_and_the_command_before_it_stays() {
     let mut schedule = owner_of_all();
     schedule.offer(command("t", 1, 3), 1);
