@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const WRITES: usize = 4;
 /// What passes within this time is not said.
 const HOLD: i64 = 1000;
-/// An object is written so often at most, but to say that all is well again.
+/// An object is written so often at most, but to say that all is well again, or what may be lost.
 const GAP: i64 = 5000;
 
 /// A callback that was not taken.

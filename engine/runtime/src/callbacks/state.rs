@@ -22,8 +22,8 @@ const AT: &str = "at.";
 pub const TOLD: &str = "told.";
 /// Requests to NATS at any time.
 const WIDTH: usize = 64;
-/// How long NATS keeps the mark of a key that was taken out. Nobody looks for it; kept for good there would be two for
-/// each object that ever had a callback refused.
+/// How long NATS keeps the mark of a key that was taken out: kept for good there would be two for each object that ever
+/// had a callback refused.
 const MARK: Duration = Duration::from_secs(15);
 
 /// Reads it back.
