@@ -112,12 +112,16 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
     let Tools { connection, poster, metrics, tenure } = &**tools;
     let stream = connection.jetstream.get_stream(subject::TRANSITIONS).await?;
     let bucket = connection.jetstream.get_key_value(subject::CALLBACKS).await?;
-    let (mut schedule, mut notices) = state::load(&bucket, &stream).await?;
-    let mut requests = connection.client.subscribe(subject::CALLBACK_REQUESTS).await?;
     let mut connects = connection.connects();
     connects.mark_unchanged();
+    let (mut schedule, mut notices) = state::load(&bucket, &stream).await?;
+    let mut requests = connection.client.subscribe(subject::CALLBACK_REQUESTS).await?;
     let mut messages = follow(&stream, schedule.read() + 1).await?;
     let mut entries = Entries::read(&bucket).await?;
+    // Which transition was read last, and when it was published.
+    let mut newest = None;
+    // What was on the way is lost, and perhaps what was written before: only here it is still known.
+    let mut broken = false;
     let mut posts: JoinSet<Tried> = JoinSet::new();
     let mut writes: JoinSet<(Name, Said)> = JoinSet::new();
     let mut asked: VecDeque<Asked> = VecDeque::new();
@@ -144,36 +148,46 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 asked.push_back(one);
             }
         }
-        metrics.callbacks_pending.set(i64::try_from(schedule.len()).unwrap_or(i64::MAX));
-        metrics.callbacks_failing.set(i64::try_from(notices.len()).unwrap_or(i64::MAX));
         let wake = schedule.wake().into_iter().chain(notices.wake()).min();
         let wait = wake.map(|at| Duration::from_millis(u64::try_from(at - now).unwrap_or_default()));
         tokio::select! {
-            message = messages.next() => {
-                let message = message.ok_or("the consumer ended")??;
-                let sequence = message.info()?.stream_sequence;
-                let object = Name::from(message.subject.strip_prefix(PREFIX).unwrap_or(&message.subject));
-                let host = host(&message.payload).unwrap_or_else(|error| {
-                    metrics.malformed("transition");
-                    warn!(object = &*object, sequence, %error, "a transition can't be read, and is called back to nobody");
-                    None
-                });
-                schedule.add(&object, sequence, host);
-            }
-            entry = entries.next() => {
-                let entry = entry?;
-                if entries.seen(&entry, &mut schedule, &mut notices, Timestamp::now().as_millisecond()) {
-                    tenure.held().await;
-                    state::forget(&bucket, &entry.key).await?;
+            message = messages.next(), if !broken => match message {
+                Some(Ok(message)) => {
+                    let info = message.info()?;
+                    let sequence = info.stream_sequence;
+                    newest = Some((sequence, info.published.unix_timestamp_nanos()));
+                    let object = Name::from(message.subject.strip_prefix(PREFIX).unwrap_or(&message.subject));
+                    let host = host(&message.payload).unwrap_or_else(|error| {
+                        metrics.malformed("transition");
+                        warn!(object = &*object, sequence, %error, "a transition can't be read, and is called back to nobody");
+                        None
+                    });
+                    schedule.add(&object, sequence, host);
                 }
-            }
-            // What was on the way when the connection broke is lost, and perhaps what was written before.
+                ended => {
+                    warn!(error = ?ended.and_then(Result::err), "transitions are not followed any more");
+                    broken = true;
+                }
+            },
+            entry = entries.next(), if !broken => match entry {
+                Ok(entry) => {
+                    let now = Timestamp::now().as_millisecond();
+                    if entries.is_needless(&entry, &mut schedule, &mut notices, now) {
+                        tenure.held().await;
+                        // Where it stays it is seen again.
+                        if let Err(error) = state::forget(&bucket, &entry.key).await {
+                            warn!(%error, key = entry.key, "what is remembered of nobody can't be forgotten");
+                        }
+                    }
+                }
+                Err(error) => {
+                    warn!(%error, "what is remembered of callbacks is not followed any more");
+                    broken = true;
+                }
+            },
             changed = connects.changed() => {
                 changed?;
-                messages = follow(&stream, schedule.read() + 1).await?;
-                entries = Entries::read(&bucket).await?;
-                schedule.write_again();
-                notices.say_again(Timestamp::now().as_millisecond());
+                broken = true;
             }
             Some(done) = posts.join_next() => {
                 let Tried { object, ended, took, news } = done?;
@@ -209,11 +223,53 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
             }
             _ = save.tick() => {
                 tenure.held().await;
-                state::save(&bucket, &mut schedule).await?;
-                entries.read_again(&bucket).await?;
+                if broken {
+                    let anew = async {
+                        let whole = is_whole(&stream, schedule.read(), newest).await?;
+                        let messages = follow(&stream, schedule.read() + 1).await?;
+                        Ok::<_, async_nats::Error>((whole, messages, Entries::read(&bucket).await?))
+                    };
+                    match anew.await {
+                        Ok((false, ..)) => return Err("the outbox has lost its end".into()),
+                        Ok((true, read, seen)) => {
+                            (messages, entries) = (read, seen);
+                            schedule.write_again();
+                            notices.say_again(Timestamp::now().as_millisecond());
+                            broken = false;
+                        }
+                        Err(error) => warn!(%error, "callbacks can't be followed anew"),
+                    }
+                }
+                let saved = async {
+                    state::save(&bucket, &mut schedule).await?;
+                    entries.read_again(&bucket).await
+                };
+                if let Err(error) = saved.await {
+                    warn!(%error, "what is remembered of callbacks can't be written, trying again");
+                }
+                metrics.callbacks_pending.set(i64::try_from(schedule.len()).unwrap_or(i64::MAX));
+                metrics.callbacks_failing.set(i64::try_from(notices.len()).unwrap_or(i64::MAX));
             }
             () = sleep(wait.unwrap_or(SAVE)), if wait.is_some() => {}
         }
+    }
+}
+
+/// Whether the outbox still has what was read of it, `newest` being the last sequence and when it was published. A server
+/// that was killed may have lost the end, and gives its sequences again.
+async fn is_whole(
+    stream: &Stream,
+    read: u64,
+    newest: Option<(u64, i128)>,
+) -> Result<bool, async_nats::Error> {
+    if stream.get_info().await?.state.last_sequence < read {
+        return Ok(false);
+    }
+    let Some((sequence, published)) = newest else { return Ok(true) };
+    match stream.direct_get(sequence).await {
+        Ok(message) => Ok(message.time.unix_timestamp_nanos() == published),
+        Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -101,9 +101,11 @@ impl Notices {
 
     /// That it was said may be lost: all that is not well is said once more.
     pub fn say_again(&mut self, now: i64) {
-        let shown = self.items.iter().filter(|(_, item)| item.shown && item.notice.recovered.is_none());
-        for object in shown.map(|(object, _)| object.clone()).collect::<Vec<_>>() {
-            self.schedule(&object, now);
+        let said = |item: &Item| item.shown || item.running.is_some();
+        let lasting = self.items.iter().filter(|(_, item)| said(item) && item.notice.recovered.is_none());
+        let due: Vec<_> = lasting.map(|(object, item)| (object.clone(), now.max(item.last + GAP))).collect();
+        for (object, at) in due {
+            self.schedule(&object, at);
         }
     }
 
@@ -309,15 +311,20 @@ mod tests {
         notices.say_again(0);
         assert_eq!(notices.wake(), Some(HOLD));
         notices.next(HOLD).unwrap();
+        // While it is said the first time.
+        notices.say_again(HOLD);
         notices.said(&name(), Said::Done, HOLD);
+        let again = notices.wake().unwrap();
+        assert!(again <= HOLD + GAP);
+        assert_eq!(notices.next(again).unwrap().1.recovered, None);
+        notices.said(&name(), Said::Done, again);
         assert_eq!(notices.wake(), None);
-        notices.say_again(HOLD + 1);
-        assert_eq!(notices.next(HOLD + 1).unwrap().1.recovered, None);
-        notices.said(&name(), Said::Done, HOLD + 1);
-        notices.delivered(&name(), Some(1), HOLD + 2);
-        assert!(notices.next(HOLD + 2).unwrap().1.recovered.is_some());
-        notices.said(&name(), Said::Done, HOLD + 2);
-        notices.say_again(HOLD + 3);
+        notices.say_again(again + 1);
+        assert_eq!(notices.wake(), Some(again + GAP));
+        notices.delivered(&name(), Some(1), again + 2);
+        assert!(notices.next(again + 2).unwrap().1.recovered.is_some());
+        notices.said(&name(), Said::Done, again + 2);
+        notices.say_again(again + 3);
         assert_eq!(notices.wake(), None);
     }
 

@@ -206,9 +206,13 @@ impl Schedule {
         }
     }
 
-    /// Whether an object has an entry, so far as is known here.
-    pub fn is_remembered(&self, object: &Name) -> bool {
-        self.lines.get(object).is_some_and(|line| line.remembered)
+    /// An object was seen to have no entry any more. True: it is to have one, which is written anew.
+    pub fn lacks_entry(&mut self, object: &Name) -> bool {
+        let remembered = self.lines.get(object).is_some_and(|line| line.remembered);
+        if remembered {
+            self.changed.insert(object.clone());
+        }
+        remembered
     }
 
     /// What is remembered may be lost, and is written once more.

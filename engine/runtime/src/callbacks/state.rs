@@ -28,12 +28,13 @@ const MARK: Duration = Duration::from_secs(15);
 
 /// Reads it back.
 pub async fn load(bucket: &Store, stream: &Stream) -> Result<(Schedule, Notices), async_nats::Error> {
-    let outbox = stream.get_info().await?.created.unix_timestamp_nanos();
+    let info = stream.get_info().await?;
+    let outbox = info.created.unix_timestamp_nanos();
     let floor = bucket.get(FLOOR).await?.and_then(|value| parse(&value));
     let keys: Vec<String> = bucket.keys().await?.try_collect().await?;
     let (told, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.starts_with(TOLD));
     let keys: Vec<_> = keys.into_iter().filter(|key| key.starts_with(AT)).collect();
-    let floor = match floor {
+    let written = match floor {
         Some((created, floor)) if created == outbox => floor,
         None => 0,
         Some(_) => {
@@ -46,7 +47,10 @@ pub async fn load(bucket: &Store, stream: &Stream) -> Result<(Schedule, Notices)
             return Ok((schedule, notices));
         }
     };
+    // A server that was killed may have lost the end, and gives its sequences again.
+    let floor = written.min(info.state.last_sequence);
     let mut schedule = Schedule::new(outbox, floor);
+    schedule.saved = written;
     let entries = stream::iter(keys).map(async |key| {
         let object = Name::from(key.strip_prefix(AT).unwrap_or(&key));
         let Some(value) = bucket.get(key).await? else { return Ok(None) };
@@ -125,9 +129,9 @@ impl Entries {
 
     /// Reads all again if it is time to.
     pub async fn read_again(&mut self, bucket: &Store) -> Result<(), async_nats::Error> {
-        if let Some((_, last)) = self.again.take_if(|(at, _)| *at <= Instant::now()) {
-            self.expired = last;
+        if let Some((_, last)) = self.again.filter(|(at, _)| *at <= Instant::now()) {
             self.changes = every(bucket).await?;
+            (self.expired, self.again) = (last, None);
         }
         Ok(())
     }
@@ -144,14 +148,20 @@ impl Entries {
 
     /// Takes up an entry, if it is not known here: it was brought back, or a leader that was stopped for a while has
     /// written what is over. True: nobody needs it, and it is to be taken out.
-    pub fn seen(&self, entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) -> bool {
+    pub fn is_needless(
+        &self,
+        entry: &Entry,
+        schedule: &mut Schedule,
+        notices: &mut Notices,
+        now: i64,
+    ) -> bool {
         let expired = entry.revision <= self.expired;
         if let Some(object) = entry.key.strip_prefix(AT).map(Name::from) {
             if entry.operation == Operation::Put {
                 schedule.has_entry(&object);
                 return false;
             }
-            return expired && !schedule.is_remembered(&object);
+            return !schedule.lacks_entry(&object) && expired;
         }
         let Some(object) = entry.key.strip_prefix(TOLD).map(Name::from) else { return false };
         if notices.knows(&object) {

@@ -379,6 +379,23 @@ async fn in_order_and_past_failures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_comes_where_the_outbox_has_lost_its_end_is_delivered() {
+    let (_receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    bench.transition("before", 1, None).await;
+    let outbox = bench.connection.jetstream.get_stream(subject::TRANSITIONS).await.unwrap();
+    let created = outbox.cached_info().created.unix_timestamp_nanos();
+    let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
+    bucket.put("floor", format!("{created} 50").into()).await.unwrap();
+    let (stop, task) = bench.deliverer();
+    bench.remembered(|floor, _| floor == 1).await;
+    bench.transition("after", 1, None).await;
+    assert_eq!(next(&mut gets).await, ("after".into(), 1));
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn goes_on_after_a_restart() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
