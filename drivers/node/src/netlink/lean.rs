@@ -1,7 +1,7 @@
 //! Leaves out what nobody looks at of a message about an interface before it is decoded: its settings of IPv4 and
 //! IPv6 and those as a bridge port are most of it.
 
-use super::socket::next_attribute;
+use super::socket::{attribute, next_attribute};
 
 /// `RTM_NEWLINK`.
 const NEW_LINK: u16 = 16;
@@ -11,23 +11,30 @@ const HEADERS: usize = 32;
 /// An attribute that is kept, with all that is in it or with some.
 struct Keep(u16, &'static [Keep]);
 
-/// linux/if_link.h.
-const KEPT: &[Keep] = &[
-    Keep(1, &[]),  // IFLA_ADDRESS
-    Keep(3, &[]),  // IFLA_IFNAME
-    Keep(4, &[]),  // IFLA_MTU
-    Keep(5, &[]),  // IFLA_LINK
-    Keep(10, &[]), // IFLA_MASTER
-    // IFLA_LINKINFO: IFLA_INFO_KIND, IFLA_INFO_DATA
-    Keep(18, &[Keep(1, &[]), Keep(2, &[])]),
-    Keep(20, &[]), // IFLA_IFALIAS
-    // IFLA_AF_SPEC: AF_INET6: IFLA_INET6_ADDR_GEN_MODE
-    Keep(26, &[Keep(10, &[Keep(8, &[])])]),
-    Keep(27, &[]), // IFLA_GROUP
-    Keep(37, &[]), // IFLA_LINK_NETNSID
-    Keep(51, &[]), // IFLA_MAX_MTU
-    Keep(52, &[]), // IFLA_PROP_LIST
-];
+/// Of an interface. linux/if_link.h.
+const KEPT: &[Keep] = &of(&[Keep(1, &[]), Keep(2, &[])]);
+
+/// Of a bridge, which has many settings: IFLA_BR_VLAN_FILTERING, IFLA_BR_VLAN_DEFAULT_PVID.
+const KEPT_OF_BRIDGE: &[Keep] = &of(&[Keep(1, &[]), Keep(2, &[Keep(7, &[]), Keep(39, &[])])]);
+
+/// `info`: IFLA_INFO_KIND, IFLA_INFO_DATA.
+const fn of(info: &'static [Keep]) -> [Keep; 12] {
+    [
+        Keep(1, &[]),   // IFLA_ADDRESS
+        Keep(3, &[]),   // IFLA_IFNAME
+        Keep(4, &[]),   // IFLA_MTU
+        Keep(5, &[]),   // IFLA_LINK
+        Keep(10, &[]),  // IFLA_MASTER
+        Keep(18, info), // IFLA_LINKINFO
+        Keep(20, &[]),  // IFLA_IFALIAS
+        // IFLA_AF_SPEC: AF_INET6: IFLA_INET6_ADDR_GEN_MODE
+        Keep(26, &[Keep(10, &[Keep(8, &[])])]),
+        Keep(27, &[]), // IFLA_GROUP
+        Keep(37, &[]), // IFLA_LINK_NETNSID
+        Keep(51, &[]), // IFLA_MAX_MTU
+        Keep(52, &[]), // IFLA_PROP_LIST
+    ]
+}
 
 /// The message with its header, shorter; `None`: it is none of those, or odd.
 pub(super) fn lean(message: &[u8]) -> Option<Vec<u8>> {
@@ -37,7 +44,9 @@ pub(super) fn lean(message: &[u8]) -> Option<Vec<u8>> {
     }
     let mut found = Vec::with_capacity(512);
     found.extend_from_slice(message.get(..HEADERS)?);
-    copy(message.get(HEADERS..)?, KEPT, &mut found)?;
+    let attributes = message.get(HEADERS..)?;
+    let bridge = attribute(attributes, 18).and_then(|info| attribute(info, 1)) == Some(b"bridge\0");
+    copy(attributes, if bridge { KEPT_OF_BRIDGE } else { KEPT }, &mut found)?;
     let length = u32::try_from(found.len()).ok()?;
     found.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
     Some(found)
@@ -110,6 +119,16 @@ mod tests {
         .concat();
         assert_eq!(lean(&message(NEW_LINK, &whole)), Some(message(NEW_LINK, &kept)));
         assert_eq!(lean(&message(NEW_LINK, &kept)), Some(message(NEW_LINK, &kept)));
+    }
+
+    #[test]
+    fn of_a_bridge_two_settings_count() {
+        let kind = attribute(1, b"bridge\0");
+        let settings = [attribute(7, &[1]), attribute(39, &[5, 0])].concat();
+        let whole = [attribute(1, &[0; 4]), settings.clone(), attribute(43, &[9; 8])].concat();
+        let with =
+            |data: &[u8]| attribute(NESTED + 18, &[kind.clone(), attribute(NESTED + 2, data)].concat());
+        assert_eq!(lean(&message(NEW_LINK, &with(&whole))), Some(message(NEW_LINK, &with(&settings))));
     }
 
     #[test]

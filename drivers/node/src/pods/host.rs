@@ -13,7 +13,7 @@ use crate::netlink::{Kind, Link, Snapshot};
 /// `RT_TABLE_MAIN`.
 const MAIN: u32 = 254;
 
-/// What pods share of the host, as of the beginning of a reconcile.
+/// What pods share of the host, as of the beginning of a reconcile; or what one pod's work has to do with.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     links: BTreeMap<u32, Link>,
@@ -33,7 +33,11 @@ pub fn has_parents(desired: &NodeDesired) -> bool {
 impl Host {
     /// `allowed`: what may be a parent besides the networks that are ours. Addresses and routes are needed only if
     /// [`has_parents`].
-    pub fn new(found: Snapshot, desired: &NodeDesired, allowed: &BTreeSet<String>) -> Self {
+    pub fn new(
+        found: Snapshot,
+        networks: &BTreeMap<String, HostNetwork>,
+        allowed: &BTreeSet<String>,
+    ) -> Self {
         let mut busy = BTreeMap::new();
         for address in &found.addresses {
             let local = match address.net.addr() {
@@ -52,7 +56,7 @@ impl Host {
         }
         let mut parents = allowed.clone();
         let mut bridges = BTreeSet::new();
-        for (name, network) in &desired.networks {
+        for (name, network) in networks {
             match network {
                 HostNetwork::Master { vlans, .. } => {
                     parents.insert(name.clone());

@@ -1,10 +1,12 @@
 //! What is remembered between two runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_schemas::{HostNetwork, LinkKind, NodeDesired, NodePod, PodLink};
+use eno_schemas::{HostNetwork, LinkKind, Master, NodeDesired, NodePod, PodLink};
 
+use super::check;
+use super::kind::{self, Base};
 use super::resolve::Sandbox;
 use super::session::Outcome;
 use super::sweep::Swept;
@@ -76,6 +78,27 @@ pub struct Settled {
 }
 
 impl KnownPod {
+    /// What of the host its work has to do with, by name: bridges, and the host's ends of what it has. `None`: it is to
+    /// be given what is made on another interface of the host, or what it has is not known. `new`: it was never worked
+    /// on; that a name is taken shows when its end is made.
+    pub fn concerned(&self, new: bool, wanted: &NodePod) -> Option<BTreeSet<String>> {
+        if self.settled.is_none() && !new {
+            return None;
+        }
+        let applied = self.settled.iter().flat_map(|settled| settled.outcome.applied.values());
+        let mut names: BTreeSet<String> = applied.filter_map(|link| link.host_name.clone()).collect();
+        for link in &wanted.links {
+            match &link.kind {
+                LinkKind::Veth { master: Some(Master::Bridge { bridge, .. }) } => {
+                    names.extend(check::interface_name(bridge).map(|()| bridge.clone()));
+                }
+                kind if matches!(kind::base(kind), Base::Host(_)) => return None,
+                _ => {}
+            }
+        }
+        Some(names)
+    }
+
     /// It had nothing but pairs, all of which have gone with their ends on the host, and what is on them with them:
     /// its namespace need not be entered.
     pub fn went_with(&self, uid: &str, swept: &Swept) -> bool {

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
+use eno_schemas::{AppliedLink, HostNetwork, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
 use futures::{Stream, StreamExt as _};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
@@ -112,11 +112,23 @@ struct Shared<R> {
 }
 
 /// The host's side of a pod's work.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Side {
     Seen(Arc<Host>),
-    /// To be looked at for what is wanted.
-    Unseen(Arc<NodeDesired>),
+    /// What has these names is to be looked at; these networks are wanted.
+    Named(BTreeSet<String>, BTreeMap<String, HostNetwork>),
+    /// All is to be looked at for what is wanted.
+    Unseen(NodeDesired),
+}
+
+impl Side {
+    fn look(self, netlink: &mut Netlink, allowed_masters: &BTreeSet<String>) -> Result<Arc<Host>, Trouble> {
+        Ok(match self {
+            Self::Seen(host) => host,
+            Self::Named(names, networks) => Arc::new(sweep::look_at(netlink, &names, &networks)?),
+            Self::Unseen(desired) => Arc::new(sweep::look(netlink, &desired, allowed_masters)?.0),
+        })
+    }
 }
 
 /// One pod's work.
@@ -170,12 +182,12 @@ impl<R: Resolve> Pods<R> {
             known.host.iter().for_each(Watched::forget_news);
         }
         known.networks.clone_from(&desired.networks);
-        let side = if known.lacks_one(desired, &resting) {
-            // It is worked on by the thread that looks at the host: another would have to be woken.
-            Side::Unseen(Arc::new(desired.clone()))
+        let host = if known.lacks_one(desired, &resting) {
+            // The host is looked at by the thread that works on it: another would have to be woken.
+            None
         } else {
             match self.look_at_host(desired, &mut known).await {
-                Ok(host) => Side::Seen(Arc::new(host)),
+                Ok(host) => Some(Arc::new(host)),
                 Err(trouble) => {
                     told.rejected.push(rejection(Item::TARGET, trouble.into()));
                     return told;
@@ -200,7 +212,7 @@ impl<R: Resolve> Pods<R> {
             pod.settled = None;
         }
         let mut work = futures::stream::iter(jobs)
-            .map(|job| self.work(job, side.clone(), desired.cluster.clone()))
+            .map(|job| self.work(job, host.clone(), desired))
             .buffer_unordered(AT_ONCE);
         while let Some(done) = work.next().await {
             let wanted = desired.pods.contains_key(&done.uid);
@@ -267,12 +279,19 @@ impl<R: Resolve> Pods<R> {
         Arc::clone(&self.shared.slots).acquire_many_owned(many).await.ok()
     }
 
-    async fn work(&self, mut job: Job, side: Side, cluster: String) -> Done {
-        let result = self.attempt(&mut job, side, cluster).await;
+    /// `host`: as it was seen, if it was.
+    async fn work(&self, mut job: Job, host: Option<Arc<Host>>, desired: &NodeDesired) -> Done {
+        let result = self.attempt(&mut job, host, desired).await;
         Done { uid: job.uid, wanted: job.wanted, known: job.known, result }
     }
 
-    async fn attempt(&self, job: &mut Job, side: Side, cluster: String) -> Result<Outcome, Refusal> {
+    async fn attempt(
+        &self,
+        job: &mut Job,
+        host: Option<Arc<Host>>,
+        desired: &NodeDesired,
+    ) -> Result<Outcome, Refusal> {
+        let new = job.known.is_none();
         let Some(namespace) = self.namespace(job).await? else { return Ok(Outcome::default()) };
         let Some(known) = &mut job.known else { return Ok(Outcome::default()) };
         let watched = known.watched.clone().filter(Watched::listens);
@@ -281,6 +300,12 @@ impl<R: Resolve> Pods<R> {
             None => None,
         };
         let start = quiet.is_none();
+        let side = match (host, known.concerned(new, &job.wanted)) {
+            (Some(host), _) => Side::Seen(host),
+            (None, Some(names)) => Side::Named(names, desired.networks.clone()),
+            (None, None) => Side::Unseen(desired.clone()),
+        };
+        let cluster = desired.cluster.clone();
         let shared = Arc::clone(&self.shared);
         let (uid, pid, pod) = (job.uid.clone(), known.sandbox.pid, job.wanted.clone());
         let runtime = tokio::runtime::Handle::current();
@@ -288,12 +313,7 @@ impl<R: Resolve> Pods<R> {
         let run = move || -> Result<_, Trouble> {
             let _slot = slot;
             let mut socket: Netlink = shared.sockets.take::<Trouble>()?;
-            let host = match side {
-                Side::Seen(host) => host,
-                Side::Unseen(desired) => {
-                    Arc::new(sweep::look(&mut socket, &desired, &shared.options.allowed_masters)?.0)
-                }
-            };
+            let host = side.look(&mut socket, &shared.options.allowed_masters)?;
             let view = HostView::new(&host);
             let proc_sys_net = shared.options.proc_sys_net.clone();
             let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet)?;

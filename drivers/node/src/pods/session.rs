@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use eno_schemas::{AppliedLink, LinkKind, Master, PodLink, PortVlans};
+use nix::net::if_::if_nametoindex;
 
 use super::check::Refusal;
 use super::host::HostView;
@@ -216,17 +217,38 @@ impl<'a> Sockets<'a> {
         (self.host, self.pod)
     }
 
-    fn flush(&mut self, batch: &mut Vec<&Op>, results: &mut Vec<Result<(), Trouble>>) {
-        let on_host = matches!(batch.first(), Some(Op::Host(_)));
-        let requests = batch
-            .drain(..)
-            .filter_map(|op| match op {
+    /// Requests to one namespace, in one system call. `unmade`: links whose interface could not be made, as was told
+    /// already; what follows from that is left out.
+    fn send(&mut self, steps: &[Step], unmade: &BTreeSet<&str>) -> Vec<Result<(), Trouble>> {
+        let mut indexes = BTreeMap::new();
+        let mut request = |step: &Step| {
+            if step.link.as_deref().is_some_and(|id| unmade.contains(id)) {
+                return Ok(None);
+            }
+            Ok(match &step.op {
                 Op::Host(request) | Op::Pod(request) => Some(request.clone()),
+                Op::Made { name, part } => {
+                    let index = match indexes.get(name) {
+                        Some(index) => *index,
+                        None => index_of(name)?,
+                    };
+                    indexes.insert(name.clone(), index);
+                    Some(part.request(name, index))
+                }
                 Op::Tun { .. } | Op::Sysctl { .. } => None,
             })
-            .collect();
+        };
+        let requests: Vec<Result<_, Trouble>> = steps.iter().map(&mut request).collect();
+        let sent = requests.iter().filter_map(|request| request.as_ref().ok()?.clone()).collect();
+        let on_host = matches!(steps, [Step { op: Op::Host(_), .. }, ..]);
         let socket = if on_host { &mut self.host } else { &mut self.pod };
-        results.extend(socket.batch(requests).into_iter().map(|result| result.map_err(Trouble::from)));
+        let mut done = socket.batch(sent).into_iter();
+        let result = |request| match request {
+            Ok(Some(_)) => Ok(done.next().unwrap_or(Ok(()))?),
+            Ok(None) => Ok(()),
+            Err(trouble) => Err(trouble),
+        };
+        requests.into_iter().map(result).collect()
     }
 
     /// Opened without IFF_TUN_EXCL: no other interface has this name.
@@ -288,6 +310,12 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             .collect();
         for index in ends {
             let end = self.host.link(index)?;
+            if let Some(master) = end.as_ref().and_then(|end| end.master)
+                && self.view.link(master).is_none()
+            {
+                let found = self.host.link(master)?;
+                self.view.refresh(master, found);
+            }
             self.view.refresh(index, end);
         }
         let filtering = wanted.pod.links.iter().any(|link| {
@@ -329,26 +357,40 @@ impl<'a> Kernel<'a> for Sockets<'a> {
     }
 
     fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>> {
-        let mut results = Vec::with_capacity(steps.len());
-        let mut batch: Vec<&Op> = Vec::new();
-        for step in steps {
-            let joins = batch.first().is_none_or(|first| {
-                matches!((first, &step.op), (Op::Host(_), Op::Host(_)) | (Op::Pod(_), Op::Pod(_)))
-            });
-            if !joins {
-                self.flush(&mut batch, &mut results);
-            }
-            match &step.op {
-                Op::Host(_) | Op::Pod(_) => batch.push(&step.op),
+        let mut results: Vec<Result<(), Trouble>> = Vec::with_capacity(steps.len());
+        for run in steps.chunk_by(together) {
+            let [first, ..] = run else { continue };
+            match &first.op {
+                Op::Host(_) | Op::Pod(_) | Op::Made { .. } => {
+                    let done = steps.iter().zip(&results);
+                    let unmade = done.filter(|(step, result)| step.creates && result.is_err());
+                    let unmade = unmade.filter_map(|(step, _)| step.link.as_deref()).collect();
+                    results.extend(self.send(run, &unmade));
+                }
                 Op::Tun { name, tap, owner, group } => {
                     results.push(self.make_tun(name, *tap, *owner, *group));
                 }
                 Op::Sysctl { path, value } => results.push(self.write(path, value)),
             }
         }
-        self.flush(&mut batch, &mut results);
         results
     }
+}
+
+/// They may go in one system call. What comes after an interface was made waits for that: its name may be another's.
+fn together(a: &Step, b: &Step) -> bool {
+    a.creates == b.creates
+        && matches!(
+            (&a.op, &b.op),
+            (Op::Host(_), Op::Host(_)) | (Op::Pod(_), Op::Pod(_)) | (Op::Made { .. }, Op::Made { .. })
+        )
+}
+
+/// That of an interface in the namespace of the calling thread. Unlike a request of netlink this waits for nothing that
+/// the kernel is about to do to interfaces.
+fn index_of(name: &str) -> Result<u32, NetlinkError> {
+    let operation = format!("find the interface {name} that was made");
+    if_nametoindex(name).map_err(|errno| NetlinkError::Refused { operation, errno, detail: None })
 }
 
 /// `IFA_PROTO` came with Linux 5.18.

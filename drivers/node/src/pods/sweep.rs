@@ -1,9 +1,9 @@
 //! Finding, and clearing away at once, what earlier runs have left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use eno_schemas::NodeDesired;
+use eno_schemas::{HostNetwork, NodeDesired};
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::LinkAttribute;
 
@@ -26,7 +26,7 @@ pub fn look(
         found.addresses = netlink.addresses()?;
         found.routes = netlink.routes()?;
     }
-    let mut host = Host::new(found, desired, allowed_masters);
+    let mut host = Host::new(found, &desired.networks, allowed_masters);
     let stale: Vec<Link> = host.stale(desired).cloned().collect();
     if !stale.is_empty() {
         delete(netlink, &stale)?;
@@ -38,6 +38,19 @@ pub fn look(
         swept.extend(whose.map(|(uid, id)| (uid.to_owned(), id.to_owned())));
     }
     Ok((host, swept))
+}
+
+/// Looks at what has these names, on a host where nothing is to be deleted.
+pub fn look_at(
+    netlink: &mut Netlink,
+    names: &BTreeSet<String>,
+    networks: &BTreeMap<String, HostNetwork>,
+) -> Result<Host, NetlinkError> {
+    let mut found = Snapshot::default();
+    for name in names {
+        found.links.extend(netlink.link_named(name)?);
+    }
+    Ok(Host::new(found, networks, &BTreeSet::new()))
 }
 
 /// Deletes interfaces, many in the time of few: they are moved to a group of their own and deleted with it.

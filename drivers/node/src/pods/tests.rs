@@ -65,7 +65,7 @@ impl Rig {
         let runtime = tokio::runtime::Handle::current();
         let life = move || {
             let found = Netlink::open()?.snapshot()?;
-            let host = Host::new(found, &desired, &BTreeSet::new());
+            let host = Host::new(found, &desired.networks, &BTreeSet::new());
             let inner = Sockets::open(
                 Netlink::open()?,
                 pod,
@@ -169,11 +169,13 @@ fn rich() -> NodePod {
     );
     member.member_of = Some("br".to_owned());
     let tap = link("tap", LinkKind::Tap(TunDevice::default()));
+    let mut bridge = link("br", LinkKind::Bridge {});
+    bridge.addresses = vec!["10.8.0.1/24".parse().unwrap()];
     NodePod {
         namespace: "default".to_owned(),
         name: "a".to_owned(),
         container: "containerd://1".to_owned(),
-        links: vec![link("br", LinkKind::Bridge {}), pair, member, tap],
+        links: vec![bridge, pair, member, tap],
         primary: Some(PrimaryLink {
             id: "p".to_owned(),
             revision: "1".to_owned(),

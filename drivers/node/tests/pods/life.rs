@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use eno_driver_node::netlink::{Namespace, Request};
+use eno_driver_node::pods::mark::stable_name;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{LinkKind, LinkName, PodRoute, PodRule, PrimaryLink, TunDevice};
 use futures::StreamExt as _;
@@ -144,6 +145,36 @@ async fn with_a_change_of_one_pod_all_are_told_of_and_what_was_heard_is_repaired
     a.run(|| std::fs::write("/proc/sys/net/ipv4/conf/net1/rp_filter", "1").unwrap()).await.unwrap();
     assert_eq!(node.reconcile().await.notes.len(), 1);
     assert_eq!(sysctl(&a, "ipv4/conf/net1/rp_filter").await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn one_pod_more_where_the_name_of_its_end_is_taken() {
+    let mut node = Node::new().await;
+    node.run_pod("a", 101).await;
+    let b = node.run_pod("b", 102).await;
+    node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
+    node.settle().await;
+    // What was done is no news any more.
+    node.settle().await;
+    let name = stable_name("b", "net1");
+    let taken = name.clone();
+    let index = node
+        .on_host(move |netlink| {
+            netlink.execute(Request::add_link(&taken, bare(&taken, "bridge")))?;
+            Ok(netlink.link_named(&taken)?.unwrap().index)
+        })
+        .await;
+    node.want("b", vec![bridged("net1", "10.9.0.3/24")]);
+    for why in ["File exists", "already"] {
+        let done = node.reconcile().await;
+        let [rejection] = &done.rejected[..] else { panic!("{:?}", done.rejected) };
+        assert!(rejection.retryable && rejection.reason.contains(why), "{}", rejection.reason);
+        assert_eq!((ours(&snapshot(&b).await).len(), node.host_ends().await.len()), (0, 1));
+    }
+    node.on_host(move |netlink| netlink.execute(Request::delete_link(&name, index))).await;
+    node.settle().await;
+    assert_eq!(node.host_ends().await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

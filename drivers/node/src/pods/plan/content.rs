@@ -25,18 +25,7 @@ impl<'a> Planner<'a> {
             if seen.pod.addresses.iter().any(|address| here(&address)) {
                 continue;
             }
-            let elsewhere = seen.pod.addresses.iter().find(|address| {
-                address.index != found.index
-                    && address.net.addr() == net.addr()
-                    && !self.ours.values().any(|ours| ours.index == address.index)
-            });
-            if let Some(address) = elsewhere {
-                let holder = seen.pod.link(address.index).map_or("another interface", |link| &link.name);
-                return Err(Refusal::for_now(format!(
-                    "the pod has the address {} already, on {holder}",
-                    net.addr()
-                )));
-            }
+            self.not_elsewhere(*net, Some(found.index))?;
             self.in_pod(link, Request::add_address(&found.name, found.index, *net));
         }
         let mine = seen.pod.addresses.iter().filter(|address| address.index == found.index);
@@ -53,6 +42,18 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// No interface but that one, and others of ours, has the address.
+    pub(super) fn not_elsewhere(&self, net: IpNet, index: Option<u32>) -> Result<(), Refusal> {
+        let elsewhere = self.seen.pod.addresses.iter().find(|address| {
+            Some(address.index) != index
+                && address.net.addr() == net.addr()
+                && !self.ours.values().any(|ours| ours.index == address.index)
+        });
+        let Some(address) = elsewhere else { return Ok(()) };
+        let holder = self.seen.pod.link(address.index).map_or("another interface", |link| &link.name);
+        Err(Refusal::for_now(format!("the pod has the address {} already, on {holder}", net.addr())))
     }
 
     /// Kernels that don't keep the mark leave us to guess: all that was given to an interface of ours.

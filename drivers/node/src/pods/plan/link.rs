@@ -7,7 +7,7 @@ use rtnetlink::packet_route::link::{
     LinkInfo, LinkMessage,
 };
 
-use super::{Op, Planner, paired};
+use super::{Op, Part, Planner, Step, paired};
 use crate::netlink::{Kind, Link, PortVlan, Request};
 use crate::pods::check::{self, Refusal};
 use crate::pods::kind::{self, Base};
@@ -32,7 +32,9 @@ impl<'a> Planner<'a> {
             });
         if let Err(refusal) = outcome {
             self.plan.refused.insert(link.id.clone(), refusal);
-            self.plan.steps.retain(|step| step.link.as_deref() != Some(&link.id));
+            for steps in [&mut self.plan.steps, &mut self.parts] {
+                steps.retain(|step| step.link.as_deref() != Some(&link.id));
+            }
         }
     }
 
@@ -102,7 +104,7 @@ impl<'a> Planner<'a> {
                     self.create(link, Op::Pod(request(message)));
                 }
             }
-            return Ok(());
+            return self.fill(link, &name);
         };
         let tap = matches!(link.kind, LinkKind::Tap(_));
         let name = mark::stable_name(self.wanted.uid, &link.id);
@@ -154,14 +156,29 @@ impl<'a> Planner<'a> {
         ]));
         self.create(link, Op::Host(Request::add_link(&host_name, message)));
         let alias = mark::alias(self.wanted.cluster, self.wanted.uid, &link.id);
-        self.on_host(link, named_and_quiet(&host_name, alias));
-        if open {
-            let mut up = LinkMessage::default();
-            up.header.flags = LinkFlags::Up;
-            up.header.change_mask = LinkFlags::Up;
-            up.attributes.push(LinkAttribute::IfName(host_name.clone()));
-            self.on_host(link, Request::set_link(format!("set {host_name} up"), up));
+        let op = Op::Host(finished(&host_name, alias, open));
+        self.parts.push(Step { link: Some(link.id.clone()), creates: false, op });
+        self.fill(link, name)
+    }
+
+    /// What an interface can be given as soon as it is made. With settings or a master, which come before addresses,
+    /// it is looked at first.
+    fn fill(&mut self, link: &PodLink, name: &str) -> Result<(), Refusal> {
+        if link.member_of.is_some() || !super::wanted_sysctls(link, name).is_empty() {
+            return Ok(());
         }
+        link.addresses.iter().try_for_each(|net| self.not_elsewhere(*net, None))?;
+        let mark = Part::Altname(mark::altname(self.wanted.cluster, self.wanted.uid, &link.id));
+        let parts = std::iter::once(mark)
+            .chain(link.alias.clone().map(Part::Alias))
+            .chain(link.addresses.iter().copied().map(Part::Address))
+            .chain(link.up.then_some(Part::Up));
+        let step = |part| Step {
+            link: Some(link.id.clone()),
+            creates: false,
+            op: Op::Made { name: name.to_owned(), part },
+        };
+        self.parts.extend(parts.map(step));
         Ok(())
     }
 
@@ -185,8 +202,8 @@ impl<'a> Planner<'a> {
             self.in_pod(link, Request::set(&found.name, found.index, "MTU", vec![LinkAttribute::Mtu(mtu)]));
         }
         if link.alias.as_deref().unwrap_or_default() != found.alias.as_deref().unwrap_or_default() {
-            let alias = LinkAttribute::IfAlias(link.alias.clone().unwrap_or_default());
-            self.in_pod(link, Request::set(&found.name, found.index, "alias", vec![alias]));
+            let alias = link.alias.clone().unwrap_or_default();
+            self.in_pod(link, super::set_alias(&found.name, found.index, alias));
         }
         self.membership(link, found)?;
         self.sysctls(link, found)?;
@@ -306,10 +323,7 @@ impl<'a> Planner<'a> {
     ) -> Result<(), Refusal> {
         let alias = mark::alias(self.wanted.cluster, self.wanted.uid, &link.id);
         if end.alias.as_ref() != Some(&alias) {
-            self.on_host(
-                link,
-                Request::set(&end.name, end.index, "alias", vec![LinkAttribute::IfAlias(alias)]),
-            );
+            self.on_host(link, super::set_alias(&end.name, end.index, alias));
         }
         if end.group != GROUP {
             self.on_host(link, super::set_group(end, GROUP));
@@ -375,18 +389,22 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// No link-local address on the host's end: nothing of the host is to be reached there. Where the host has no IPv6
-/// nothing of this is done; what counts then, the alias, comes when the end was looked at.
-fn named_and_quiet(name: &str, alias: String) -> Request {
+/// What the host's end is given as soon as it is made. No link-local address: nothing of the host is to be reached
+/// there, and there is none yet since the other end is not up. Where the host has no IPv6 nothing of this is done; what
+/// counts then comes when the end was looked at.
+fn finished(name: &str, alias: String, up: bool) -> Request {
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     let mut message = LinkMessage::default();
+    if up {
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+    }
     message.attributes.extend([
         LinkAttribute::IfName(name.to_owned()),
         LinkAttribute::IfAlias(alias),
         LinkAttribute::AfSpecUnspec(vec![none]),
     ]);
-    Request::set_link(format!("set alias and IPv6 address generation of {name}"), message)
-        .tolerating(Errno::EAFNOSUPPORT)
+    Request::set_link(format!("finish the end {name} of a pair"), message).tolerating(Errno::EAFNOSUPPORT)
 }
 
 fn written(mac: [u8; 6]) -> String {

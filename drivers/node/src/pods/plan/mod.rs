@@ -15,6 +15,8 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use eno_schemas::{AppliedLink, NodePod, PodLink, PortVlans};
+use ipnet::IpNet;
+use rtnetlink::packet_route::link::LinkAttribute;
 
 use super::check::Refusal;
 use super::host::HostView;
@@ -59,6 +61,13 @@ pub enum Op {
     Host(Request),
     /// In the pod's.
     Pod(Request),
+    /// In the pod's, of an interface that a step before this one makes: only then it has an index.
+    Made {
+        /// What the interface is called.
+        name: String,
+        /// What it is given.
+        part: Part,
+    },
     /// Make a persistent TUN or TAP device in the pod.
     Tun {
         /// What it is called at first.
@@ -77,6 +86,31 @@ pub enum Op {
         /// What.
         value: String,
     },
+}
+
+/// What an interface is given once it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// One more name: the mark.
+    Altname(String),
+    /// Its alias.
+    Alias(String),
+    /// An address.
+    Address(IpNet),
+    /// It is set up.
+    Up,
+}
+
+impl Part {
+    /// For the interface `index`, called `name`.
+    pub fn request(&self, name: &str, index: u32) -> Request {
+        match self {
+            Self::Altname(altname) => Request::add_altname(name, index, altname),
+            Self::Alias(alias) => set_alias(name, index, alias.clone()),
+            Self::Address(net) => Request::add_address(name, index, *net),
+            Self::Up => Request::set_up(name, index, true),
+        }
+    }
 }
 
 /// One thing to do, and for which link.
@@ -112,6 +146,7 @@ pub fn plan(wanted: &Wanted<'_>, seen: &Seen<'_>, failed: &BTreeMap<String, Refu
         ours: BTreeMap::new(),
         doomed: BTreeSet::new(),
         waiting: BTreeSet::new(),
+        parts: Vec::new(),
         plan: Plan::default(),
     };
     planner.recognise();
@@ -136,6 +171,8 @@ struct Planner<'a> {
     doomed: BTreeSet<u32>,
     /// Ids of links that need something which is being made.
     waiting: BTreeSet<String>,
+    /// What comes after all other steps: of interfaces that those make.
+    parts: Vec<Step>,
     plan: Plan,
 }
 
@@ -233,6 +270,9 @@ impl Planner<'_> {
     }
 
     fn finish(mut self) -> Plan {
+        // One namespace after the other.
+        self.parts.sort_by_key(|step| !matches!(step.op, Op::Host(_)));
+        self.plan.steps.append(&mut self.parts);
         // Two that wait for each other, or for what failed: nothing moves any more.
         if self.plan.steps.is_empty() {
             for id in std::mem::take(&mut self.waiting) {
@@ -263,10 +303,9 @@ fn paired(pod: &Link, host: &Link) -> bool {
 }
 
 fn set_group(link: &Link, group: u32) -> Request {
-    Request::set(
-        &link.name,
-        link.index,
-        "group",
-        vec![rtnetlink::packet_route::link::LinkAttribute::Group(group)],
-    )
+    Request::set(&link.name, link.index, "group", vec![LinkAttribute::Group(group)])
+}
+
+fn set_alias(name: &str, index: u32, alias: String) -> Request {
+    Request::set(name, index, "alias", vec![LinkAttribute::IfAlias(alias)])
 }
