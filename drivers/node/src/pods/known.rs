@@ -79,8 +79,8 @@ pub struct Settled {
 
 impl KnownPod {
     /// What of the host its work has to do with, by name: bridges, and the host's ends of what it has. `None`: it is to
-    /// be given what is made on another interface of the host, or what it has is not known. `new`: it was never worked
-    /// on; that a name is taken shows when its end is made.
+    /// be given what is made on another interface of the host, or what it has is not known. `new`: this process has
+    /// never worked on it; that a name is taken shows when its end is made.
     pub fn concerned(&self, new: bool, wanted: &NodePod) -> Option<BTreeSet<String>> {
         if self.settled.is_none() && !new {
             return None;

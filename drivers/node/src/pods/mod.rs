@@ -211,8 +211,9 @@ impl<R: Resolve> Pods<R> {
         for (_, pod) in known.pods.iter_mut().filter(|(uid, _)| !resting.contains_key(*uid)) {
             pod.settled = None;
         }
+        let others_rest = !resting.is_empty();
         let mut work = futures::stream::iter(jobs)
-            .map(|job| self.work(job, host.clone(), desired))
+            .map(|job| self.work(job, host.clone(), others_rest, desired))
             .buffer_unordered(AT_ONCE);
         while let Some(done) = work.next().await {
             let wanted = desired.pods.contains_key(&done.uid);
@@ -279,9 +280,15 @@ impl<R: Resolve> Pods<R> {
         Arc::clone(&self.shared.slots).acquire_many_owned(many).await.ok()
     }
 
-    /// `host`: as it was seen, if it was.
-    async fn work(&self, mut job: Job, host: Option<Arc<Host>>, desired: &NodeDesired) -> Done {
-        let result = self.attempt(&mut job, host, desired).await;
+    /// `host`: as it was seen, if it was. `others_rest`: other pods are as wanted, and so are their ends on the host.
+    async fn work(
+        &self,
+        mut job: Job,
+        host: Option<Arc<Host>>,
+        others_rest: bool,
+        desired: &NodeDesired,
+    ) -> Done {
+        let result = self.attempt(&mut job, host, others_rest, desired).await;
         Done { uid: job.uid, wanted: job.wanted, known: job.known, result }
     }
 
@@ -289,6 +296,7 @@ impl<R: Resolve> Pods<R> {
         &self,
         job: &mut Job,
         host: Option<Arc<Host>>,
+        others_rest: bool,
         desired: &NodeDesired,
     ) -> Result<Outcome, Refusal> {
         let new = job.known.is_none();
@@ -302,8 +310,8 @@ impl<R: Resolve> Pods<R> {
         let start = quiet.is_none();
         let side = match (host, known.concerned(new, &job.wanted)) {
             (Some(host), _) => Side::Seen(host),
-            (None, Some(names)) => Side::Named(names, desired.networks.clone()),
-            (None, None) => Side::Unseen(desired.clone()),
+            (None, Some(names)) if others_rest => Side::Named(names, desired.networks.clone()),
+            (None, _) => Side::Unseen(desired.clone()),
         };
         let cluster = desired.cluster.clone();
         let shared = Arc::clone(&self.shared);

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::context::PublishErrorKind;
-use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{DirectGetErrorKind, LastRawMessageErrorKind, Stream};
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::{DirectGetErrorKind, LastRawMessageErrorKind, RawMessageError, Stream};
 use eno_core::Name;
 use eno_sbi::nats::Connection;
 use eno_schemas::{DeadLetter, Delivery, DeliveryEnd, decode, encode, subject};
@@ -75,10 +75,11 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let tools = Arc::new(Tools { connection, poster, metrics, tenure });
+    let mut newest = None;
     loop {
         lost.mark_unchanged();
         let delivered = tokio::select! {
-            delivered = deliver(&tools) => delivered,
+            delivered = deliver(&tools, &mut newest) => delivered,
             changed = lost.changed() => changed.map_err(Into::into),
             () = stop.cancelled() => return,
         };
@@ -108,20 +109,22 @@ impl Tools {
     }
 }
 
-async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
+/// Which transition was read last: its sequence in the outbox, and when it was published, in nanoseconds since 1970.
+type Newest = Option<(u64, i128)>;
+
+async fn deliver(tools: &Arc<Tools>, newest: &mut Newest) -> Result<(), async_nats::Error> {
     let Tools { connection, poster, metrics, tenure } = &**tools;
     let stream = connection.jetstream.get_stream(subject::TRANSITIONS).await?;
     let bucket = connection.jetstream.get_key_value(subject::CALLBACKS).await?;
     let mut connects = connection.connects();
     connects.mark_unchanged();
-    let (mut schedule, mut notices) = state::load(&bucket, &stream).await?;
+    let (mut schedule, mut notices) = state::load(&bucket, &stream, newest).await?;
     let mut requests = connection.client.subscribe(subject::CALLBACK_REQUESTS).await?;
     let mut messages = follow(&stream, schedule.read() + 1).await?;
     let mut entries = Entries::read(&bucket).await?;
-    // Which transition was read last, and when it was published.
-    let mut newest = None;
     // What was on the way is lost, and perhaps what was written before: only here it is still known.
     let mut broken = false;
+    let mut followed = Instant::now();
     let mut posts: JoinSet<Tried> = JoinSet::new();
     let mut writes: JoinSet<(Name, Said)> = JoinSet::new();
     let mut asked: VecDeque<Asked> = VecDeque::new();
@@ -148,6 +151,7 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 asked.push_back(one);
             }
         }
+        metrics.callbacks_pending.set(i64::try_from(schedule.len()).unwrap_or(i64::MAX));
         let wake = schedule.wake().into_iter().chain(notices.wake()).min();
         let wait = wake.map(|at| Duration::from_millis(u64::try_from(at - now).unwrap_or_default()));
         tokio::select! {
@@ -155,7 +159,7 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 Some(Ok(message)) => {
                     let info = message.info()?;
                     let sequence = info.stream_sequence;
-                    newest = Some((sequence, info.published.unix_timestamp_nanos()));
+                    *newest = (*newest).max(Some((sequence, info.published.unix_timestamp_nanos())));
                     let object = Name::from(message.subject.strip_prefix(PREFIX).unwrap_or(&message.subject));
                     let host = host(&message.payload).unwrap_or_else(|error| {
                         metrics.malformed("transition");
@@ -172,11 +176,11 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
             entry = entries.next(), if !broken => match entry {
                 Ok(entry) => {
                     let now = Timestamp::now().as_millisecond();
-                    if entries.is_needless(&entry, &mut schedule, &mut notices, now) {
+                    if entries.take_up(&entry, &mut schedule, &mut notices, now) {
                         tenure.held().await;
-                        // Where it stays it is seen again.
                         if let Err(error) = state::forget(&bucket, &entry.key).await {
                             warn!(%error, key = entry.key, "what is remembered of nobody can't be forgotten");
+                            broken = true;
                         }
                     }
                 }
@@ -223,15 +227,16 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
             }
             _ = save.tick() => {
                 tenure.held().await;
-                if broken {
+                if broken && followed.elapsed() >= PAUSE {
+                    followed = Instant::now();
                     let anew = async {
-                        let whole = is_whole(&stream, schedule.read(), newest).await?;
+                        let end = state::whole_until(&stream, *newest).await?;
                         let messages = follow(&stream, schedule.read() + 1).await?;
-                        Ok::<_, async_nats::Error>((whole, messages, Entries::read(&bucket).await?))
+                        Ok::<_, async_nats::Error>((end, messages, Entries::read(&bucket).await?))
                     };
                     match anew.await {
-                        Ok((false, ..)) => return Err("the outbox has lost its end".into()),
-                        Ok((true, read, seen)) => {
+                        Ok((end, ..)) if end < schedule.read() => return Err("the outbox has lost its end".into()),
+                        Ok((_, read, seen)) => {
                             (messages, entries) = (read, seen);
                             schedule.write_again();
                             notices.say_again(Timestamp::now().as_millisecond());
@@ -247,7 +252,6 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
                 if let Err(error) = saved.await {
                     warn!(%error, "what is remembered of callbacks can't be written, trying again");
                 }
-                metrics.callbacks_pending.set(i64::try_from(schedule.len()).unwrap_or(i64::MAX));
                 metrics.callbacks_failing.set(i64::try_from(notices.len()).unwrap_or(i64::MAX));
             }
             () = sleep(wait.unwrap_or(SAVE)), if wait.is_some() => {}
@@ -255,20 +259,11 @@ async fn deliver(tools: &Arc<Tools>) -> Result<(), async_nats::Error> {
     }
 }
 
-/// Whether the outbox still has what was read of it, `newest` being the last sequence and when it was published. A server
-/// that was killed may have lost the end, and gives its sequences again.
-async fn is_whole(
-    stream: &Stream,
-    read: u64,
-    newest: Option<(u64, i128)>,
-) -> Result<bool, async_nats::Error> {
-    if stream.get_info().await?.state.last_sequence < read {
-        return Ok(false);
-    }
-    let Some((sequence, published)) = newest else { return Ok(true) };
-    match stream.direct_get(sequence).await {
-        Ok(message) => Ok(message.time.unix_timestamp_nanos() == published),
-        Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => Ok(true),
+/// A message, if the leader of its stream has it.
+fn found(read: Result<StreamMessage, RawMessageError>) -> Result<Option<StreamMessage>, async_nats::Error> {
+    match read {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -337,9 +332,16 @@ enum News {
 /// Posts one transition once.
 async fn attempt(tools: Arc<Tools>, stream: Stream, turn: Turn) -> Tried {
     let Turn { object, sequence, attempts } = turn;
-    let began = Instant::now();
-    let (ended, took, news) = match stream.direct_get(sequence).await {
-        Ok(message) => {
+    let read = match stream.direct_get(sequence).await {
+        // A server that is behind the others may not have it yet.
+        Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
+            found(stream.get_raw_message(sequence).await)
+        }
+        read => read.map(Some).map_err(Into::into),
+    };
+    let (ended, took, news) = match read {
+        // Otherwise the outbox has lost its end, and gave the sequence again.
+        Ok(Some(message)) if message.subject.strip_prefix(PREFIX) == Some(&*object) => {
             let sent = message.time.unix_timestamp_nanos();
             let age =
                 Timestamp::now().duration_since(Timestamp::from_nanosecond(sent).unwrap_or(Timestamp::MAX));
@@ -347,13 +349,16 @@ async fn attempt(tools: Arc<Tools>, stream: Stream, turn: Turn) -> Tried {
             tools.tenure.held().await;
             try_once(&tools, &object, sequence, attempts, old, &message.payload).await
         }
-        Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
+        Ok(_) => {
             tools.metrics.callback("expired");
             let object = &*object;
             warn!(object, sequence, "a callback was not delivered before its transition left the outbox");
             (Ended::Done, Duration::ZERO, News::None)
         }
-        Err(error) => (Ended::Again { error: error.to_string(), after: None }, began.elapsed(), News::None),
+        Err(error) => {
+            debug!(object = &*object, sequence, %error, "a transition can't be read");
+            (Ended::Untried, Duration::ZERO, News::None)
+        }
     };
     Tried { object, ended, took, news }
 }
@@ -405,7 +410,8 @@ async fn try_once(
         return (Ended::Again { error, after }, took, News::Undelivered(about.into()));
     }
     if let Err(error) = bury(tools, payload, attempts, &error).await {
-        return (Ended::Again { error: error.to_string(), after: None }, took, News::None);
+        warn!(object = &**object, sequence, %error, "a callback that is given up can't be kept yet");
+        return (Ended::Untried, took, News::None);
     }
     tools.metrics.callback(what);
     warn!(object = &**object, sequence, error, "a callback is given up");

@@ -25,6 +25,8 @@ const PROMPT: Duration = Duration::from_secs(1);
 const HOSTS: usize = 4096;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LAST_DELAY: Duration = Duration::from_hours(1);
+/// When what could not be tried is to be tried, in milliseconds.
+const UNTRIED: i64 = 1000;
 
 /// What is remembered of an object whose endpoint did not take a callback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +58,8 @@ pub struct Turn {
 pub enum Ended {
     /// There is nothing more to do about this transition.
     Done,
+    /// It could not be tried, through no fault of its endpoint.
+    Untried,
     /// It is to be tried again, after this time if one was asked for.
     Again {
         /// Why.
@@ -222,9 +226,13 @@ impl Schedule {
         self.saved = 0;
     }
 
-    /// A transition was read; `host`: where it is to be posted, if anywhere.
+    /// A transition was read; `host`: where it is to be posted, if anywhere. One that was read before is passed over:
+    /// a consumer that the server lost before anything came begins with the first.
     pub fn add(&mut self, object: &Name, sequence: u64, host: Option<Name>) {
-        self.read = self.read.max(sequence);
+        if sequence <= self.read {
+            return;
+        }
+        self.read = sequence;
         let Some(host) = host else { return };
         let line = self.lines.entry(object.clone()).or_default();
         self.pending += 1;
@@ -320,6 +328,7 @@ impl Schedule {
                 return;
             }
         };
+        let tried = ended != Ended::Untried;
         match ended {
             Ended::Done => {
                 if let Some((sequence, _)) = line.pending.pop_front() {
@@ -343,11 +352,18 @@ impl Schedule {
                 self.later.insert((line.next_try, object.clone()));
                 self.changed.insert(object.clone());
             }
+            Ended::Untried => {
+                line.next_try = now.saturating_add(UNTRIED);
+                line.stage = Stage::Later;
+                self.later.insert((line.next_try, object.clone()));
+            }
         }
         self.lanes[pace as usize].running -= 1;
         if let Some(host) = self.hosts.get_mut(&name) {
             host.busy -= 1;
-            host.pace = if took <= PROMPT { Pace::Prompt } else { Pace::Slow };
+            if tried {
+                host.pace = if took <= PROMPT { Pace::Prompt } else { Pace::Slow };
+            }
         }
         self.rouse(object);
         self.offer(&name);

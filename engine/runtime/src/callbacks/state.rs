@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::kv::{Entry, Operation, PurgeError, Store, Watch};
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use tracing::warn;
 
 use super::notices::{Notices, Undelivered};
 use super::schedule::{self, Schedule};
-use super::{PREFIX, host};
+use super::{Newest, PREFIX, found, host};
 
 const FLOOR: &str = "floor";
 const AT: &str = "at.";
@@ -26,10 +27,34 @@ const WIDTH: usize = 64;
 /// had a callback refused.
 const MARK: Duration = Duration::from_secs(15);
 
-/// Reads it back.
-pub async fn load(bucket: &Store, stream: &Stream) -> Result<(Schedule, Notices), async_nats::Error> {
+/// Up to which sequence the outbox is as it was when the newest transition was read. A server that was killed may have
+/// lost the end, and gives its sequences again.
+pub async fn whole_until(stream: &Stream, newest: Newest) -> Result<u64, async_nats::Error> {
     let info = stream.get_info().await?;
-    let outbox = info.created.unix_timestamp_nanos();
+    let last = info.state.last_sequence;
+    let Some((sequence, published)) = newest else { return Ok(last) };
+    match found(stream.get_raw_message(sequence).await)? {
+        Some(message) if message.time.unix_timestamp_nanos() == published => return Ok(last),
+        // It is no longer kept.
+        None if last >= sequence => return Ok(last),
+        Some(_) | None => {}
+    }
+    let since = published + 1 - info.created.unix_timestamp_nanos();
+    let start_time = info.created + Duration::from_nanos(u64::try_from(since).unwrap_or_default());
+    let consumer = stream.create_consumer(pull::OrderedConfig {
+        deliver_policy: DeliverPolicy::ByStartTime { start_time },
+        ..pull::OrderedConfig::default()
+    });
+    Ok(consumer.await?.info().await?.delivered.stream_sequence)
+}
+
+/// Reads it back. `newest`: of what was read before by this process.
+pub async fn load(
+    bucket: &Store,
+    stream: &Stream,
+    newest: &mut Newest,
+) -> Result<(Schedule, Notices), async_nats::Error> {
+    let outbox = stream.get_info().await?.created.unix_timestamp_nanos();
     let floor = bucket.get(FLOOR).await?.and_then(|value| parse(&value));
     let keys: Vec<String> = bucket.keys().await?.try_collect().await?;
     let (told, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.starts_with(TOLD));
@@ -42,13 +67,15 @@ pub async fn load(bucket: &Store, stream: &Stream) -> Result<(Schedule, Notices)
             for key in keys {
                 forget(bucket, &key).await?;
             }
+            *newest = None;
             let schedule = Schedule::new(outbox, 0);
             let notices = notices(bucket, told, &schedule, true).await?;
             return Ok((schedule, notices));
         }
     };
-    // A server that was killed may have lost the end, and gives its sequences again.
-    let floor = written.min(info.state.last_sequence);
+    let end = whole_until(stream, *newest).await?;
+    *newest = newest.filter(|(sequence, _)| *sequence <= end);
+    let floor = written.min(end);
     let mut schedule = Schedule::new(outbox, floor);
     schedule.saved = written;
     let entries = stream::iter(keys).map(async |key| {
@@ -148,13 +175,7 @@ impl Entries {
 
     /// Takes up an entry, if it is not known here: it was brought back, or a leader that was stopped for a while has
     /// written what is over. True: nobody needs it, and it is to be taken out.
-    pub fn is_needless(
-        &self,
-        entry: &Entry,
-        schedule: &mut Schedule,
-        notices: &mut Notices,
-        now: i64,
-    ) -> bool {
+    pub fn take_up(&self, entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) -> bool {
         let expired = entry.revision <= self.expired;
         if let Some(object) = entry.key.strip_prefix(AT).map(Name::from) {
             if entry.operation == Operation::Put {
@@ -206,20 +227,21 @@ async fn pending(
     to: u64,
 ) -> Result<Vec<(u64, Name)>, async_nats::Error> {
     let subject = format!("{PREFIX}{object}");
-    let mut found = Vec::new();
+    let mut waiting = Vec::new();
     let mut next = from.max(1);
     while next <= to {
-        match stream.direct_get_next_for_subject(&subject, Some(next)).await {
-            Ok(message) if message.sequence <= to => {
-                next = message.sequence + 1;
-                found.extend(host(&message.payload).ok().flatten().map(|host| (message.sequence, host)));
+        let message = match stream.direct_get_next_for_subject(&subject, Some(next)).await {
+            // A server that is behind the others may not have it yet.
+            Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
+                found(stream.get_first_raw_message_by_subject(&subject, next).await)?
             }
-            Ok(_) => break,
-            Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => break,
-            Err(error) => return Err(error.into()),
-        }
+            read => Some(read?),
+        };
+        let Some(message) = message.filter(|message| message.sequence <= to) else { break };
+        next = message.sequence + 1;
+        waiting.extend(host(&message.payload).ok().flatten().map(|host| (message.sequence, host)));
     }
-    Ok(found)
+    Ok(waiting)
 }
 
 /// Writes what changed: entries before the floor that relies on them, ends of entries after it.

@@ -44,12 +44,13 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// No interface but that one, and others of ours, has the address.
+    /// No interface but that one, others of ours, and those that go, has the address.
     pub(super) fn not_elsewhere(&self, net: IpNet, index: Option<u32>) -> Result<(), Refusal> {
         let elsewhere = self.seen.pod.addresses.iter().find(|address| {
             Some(address.index) != index
                 && address.net.addr() == net.addr()
                 && !self.ours.values().any(|ours| ours.index == address.index)
+                && !self.doomed.contains(&address.index)
         });
         let Some(address) = elsewhere else { return Ok(()) };
         let holder = self.seen.pod.link(address.index).map_or("another interface", |link| &link.name);

@@ -268,3 +268,24 @@ fn what_may_be_lost_is_written_again() {
     assert!(schedule.lacks_entry(&"a".into()) && !schedule.lacks_entry(&"b".into()));
     assert_eq!(save(&mut schedule), written);
 }
+
+#[test]
+fn what_could_not_be_tried_counts_as_no_try() {
+    let mut schedule = Schedule::new(0, 0);
+    schedule.add(&"a".into(), 1, Some("h".into()));
+    assert_eq!(turns(&mut schedule, 0), [("a".into(), 1)]);
+    schedule.ended(&"a".into(), Ended::Untried, Duration::from_hours(1), 0, 0.5);
+    assert!(save(&mut schedule).is_empty());
+    assert_eq!((schedule.wake(), schedule.floor(), schedule.len()), (Some(UNTRIED), 0, 1));
+    assert_eq!(schedule.next(UNTRIED).map(|turn| turn.attempts), Some(0));
+}
+
+#[test]
+fn what_was_read_is_not_taken_up_again() {
+    let mut schedule = Schedule::new(0, 10);
+    for sequence in [1, 11, 10, 11] {
+        schedule.add(&"a".into(), sequence, Some("h".into()));
+    }
+    assert_eq!((turns(&mut schedule, 0), schedule.len()), (vec![("a".into(), 11)], 1));
+    assert_eq!(schedule.floor(), 10);
+}

@@ -230,7 +230,7 @@ async fn marks_that_do_not_expire_are_made_anew() {
     let mut notices = notices::Notices::default();
     let mut next = async |entries: &mut Entries| {
         let entry = timeout(PATIENCE, entries.next()).await.expect("an entry within 30 s").unwrap();
-        let needless = entries.is_needless(&entry, &mut schedule, &mut notices, 0);
+        let needless = entries.take_up(&entry, &mut schedule, &mut notices, 0);
         if needless {
             state::forget(&bucket, &entry.key).await.unwrap();
         }
