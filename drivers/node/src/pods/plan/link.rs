@@ -161,10 +161,11 @@ impl<'a> Planner<'a> {
         self.fill(link, name)
     }
 
-    /// What an interface can be given as soon as it is made. With settings or a master, which come before addresses,
-    /// it is looked at first.
+    /// What an interface can be given as soon as it is made. With settings or a master, which come before addresses, or
+    /// on another interface of the pod, which may have to be set up first, it is looked at before.
     fn fill(&mut self, link: &PodLink, name: &str) -> Result<(), Refusal> {
-        if link.member_of.is_some() || !super::wanted_sysctls(link, name).is_empty() {
+        let on_another = matches!(kind::base(&link.kind), Base::Pod(_) | Base::Link(_));
+        if on_another || link.member_of.is_some() || !super::wanted_sysctls(link, name).is_empty() {
             return Ok(());
         }
         link.addresses.iter().try_for_each(|net| self.not_elsewhere(*net, None))?;
