@@ -69,7 +69,8 @@ pub trait Kernel<'a> {
     /// What is there.
     fn look(&mut self, wanted: &Wanted<'_>, at: Look) -> Result<Seen<'a>, Trouble>;
 
-    /// Does the steps in their order; one that fails stops none of the others.
+    /// Does the steps in their order; one that fails stops none of the others, but for those of a link whose interface
+    /// could not be made: their results are good.
     fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>>;
 }
 

@@ -1,8 +1,8 @@
 //! What has to be done to a pod next, from what is there and what is wanted. Pure.
 //!
-//! A [`Plan`] holds what can be done at once. What needs something that is not there yet (the index of an interface
-//! that is still to be made) comes with the next one, made from a new look. A link without steps is as wanted; an
-//! empty plan is the end, and the proof.
+//! A [`Plan`] holds what can be done at once: interfaces are made, and given what needs no look at them ([`Part`]).
+//! What needs something that is not there yet (the index of an interface that is still to be made) comes with the next
+//! one, made from a new look. A link without steps is as wanted; an empty plan is the end, and the proof.
 
 mod content;
 mod link;
