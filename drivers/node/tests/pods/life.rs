@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use eno_driver_node::netlink::{Namespace, Request};
 use eno_driver_node::pods::mark::stable_name;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
-use eno_schemas::{LinkKind, LinkName, PodRoute, PodRule, PrimaryLink, TunDevice};
+use eno_schemas::{LinkKind, LinkName, PodLink, PodRoute, PodRule, PrimaryLink, TunDevice};
 use futures::StreamExt as _;
 use rtnetlink::packet_route::link::LinkAttribute;
 
@@ -196,6 +196,20 @@ async fn an_address_gives_way_to_another_of_its_network() {
     assert_eq!(addresses(&all, "net1"), ["10.9.0.3/24", "10.9.0.4/24"].map(str::to_owned).into());
     let ours = all.routes.iter().filter(|route| route.protocol == 101);
     assert_eq!(ours.map(|route| route.prefix.to_string()).collect::<Vec<_>>(), ["10.7.0.0/16"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn an_address_goes_from_an_interface_that_goes_to_a_new_one() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 101).await;
+    let bridge =
+        |id| PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link(id, LinkKind::Bridge {}) };
+    node.want("a", vec![bridge("net1")]);
+    node.settle().await;
+    node.want("a", vec![bridge("net2")]);
+    node.settle().await;
+    assert_eq!(ours(&snapshot(&pod).await), ["net2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
