@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
@@ -19,6 +20,9 @@ const ABOUT: DriverAbout = DriverAbout {
     ownership: Ownership::PerTarget,
     threads: NonZeroUsize::new(2),
 };
+
+/// How long news of one pod is no occasion to look at all of them.
+const AUDIT: Duration = Duration::from_mins(1);
 
 #[derive(Debug, clap::Args)]
 struct Args {
@@ -64,6 +68,7 @@ impl Args {
         };
         let options = Options {
             host: host.clone(),
+            audit: AUDIT,
             allowed_masters: self.allow_interface.into_iter().collect(),
             proc_sys_net: self.proc_sys,
             namespaces: self.namespaces,

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use eno_driver_node::netlink::{Namespace, Netlink, NetlinkError, Request};
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink};
+use futures::StreamExt as _;
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 
 const BRIDGE: &str = "br-bench";
@@ -53,11 +54,15 @@ async fn main() -> Result<()> {
     let runtime = Runtime(Arc::new(namespaces));
     let options = Options {
         host: host.clone(),
+        audit: Duration::ZERO,
         allowed_masters: BTreeSet::new(),
         proc_sys_net: "/proc/sys/net".into(),
         namespaces: "/nonexistent".into(),
     };
     let pods = Pods::new(runtime.clone(), options);
+    // As in the agent, somebody waits for news.
+    let mut news = Box::pin(pods.changed());
+    tokio::spawn(async move { while news.next().await.is_some() {} });
     let none = desired(0..0);
     whole(&pods.reconcile(&none).await, 0)?;
 
@@ -84,18 +89,22 @@ async fn main() -> Result<()> {
         theirs.div_duration_f64(ours)
     );
 
-    let (mut at_once, mut again, mut one_more, mut detach) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut at_once, mut again, mut detach) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut one_more, mut one_less) = (Vec::new(), Vec::new());
     for _ in 0..5 {
         timed(&mut at_once, &pods, &desired(0..PODS)).await?;
         timed(&mut again, &pods, &desired(0..PODS)).await?;
-        timed(&mut one_more, &pods, &desired(0..PODS + 1)).await?;
-        pods.reconcile(&desired(0..PODS)).await;
+        for _ in 0..5 {
+            timed(&mut one_more, &pods, &desired(0..PODS + 1)).await?;
+            timed(&mut one_less, &pods, &desired(0..PODS)).await?;
+        }
         timed(&mut detach, &pods, &desired(0..PODS / 2)).await?;
         pods.reconcile(&none).await;
     }
     println!("{PODS} pods at once:                        {:.1?}", median(at_once));
     println!("{PODS} pods looked at, nothing to do:       {:.1?}", median(again));
     println!("one more pod with {PODS} there:             {:.1?}", median(one_more));
+    println!("one less:                                {:.1?}", median(one_less));
     println!("detach {} of {PODS}:                      {:.1?}", PODS / 2, median(detach));
     drop(pods);
     let agent = agent::measure(runtime, desired(0..PODS))?;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
-use rtnetlink::packet_core::Nla as _;
+use rtnetlink::packet_core::{NetlinkPayload, Nla as _};
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, BondMode, InfoBond, InfoBridge, InfoData, InfoGeneve, InfoGre, InfoIpTunnel,
@@ -14,8 +14,17 @@ use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage,
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
+use super::mirror::Told;
 use super::snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
+use super::socket::decode;
 use super::{Netlink, NetlinkError};
+
+/// `RTM_NEWLINK` and `RTM_DELLINK`.
+const NEW_LINK: u16 = 16;
+const DELETED_LINK: u16 = 17;
+/// `ifi_family` and `ifi_index` of `struct ifinfomsg`, behind `struct nlmsghdr`.
+const FAMILY: usize = 16;
+const INDEX: usize = 20;
 
 /// `RT_TABLE_LOCAL`.
 const LOCAL: u32 = 255;
@@ -98,6 +107,23 @@ fn asked() -> LinkMessage {
 fn new_link(message: RouteNetlinkMessage) -> Option<Link> {
     match message {
         RouteNetlinkMessage::NewLink(message) => Some(link(message)),
+        _ => None,
+    }
+}
+
+/// What a message that the kernel sends of its own accord tells of an interface. One of a bridge about its port
+/// (`AF_BRIDGE`) tells nothing that its own does not.
+pub(super) fn told(message: &[u8]) -> Option<Told> {
+    let field = |at: usize| message.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+    if message.get(FAMILY) != Some(&u8::from(AddressFamily::Unspec)) {
+        return None;
+    }
+    match message.get(4..6)?.try_into().map(u16::from_ne_bytes).ok()? {
+        NEW_LINK => match decode(message).ok()?.payload {
+            NetlinkPayload::InnerMessage(message) => new_link(message).map(Told::There),
+            _ => None,
+        },
+        DELETED_LINK => field(INDEX).map(Told::Gone),
         _ => None,
     }
 }

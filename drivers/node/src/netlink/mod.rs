@@ -21,6 +21,7 @@
 mod decode;
 mod error;
 mod lean;
+mod mirror;
 mod namespace;
 mod pool;
 mod request;
@@ -31,6 +32,7 @@ mod watch;
 mod workers;
 
 pub use error::{NamespaceError, NetlinkError};
+pub use mirror::{Links, Mirror};
 pub use namespace::{Namespace, NamespaceId, anywhere};
 pub use pool::Pool;
 pub use request::Request;

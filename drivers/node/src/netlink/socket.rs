@@ -287,7 +287,7 @@ impl Drop for Buffer {
     }
 }
 
-fn decode(message: &[u8]) -> Result<NetlinkMessage<RouteNetlinkMessage>, DecodeError> {
+pub(super) fn decode(message: &[u8]) -> Result<NetlinkMessage<RouteNetlinkMessage>, DecodeError> {
     match lean(message) {
         Some(lean) => NetlinkMessage::deserialize(&lean),
         None => NetlinkMessage::deserialize(message),

@@ -9,7 +9,8 @@ use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
 use super::Netlink;
-use super::socket::attribute;
+use super::decode::told;
+use super::mirror::Told;
 
 /// What is listened to: interfaces, and addresses, routes and rules of both families.
 const ALL: &[MulticastGroup] = &[
@@ -22,66 +23,71 @@ const ALL: &[MulticastGroup] = &[
     MulticastGroup::Ipv6Rule,
 ];
 
-/// Bytes that may wait; what does not fit is lost, which counts as a change.
+/// Bytes that may wait where it only counts that there is something.
 const BACKLOG: u32 = 32 * 1024;
 
-/// `struct nlmsghdr` and `struct ifinfomsg`.
-const LINK_HEADER: usize = 32;
-/// `IFLA_GROUP`.
-const IFLA_GROUP: u16 = 27;
-
-/// Tells that something has changed in one namespace, not what. It holds the namespace alive.
+/// Tells that something has changed in one namespace. It holds the namespace alive.
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
-    group: Option<u32>,
 }
 
 impl Watch {
     /// Listens to all changes in the namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
-        Self::listen(Socket::new(NETLINK_ROUTE)?, 0, ALL, None)
+        Self::waiting(Socket::new(NETLINK_ROUTE)?, 0)
     }
 
-    /// Listens to changes of interfaces of one group (`IFLA_GROUP`).
-    pub fn links_of_group(group: u32) -> io::Result<Self> {
-        Self::listen(Socket::new(NETLINK_ROUTE)?, 0, &[MulticastGroup::Link], Some(group))
+    /// Listens to changes of interfaces in the namespace of the calling thread.
+    pub(super) fn links() -> io::Result<Self> {
+        Self::listen(Socket::new(NETLINK_ROUTE)?, 0, &[MulticastGroup::Link])
     }
 
     /// Listens to all changes, from now on, in the namespace where `netlink` has worked.
     pub fn instead_of(netlink: Netlink) -> io::Result<Self> {
         let (socket, port) = netlink.into_socket();
-        Self::listen(socket, port, ALL, None)
+        Self::waiting(socket, port)
     }
 
-    fn listen(mut socket: Socket, port: u32, to: &[MulticastGroup], group: Option<u32>) -> io::Result<Self> {
-        socket.set_non_blocking(true)?;
+    fn waiting(socket: Socket, port: u32) -> io::Result<Self> {
         socket.set_rx_buf_sz(BACKLOG)?;
+        Self::listen(socket, port, ALL)
+    }
+
+    fn listen(mut socket: Socket, port: u32, to: &[MulticastGroup]) -> io::Result<Self> {
+        socket.set_non_blocking(true)?;
         let groups = to.iter().fold(0_u32, |all, group| all | 1 << (*group as u32 - 1));
         socket.bind(&SocketAddr::new(port, groups))?;
-        Ok(Self { socket, group })
+        Ok(Self { socket })
     }
 
     /// Forgets what has come so far, such as one's own changes; true when there was something.
     pub fn drain(&self) -> bool {
-        let mut buffer = Vec::with_capacity(8192);
         let mut any = false;
+        let whole = self.read(|_| any = true);
+        any || !whole
+    }
+
+    /// What has come so far of interfaces, one after the other. False when some of it was lost.
+    pub(super) fn read_links(&self, mut each: impl FnMut(Told)) -> bool {
+        self.read(|message| told(message).into_iter().for_each(&mut each))
+    }
+
+    /// Each message that has come so far. False when some were lost.
+    fn read(&self, mut each: impl FnMut(&[u8])) -> bool {
+        let mut buffer = Vec::with_capacity(8192);
+        let mut whole = true;
         loop {
             buffer.clear();
             match self.socket.recv_from(&mut buffer, 0) {
-                Ok(_) => any |= self.matters(&buffer),
-                // What was lost is news too.
-                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => any = true,
+                // Only the kernel (port 0) is listened to.
+                Ok((_, from)) if from.port_number() != 0 => {}
+                Ok(_) => each(&buffer),
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => whole = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return any,
+                Err(_) => return whole,
             }
         }
-    }
-
-    fn matters(&self, message: &[u8]) -> bool {
-        let Some(group) = self.group else { return true };
-        let found = message.get(LINK_HEADER..).and_then(|attributes| attribute(attributes, IFLA_GROUP));
-        found.and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes) == Some(group)
     }
 }
 

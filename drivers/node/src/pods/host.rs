@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use eno_schemas::{HostNetwork, NodeDesired};
 
 use super::check::Refusal;
 use super::kind::{self, Base};
 use super::mark::{self, GROUP, LEAVING};
-use crate::netlink::{Kind, Link, Snapshot};
+use crate::netlink::{Kind, Link, Links, Snapshot};
 
 /// `RT_TABLE_MAIN`.
 const MAIN: u32 = 254;
 
-/// What pods share of the host, as of the beginning of a reconcile; or what one pod's work has to do with.
+/// What pods share of the host, as of the beginning of a reconcile.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    links: BTreeMap<u32, Link>,
-    names: BTreeMap<String, u32>,
+    links: Arc<Links>,
     /// Interfaces with an address of the node, or a default route.
     busy: BTreeMap<u32, &'static str>,
     bridges: BTreeSet<String>,
@@ -34,7 +34,8 @@ impl Host {
     /// `allowed`: what may be a parent besides the networks that are ours. Addresses and routes are needed only if
     /// [`has_parents`].
     pub fn new(
-        found: Snapshot,
+        links: Arc<Links>,
+        found: &Snapshot,
         networks: &BTreeMap<String, HostNetwork>,
         allowed: &BTreeSet<String>,
     ) -> Self {
@@ -68,16 +69,7 @@ impl Host {
                 }
             }
         }
-        let names = found.links.iter().map(|link| (link.name.clone(), link.index)).collect();
-        let links = found.links.into_iter().map(|link| (link.index, link)).collect();
-        Self { links, names, busy, bridges, parents }
-    }
-
-    /// It has been deleted.
-    pub fn forget(&mut self, index: u32) {
-        if let Some(link) = self.links.remove(&index) {
-            self.names.remove(&link.name);
-        }
+        Self { links, busy, bridges, parents }
     }
 
     /// The interface that macvlan, ipvlan and vlan interfaces of pods may be made on, if `name` is one.
@@ -88,9 +80,8 @@ impl Host {
             )));
         }
         let link = self
-            .names
-            .get(name)
-            .and_then(|index| self.links.get(index))
+            .links
+            .named(name)
             .ok_or_else(|| Refusal::for_now(format!("the host has no interface {name}")))?;
         if link.group == GROUP || link.group == LEAVING {
             return Err(Refusal::never(format!("the host's interface {name} is the end of a pod's")));
@@ -113,7 +104,7 @@ impl Host {
     /// The Linux bridge that ports are added to.
     pub fn bridge(&self, name: &str, filtering: bool) -> Result<u32, Refusal> {
         self.known_bridge(name)?;
-        let link = self.names.get(name).and_then(|index| self.links.get(index));
+        let link = self.links.named(name);
         match link.map(|link| (link, &link.kind)) {
             Some((link, Kind::Bridge { vlan_filtering, .. })) if *vlan_filtering || !filtering => {
                 Ok(link.index)
@@ -128,7 +119,7 @@ impl Host {
 
     /// Host ends of ours that nothing wants any more, with the pod that each was for.
     pub fn stale<'a>(&'a self, desired: &'a NodeDesired) -> impl Iterator<Item = &'a Link> {
-        self.links.values().filter(|link| match (link.group, &link.kind) {
+        self.links.iter().filter(|link| match (link.group, &link.kind) {
             (LEAVING, _) => true,
             (GROUP, Kind::Veth) => {
                 link.alias.as_deref().and_then(|alias| mark::read_alias(&desired.cluster, alias)).is_some_and(
@@ -165,26 +156,28 @@ impl<'a> HostView<'a> {
         self.fresh.insert(index, link);
     }
 
+    /// All that was looked at anew, by its index.
+    pub fn into_fresh(self) -> BTreeMap<u32, Option<Link>> {
+        self.fresh
+    }
+
     /// The interface of that index.
     pub fn link(&self, index: u32) -> Option<&Link> {
         match self.fresh.get(&index) {
             Some(fresh) => fresh.as_ref(),
-            None => self.host.links.get(&index),
+            None => self.host.links.get(index),
         }
     }
 
     /// The interface called that.
     pub fn named(&self, name: &str) -> Option<&Link> {
         let fresh = self.fresh.values().flatten().find(|link| link.name == name);
-        fresh.or_else(|| {
-            let index = self.host.names.get(name)?;
-            if self.fresh.contains_key(index) { None } else { self.host.links.get(index) }
-        })
+        fresh.or_else(|| self.host.links.named(name).filter(|link| !self.fresh.contains_key(&link.index)))
     }
 
     /// Host ends of that pod, with the ids of their links.
     pub fn ends<'b>(&'b self, cluster: &'b str, uid: &'b str) -> impl Iterator<Item = (&'b Link, &'b str)> {
-        let old = self.host.links.values().filter(|link| !self.fresh.contains_key(&link.index));
+        let old = self.host.links.iter().filter(|link| !self.fresh.contains_key(&link.index));
         old.chain(self.fresh.values().flatten()).filter(|link| link.group == GROUP).filter_map(move |link| {
             let (owner, id) = mark::read_alias(cluster, link.alias.as_deref()?)?;
             (owner == uid).then_some((link, id))

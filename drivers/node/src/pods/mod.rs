@@ -25,8 +25,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use eno_schemas::{AppliedLink, HostNetwork, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
+use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
 use futures::{Stream, StreamExt as _};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
@@ -37,8 +38,8 @@ use self::host::{Host, HostView};
 use self::known::{Known, KnownPod, Settled};
 use self::plan::Wanted;
 use self::session::{Outcome, Sockets, Trouble, converge};
-use self::watch::{News, Watched};
-use crate::netlink::{Namespace, NamespaceId, Netlink, Pool, Watch, anywhere};
+use self::watch::Ears;
+use crate::netlink::{Namespace, NamespaceId, Netlink, Pool, Snapshot, Watch, anywhere};
 
 /// Pods that are asked for at the same time.
 const AT_ONCE: usize = 16;
@@ -55,6 +56,9 @@ pub struct Options {
     pub allowed_masters: BTreeSet<String>,
     /// `/proc/sys/net`, writable.
     pub proc_sys_net: PathBuf,
+    /// All pods are looked at when nothing else is wanted than before and they were not for this long: the kernel does
+    /// not tell of everything.
+    pub audit: Duration,
     /// `/run/netns`: looked through once, for pods that stopped being wanted while nobody looked.
     pub namespaces: PathBuf,
 }
@@ -106,29 +110,9 @@ struct Shared<R> {
     /// Sockets in the host's namespace.
     sockets: Pool,
     known: Mutex<Known>,
-    news: News,
+    ears: Ears,
     /// Held by threads, which go on to their end when the future that waits for them is dropped.
     slots: Arc<Semaphore>,
-}
-
-/// The host's side of a pod's work.
-#[derive(Debug)]
-enum Side {
-    Seen(Arc<Host>),
-    /// What has these names is to be looked at; these networks are wanted.
-    Named(BTreeSet<String>, BTreeMap<String, HostNetwork>),
-    /// All is to be looked at for what is wanted.
-    Unseen(NodeDesired),
-}
-
-impl Side {
-    fn look(self, netlink: &mut Netlink, allowed_masters: &BTreeSet<String>) -> Result<Arc<Host>, Trouble> {
-        Ok(match self {
-            Self::Seen(host) => host,
-            Self::Named(names, networks) => Arc::new(sweep::look_at(netlink, &names, &networks)?),
-            Self::Unseen(desired) => Arc::new(sweep::look(netlink, &desired, allowed_masters)?.0),
-        })
-    }
 }
 
 /// One pod's work.
@@ -156,42 +140,41 @@ impl<R: Resolve> Pods<R> {
                 sockets: Pool::new(options.host.clone()),
                 options,
                 known: Mutex::default(),
-                news: News::default(),
+                ears: Ears::default(),
                 slots: Arc::new(Semaphore::new(THREADS as usize)),
             }),
         }
     }
 
     /// Yields whenever something has changed by another hand in the namespace of a pod that was given something, or
-    /// at the host's ends. Changes that come together are told once.
+    /// at the host's ends. Changes that come together are told once. For one listener.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + use<R> {
-        self.shared.news.stream()
+        self.shared.ears.news()
     }
 
     /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
-    /// have been made before. When something else is wanted than before, pods of which the same is wanted, and of
-    /// which there is no news, are not looked at. It may be dropped and called again at any time.
+    /// have been made before. Pods of which the same is wanted as before, and of which there is no news, are not looked
+    /// at ([`Known::resting`] has the exceptions). It may be dropped and called again at any time.
     pub async fn reconcile(&self, desired: &NodeDesired) -> PodsApplied {
         let mut told = PodsApplied::default();
         let mut known = self.shared.known.lock().await;
         // Nothing that an earlier run began is still under way.
         drop(self.slots(THREADS).await);
-        let resting = known.resting(desired);
-        if resting.is_empty() {
-            known.seen = false;
-            known.host.iter().for_each(Watched::forget_news);
+        let _quiet = self.shared.ears.hush();
+        let (ears, audit) = (&self.shared.ears, self.shared.options.audit);
+        // Where the kernel has told more of the host than could be heard, it may have been about any of them.
+        let resting = ears.host().and_then(|_| known.resting(desired, audit, ears.are_quiet()));
+        let whole = resting.is_none();
+        let resting = resting.unwrap_or_default();
+        if whole {
+            known.looked = None;
         }
         known.networks.clone_from(&desired.networks);
-        let host = if known.lacks_one(desired, &resting) {
-            // The host is looked at by the thread that works on it: another would have to be woken.
-            None
-        } else {
-            match self.look_at_host(desired, &mut known).await {
-                Ok(host) => Some(Arc::new(host)),
-                Err(trouble) => {
-                    told.rejected.push(rejection(Item::TARGET, trouble.into()));
-                    return told;
-                }
+        let host = match self.look_at_host(desired, &mut known, whole).await {
+            Ok(host) => Arc::new(host),
+            Err(trouble) => {
+                told.rejected.push(rejection(Item::TARGET, trouble.into()));
+                return told;
             }
         };
         if !known.searched {
@@ -211,15 +194,17 @@ impl<R: Resolve> Pods<R> {
         for (_, pod) in known.pods.iter_mut().filter(|(uid, _)| !resting.contains_key(*uid)) {
             pod.settled = None;
         }
-        let others_rest = !resting.is_empty();
         let mut work = futures::stream::iter(jobs)
-            .map(|job| self.work(job, host.clone(), others_rest, desired))
+            .map(|job| self.work(job, &host, &desired.cluster))
             .buffer_unordered(AT_ONCE);
         while let Some(done) = work.next().await {
             let wanted = desired.pods.contains_key(&done.uid);
             done.tell(wanted, &mut told, &mut known);
         }
-        known.seen = true;
+        if whole {
+            known.looked = Some(Instant::now());
+        }
+        ears.keep(|uid| known.pods.contains_key(uid));
         for (uid, settled) in resting {
             told.add(&uid, &settled.outcome);
         }
@@ -227,29 +212,35 @@ impl<R: Resolve> Pods<R> {
         told
     }
 
-    /// Looks at the host's side, and deletes the ends of pairs that nothing wants: all of them at once.
-    async fn look_at_host(&self, desired: &NodeDesired, known: &mut Known) -> Result<Host, Trouble> {
-        let start = known.host.is_none();
+    /// The host's side, as the kernel has told of it or, if `whole`, as it is listed; without the ends of pairs that
+    /// nothing wants: all of them are deleted at once.
+    async fn look_at_host(
+        &self,
+        desired: &NodeDesired,
+        known: &mut Known,
+        whole: bool,
+    ) -> Result<Host, Trouble> {
+        let allowed = &self.shared.options.allowed_masters;
+        let heard = self.shared.ears.host().filter(|_| !whole && !host::has_parents(desired));
+        if let Some(links) = heard {
+            let host = Host::new(links, &Snapshot::default(), &desired.networks, allowed);
+            if host.stale(desired).next().is_none() {
+                return Ok(host);
+            }
+        }
         let desired = Arc::new(desired.clone());
-        let (shared, looked_for) = (Arc::clone(&self.shared), Arc::clone(&desired));
+        let (shared, wanted) = (Arc::clone(&self.shared), Arc::clone(&desired));
         let slot = self.slots(1).await;
         let look = move || -> Result<_, Trouble> {
             let _slot = slot;
-            let watch = if start {
-                shared.options.host.enter()?;
-                Watch::links_of_group(mark::GROUP).ok()
-            } else {
-                None
-            };
+            shared.options.host.enter()?;
             let mut netlink: Netlink = shared.sockets.take::<Trouble>()?;
-            let found = sweep::look(&mut netlink, &looked_for, &shared.options.allowed_masters)?;
+            let found =
+                sweep::look(&mut netlink, &shared.ears, &wanted, &shared.options.allowed_masters, whole)?;
             shared.sockets.put(netlink);
-            Ok((found, watch))
+            Ok(found)
         };
-        let ((host, swept), watch) = anywhere(look).await??;
-        if let Some(watch) = watch {
-            known.host = Watched::start(watch, &self.shared.news, None).ok();
-        }
+        let (host, swept) = anywhere(look).await??;
         known.pods.retain(|uid, pod| desired.pods.contains_key(uid) || !pod.went_with(uid, &swept));
         Ok(host)
     }
@@ -264,7 +255,7 @@ impl<R: Resolve> Pods<R> {
             // Namespaces of other nodes may be in the same folder: only what our own resolver knows is ours.
             match self.shared.resolver.resolve(&uid, None).await {
                 Ok(sandbox) if sandbox.id == id => {
-                    let pod = KnownPod { sandbox, container: String::new(), settled: None, watched: None };
+                    let pod = KnownPod { sandbox, container: String::new(), settled: None };
                     known.pods.insert(uid, pod);
                 }
                 Ok(_) => {}
@@ -280,65 +271,43 @@ impl<R: Resolve> Pods<R> {
         Arc::clone(&self.shared.slots).acquire_many_owned(many).await.ok()
     }
 
-    /// `host`: as it was seen, if it was. `others_rest`: other pods are as wanted, and so are their ends on the host.
-    async fn work(
-        &self,
-        mut job: Job,
-        host: Option<Arc<Host>>,
-        others_rest: bool,
-        desired: &NodeDesired,
-    ) -> Done {
-        let result = self.attempt(&mut job, host, others_rest, desired).await;
+    async fn work(&self, mut job: Job, host: &Arc<Host>, cluster: &str) -> Done {
+        let result = self.attempt(&mut job, host, cluster).await;
         Done { uid: job.uid, wanted: job.wanted, known: job.known, result }
     }
 
-    async fn attempt(
-        &self,
-        job: &mut Job,
-        host: Option<Arc<Host>>,
-        others_rest: bool,
-        desired: &NodeDesired,
-    ) -> Result<Outcome, Refusal> {
-        let new = job.known.is_none();
+    async fn attempt(&self, job: &mut Job, host: &Arc<Host>, cluster: &str) -> Result<Outcome, Refusal> {
         let Some(namespace) = self.namespace(job).await? else { return Ok(Outcome::default()) };
-        let Some(known) = &mut job.known else { return Ok(Outcome::default()) };
-        let watched = known.watched.clone().filter(Watched::listens);
-        let quiet = match &watched {
-            Some(watched) => watched.hush().await,
-            None => None,
-        };
-        let start = quiet.is_none();
-        let side = match (host, known.concerned(new, &job.wanted)) {
-            (Some(host), _) => Side::Seen(host),
-            (None, Some(names)) if others_rest => Side::Named(names, desired.networks.clone()),
-            (None, _) => Side::Unseen(desired.clone()),
-        };
-        let cluster = desired.cluster.clone();
-        let shared = Arc::clone(&self.shared);
+        let Some(known) = &job.known else { return Ok(Outcome::default()) };
+        let ears = &self.shared.ears;
+        let watch = ears.hush_pod(&job.uid, &known.sandbox);
+        let start = watch.is_none();
+        let (shared, host, cluster) = (Arc::clone(&self.shared), Arc::clone(host), cluster.to_owned());
         let (uid, pid, pod) = (job.uid.clone(), known.sandbox.pid, job.wanted.clone());
         let runtime = tokio::runtime::Handle::current();
         let slot = self.slots(1).await;
+        let quiet = watch.clone();
         let run = move || -> Result<_, Trouble> {
             let _slot = slot;
-            let mut socket: Netlink = shared.sockets.take::<Trouble>()?;
-            let host = side.look(&mut socket, &shared.options.allowed_masters)?;
+            let socket: Netlink = shared.sockets.take::<Trouble>()?;
             let view = HostView::new(&host);
             let proc_sys_net = shared.options.proc_sys_net.clone();
             let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet)?;
             let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
             let outcome = converge(&mut sockets, &wanted)?;
-            let (socket, pod) = sockets.close();
+            let (socket, pod, ends) = sockets.close();
             shared.sockets.put(socket);
+            shared.ears.saw(ends);
             // Begun last: what was done here is no news. What changed in between is found by the next run.
             let watch = start.then(|| Watch::instead_of(pod).ok()).flatten();
             Ok((outcome, watch))
         };
-        let (outcome, watch) = anywhere(run).await.map_err(Trouble::from)?.map_err(Refusal::from)?;
-        known.watched = match watch {
-            Some(watch) => Watched::start(watch, &self.shared.news, Some(known.sandbox.clone())).ok(),
-            None => watched,
-        };
-        Ok(outcome)
+        let mut result = anywhere(run).await.map_err(Trouble::from).flatten();
+        let started = result.as_mut().ok().and_then(|(_, watch)| watch.take()).map(Arc::new);
+        if let Some(watch) = started.or(watch) {
+            ears.listen(&job.uid, &known.sandbox, watch);
+        }
+        Ok(result?.0)
     }
 
     /// The pod's namespace, open, and surely the pod's. `None`: there is nothing of a pod that is not wanted.
@@ -369,7 +338,6 @@ impl<R: Resolve> Pods<R> {
         let same = job.known.as_ref().filter(|known| known.sandbox.id == sandbox.id);
         job.known = Some(KnownPod {
             settled: same.and_then(|known| known.settled.clone()),
-            watched: same.and_then(|known| known.watched.clone()),
             container: job.wanted.container.clone(),
             sandbox,
         });

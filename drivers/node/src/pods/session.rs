@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use eno_schemas::{AppliedLink, LinkKind, Master, PodLink, PortVlans};
 use nix::net::if_::if_nametoindex;
@@ -12,8 +13,7 @@ use super::check::Refusal;
 use super::host::HostView;
 use super::mark::{self, GROUP, Mark};
 use super::plan::{self, Op, Seen, Step, Wanted, wanted_sysctls};
-use super::watch::Quiet;
-use crate::netlink::{Kind, Namespace, NamespaceError, Netlink, NetlinkError, Snapshot};
+use crate::netlink::{Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, Snapshot, Watch};
 
 /// What went wrong while working on a pod.
 #[derive(Debug, thiserror::Error)]
@@ -189,7 +189,8 @@ pub struct Sockets<'a> {
     proc_sys_net: PathBuf,
     address_marks: bool,
     runtime: tokio::runtime::Handle,
-    quiet: Option<Quiet>,
+    /// What is told in the pod's namespace is not heard while this is at work.
+    quiet: Option<Arc<Watch>>,
     /// Of the last look.
     seen: Snapshot,
     /// Whether there are routes or rules of ours, or are to be; not known before the first look.
@@ -204,7 +205,7 @@ impl<'a> Sockets<'a> {
         view: HostView<'a>,
         proc_sys_net: PathBuf,
         runtime: tokio::runtime::Handle,
-        quiet: Option<Quiet>,
+        quiet: Option<Arc<Watch>>,
     ) -> Result<Self, Trouble> {
         namespace.enter()?;
         let pod = Netlink::open()?;
@@ -213,9 +214,9 @@ impl<'a> Sockets<'a> {
         Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks, runtime, quiet, seen, routing })
     }
 
-    /// The sockets: the host's, and the pod's.
-    pub fn close(self) -> (Netlink, Netlink) {
-        (self.host, self.pod)
+    /// The sockets, the host's and the pod's, and what was seen of the host's interfaces.
+    pub fn close(self) -> (Netlink, Netlink, BTreeMap<u32, Option<Link>>) {
+        (self.host, self.pod, self.view.into_fresh())
     }
 
     /// Requests to one namespace, in one system call. `unmade`: links whose interface could not be made, as was told

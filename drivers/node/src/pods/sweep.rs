@@ -1,56 +1,51 @@
 //! Finding, and clearing away at once, what earlier runs have left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use eno_schemas::{HostNetwork, NodeDesired};
+use eno_schemas::NodeDesired;
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::LinkAttribute;
 
 use super::host::{self, Host};
 use super::mark::{self, LEAVING};
 use super::session::Trouble;
+use super::watch::Ears;
 use crate::netlink::{Link, Namespace, NamespaceId, Netlink, NetlinkError, Request, Snapshot};
 
 /// Ends of pairs that were deleted on the host, by the pod's uid and the link's id.
 pub type Swept = BTreeSet<(String, String)>;
 
-/// Looks at the host's side, and deletes the ends of pairs that nothing wants: all of them at once.
+/// Looks at the host's side, and deletes the ends of pairs that nothing wants: all of them at once. The calling thread
+/// and `netlink` are in its namespace. `list`: its interfaces are listed even if they are known.
 pub fn look(
     netlink: &mut Netlink,
+    ears: &Ears,
     desired: &NodeDesired,
     allowed_masters: &BTreeSet<String>,
+    list: bool,
 ) -> Result<(Host, Swept), NetlinkError> {
-    let mut found = Snapshot { links: netlink.links()?, ..Snapshot::default() };
+    if list {
+        ears.list_host(netlink, &desired.cluster)?;
+    }
+    let mut busy = Snapshot::default();
     if host::has_parents(desired) {
-        found.addresses = netlink.addresses()?;
-        found.routes = netlink.routes()?;
+        busy.addresses = netlink.addresses()?;
+        busy.routes = netlink.routes()?;
     }
-    let mut host = Host::new(found, &desired.networks, allowed_masters);
+    let look = || Host::new(ears.host().unwrap_or_default(), &busy, &desired.networks, allowed_masters);
+    let host = look();
     let stale: Vec<Link> = host.stale(desired).cloned().collect();
-    if !stale.is_empty() {
-        delete(netlink, &stale)?;
+    if stale.is_empty() {
+        return Ok((host, Swept::new()));
     }
-    let mut swept = Swept::new();
-    for link in &stale {
-        host.forget(link.index);
-        let whose = link.alias.as_deref().and_then(|alias| mark::read_alias(&desired.cluster, alias));
-        swept.extend(whose.map(|(uid, id)| (uid.to_owned(), id.to_owned())));
-    }
-    Ok((host, swept))
-}
-
-/// Looks at what has these names, on a host where nothing is to be deleted.
-pub fn look_at(
-    netlink: &mut Netlink,
-    names: &BTreeSet<String>,
-    networks: &BTreeMap<String, HostNetwork>,
-) -> Result<Host, NetlinkError> {
-    let mut found = Snapshot::default();
-    for name in names {
-        found.links.extend(netlink.link_named(name)?);
-    }
-    Ok(Host::new(found, networks, &BTreeSet::new()))
+    delete(netlink, &stale)?;
+    ears.saw(stale.iter().map(|link| (link.index, None)));
+    let whose = |link: &Link| {
+        let (uid, id) = mark::read_alias(&desired.cluster, link.alias.as_deref()?)?;
+        Some((uid.to_owned(), id.to_owned()))
+    };
+    Ok((look(), stale.iter().filter_map(whose).collect()))
 }
 
 /// Deletes interfaces, many in the time of few: they are moved to a group of their own and deleted with it.

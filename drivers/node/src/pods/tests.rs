@@ -1,6 +1,7 @@
 //! Stopped after every single step, and begun again by a process that remembers nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use eno_schemas::{
     HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PodRoute, PodRule, PrimaryLink,
@@ -65,7 +66,8 @@ impl Rig {
         let runtime = tokio::runtime::Handle::current();
         let life = move || {
             let found = Netlink::open()?.snapshot()?;
-            let host = Host::new(found, &desired.networks, &BTreeSet::new());
+            let links = Arc::new(found.links.iter().cloned().collect());
+            let host = Host::new(links, &found, &desired.networks, &BTreeSet::new());
             let inner = Sockets::open(
                 Netlink::open()?,
                 pod,

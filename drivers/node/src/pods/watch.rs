@@ -1,149 +1,246 @@
 //! Hearing of changes by another hand, and not of one's own.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::Stream;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
-use tokio::task::AbortHandle;
+use tokio::runtime::Handle;
+use tokio::time::{Interval, interval};
 
-use super::Sandbox;
-use crate::netlink::{Namespace, Watch};
+use super::{Sandbox, mark};
+use crate::netlink::{Link, Links, Mirror, Namespace, Netlink, NetlinkError, Watch};
 
 /// Changes come in bursts, and those of a routing daemon never end: they are gathered for this long.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether a pod's namespace has ended: to listen in it keeps it alive.
+/// How often it is looked whether pods' namespaces have ended: to listen in one keeps it alive.
 const ALIVE: Duration = Duration::from_secs(2);
 
-/// Where news is told and heard.
+/// Listens to the host's interfaces, and in the namespaces of pods that were given something. Nobody is woken by what
+/// is told while the host or a pod is worked on.
 #[derive(Clone, Debug, Default)]
-pub struct News(Arc<Notify>);
+pub struct Ears(Arc<Mutex<All>>);
 
-impl News {
-    /// One item for all that was told since the last.
-    pub fn stream(&self) -> impl Stream<Item = ()> + Send + use<> {
-        let news = Arc::clone(&self.0);
-        futures::stream::unfold(news, |news| async move {
-            news.notified().await;
-            tokio::time::sleep(GATHER).await;
-            Some(((), news))
+#[derive(Debug, Default)]
+struct All {
+    /// By the pods' uids.
+    pods: BTreeMap<String, Ear>,
+    host: Option<Host>,
+    /// Pods of which something was heard since they were last looked at.
+    stirred: BTreeSet<String>,
+    /// Of the one that waits for news.
+    waker: Option<Waker>,
+}
+
+/// Wakes whoever waits when something is told.
+type Armed = AsyncFd<Arc<Watch>>;
+
+#[derive(Debug)]
+struct Ear {
+    watch: Arc<Watch>,
+    sandbox: Sandbox,
+    /// Absent while the pod is worked on.
+    armed: Option<Armed>,
+}
+
+#[derive(Debug)]
+struct Host {
+    mirror: Mirror,
+    /// What the ends of pairs are marked with.
+    cluster: String,
+    /// Nothing that was told is lost.
+    whole: bool,
+    /// Absent while anything is worked on.
+    armed: Option<Armed>,
+}
+
+/// While this is held nobody is woken by what is told of the host.
+#[derive(Debug)]
+pub struct Quiet(Ears);
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let All { host, waker, .. } = &mut *self.0.lock();
+        if let Some(host) = host {
+            host.armed = arm(host.mirror.watch(), waker.as_ref()).ok();
+        }
+    }
+}
+
+impl Ears {
+    /// One item for all that was heard since the last. For one listener.
+    pub fn news(&self) -> impl Stream<Item = ()> + Send + use<> {
+        let start = (self.clone(), None::<Interval>);
+        futures::stream::unfold(start, |(ears, alive)| async move {
+            let mut alive = alive.unwrap_or_else(|| interval(ALIVE));
+            let mut heard = async || poll_fn(|context| ears.lock().poll(&mut alive, context)).await;
+            heard().await;
+            // It goes on listening: what is told would not fit into the sockets.
+            let gather = async {
+                loop {
+                    heard().await;
+                }
+            };
+            let Err(_) = tokio::time::timeout(GATHER, gather).await;
+            Some(((), (ears, Some(alive))))
         })
     }
-}
 
-/// A namespace that is listened to.
-#[derive(Clone, Debug)]
-pub struct Watched {
-    /// Held by the task alone: when that ends, nothing keeps the namespace.
-    fd: Weak<AsyncFd<Watch>>,
-    quiet: Arc<Mutex<()>>,
-    news: News,
-    /// Something was heard since this was last looked at.
-    stirred: Arc<AtomicBool>,
-    _task: Arc<Stop>,
-}
-
-/// Ends the task with the last that holds it.
-#[derive(Debug)]
-struct Stop(AbortHandle);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// While this is held nothing is told.
-#[derive(Debug)]
-pub struct Quiet {
-    fd: Arc<AsyncFd<Watch>>,
-    _guard: OwnedMutexGuard<()>,
-}
-
-impl Quiet {
-    /// Forgets what has come so far.
-    pub fn drain(&self) {
-        self.fd.get_ref().drain();
-    }
-}
-
-impl Watched {
-    /// Listens; for a pod's namespace, until it is no longer at its path.
-    pub fn start(watch: Watch, news: &News, sandbox: Option<Sandbox>) -> io::Result<Self> {
-        // Its successor is unsafe to call since a type may lie about its descriptor; this one owns it and keeps it.
-        #[expect(deprecated, reason = "unsafe code is forbidden here")]
-        let fd = Arc::new(AsyncFd::new(watch)?);
-        let quiet = Arc::new(Mutex::new(()));
-        let weak = Arc::downgrade(&fd);
-        let stirred = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(listen(fd, Arc::clone(&quiet), news.clone(), Arc::clone(&stirred), sandbox));
-        let stop = Arc::new(Stop(task.abort_handle()));
-        Ok(Self { fd: weak, quiet, news: news.clone(), stirred, _task: stop })
-    }
-
-    /// It still listens, and there is no news.
-    pub fn is_quiet(&self) -> bool {
-        let Some(fd) = self.fd.upgrade() else { return false };
-        if fd.get_ref().drain() {
-            tell(&self.news, &self.stirred);
+    /// The host is about to be worked on. What was told up to now has been heard.
+    pub fn hush(&self) -> Quiet {
+        let mut all = self.lock();
+        if let Some(host) = &mut all.host {
+            host.armed = None;
         }
-        !self.stirred.load(Ordering::Acquire)
+        all.hear_host();
+        let All { pods, stirred, .. } = &mut *all;
+        stirred.extend(pods.iter().filter(|(_, ear)| ear.watch.drain()).map(|(uid, _)| uid.clone()));
+        drop(all);
+        Quiet(self.clone())
     }
 
-    /// All is about to be looked at: what was heard so far is seen then.
-    pub fn forget_news(&self) {
-        self.stirred.store(false, Ordering::Release);
-        if let Some(fd) = self.fd.upgrade() {
-            fd.get_ref().drain();
-        }
+    /// The host's interfaces; `None`: they have to be listed.
+    pub fn host(&self) -> Option<Arc<Links>> {
+        let all = self.lock();
+        all.host.as_ref().filter(|host| host.whole).map(|host| Arc::clone(host.mirror.links()))
     }
 
-    /// From now on nothing is told, if it still listens.
-    pub async fn hush(&self) -> Option<Quiet> {
-        let guard = Arc::clone(&self.quiet).lock_owned().await;
-        self.stirred.store(false, Ordering::Release);
-        Some(Quiet { fd: self.fd.upgrade()?, _guard: guard })
-    }
-
-    /// It still listens.
-    pub fn listens(&self) -> bool {
-        self.fd.strong_count() > 0
-    }
-}
-
-fn tell(news: &News, stirred: &AtomicBool) {
-    stirred.store(true, Ordering::Release);
-    news.0.notify_one();
-}
-
-async fn listen(
-    fd: Arc<AsyncFd<Watch>>,
-    quiet: Arc<Mutex<()>>,
-    news: News,
-    stirred: Arc<AtomicBool>,
-    sandbox: Option<Sandbox>,
-) {
-    let mut alive = tokio::time::interval(ALIVE);
-    loop {
-        let readable = tokio::select! {
-            readable = fd.readable() => readable,
-            _ = alive.tick(), if sandbox.is_some() => {
-                let ended = sandbox.as_ref().is_some_and(|pod| Namespace::open_exactly(&pod.path, pod.id).is_err());
-                if ended {
-                    return;
-                }
-                continue;
+    /// Lists the host's interfaces. The calling thread and `netlink` are in its namespace.
+    pub fn list_host(&self, netlink: &mut Netlink, cluster: &str) -> Result<(), NetlinkError> {
+        let known = self.lock().host.take();
+        let (mirror, different) = match known {
+            Some(Host { mut mirror, .. }) => {
+                let different = mirror.list(netlink)?;
+                (mirror, different)
             }
+            None => (Mirror::open(netlink)?, Vec::new()),
         };
-        let Ok(mut guard) = readable else { return };
-        let _quiet = quiet.lock().await;
-        guard.clear_ready();
-        if fd.get_ref().drain() {
-            tell(&news, &stirred);
+        let mut all = self.lock();
+        all.host = Some(Host { mirror, cluster: cluster.to_owned(), whole: true, armed: None });
+        all.stir(&different);
+        Ok(())
+    }
+
+    /// What was seen of interfaces of the host, by their index.
+    pub fn saw(&self, ends: impl IntoIterator<Item = (u32, Option<Link>)>) {
+        if let Some(host) = &mut self.lock().host {
+            ends.into_iter().for_each(|(index, link)| host.mirror.put(index, link));
         }
     }
+
+    /// The pod is about to be looked at: what was told so far will be seen then.
+    pub fn hush_pod(&self, uid: &str, sandbox: &Sandbox) -> Option<Arc<Watch>> {
+        let mut all = self.lock();
+        all.stirred.remove(uid);
+        let ear = all.pods.get_mut(uid).filter(|ear| ear.sandbox.id == sandbox.id)?;
+        ear.armed = None;
+        Some(Arc::clone(&ear.watch))
+    }
+
+    /// Listens in the pod's namespace, until it is no longer at its path.
+    pub fn listen(&self, uid: &str, sandbox: &Sandbox, watch: Arc<Watch>) {
+        let mut all = self.lock();
+        // Without it the pod is looked at in every run.
+        if let Ok(armed) = arm(&watch, all.waker.as_ref()) {
+            let ear = Ear { watch, sandbox: sandbox.clone(), armed: Some(armed) };
+            all.pods.insert(uid.to_owned(), ear);
+        }
+    }
+
+    /// What has happened to them has been heard, and it is nothing.
+    pub fn are_quiet(&self) -> impl Fn(&str) -> bool {
+        let all = self.lock();
+        let armed = all.pods.iter().filter(|(_, ear)| ear.armed.is_some()).map(|(uid, _)| uid.clone());
+        let quiet: BTreeSet<String> = armed.filter(|uid| !all.stirred.contains(uid)).collect();
+        move |uid| quiet.contains(uid)
+    }
+
+    /// Others are of no interest any more.
+    pub fn keep(&self, wanted: impl Fn(&str) -> bool) {
+        let mut all = self.lock();
+        all.pods.retain(|uid, _| wanted(uid));
+        all.stirred.retain(|uid| wanted(uid));
+    }
+
+    /// What a panic left behind is whole.
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    /// Ready when there is news.
+    fn poll(&mut self, alive: &mut Interval, context: &mut Context<'_>) -> Poll<()> {
+        self.waker = Some(context.waker().clone());
+        while alive.poll_tick(context).is_ready() {
+            self.pods
+                .retain(|_, Ear { sandbox, .. }| Namespace::open_exactly(&sandbox.path, sandbox.id).is_ok());
+        }
+        let mut news = false;
+        for (uid, ear) in &self.pods {
+            if is_ready(ear.armed.as_ref(), context, || ear.watch.drain()) {
+                self.stirred.insert(uid.clone());
+                news = true;
+            }
+        }
+        let armed = self.host.as_mut().and_then(|host| host.armed.take());
+        news |= is_ready(armed.as_ref(), context, || self.hear_host());
+        if let Some(host) = &mut self.host {
+            host.armed = armed;
+        }
+        if news { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// True when something was told that may have to be put right.
+    fn hear_host(&mut self) -> bool {
+        let Some(host) = &mut self.host else { return false };
+        let heard = host.mirror.hear();
+        host.whole &= heard.is_some();
+        heard.is_none_or(|different| self.stir(&different))
+    }
+
+    /// True when there are ends of pods among these.
+    fn stir(&mut self, different: &[Link]) -> bool {
+        let Some(host) = &self.host else { return false };
+        let whose = |link: &Link| {
+            let (uid, _) = mark::read_alias(&host.cluster, link.alias.as_deref()?)?;
+            Some(uid.to_owned())
+        };
+        let uids: Vec<String> = different.iter().filter_map(whose).collect();
+        let any = !uids.is_empty();
+        self.stirred.extend(uids);
+        any
+    }
+}
+
+/// Whoever waits is woken when something is told from now on, or was already.
+fn arm(watch: &Arc<Watch>, waker: Option<&Waker>) -> io::Result<Armed> {
+    Handle::try_current().map_err(io::Error::other)?;
+    // Its successor is unsafe to call since a type may lie about its descriptor; this one owns it and keeps it.
+    #[expect(deprecated, reason = "unsafe code is forbidden here")]
+    let armed = AsyncFd::with_interest(Arc::clone(watch), Interest::READABLE)?;
+    if let Some(waker) = waker
+        && armed.poll_read_ready(&mut Context::from_waker(waker)).is_ready()
+    {
+        waker.wake_by_ref();
+    }
+    Ok(armed)
+}
+
+/// Reads when it is readable. True when that found something.
+fn is_ready(armed: Option<&Armed>, context: &mut Context<'_>, mut read: impl FnMut() -> bool) -> bool {
+    let mut news = false;
+    if let Some(armed) = armed {
+        while let Poll::Ready(Ok(mut guard)) = armed.poll_read_ready(context) {
+            guard.clear_ready();
+            news |= read();
+        }
+    }
+    news
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::{Host, mark};
@@ -52,6 +53,7 @@ impl Rig for Node {
         self.hosts.lock().unwrap().push(host.clone());
         let options = Options {
             host: self.net.0.clone(),
+            audit: Duration::ZERO,
             allowed_masters: BTreeSet::new(),
             proc_sys_net: "/proc/sys/net".into(),
             namespaces: self.folder.path().to_owned(),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use eno_driver_node::netlink::{Link, Namespace, Netlink, NetlinkError, Request, Snapshot};
 use eno_driver_node::pods::mark::GROUP;
@@ -68,6 +69,7 @@ pub struct Node {
     pub pods: Pods<Runtime>,
     pub desired: NodeDesired,
     pub allowed: BTreeSet<String>,
+    pub audit: Duration,
     pub folder: tempfile::TempDir,
 }
 
@@ -86,8 +88,10 @@ impl Node {
         };
         let folder = tempfile::tempdir().unwrap();
         let allowed = BTreeSet::new();
-        let pods = pods(&host, &runtime, &allowed, &folder);
-        let node = Self { host, runtime, pods, desired, allowed, folder };
+        // When nothing else is wanted, all are looked at.
+        let audit = Duration::ZERO;
+        let pods = pods(&host, &runtime, &allowed, audit, &folder);
+        let node = Self { host, runtime, pods, desired, allowed, audit, folder };
         node.on_host(|netlink| {
             netlink.execute(Request::add_link(BRIDGE, bare(BRIDGE, "bridge")))?;
             let index = netlink.link_named(BRIDGE)?.unwrap().index;
@@ -99,7 +103,12 @@ impl Node {
 
     /// Another process of the agent: it remembers nothing.
     pub fn restart(&mut self) {
-        self.pods = pods(&self.host, &self.runtime, &self.allowed, &self.folder);
+        self.pods = pods(&self.host, &self.runtime, &self.allowed, self.audit, &self.folder);
+    }
+
+    pub fn audit(&mut self, audit: Duration) {
+        self.audit = audit;
+        self.restart();
     }
 
     pub fn allow(&mut self, name: &str) {
@@ -174,10 +183,12 @@ fn pods(
     host: &Namespace,
     runtime: &Runtime,
     allowed: &BTreeSet<String>,
+    audit: Duration,
     folder: &tempfile::TempDir,
 ) -> Pods<Runtime> {
     let options = Options {
         host: host.clone(),
+        audit,
         allowed_masters: allowed.clone(),
         proc_sys_net: "/proc/sys/net".into(),
         namespaces: folder.path().to_owned(),

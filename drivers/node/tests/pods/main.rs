@@ -4,3 +4,4 @@ mod common;
 mod kinds;
 mod life;
 mod limits;
+mod mirror;

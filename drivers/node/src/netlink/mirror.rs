@@ -1,0 +1,139 @@
+//! The interfaces of a namespace, kept as they are by what the kernel tells.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Link, Netlink, NetlinkError, Watch};
+
+/// Interfaces of one namespace.
+#[derive(Clone, Debug, Default)]
+pub struct Links {
+    by_index: BTreeMap<u32, Link>,
+    by_name: BTreeMap<String, u32>,
+}
+
+impl Links {
+    /// That of this index.
+    pub fn get(&self, index: u32) -> Option<&Link> {
+        self.by_index.get(&index)
+    }
+
+    /// That called so.
+    pub fn named(&self, name: &str) -> Option<&Link> {
+        self.get(*self.by_name.get(name)?)
+    }
+
+    /// Ascending by index.
+    pub fn iter(&self) -> impl Iterator<Item = &Link> {
+        self.by_index.values()
+    }
+
+    fn set(&mut self, index: u32, link: Option<Link>) {
+        // Another may have the name of the old one by now.
+        if let Some(old) = self.by_index.remove(&index)
+            && self.by_name.get(&old.name) == Some(&index)
+        {
+            self.by_name.remove(&old.name);
+        }
+        if let Some(link) = link {
+            self.by_name.insert(link.name.clone(), index);
+            self.by_index.insert(index, link);
+        }
+    }
+}
+
+impl FromIterator<Link> for Links {
+    fn from_iter<T: IntoIterator<Item = Link>>(links: T) -> Self {
+        let mut all = Self::default();
+        links.into_iter().for_each(|link| all.set(link.index, Some(link)));
+        all
+    }
+}
+
+/// What the kernel tells of one interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// `RTM_NEWLINK`: it is like that now.
+    There(Link),
+    /// `RTM_DELLINK`: there is none of that index any more.
+    Gone(u32),
+}
+
+/// Interfaces of a namespace, and the socket on which the kernel tells what becomes of them.
+///
+/// Of an interface that is down it does not tell that its alias, its group or an alternative name has changed
+/// (`netdev_state_change` in net/core/dev.c), nor, of the end of a pair that is made first, which one the other end is.
+/// Who changes those looks itself ([`Self::put`]); what others change is found by [`Self::list`].
+#[derive(Debug)]
+pub struct Mirror {
+    watch: Arc<Watch>,
+    links: Arc<Links>,
+}
+
+impl Mirror {
+    /// Of the namespace of the calling thread, in which `netlink` works as well.
+    pub fn open(netlink: &mut Netlink) -> Result<Self, NetlinkError> {
+        let watch = Watch::links().map_err(|source| NetlinkError::Socket {
+            operation: "listen to what becomes of interfaces".to_owned(),
+            source,
+        })?;
+        let links = Arc::new(netlink.links()?.into_iter().collect());
+        Ok(Self { watch: Arc::new(watch), links })
+    }
+
+    /// Readable when something was told.
+    pub fn watch(&self) -> &Arc<Watch> {
+        &self.watch
+    }
+
+    /// As of when this was last brought up to date.
+    pub fn links(&self) -> &Arc<Links> {
+        &self.links
+    }
+
+    /// Looks at all of them. Returns those that are different from what was known, as they were and as they are.
+    pub fn list(&mut self, netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
+        // What is told from now on is newer than the list.
+        self.watch.drain();
+        let old = std::mem::replace(&mut self.links, Arc::new(netlink.links()?.into_iter().collect()));
+        let indexes = old.by_index.keys().chain(self.links.by_index.keys());
+        Ok(self.different(indexes.map(|index| (*index, old.get(*index).cloned())).collect()))
+    }
+
+    /// Takes in what was told. Returns the interfaces that are different now, as they were and as they are. `None`:
+    /// more was told than fits into the socket, and some of it is lost.
+    pub fn hear(&mut self) -> Option<Vec<Link>> {
+        let mut before = BTreeMap::new();
+        let links = &mut self.links;
+        let whole = self.watch.read_links(|told| {
+            let (index, link) = match told {
+                Told::There(link) => (link.index, Some(link)),
+                Told::Gone(index) => (index, None),
+            };
+            before.entry(index).or_insert_with(|| links.get(index).cloned());
+            Arc::make_mut(links).set(index, link);
+        });
+        whole.then(|| self.different(before))
+    }
+
+    /// One was looked at: it is like that, or gone.
+    pub fn put(&mut self, index: u32, link: Option<Link>) {
+        Arc::make_mut(&mut self.links).set(index, link);
+    }
+
+    /// The other end going up or down, or the kernel being done with what it began, makes none different.
+    fn different(&self, before: BTreeMap<u32, Option<Link>>) -> Vec<Link> {
+        let mut found = Vec::new();
+        for (index, before) in before {
+            let after = self.links.get(index).cloned();
+            let as_before = match (&before, &after) {
+                (Some(before), Some(after)) => Some(Link { carrier: after.carrier, ..before.clone() }),
+                _ => before.clone(),
+            };
+            if as_before != after {
+                found.extend(before.into_iter().chain(after));
+            }
+        }
+        found
+    }
+}
