@@ -21,7 +21,7 @@ const ABOUT: DriverAbout = DriverAbout {
     threads: NonZeroUsize::new(2),
 };
 
-/// How long news of one pod is no occasion to look at all of them.
+/// How often all pods are looked at, whether or not there is news of them.
 const AUDIT: Duration = Duration::from_mins(1);
 
 #[derive(Debug, clap::Args)]

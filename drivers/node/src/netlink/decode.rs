@@ -111,10 +111,9 @@ fn new_link(message: RouteNetlinkMessage) -> Option<Link> {
     }
 }
 
-/// What a message that the kernel sends of its own accord tells of an interface. One of a bridge about its port
-/// (`AF_BRIDGE`) tells nothing that its own does not.
+/// What a message that the kernel sends of its own accord tells of an interface. Those of bridges about their ports
+/// (`AF_BRIDGE`) are not about what a [`Link`] has; VLANs of a port are told by those alone.
 pub(super) fn told(message: &[u8]) -> Option<Told> {
-    let field = |at: usize| message.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
     if message.get(FAMILY) != Some(&u8::from(AddressFamily::Unspec)) {
         return None;
     }
@@ -123,7 +122,10 @@ pub(super) fn told(message: &[u8]) -> Option<Told> {
             NetlinkPayload::InnerMessage(message) => new_link(message).map(Told::There),
             _ => None,
         },
-        DELETED_LINK => field(INDEX).map(Told::Gone),
+        DELETED_LINK => {
+            let index = message.get(INDEX..INDEX + 4)?.try_into().ok()?;
+            Some(Told::Gone(u32::from_ne_bytes(index)))
+        }
         _ => None,
     }
 }

@@ -61,9 +61,10 @@ pub(super) enum Told {
 
 /// Interfaces of a namespace, and the socket on which the kernel tells what becomes of them.
 ///
-/// Of an interface that is down it does not tell that its alias, its group or an alternative name has changed
-/// (`netdev_state_change` in net/core/dev.c), nor, of the end of a pair that is made first, which one the other end is.
-/// Who changes those looks itself ([`Self::put`]); what others change is found by [`Self::list`].
+/// Of an interface that is down it does not tell that its alias, its group, an alternative name, its IPv6 mode or what
+/// is particular to its kind has changed (`netdev_state_change` in net/core/dev.c), nor, of the end of a pair that is
+/// made first, which one the other end is. Who changes those looks itself ([`Self::put`]); what others change is found
+/// by [`Self::list`].
 #[derive(Debug)]
 pub struct Mirror {
     watch: Arc<Watch>,

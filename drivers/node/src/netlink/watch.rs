@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
 use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
@@ -26,6 +27,10 @@ const ALL: &[MulticastGroup] = &[
 /// Bytes that may wait where it only counts that there is something.
 const BACKLOG: u32 = 32 * 1024;
 
+/// Bytes that may wait where everything counts: some 2 KiB are counted for a message, of which the end of a pair that
+/// is made takes about ten.
+const ROOM: usize = 4 * 1024 * 1024;
+
 /// Tells that something has changed in one namespace. It holds the namespace alive.
 #[derive(Debug)]
 pub struct Watch {
@@ -40,7 +45,10 @@ impl Watch {
 
     /// Listens to changes of interfaces in the namespace of the calling thread.
     pub(super) fn links() -> io::Result<Self> {
-        Self::listen(Socket::new(NETLINK_ROUTE)?, 0, &[MulticastGroup::Link])
+        let socket = Socket::new(NETLINK_ROUTE)?;
+        // Without CAP_NET_ADMIN it has the size that it has.
+        let _ = setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &ROOM);
+        Self::listen(socket, 0, &[MulticastGroup::Link])
     }
 
     /// Listens to all changes, from now on, in the namespace where `netlink` has worked.
@@ -82,13 +90,22 @@ impl Watch {
             match self.socket.recv_from(&mut buffer, 0) {
                 // Only the kernel (port 0) is listened to.
                 Ok((_, from)) if from.port_number() != 0 => {}
-                Ok(_) => each(&buffer),
+                Ok(_) => {
+                    whole &= is_whole(&buffer);
+                    each(&buffer);
+                }
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => whole = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return whole,
             }
         }
     }
+}
+
+/// It was not longer than the buffer.
+fn is_whole(message: &[u8]) -> bool {
+    let length = message.get(..4).and_then(|field| field.try_into().ok()).map(u32::from_ne_bytes);
+    length.is_some_and(|length| length as usize <= message.len())
 }
 
 /// Readable when there is news.

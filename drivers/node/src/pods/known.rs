@@ -1,6 +1,6 @@
 //! What is remembered between two runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,11 @@ pub struct Known {
     pub searched: bool,
     /// What the pods were last given something on.
     pub networks: BTreeMap<String, HostNetwork>,
-    /// When the last run that looked at all of them came to its end; `None` also while one is under way.
+    /// When the last run that looked at all of them came to its end; `None` also while one is under way, and after one
+    /// that did not come to its end.
     pub looked: Option<Instant>,
+    /// What was wanted of those that are not as wanted, when that was last tried.
+    pub open: BTreeMap<String, NodePod>,
 }
 
 /// Pods that are not looked at, by uid.
@@ -28,21 +31,25 @@ pub type Resting = BTreeMap<String, Arc<Settled>>;
 
 impl Known {
     /// Pods that are as wanted, and of which nothing was heard since that was seen. `None`: all are to be looked at,
-    /// since they are made on something else than before; or since nothing else is wanted and they were not looked at
-    /// for the time of `audit`.
+    /// since they are made on something else than before; or since nothing else is wanted and all were `looked` at
+    /// longer than `audit` ago.
     pub fn resting(
         &self,
         desired: &NodeDesired,
+        looked: Option<Instant>,
         audit: Duration,
-        is_quiet: impl Fn(&str) -> bool,
+        quiet: &BTreeSet<String>,
     ) -> Option<Resting> {
-        let looked = self.looked.filter(|_| self.networks == desired.networks)?;
+        let looked = looked.filter(|_| self.networks == desired.networks)?;
         let as_wanted = |(uid, pod): (&String, &NodePod)| {
             self.pods.get(uid)?.settled_as(pod).map(|settled| (uid.clone(), Arc::clone(settled)))
         };
         let mut resting: Resting = desired.pods.iter().filter_map(as_wanted).collect();
-        let nothing_else = resting.len() == desired.pods.len() && resting.len() == self.pods.len();
-        resting.retain(|uid, _| is_quiet(uid));
+        let tried =
+            |(uid, pod): (&String, &NodePod)| resting.contains_key(uid) || self.open.get(uid) == Some(pod);
+        let known = |uid: &String| desired.pods.contains_key(uid) || self.open.contains_key(uid);
+        let nothing_else = desired.pods.iter().all(tried) && self.pods.keys().all(known);
+        resting.retain(|uid, _| quiet.contains(uid));
         (!nothing_else || looked.elapsed() < audit).then_some(resting)
     }
 }
@@ -52,7 +59,7 @@ pub struct KnownPod {
     pub sandbox: Sandbox,
     /// `NodePod::container` when it was looked up.
     pub container: String,
-    /// What was there at the end of the last run, and nothing else of ours, if all of it was as wanted.
+    /// What was there when it was last looked at, and nothing else of ours, if all of it was as wanted.
     pub settled: Option<Arc<Settled>>,
 }
 

@@ -57,7 +57,7 @@ pub struct Options {
     /// `/proc/sys/net`, writable.
     pub proc_sys_net: PathBuf,
     /// All pods are looked at when nothing else is wanted than before and they were not for this long: the kernel does
-    /// not tell of everything.
+    /// not tell of everything. Zero: whenever nothing else is wanted.
     pub audit: Duration,
     /// `/run/netns`: looked through once, for pods that stopped being wanted while nobody looked.
     pub namespaces: PathBuf,
@@ -147,9 +147,11 @@ impl<R: Resolve> Pods<R> {
     }
 
     /// Yields whenever something has changed by another hand in the namespace of a pod that was given something, or
-    /// at the host's ends. Changes that come together are told once. For one listener.
+    /// at the host's ends, and when it is time for an audit. Changes that come together are told once. For one
+    /// listener, who goes on listening: that is what lets the namespaces of pods that ended go.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + use<R> {
-        self.shared.ears.news()
+        let audit = self.shared.options.audit;
+        self.shared.ears.news(if audit.is_zero() { Duration::MAX } else { audit })
     }
 
     /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
@@ -162,12 +164,13 @@ impl<R: Resolve> Pods<R> {
         drop(self.slots(THREADS).await);
         let _quiet = self.shared.ears.hush();
         let (ears, audit) = (&self.shared.ears, self.shared.options.audit);
+        let looked = known.looked.take();
         // Where the kernel has told more of the host than could be heard, it may have been about any of them.
-        let resting = ears.host().and_then(|_| known.resting(desired, audit, ears.are_quiet()));
+        let resting = ears.host().and_then(|_| known.resting(desired, looked, audit, &ears.quiet_pods()));
         let whole = resting.is_none();
         let resting = resting.unwrap_or_default();
-        if whole {
-            known.looked = None;
+        for (uid, settled) in &resting {
+            told.add(uid, &settled.outcome);
         }
         known.networks.clone_from(&desired.networks);
         let host = match self.look_at_host(desired, &mut known, whole).await {
@@ -194,6 +197,7 @@ impl<R: Resolve> Pods<R> {
         for (_, pod) in known.pods.iter_mut().filter(|(uid, _)| !resting.contains_key(*uid)) {
             pod.settled = None;
         }
+        known.open.clear();
         let mut work = futures::stream::iter(jobs)
             .map(|job| self.work(job, &host, &desired.cluster))
             .buffer_unordered(AT_ONCE);
@@ -201,13 +205,8 @@ impl<R: Resolve> Pods<R> {
             let wanted = desired.pods.contains_key(&done.uid);
             done.tell(wanted, &mut told, &mut known);
         }
-        if whole {
-            known.looked = Some(Instant::now());
-        }
+        known.looked = if whole { Some(Instant::now()) } else { looked };
         ears.keep(|uid| known.pods.contains_key(uid));
-        for (uid, settled) in resting {
-            told.add(&uid, &settled.outcome);
-        }
         told.rejected.sort_by(|a, b| a.item.cmp(&b.item));
         told
     }
@@ -294,11 +293,12 @@ impl<R: Resolve> Pods<R> {
             let proc_sys_net = shared.options.proc_sys_net.clone();
             let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet)?;
             let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
-            let outcome = converge(&mut sockets, &wanted)?;
+            let outcome = converge(&mut sockets, &wanted);
             let (socket, pod, ends) = sockets.close();
-            shared.sockets.put(socket);
             shared.ears.saw(ends);
-            // Begun last: what was done here is no news. What changed in between is found by the next run.
+            let outcome = outcome?;
+            shared.sockets.put(socket);
+            // Begun last: what was done here is no news. What changed in between is found by the next audit.
             let watch = start.then(|| Watch::instead_of(pod).ok()).flatten();
             Ok((outcome, watch))
         };
@@ -366,6 +366,9 @@ impl Done {
         match result {
             Ok(outcome) => {
                 let complete = outcome.refused.is_empty() && outcome.pod.is_none();
+                if !complete {
+                    known.open.insert(uid.clone(), pod.clone());
+                }
                 let was = found.as_ref().and_then(|found| found.settled_as(&pod));
                 if outcome.steps > 0 && was.is_some() {
                     let message = format!(
@@ -389,6 +392,7 @@ impl Done {
             }
             Err(refusal) => {
                 told.rejected.push(rejection(Item::pod(&uid), refusal));
+                known.open.insert(uid.clone(), pod);
                 if let Some(found) = &mut found {
                     found.settled = None;
                 }

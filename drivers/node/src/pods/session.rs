@@ -177,6 +177,8 @@ fn undo<'a>(
     let plan = plan::plan(&Wanted { pod: &rest, ..*wanted }, seen, refused);
     let steps: Vec<Step> = plan.steps.into_iter().filter(|step| step.link.is_none()).collect();
     kernel.act(&steps).into_iter().collect::<Result<Vec<()>, Trouble>>()?;
+    // What has been done is no news.
+    kernel.look(wanted, Look::Made)?;
     Ok(steps.len())
 }
 

@@ -11,7 +11,7 @@ use futures::Stream;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
-use tokio::time::{Interval, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{Sandbox, mark};
 use crate::netlink::{Link, Links, Mirror, Namespace, Netlink, NetlinkError, Watch};
@@ -56,7 +56,7 @@ struct Host {
     cluster: String,
     /// Nothing that was told is lost.
     whole: bool,
-    /// Absent while anything is worked on.
+    /// Absent while anything is worked on, or where that is impossible.
     armed: Option<Armed>,
 }
 
@@ -69,18 +69,25 @@ impl Drop for Quiet {
         let All { host, waker, .. } = &mut *self.0.lock();
         if let Some(host) = host {
             host.armed = arm(host.mirror.watch(), waker.as_ref()).ok();
+            // Without it all is looked at in every run.
+            host.whole &= host.armed.is_some();
         }
     }
 }
 
 impl Ears {
-    /// One item for all that was heard since the last. For one listener.
-    pub fn news(&self) -> impl Stream<Item = ()> + Send + use<> {
+    /// One item for all that was heard since the last, and one when there was none for the time of `audit`. For one
+    /// listener.
+    pub fn news(&self, audit: Duration) -> impl Stream<Item = ()> + Send + use<> {
         let start = (self.clone(), None::<Interval>);
-        futures::stream::unfold(start, |(ears, alive)| async move {
-            let mut alive = alive.unwrap_or_else(|| interval(ALIVE));
+        futures::stream::unfold(start, move |(ears, alive)| async move {
+            let mut alive = alive.unwrap_or_else(|| {
+                let mut alive = interval(ALIVE);
+                alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                alive
+            });
             let mut heard = async || poll_fn(|context| ears.lock().poll(&mut alive, context)).await;
-            heard().await;
+            drop(tokio::time::timeout(audit, heard()).await);
             // It goes on listening: what is told would not fit into the sockets.
             let gather = async {
                 loop {
@@ -116,14 +123,15 @@ impl Ears {
         let known = self.lock().host.take();
         let (mirror, different) = match known {
             Some(Host { mut mirror, .. }) => {
-                let different = mirror.list(netlink)?;
+                let different = mirror.list(netlink);
                 (mirror, different)
             }
-            None => (Mirror::open(netlink)?, Vec::new()),
+            None => (Mirror::open(netlink)?, Ok(Vec::new())),
         };
         let mut all = self.lock();
-        all.host = Some(Host { mirror, cluster: cluster.to_owned(), whole: true, armed: None });
-        all.stir(&different);
+        let whole = different.is_ok();
+        all.host = Some(Host { mirror, cluster: cluster.to_owned(), whole, armed: None });
+        all.stir(&different?);
         Ok(())
     }
 
@@ -153,12 +161,11 @@ impl Ears {
         }
     }
 
-    /// What has happened to them has been heard, and it is nothing.
-    pub fn are_quiet(&self) -> impl Fn(&str) -> bool {
+    /// Pods that are listened to, and of which nothing was heard.
+    pub fn quiet_pods(&self) -> BTreeSet<String> {
         let all = self.lock();
-        let armed = all.pods.iter().filter(|(_, ear)| ear.armed.is_some()).map(|(uid, _)| uid.clone());
-        let quiet: BTreeSet<String> = armed.filter(|uid| !all.stirred.contains(uid)).collect();
-        move |uid| quiet.contains(uid)
+        let armed = all.pods.iter().filter(|(_, ear)| ear.armed.is_some()).map(|(uid, _)| uid);
+        armed.filter(|uid| !all.stirred.contains(*uid)).cloned().collect()
     }
 
     /// Others are of no interest any more.
@@ -178,19 +185,24 @@ impl All {
     /// Ready when there is news.
     fn poll(&mut self, alive: &mut Interval, context: &mut Context<'_>) -> Poll<()> {
         self.waker = Some(context.waker().clone());
+        let mut tick = false;
         while alive.poll_tick(context).is_ready() {
+            tick = true;
             self.pods
                 .retain(|_, Ear { sandbox, .. }| Namespace::open_exactly(&sandbox.path, sandbox.id).is_ok());
         }
-        let mut news = false;
+        // A socket that overflowed just as it was read tells nothing more until it is read once again.
+        let mut news =
+            tick && self.host.as_ref().is_some_and(|host| host.armed.is_some()) && self.hear_host();
         for (uid, ear) in &self.pods {
-            if is_ready(ear.armed.as_ref(), context, || ear.watch.drain()) {
+            let Some(armed) = &ear.armed else { continue };
+            if is_ready(armed, context, || ear.watch.drain()) || (tick && ear.watch.drain()) {
                 self.stirred.insert(uid.clone());
                 news = true;
             }
         }
         let armed = self.host.as_mut().and_then(|host| host.armed.take());
-        news |= is_ready(armed.as_ref(), context, || self.hear_host());
+        news |= armed.as_ref().is_some_and(|armed| is_ready(armed, context, || self.hear_host()));
         if let Some(host) = &mut self.host {
             host.armed = armed;
         }
@@ -234,13 +246,11 @@ fn arm(watch: &Arc<Watch>, waker: Option<&Waker>) -> io::Result<Armed> {
 }
 
 /// Reads when it is readable. True when that found something.
-fn is_ready(armed: Option<&Armed>, context: &mut Context<'_>, mut read: impl FnMut() -> bool) -> bool {
+fn is_ready(armed: &Armed, context: &mut Context<'_>, mut read: impl FnMut() -> bool) -> bool {
     let mut news = false;
-    if let Some(armed) = armed {
-        while let Poll::Ready(Ok(mut guard)) = armed.poll_read_ready(context) {
-            guard.clear_ready();
-            news |= read();
-        }
+    while let Poll::Ready(Ok(mut guard)) = armed.poll_read_ready(context) {
+        guard.clear_ready();
+        news |= read();
     }
     news
 }

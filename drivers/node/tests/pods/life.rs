@@ -196,6 +196,27 @@ async fn after_news_of_one_pod_the_others_are_not_looked_at() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
+async fn without_news_there_is_an_audit() {
+    let mut node = Node::new().await;
+    node.audit(Duration::from_millis(500));
+    let a = node.run_pod("a", 101).await;
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
+    node.want("a", vec![wanted]);
+    node.settle().await;
+    let mut changed = std::pin::pin!(node.pods.changed());
+    a.run(|| std::fs::write("/proc/sys/net/ipv4/conf/net1/rp_filter", "1").unwrap()).await.unwrap();
+    let repaired = async {
+        while sysctl(&a, "ipv4/conf/net1/rp_filter").await != "2" {
+            changed.next().await;
+            node.settle().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), repaired).await.expect("an audit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
 async fn one_pod_more_where_the_name_of_its_end_is_taken() {
     let mut node = Node::new().await;
     node.run_pod("a", 101).await;

@@ -1,7 +1,10 @@
 //! What is refused, and leaves nothing behind.
 
+use std::time::Duration;
+
 use eno_driver_node::netlink::{Namespace, Request};
 use eno_schemas::{Item, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, Rejection, VlanId};
+use futures::StreamExt as _;
 
 use crate::common::*;
 
@@ -72,6 +75,41 @@ refuses! {
     a_parent_that_is_missing: link("net1", LinkKind::Vlan { parent: Parent::Pod("eth7".into()), vlan: VlanId::new(5).unwrap() }) => true, "no interface eth7";
     a_link_that_is_missing: link("net1", LinkKind::Vlan { parent: Parent::Link("x".into()), vlan: VlanId::new(5).unwrap() }) => false, "no interface x";
     a_route_with_a_foreign_source: with(|link| link.routes = vec![PodRoute { prefix: "10.50.0.0/16".parse().unwrap(), next_hop: None, table: None, metric: None, source: Some("192.0.2.77".parse().unwrap()) }]) => false, "add route 10.50.0.0/16";
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn what_is_undone_is_no_news() {
+    let (mut node, _) = setup().await;
+    node.audit(Duration::MAX);
+    let source = Some("192.0.2.77".parse().unwrap());
+    let prefix = "10.50.0.0/16".parse().unwrap();
+    let route = PodRoute { prefix, next_hop: None, table: None, metric: None, source };
+    node.want("a", vec![with(|link| link.routes = vec![route])]);
+    let mut changed = std::pin::pin!(node.pods.changed());
+    let mut told = 0;
+    for _ in 0..10 {
+        assert_eq!(node.reconcile().await.rejected.len(), 1);
+        told += usize::from(tokio::time::timeout(Duration::from_millis(300), changed.next()).await.is_ok());
+    }
+    // What else the kernel tells of it, such as of the bridge that has got a port, comes late.
+    assert!(told < 5, "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn a_pod_that_is_refused_keeps_nobody_from_being_looked_at() {
+    let (mut node, _) = setup().await;
+    let b = node.run_pod("b", 7).await;
+    node.want("a", vec![with(|link| link.name = LinkName::Fixed("all".into()))]);
+    node.want("later", vec![bridged("net1", "10.9.0.8/24")]);
+    let mut wanted = bridged("net1", "10.9.0.9/24");
+    wanted.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
+    node.want("b", vec![wanted]);
+    assert_eq!(node.reconcile().await.rejected.len(), 2);
+    b.run(|| std::fs::write("/proc/sys/net/ipv4/conf/net1/rp_filter", "1").unwrap()).await.unwrap();
+    let done = node.reconcile().await;
+    assert_eq!((done.rejected.len(), done.notes.len()), (2, 1), "{done:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
