@@ -6,7 +6,8 @@
 //!
 //! The plugins (`bridge`, `static`) are looked for in `CNI_PATH`, else in the cache of the sandbox's parts
 //! (`~/.cache/eno/cni-*`). Host and pods are network namespaces of this process; a round is the same pod, the same
-//! bridge and the same address for both: one interface, up, with its address, on the bridge.
+//! bridge and the same address for both: one interface, up, with its address, on the bridge. In turns, each finds the
+//! processor's caches as the other has left them; one pod after the other, as when pods start.
 
 mod agent;
 
@@ -66,28 +67,34 @@ async fn main() -> Result<()> {
     let none = desired(0..0);
     whole(&pods.reconcile(&none).await, 0)?;
 
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
-        let at = round % PODS;
-        let wanted = desired(at..at + 1);
-        let begun = Instant::now();
-        let done = pods.reconcile(&wanted).await;
-        ours.push(begun.elapsed());
-        whole(&done, 1)?;
-        whole(&pods.reconcile(&none).await, 0)?;
+    let path = |at| {
         let path = runtime.0[&uid(at)].path();
-        let path = path.to_string_lossy().replace("self", &std::process::id().to_string());
+        path.to_string_lossy().replace("self", &std::process::id().to_string())
+    };
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for at in 0..ROUNDS {
+        timed(&mut ours, &pods, &desired(at..at + 1)).await?;
+        whole(&pods.reconcile(&none).await, 0)?;
         let begun = Instant::now();
-        cni(&host, &plugins, "ADD", at, &path).await?;
+        cni(&host, &plugins, "ADD", at, &path(at)).await?;
         theirs.push(begun.elapsed());
-        cni(&host, &plugins, "DEL", at, &path).await?;
+        cni(&host, &plugins, "DEL", at, &path(at)).await?;
     }
-    let (ours, theirs) = (median(ours), median(theirs));
-    println!("attach one interface, median of {ROUNDS}: {ours:.2?}");
-    println!(
-        "the CNI plugin bridge on the same pods:   {theirs:.2?}, {:.1} times that",
-        theirs.div_duration_f64(ours)
-    );
+    compare("in turns with the plugin", ours, theirs);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for at in 0..ROUNDS {
+        timed(&mut ours, &pods, &desired(0..at + 1)).await?;
+    }
+    whole(&pods.reconcile(&none).await, 0)?;
+    for at in 0..ROUNDS {
+        let begun = Instant::now();
+        cni(&host, &plugins, "ADD", at, &path(at)).await?;
+        theirs.push(begun.elapsed());
+    }
+    for at in 0..ROUNDS {
+        cni(&host, &plugins, "DEL", at, &path(at)).await?;
+    }
+    compare("one pod after the other", ours, theirs);
 
     let (mut at_once, mut again, mut detach) = (Vec::new(), Vec::new(), Vec::new());
     let (mut one_more, mut one_less) = (Vec::new(), Vec::new());
@@ -112,6 +119,13 @@ async fn main() -> Result<()> {
     let [now, most] = agent.memory;
     println!("its resident memory with {PODS} pods:      {now}, at most {most}");
     Ok(())
+}
+
+fn compare(how: &str, ours: Vec<Duration>, theirs: Vec<Duration>) {
+    let (ours, theirs) = (median(ours), median(theirs));
+    let times = theirs.div_duration_f64(ours);
+    println!("attach one interface, {how}, median of {ROUNDS}: {ours:.2?}");
+    println!("the CNI plugin bridge on the same pods: {theirs:.2?}, {times:.1} times that");
 }
 
 async fn timed(times: &mut Vec<Duration>, pods: &Pods<Runtime>, desired: &NodeDesired) -> Result<()> {
