@@ -156,7 +156,7 @@ impl<R: Resolve> Pods<R> {
 
     /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
     /// have been made before. Pods of which the same is wanted as before, and of which there is no news, are not looked
-    /// at ([`Known::resting`] has the exceptions). It may be dropped and called again at any time.
+    /// at (`known.rs` has the exceptions). It may be dropped and called again at any time.
     pub async fn reconcile(&self, desired: &NodeDesired) -> PodsApplied {
         let mut told = PodsApplied::default();
         let mut known = self.shared.known.lock().await;
