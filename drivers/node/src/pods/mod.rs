@@ -227,8 +227,7 @@ impl<R: Resolve> Pods<R> {
                 return Ok(host);
             }
         }
-        let desired = Arc::new(desired.clone());
-        let (shared, wanted) = (Arc::clone(&self.shared), Arc::clone(&desired));
+        let (shared, wanted) = (Arc::clone(&self.shared), desired.clone());
         let slot = self.slots(1).await;
         let look = move || -> Result<_, Trouble> {
             let _slot = slot;

@@ -196,13 +196,13 @@ impl All {
             tick && self.host.as_ref().is_some_and(|host| host.armed.is_some()) && self.hear_host();
         for (uid, ear) in &self.pods {
             let Some(armed) = &ear.armed else { continue };
-            if is_ready(armed, context, || ear.watch.drain()) || (tick && ear.watch.drain()) {
+            if read_if_ready(armed, context, || ear.watch.drain()) || (tick && ear.watch.drain()) {
                 self.stirred.insert(uid.clone());
                 news = true;
             }
         }
         let armed = self.host.as_mut().and_then(|host| host.armed.take());
-        news |= armed.as_ref().is_some_and(|armed| is_ready(armed, context, || self.hear_host()));
+        news |= armed.as_ref().is_some_and(|armed| read_if_ready(armed, context, || self.hear_host()));
         if let Some(host) = &mut self.host {
             host.armed = armed;
         }
@@ -246,7 +246,7 @@ fn arm(watch: &Arc<Watch>, waker: Option<&Waker>) -> io::Result<Armed> {
 }
 
 /// Reads when it is readable. True when that found something.
-fn is_ready(armed: &Armed, context: &mut Context<'_>, mut read: impl FnMut() -> bool) -> bool {
+fn read_if_ready(armed: &Armed, context: &mut Context<'_>, mut read: impl FnMut() -> bool) -> bool {
     let mut news = false;
     while let Poll::Ready(Ok(mut guard)) = armed.poll_read_ready(context) {
         guard.clear_ready();

@@ -285,3 +285,9 @@ pub async fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
 pub fn trunk(text: &str) -> VlanSet {
     text.parse().unwrap()
 }
+
+/// Below `/proc/sys/net`, in the pod.
+pub async fn sysctl(pod: &Namespace, path: &'static str) -> String {
+    let read = move || std::fs::read_to_string(format!("/proc/sys/net/{path}")).unwrap().trim().to_owned();
+    pod.run(read).await.unwrap()
+}
