@@ -6,8 +6,9 @@
 //!
 //! The plugins (`bridge`, `static`) are looked for in `CNI_PATH`, else in the cache of the sandbox's parts
 //! (`~/.cache/eno/cni-*`). Host and pods are network namespaces of this process; a round is the same pod, the same
-//! bridge and the same address for both: one interface, up, with its address, on the bridge. In turns, each finds the
-//! processor's caches as the other has left them; one pod after the other, as when pods start.
+//! bridge and the same address for both: one interface, up, with its address, on the bridge. They take turns with every
+//! pod, where each finds the processor's caches as the other has left them, and with ten pods one after the other, as a
+//! deployment starts them.
 
 mod agent;
 
@@ -71,30 +72,28 @@ async fn main() -> Result<()> {
         let path = runtime.0[&uid(at)].path();
         path.to_string_lossy().replace("self", &std::process::id().to_string())
     };
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for at in 0..ROUNDS {
-        timed(&mut ours, &pods, &desired(at..at + 1)).await?;
-        whole(&pods.reconcile(&none).await, 0)?;
-        let begun = Instant::now();
-        cni(&host, &plugins, "ADD", at, &path(at)).await?;
-        theirs.push(begun.elapsed());
-        cni(&host, &plugins, "DEL", at, &path(at)).await?;
+    for together in [1, 10_u32] {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for first in (0..ROUNDS).step_by(together as usize) {
+            let group = first..first + together;
+            for at in group.clone() {
+                timed(&mut ours, &pods, &desired(first..at + 1)).await?;
+            }
+            whole(&pods.reconcile(&none).await, 0)?;
+            for at in group.clone() {
+                let begun = Instant::now();
+                cni(&host, &plugins, "ADD", at, &path(at)).await?;
+                theirs.push(begun.elapsed());
+            }
+            for at in group {
+                cni(&host, &plugins, "DEL", at, &path(at)).await?;
+            }
+        }
+        let (ours, theirs) = (median(ours), median(theirs));
+        let times = theirs.div_duration_f64(ours);
+        println!("attach one interface, turns of {together}, median of {ROUNDS}: {ours:.2?}");
+        println!("the CNI plugin bridge on the same pods: {theirs:.2?}, {times:.1} times that");
     }
-    compare("in turns with the plugin", ours, theirs);
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for at in 0..ROUNDS {
-        timed(&mut ours, &pods, &desired(0..at + 1)).await?;
-    }
-    whole(&pods.reconcile(&none).await, 0)?;
-    for at in 0..ROUNDS {
-        let begun = Instant::now();
-        cni(&host, &plugins, "ADD", at, &path(at)).await?;
-        theirs.push(begun.elapsed());
-    }
-    for at in 0..ROUNDS {
-        cni(&host, &plugins, "DEL", at, &path(at)).await?;
-    }
-    compare("one pod after the other", ours, theirs);
 
     let (mut at_once, mut again, mut detach) = (Vec::new(), Vec::new(), Vec::new());
     let (mut one_more, mut one_less) = (Vec::new(), Vec::new());
@@ -119,13 +118,6 @@ async fn main() -> Result<()> {
     let [now, most] = agent.memory;
     println!("its resident memory with {PODS} pods:      {now}, at most {most}");
     Ok(())
-}
-
-fn compare(how: &str, ours: Vec<Duration>, theirs: Vec<Duration>) {
-    let (ours, theirs) = (median(ours), median(theirs));
-    let times = theirs.div_duration_f64(ours);
-    println!("attach one interface, {how}, median of {ROUNDS}: {ours:.2?}");
-    println!("the CNI plugin bridge on the same pods: {theirs:.2?}, {times:.1} times that");
 }
 
 async fn timed(times: &mut Vec<Duration>, pods: &Pods<Runtime>, desired: &NodeDesired) -> Result<()> {

@@ -14,7 +14,6 @@ use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage,
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::mirror::Told;
 use super::snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
 use super::socket::decode;
 use super::{Netlink, NetlinkError};
@@ -111,23 +110,27 @@ fn new_link(message: RouteNetlinkMessage) -> Option<Link> {
     }
 }
 
-/// What a message that the kernel sends of its own accord tells of an interface. Those of bridges about their ports
-/// (`AF_BRIDGE`) are not about what a [`Link`] has; VLANs of a port are told by those alone.
-pub(super) fn told(message: &[u8]) -> Option<Told> {
-    if message.get(FAMILY) != Some(&u8::from(AddressFamily::Unspec)) {
+/// The index of the interface that a message is about which the kernel sends of its own accord. Those of bridges about
+/// their ports (`AF_BRIDGE`) are not about what a [`Link`] has; VLANs of a port are told by those alone.
+pub(super) fn about(message: &[u8]) -> Option<u32> {
+    let whole = message.get(FAMILY) == Some(&u8::from(AddressFamily::Unspec));
+    let index = message.get(INDEX..INDEX + 4)?.try_into().ok()?;
+    (whole && matches!(message_type(message)?, NEW_LINK | DELETED_LINK)).then_some(u32::from_ne_bytes(index))
+}
+
+/// What such a message tells: the interface is like that now, or there is none of that index any more.
+pub(super) fn told(message: &[u8]) -> Option<Link> {
+    if message_type(message) != Some(NEW_LINK) {
         return None;
     }
-    match message.get(4..6)?.try_into().map(u16::from_ne_bytes).ok()? {
-        NEW_LINK => match decode(message).ok()?.payload {
-            NetlinkPayload::InnerMessage(message) => new_link(message).map(Told::There),
-            _ => None,
-        },
-        DELETED_LINK => {
-            let index = message.get(INDEX..INDEX + 4)?.try_into().ok()?;
-            Some(Told::Gone(u32::from_ne_bytes(index)))
-        }
+    match decode(message).ok()?.payload {
+        NetlinkPayload::InnerMessage(message) => new_link(message),
         _ => None,
     }
+}
+
+fn message_type(message: &[u8]) -> Option<u16> {
+    message.get(4..6)?.try_into().map(u16::from_ne_bytes).ok()
 }
 
 fn link(message: LinkMessage) -> Link {

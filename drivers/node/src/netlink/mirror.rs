@@ -50,15 +50,6 @@ impl FromIterator<Link> for Links {
     }
 }
 
-/// What the kernel tells of one interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    /// `RTM_NEWLINK`: it is like that now.
-    There(Link),
-    /// `RTM_DELLINK`: there is none of that index any more.
-    Gone(u32),
-}
-
 /// Interfaces of a namespace, and the socket on which the kernel tells what becomes of them.
 ///
 /// Of an interface that is down it does not tell that its alias, its group, an alternative name, its IPv6 mode or what
@@ -69,6 +60,8 @@ pub(super) enum Told {
 pub struct Mirror {
     watch: Arc<Watch>,
     links: Arc<Links>,
+    /// What was looked at since, in this order: taken in when nobody holds the list any more.
+    looked: Vec<(u32, Option<Link>)>,
 }
 
 impl Mirror {
@@ -79,7 +72,7 @@ impl Mirror {
             source,
         })?;
         let links = Arc::new(netlink.links()?.into_iter().collect());
-        Ok(Self { watch: Arc::new(watch), links })
+        Ok(Self { watch: Arc::new(watch), links, looked: Vec::new() })
     }
 
     /// Readable when something was told.
@@ -88,7 +81,8 @@ impl Mirror {
     }
 
     /// As of when this was last brought up to date.
-    pub fn links(&self) -> &Arc<Links> {
+    pub fn links(&mut self) -> &Arc<Links> {
+        self.take_in();
         &self.links
     }
 
@@ -96,6 +90,7 @@ impl Mirror {
     pub fn list(&mut self, netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
         // What is told from now on is newer than the list.
         self.watch.drain();
+        self.take_in();
         let old = std::mem::replace(&mut self.links, Arc::new(netlink.links()?.into_iter().collect()));
         let indexes = old.by_index.keys().chain(self.links.by_index.keys());
         Ok(self.different(indexes.map(|index| (*index, old.get(*index).cloned())).collect()))
@@ -104,22 +99,31 @@ impl Mirror {
     /// Takes in what was told. Returns the interfaces that are different now, as they were and as they are. `None`:
     /// more was told than fits into the socket, and some of it is lost.
     pub fn hear(&mut self) -> Option<Vec<Link>> {
-        let mut before = BTreeMap::new();
-        let links = &mut self.links;
-        let whole = self.watch.read_links(|told| {
-            let (index, link) = match told {
-                Told::There(link) => (link.index, Some(link)),
-                Told::Gone(index) => (index, None),
-            };
-            before.entry(index).or_insert_with(|| links.get(index).cloned());
-            Arc::make_mut(links).set(index, link);
-        });
-        whole.then(|| self.different(before))
+        self.take_in();
+        let told = self.watch.read_links()?;
+        if told.is_empty() {
+            return Some(Vec::new());
+        }
+        let links = Arc::make_mut(&mut self.links);
+        let set = |(index, link): (u32, Option<Link>)| {
+            let before = links.get(index).cloned();
+            links.set(index, link);
+            (index, before)
+        };
+        let before = told.into_iter().map(set).collect();
+        Some(self.different(before))
     }
 
     /// One was looked at: it is like that, or gone.
     pub fn put(&mut self, index: u32, link: Option<Link>) {
-        Arc::make_mut(&mut self.links).set(index, link);
+        self.looked.push((index, link));
+    }
+
+    fn take_in(&mut self) {
+        if !self.looked.is_empty() {
+            let links = Arc::make_mut(&mut self.links);
+            self.looked.drain(..).for_each(|(index, link)| links.set(index, link));
+        }
     }
 
     /// The other end going up or down, or the kernel being done with what it began, makes none different.

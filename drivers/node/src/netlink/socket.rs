@@ -244,6 +244,16 @@ impl Netlink {
         answer.unwrap_or(Ok(None))
     }
 
+    /// That of the interface called `name`. Unlike a request this waits for nothing that the kernel is about to do to
+    /// interfaces.
+    pub fn index_of(&self, name: &str) -> Result<u32, NetlinkError> {
+        rustix::net::netdevice::name_to_index(&self.socket, name).map_err(|error| NetlinkError::Refused {
+            operation: format!("find the interface {name}"),
+            errno: Errno::from_raw(error.raw_os_error()),
+            detail: None,
+        })
+    }
+
     /// The socket and its port, to listen with.
     pub(super) fn into_socket(self) -> (Socket, u32) {
         (self.socket, self.port)

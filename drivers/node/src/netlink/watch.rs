@@ -1,5 +1,6 @@
 //! News of what changes in a namespace.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,9 +10,8 @@ use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
-use super::Netlink;
-use super::decode::told;
-use super::mirror::Told;
+use super::decode::{about, told};
+use super::{Link, Netlink};
 
 /// What is listened to: interfaces, and addresses, routes and rules of both families.
 const ALL: &[MulticastGroup] = &[
@@ -76,9 +76,17 @@ impl Watch {
         any || !whole
     }
 
-    /// What has come so far of interfaces, one after the other. False when some of it was lost.
-    pub(super) fn read_links(&self, mut each: impl FnMut(Told)) -> bool {
-        self.read(|message| told(message).into_iter().for_each(&mut each))
+    /// What has come last of each interface, by its index; of one that is gone, nothing. `None`: some was lost.
+    pub(super) fn read_links(&self) -> Option<BTreeMap<u32, Option<Link>>> {
+        let mut last: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+        let whole = self.read(|message| {
+            if let Some(index) = about(message) {
+                let kept = last.entry(index).or_default();
+                kept.clear();
+                kept.extend_from_slice(message);
+            }
+        });
+        whole.then(|| last.into_iter().map(|(index, message)| (index, told(&message))).collect())
     }
 
     /// Each message that has come so far. False when some were lost.

@@ -1,6 +1,6 @@
 //! What is remembered between two runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,29 +27,30 @@ pub struct Known {
 }
 
 /// Pods that are not looked at, by uid.
-pub type Resting = BTreeMap<String, Arc<Settled>>;
+pub type Resting<'a> = BTreeMap<&'a str, Arc<Settled>>;
 
 impl Known {
     /// Pods that are as wanted, and of which nothing was heard since that was seen. `None`: all are to be looked at,
     /// since they are made on something else than before; or since nothing else is wanted and all were `looked` at
     /// longer than `audit` ago.
-    pub fn resting(
+    pub fn resting<'a>(
         &self,
-        desired: &NodeDesired,
+        desired: &'a NodeDesired,
         looked: Option<Instant>,
         audit: Duration,
-        quiet: &BTreeSet<String>,
-    ) -> Option<Resting> {
+        quiet: impl Fn(&str) -> bool,
+    ) -> Option<Resting<'a>> {
         let looked = looked.filter(|_| self.networks == desired.networks)?;
-        let as_wanted = |(uid, pod): (&String, &NodePod)| {
-            self.pods.get(uid)?.settled_as(pod).map(|settled| (uid.clone(), Arc::clone(settled)))
+        let as_wanted = |(uid, pod): (&'a String, &NodePod)| {
+            self.pods.get(uid)?.settled_as(pod).map(|settled| (uid.as_str(), Arc::clone(settled)))
         };
-        let mut resting: Resting = desired.pods.iter().filter_map(as_wanted).collect();
-        let tried =
-            |(uid, pod): (&String, &NodePod)| resting.contains_key(uid) || self.open.get(uid) == Some(pod);
+        let mut resting: Resting<'a> = desired.pods.iter().filter_map(as_wanted).collect();
+        let tried = |(uid, pod): (&String, &NodePod)| {
+            resting.contains_key(uid.as_str()) || self.open.get(uid) == Some(pod)
+        };
         let known = |uid: &String| desired.pods.contains_key(uid) || self.open.contains_key(uid);
         let nothing_else = desired.pods.iter().all(tried) && self.pods.keys().all(known);
-        resting.retain(|uid, _| quiet.contains(uid));
+        resting.retain(|uid, _| quiet(uid));
         (!nothing_else || looked.elapsed() < audit).then_some(resting)
     }
 }

@@ -120,6 +120,8 @@ struct Job {
     uid: String,
     wanted: NodePod,
     known: Option<KnownPod>,
+    /// It was given nothing yet that would not show in its interfaces.
+    fresh: bool,
 }
 
 /// How it ended.
@@ -166,7 +168,7 @@ impl<R: Resolve> Pods<R> {
         let (ears, audit) = (&self.shared.ears, self.shared.options.audit);
         let looked = known.looked.take();
         // Where the kernel has told more of the host than could be heard, it may have been about any of them.
-        let resting = ears.host().and_then(|_| known.resting(desired, looked, audit, &ears.quiet_pods()));
+        let resting = ears.host().and_then(|_| known.resting(desired, looked, audit, |uid| ears.quiet(uid)));
         let whole = resting.is_none();
         let resting = resting.unwrap_or_default();
         for (uid, settled) in &resting {
@@ -187,14 +189,17 @@ impl<R: Resolve> Pods<R> {
             }
         }
         let departed = known.pods.keys().filter(|uid| !desired.pods.contains_key(*uid));
-        let wanted = desired.pods.iter().filter(|(uid, _)| !resting.contains_key(*uid));
+        let wanted = desired.pods.iter().filter(|(uid, _)| !resting.contains_key(uid.as_str()));
         let jobs: Vec<Job> = departed
             .map(|uid| (uid, nothing()))
             .chain(wanted.map(|(uid, pod)| (uid, pod.clone())))
-            .map(|(uid, wanted)| Job { uid: uid.clone(), wanted, known: known.pods.get(uid).cloned() })
+            .map(|(uid, wanted)| {
+                let known = known.pods.get(uid).cloned();
+                Job { uid: uid.clone(), wanted, fresh: known.is_none() && !whole, known }
+            })
             .collect();
         // From now on they may be on their way to another state, whether or not this is waited for.
-        for (_, pod) in known.pods.iter_mut().filter(|(uid, _)| !resting.contains_key(*uid)) {
+        for (_, pod) in known.pods.iter_mut().filter(|(uid, _)| !resting.contains_key(uid.as_str())) {
             pod.settled = None;
         }
         known.open.clear();
@@ -281,7 +286,7 @@ impl<R: Resolve> Pods<R> {
         let watch = ears.hush_pod(&job.uid, &known.sandbox);
         let start = watch.is_none();
         let (shared, host, cluster) = (Arc::clone(&self.shared), Arc::clone(host), cluster.to_owned());
-        let (uid, pid, pod) = (job.uid.clone(), known.sandbox.pid, job.wanted.clone());
+        let (uid, pid, pod, fresh) = (job.uid.clone(), known.sandbox.pid, job.wanted.clone(), job.fresh);
         let runtime = tokio::runtime::Handle::current();
         let slot = self.slots(1).await;
         let quiet = watch.clone();
@@ -290,7 +295,7 @@ impl<R: Resolve> Pods<R> {
             let socket: Netlink = shared.sockets.take::<Trouble>()?;
             let view = HostView::new(&host);
             let proc_sys_net = shared.options.proc_sys_net.clone();
-            let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet)?;
+            let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet, fresh)?;
             let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
             let outcome = converge(&mut sockets, &wanted);
             let (socket, pod, ends) = sockets.close();

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use eno_schemas::{AppliedLink, LinkKind, Master, PodLink, PortVlans};
-use nix::net::if_::if_nametoindex;
 
 use super::check::Refusal;
 use super::host::HostView;
@@ -195,12 +194,13 @@ pub struct Sockets<'a> {
     quiet: Option<Arc<Watch>>,
     /// Of the last look.
     seen: Snapshot,
-    /// Whether there are routes or rules of ours, or are to be; not known before the first look.
+    /// Whether there may be routes or rules of ours, or are to be; `None`: if there is an interface of ours.
     routing: Option<bool>,
 }
 
 impl<'a> Sockets<'a> {
-    /// Moves the calling thread to the pod's namespace. `host` works in the host's.
+    /// Moves the calling thread to the pod's namespace. `host` works in the host's. `fresh`: the pod has nothing of ours
+    /// unless it has interfaces of ours.
     pub fn open(
         host: Netlink,
         namespace: Namespace,
@@ -208,11 +208,12 @@ impl<'a> Sockets<'a> {
         proc_sys_net: PathBuf,
         runtime: tokio::runtime::Handle,
         quiet: Option<Arc<Watch>>,
+        fresh: bool,
     ) -> Result<Self, Trouble> {
         namespace.enter()?;
         let pod = Netlink::open()?;
         let (address_marks, seen) = (address_marks(), Snapshot::default());
-        let routing = None;
+        let routing = if fresh { None } else { Some(true) };
         Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks, runtime, quiet, seen, routing })
     }
 
@@ -234,7 +235,7 @@ impl<'a> Sockets<'a> {
                 Op::Made { name, part } => {
                     let index = match indexes.get(name) {
                         Some(index) => *index,
-                        None => index_of(name)?,
+                        None => self.pod.index_of(name)?,
                     };
                     indexes.insert(name.clone(), index);
                     Some(part.request(name, index))
@@ -253,6 +254,22 @@ impl<'a> Sockets<'a> {
             Err(trouble) => Err(trouble),
         };
         requests.into_iter().map(result).collect()
+    }
+
+    /// Only we make routes and rules of ours: where there were none and none are wanted there are none.
+    fn look_at_routing(&mut self, wanted: &Wanted<'_>) -> Result<(), Trouble> {
+        let ours = |link: &Link| {
+            link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
+        };
+        let links = self.seen.links.iter().any(ours);
+        if self.routing.unwrap_or(links) {
+            // Routes go with their interfaces.
+            self.seen.routes = if links { self.pod.routes()? } else { Vec::new() };
+            self.seen.rules = self.pod.rules()?;
+        }
+        let wants = |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty();
+        self.routing = Some(self.seen.has_routing_of_ours() || wanted.pod.links.iter().any(wants));
+        Ok(())
     }
 
     /// Opened without IFF_TUN_EXCL: no other interface has this name.
@@ -285,24 +302,13 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         if let Some(quiet) = &self.quiet {
             quiet.drain();
         }
-        // Only we make those of ours: where there were none and none are wanted there are none.
-        let routing = at == Look::All && self.routing.unwrap_or(true);
-        if routing {
-            // Interfaces come after these: one that has just come up is busy in the kernel for a while.
-            self.seen.rules = self.pod.rules()?;
-        }
         if at == Look::All {
+            // Interfaces come after these: one that has just come up is busy in the kernel for a while.
             self.seen.addresses = self.pod.addresses()?;
         }
         self.seen.links = self.pod.links()?;
-        if routing {
-            let known = self.seen.links.iter().any(|link| {
-                link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
-            });
-            // Routes go with their interfaces: where there is none of ours there are none.
-            self.seen.routes = if known { self.pod.routes()? } else { Vec::new() };
-            let wants = |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty();
-            self.routing = Some(self.seen.has_routing_of_ours() || wanted.pod.links.iter().any(wants));
+        if at == Look::All {
+            self.look_at_routing(wanted)?;
         }
         let pod = self.seen.clone();
         let ends: BTreeSet<u32> = pod
@@ -388,13 +394,6 @@ fn together(a: &Step, b: &Step) -> bool {
             (&a.op, &b.op),
             (Op::Host(_), Op::Host(_)) | (Op::Pod(_), Op::Pod(_)) | (Op::Made { .. }, Op::Made { .. })
         )
-}
-
-/// That of an interface in the namespace of the calling thread. Unlike a request of netlink this waits for nothing that
-/// the kernel is about to do to interfaces.
-fn index_of(name: &str) -> Result<u32, NetlinkError> {
-    let operation = format!("find the interface {name} that was made");
-    if_nametoindex(name).map_err(|errno| NetlinkError::Refused { operation, errno, detail: None })
 }
 
 /// `IFA_PROTO` came with Linux 5.18.

@@ -75,6 +75,7 @@ impl Rig {
                 "/proc/sys/net".into(),
                 runtime,
                 None,
+                false,
             )?;
             let wanted = Wanted { cluster: CLUSTER, uid: "0-1", pid: Some(42), pod: &wanted };
             converge(&mut Mortal { inner, left: steps }, &wanted)

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::Stream;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::Handle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{Sandbox, mark};
@@ -29,23 +30,24 @@ pub struct Ears(Arc<Mutex<All>>);
 
 #[derive(Debug, Default)]
 struct All {
-    /// By the pods' uids.
+    /// By the pods' uids; without those that are worked on.
     pods: BTreeMap<String, Ear>,
     host: Option<Host>,
+    /// The host is worked on.
+    hushed: bool,
     /// Pods of which something was heard since they were last looked at.
     stirred: BTreeSet<String>,
     /// Of the one that waits for news.
     waker: Option<Waker>,
 }
 
-/// Wakes whoever waits when something is told.
+/// Wakes whoever waits when something is told. Armed by whoever waits: the work need not wait for that.
 type Armed = AsyncFd<Arc<Watch>>;
 
 #[derive(Debug)]
 struct Ear {
     watch: Arc<Watch>,
     sandbox: Sandbox,
-    /// Absent while the pod is worked on.
     armed: Option<Armed>,
 }
 
@@ -56,7 +58,6 @@ struct Host {
     cluster: String,
     /// Nothing that was told is lost.
     whole: bool,
-    /// Absent while anything is worked on, or where that is impossible.
     armed: Option<Armed>,
 }
 
@@ -66,11 +67,10 @@ pub struct Quiet(Ears);
 
 impl Drop for Quiet {
     fn drop(&mut self) {
-        let All { host, waker, .. } = &mut *self.0.lock();
-        if let Some(host) = host {
-            host.armed = arm(host.mirror.watch(), waker.as_ref()).ok();
-            // Without it all is looked at in every run.
-            host.whole &= host.armed.is_some();
+        let mut all = self.0.lock();
+        all.hushed = false;
+        if let Some(waker) = &all.waker {
+            waker.wake_by_ref();
         }
     }
 }
@@ -102,20 +102,20 @@ impl Ears {
     /// The host is about to be worked on. What was told up to now has been heard.
     pub fn hush(&self) -> Quiet {
         let mut all = self.lock();
+        all.hushed = true;
         if let Some(host) = &mut all.host {
             host.armed = None;
         }
         all.hear_host();
-        let All { pods, stirred, .. } = &mut *all;
-        stirred.extend(pods.iter().filter(|(_, ear)| ear.watch.drain()).map(|(uid, _)| uid.clone()));
+        all.hear_pods();
         drop(all);
         Quiet(self.clone())
     }
 
     /// The host's interfaces; `None`: they have to be listed.
     pub fn host(&self) -> Option<Arc<Links>> {
-        let all = self.lock();
-        all.host.as_ref().filter(|host| host.whole).map(|host| Arc::clone(host.mirror.links()))
+        let mut all = self.lock();
+        all.host.as_mut().filter(|host| host.whole).map(|host| Arc::clone(host.mirror.links()))
     }
 
     /// Lists the host's interfaces. The calling thread and `netlink` are in its namespace.
@@ -146,26 +146,20 @@ impl Ears {
     pub fn hush_pod(&self, uid: &str, sandbox: &Sandbox) -> Option<Arc<Watch>> {
         let mut all = self.lock();
         all.stirred.remove(uid);
-        let ear = all.pods.get_mut(uid).filter(|ear| ear.sandbox.id == sandbox.id)?;
-        ear.armed = None;
-        Some(Arc::clone(&ear.watch))
+        let ear = all.pods.remove(uid).filter(|ear| ear.sandbox.id == sandbox.id)?;
+        Some(ear.watch)
     }
 
     /// Listens in the pod's namespace, until it is no longer at its path.
     pub fn listen(&self, uid: &str, sandbox: &Sandbox, watch: Arc<Watch>) {
-        let mut all = self.lock();
-        // Without it the pod is looked at in every run.
-        if let Ok(armed) = arm(&watch, all.waker.as_ref()) {
-            let ear = Ear { watch, sandbox: sandbox.clone(), armed: Some(armed) };
-            all.pods.insert(uid.to_owned(), ear);
-        }
+        let ear = Ear { watch, sandbox: sandbox.clone(), armed: None };
+        self.lock().pods.insert(uid.to_owned(), ear);
     }
 
-    /// Pods that are listened to, and of which nothing was heard.
-    pub fn quiet_pods(&self) -> BTreeSet<String> {
+    /// The pod is listened to, and nothing was heard of it.
+    pub fn quiet(&self, uid: &str) -> bool {
         let all = self.lock();
-        let armed = all.pods.iter().filter(|(_, ear)| ear.armed.is_some()).map(|(uid, _)| uid);
-        armed.filter(|uid| !all.stirred.contains(*uid)).cloned().collect()
+        all.pods.contains_key(uid) && !all.stirred.contains(uid)
     }
 
     /// Others are of no interest any more.
@@ -185,6 +179,7 @@ impl All {
     /// Ready when there is news.
     fn poll(&mut self, alive: &mut Interval, context: &mut Context<'_>) -> Poll<()> {
         self.waker = Some(context.waker().clone());
+        self.arm();
         let mut tick = false;
         while alive.poll_tick(context).is_ready() {
             tick = true;
@@ -209,6 +204,35 @@ impl All {
         if news { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    /// What can't be armed is looked at in every run.
+    fn arm(&mut self) {
+        if let Some(host) = self.host.as_mut().filter(|host| !self.hushed && host.armed.is_none()) {
+            host.armed = arm(host.mirror.watch()).ok();
+            host.whole &= host.armed.is_some();
+        }
+        self.pods.retain(|_, ear| {
+            if ear.armed.is_none() {
+                ear.armed = arm(&ear.watch).ok();
+            }
+            ear.armed.is_some()
+        });
+    }
+
+    /// Takes in what was told in the pods' namespaces.
+    fn hear_pods(&mut self) {
+        let mut waiting: Vec<PollFd<'_>> =
+            self.pods.values().map(|ear| PollFd::new(ear.watch.as_fd(), PollFlags::POLLIN)).collect();
+        // Where they can't be asked all at once, each is read.
+        let asked = poll(&mut waiting, PollTimeout::ZERO).is_ok();
+        let told = |at: &PollFd<'_>| !asked || at.any() != Some(false);
+        let told: Vec<bool> = waiting.iter().map(told).collect();
+        for ((uid, ear), told) in self.pods.iter().zip(told) {
+            if told && ear.watch.drain() {
+                self.stirred.insert(uid.clone());
+            }
+        }
+    }
+
     /// True when something was told that may have to be put right.
     fn hear_host(&mut self) -> bool {
         let Some(host) = &mut self.host else { return false };
@@ -231,18 +255,11 @@ impl All {
     }
 }
 
-/// Whoever waits is woken when something is told from now on, or was already.
-fn arm(watch: &Arc<Watch>, waker: Option<&Waker>) -> io::Result<Armed> {
-    Handle::try_current().map_err(io::Error::other)?;
+/// Ready when something is told from now on, or was already.
+fn arm(watch: &Arc<Watch>) -> io::Result<Armed> {
     // Its successor is unsafe to call since a type may lie about its descriptor; this one owns it and keeps it.
     #[expect(deprecated, reason = "unsafe code is forbidden here")]
-    let armed = AsyncFd::with_interest(Arc::clone(watch), Interest::READABLE)?;
-    if let Some(waker) = waker
-        && armed.poll_read_ready(&mut Context::from_waker(waker)).is_ready()
-    {
-        waker.wake_by_ref();
-    }
-    Ok(armed)
+    AsyncFd::with_interest(Arc::clone(watch), Interest::READABLE)
 }
 
 /// Reads when it is readable. True when that found something.

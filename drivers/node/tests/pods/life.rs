@@ -116,6 +116,41 @@ async fn what_changes_is_changed_in_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
+async fn rules_are_found_that_nothing_wants() {
+    let ours =
+        async |pod: &Namespace| snapshot(pod).await.rules.iter().filter(|rule| rule.protocol == 101).count();
+    let rule = PodRule { table: 100, priority: 1000, from: None, to: None };
+    let with = |rules: &[PodRule]| PodLink {
+        addresses: vec!["10.9.0.2/24".parse().unwrap()],
+        rules: rules.to_vec(),
+        ..link("br0", LinkKind::Bridge {})
+    };
+    for case in ["without its interface", "and in another life", "and by one that was not asked for it first"]
+    {
+        let mut node = Node::new().await;
+        let pod = node.run_pod("a", 101).await;
+        node.want("a", vec![with(std::slice::from_ref(&rule))]);
+        node.settle().await;
+        if case == "and by one that was not asked for it first" {
+            node.restart();
+            node.desired.pods.clear();
+            node.settle().await;
+        } else {
+            let index = named(&pod, "br0").await.index;
+            inside(&pod, move |netlink| netlink.execute(Request::delete_link("br0", index))).await;
+        }
+        if case == "and in another life" {
+            node.restart();
+        }
+        assert_eq!(ours(&pod).await, 1, "{case}");
+        node.want("a", vec![with(&[])]);
+        node.settle().await;
+        assert_eq!(ours(&pod).await, 0, "{case}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
 async fn one_pod_more_where_the_name_of_its_end_is_taken() {
     let mut node = Node::new().await;
     node.run_pod("a", 101).await;
