@@ -20,6 +20,8 @@ use crate::{Result, Runtime};
 pub struct Agent {
     /// From the command to the report that all of it is there, the first time, with NATS in between.
     pub applied: Duration,
+    /// The same for one more pod, when it has all but that one: the median of several.
+    pub one_more: Duration,
     /// `VmRSS` and `VmHWM`.
     pub memory: [String; 2],
 }
@@ -34,7 +36,7 @@ impl Drop for Child {
     }
 }
 
-/// Has it give the pods what they want.
+/// Has it give the pods what they want, the last one later than the others.
 pub fn measure(pods: Runtime, desired: NodeDesired) -> Result<Agent> {
     let node = Namespace::create()?;
     // What this thread starts, and its sockets, are in the node's namespace.
@@ -68,26 +70,33 @@ async fn life(pods: Runtime, desired: NodeDesired) -> Result<Agent> {
         .stderr(Stdio::null())
         .spawn()?;
     let agent = Child(agent);
-    let count = desired.pods.len();
     let nothing = NodeDesired { cluster: desired.cluster.clone(), ..NodeDesired::default() };
-    send(&engine, 1, nothing).await;
-    engine.report(NAME, "node1", |report| whole(report, 1, 0)).await;
-    let begun = Instant::now();
-    send(&engine, 2, desired).await;
-    engine.report(NAME, "node1", |report| whole(report, 2, count)).await;
-    let applied = begun.elapsed();
+    let mut less = desired.clone();
+    less.pods.pop_last();
+    timed(&engine, 1, &nothing).await;
+    let applied = timed(&engine, 2, &less).await;
+    let mut one_more = Vec::new();
+    for at in 0..20 {
+        one_more.push(timed(&engine, 3 + 2 * at, &desired).await);
+        timed(&engine, 4 + 2 * at, &less).await;
+    }
+    let one_more = crate::median(one_more);
     let status = std::fs::read_to_string(Path::new("/proc").join(agent.0.id().to_string()).join("status"))?;
     resolver.abort();
-    Ok(Agent { applied, memory: ["VmRSS:", "VmHWM:"].map(|name| crate::line(&status, name)) })
+    Ok(Agent { applied, one_more, memory: ["VmRSS:", "VmHWM:"].map(|name| crate::line(&status, name)) })
 }
 
-async fn send(engine: &Engine, sequence: u64, desired: NodeDesired) {
-    let desired = Desired::Node(desired);
+async fn timed(engine: &Engine, sequence: u64, desired: &NodeDesired) -> Duration {
+    let count = desired.pods.len();
+    let desired = Desired::Node(desired.clone());
     let generation = Generation { term: 1, sequence, hash: desired.hash() };
     let target = "node1".to_owned();
+    let begun = Instant::now();
     engine
         .command(&Command { driver: NAME.to_owned(), target, generation, desired, transaction: None })
         .await;
+    engine.report(NAME, "node1", |report| whole(report, sequence, count)).await;
+    begun.elapsed()
 }
 
 fn whole(report: &Report, sequence: u64, count: usize) -> bool {

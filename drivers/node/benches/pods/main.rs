@@ -113,8 +113,9 @@ async fn main() -> Result<()> {
     println!("one less:                                {:.1?}", median(one_less));
     println!("detach {} of {PODS}:                      {:.1?}", PODS / 2, median(detach));
     drop(pods);
-    let agent = agent::measure(runtime, desired(0..PODS))?;
+    let agent = agent::measure(runtime, desired(0..PODS + 1))?;
     println!("the agent, {PODS} pods over NATS:          {:.1?}", agent.applied);
+    println!("one more pod with {PODS} there, over NATS:  {:.1?}", agent.one_more);
     let [now, most] = agent.memory;
     println!("its resident memory with {PODS} pods:      {now}, at most {most}");
     Ok(())

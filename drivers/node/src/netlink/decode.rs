@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
-use rtnetlink::packet_core::{NetlinkPayload, Nla as _};
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload, Nla as _};
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use rtnetlink::packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, BondMode, InfoBond, InfoBridge, InfoData, InfoGeneve, InfoGre, InfoIpTunnel,
-    InfoIpVlan, InfoKind, InfoMacVlan, InfoTun, InfoVlan, InfoVrf, InfoVxlan, IpVlanMode, LinkAttribute,
-    LinkExtentMask, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, MacVlanMode, Prop,
+    AfSpecBridge, AfSpecInet6, AfSpecUnspec, BondMode, BridgeVlanInfo, BridgeVlanInfoFlags, InfoBond,
+    InfoBridge, InfoData, InfoGeneve, InfoGre, InfoIpTunnel, InfoIpVlan, InfoKind, InfoMacVlan, InfoTun,
+    InfoVlan, InfoVrf, InfoVxlan, IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
+    LinkLayerType, LinkMessage, MacVlanMode, Prop,
 };
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
@@ -16,7 +17,7 @@ use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
 use super::socket::decode;
-use super::{Netlink, NetlinkError};
+use super::{Netlink, NetlinkError, PortVlan};
 
 /// `RTM_NEWLINK` and `RTM_DELLINK`.
 const NEW_LINK: u16 = 16;
@@ -110,15 +111,27 @@ fn new_link(message: RouteNetlinkMessage) -> Option<Link> {
     }
 }
 
-/// The index of the interface that a message is about which the kernel sends of its own accord. Those of bridges about
-/// their ports (`AF_BRIDGE`) are not about what a [`Link`] has; VLANs of a port are told by those alone.
-pub(super) fn about(message: &[u8]) -> Option<u32> {
-    let whole = message.get(FAMILY) == Some(&u8::from(AddressFamily::Unspec));
-    let index = message.get(INDEX..INDEX + 4)?.try_into().ok()?;
-    (whole && matches!(message_type(message)?, NEW_LINK | DELETED_LINK)).then_some(u32::from_ne_bytes(index))
+/// What a message is about that the kernel sends of its own accord: an interface, by its index, or (`AF_BRIDGE`) what an
+/// interface is to the bridge that it is a port of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum About {
+    Link(u32),
+    Port(u32),
 }
 
-/// What such a message tells: the interface is like that now, or there is none of that index any more.
+pub(super) fn about(message: &[u8]) -> Option<About> {
+    let index = message.get(INDEX..INDEX + 4)?.try_into().map(u32::from_ne_bytes).ok()?;
+    if !matches!(message_type(message)?, NEW_LINK | DELETED_LINK) {
+        return None;
+    }
+    match AddressFamily::from(*message.get(FAMILY)?) {
+        AddressFamily::Unspec => Some(About::Link(index)),
+        AddressFamily::Bridge => Some(About::Port(index)),
+        _ => None,
+    }
+}
+
+/// What a message about an interface tells: it is like that now, or there is none of that index any more.
 pub(super) fn told(message: &[u8]) -> Option<Link> {
     if message_type(message) != Some(NEW_LINK) {
         return None;
@@ -127,6 +140,33 @@ pub(super) fn told(message: &[u8]) -> Option<Link> {
         NetlinkPayload::InnerMessage(message) => new_link(message),
         _ => None,
     }
+}
+
+/// The VLANs that a message about a port tells, ascending; none where it is a port no longer.
+pub(super) fn told_vlans(message: &[u8]) -> Vec<PortVlan> {
+    let Ok(NetlinkMessage { payload, .. }) = NetlinkMessage::deserialize(message) else { return Vec::new() };
+    let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(message)) = payload else {
+        return Vec::new();
+    };
+    let specs = message.attributes.into_iter().filter_map(|attribute| match attribute {
+        LinkAttribute::AfSpecBridge(specs) => Some(specs),
+        _ => None,
+    });
+    let mut found = Vec::new();
+    let mut begun = None;
+    for spec in specs.flatten() {
+        let AfSpecBridge::VlanInfo(BridgeVlanInfo { flags, vid: last }) = spec else { continue };
+        let first = begun.take().unwrap_or(last);
+        if flags.contains(BridgeVlanInfoFlags::RangeBegin) {
+            begun = Some(last);
+            continue;
+        }
+        let pvid = flags.contains(BridgeVlanInfoFlags::Pvid);
+        let untagged = flags.contains(BridgeVlanInfoFlags::Untagged);
+        found.extend((first..=last).map(|vid| PortVlan { vid, pvid, untagged }));
+    }
+    found.sort_unstable();
+    found
 }
 
 fn message_type(message: &[u8]) -> Option<u16> {

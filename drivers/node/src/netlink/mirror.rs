@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Link, Netlink, NetlinkError, Watch};
+use super::{Link, Netlink, NetlinkError, PortVlan, Watch};
 
 /// Interfaces of one namespace.
 #[derive(Clone, Debug, Default)]
@@ -62,6 +62,8 @@ pub struct Mirror {
     links: Arc<Links>,
     /// What was looked at since, in this order: taken in when nobody holds the list any more.
     looked: Vec<(u32, Option<Link>)>,
+    /// Of the ports whose VLANs were looked at.
+    vlans: BTreeMap<u32, Vec<PortVlan>>,
 }
 
 impl Mirror {
@@ -72,7 +74,7 @@ impl Mirror {
             source,
         })?;
         let links = Arc::new(netlink.links()?.into_iter().collect());
-        Ok(Self { watch: Arc::new(watch), links, looked: Vec::new() })
+        Ok(Self { watch: Arc::new(watch), links, looked: Vec::new(), vlans: BTreeMap::new() })
     }
 
     /// Readable when something was told.
@@ -86,11 +88,13 @@ impl Mirror {
         &self.links
     }
 
-    /// Looks at all of them. Returns those that are different from what was known, as they were and as they are.
+    /// Looks at all of them, but at no VLANs of ports. Returns those that are different from what was known, as they were
+    /// and as they are.
     pub fn list(&mut self, netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
         // What is told from now on is newer than the list.
         self.watch.drain();
         self.take_in();
+        self.vlans.clear();
         let old = std::mem::replace(&mut self.links, Arc::new(netlink.links()?.into_iter().collect()));
         let indexes = old.by_index.keys().chain(self.links.by_index.keys());
         Ok(self.different(indexes.map(|index| (*index, old.get(*index).cloned())).collect()))
@@ -100,23 +104,33 @@ impl Mirror {
     /// more was told than fits into the socket, and some of it is lost.
     pub fn hear(&mut self) -> Option<Vec<Link>> {
         self.take_in();
-        let told = self.watch.read_links()?;
-        if told.is_empty() {
-            return Some(Vec::new());
-        }
-        let links = Arc::make_mut(&mut self.links);
-        let set = |(index, link): (u32, Option<Link>)| {
-            let before = links.get(index).cloned();
+        let told = self.watch.read_links(|port| self.vlans.contains_key(&port))?;
+        let mut before = BTreeMap::new();
+        for (index, link) in told.links {
+            let links = Arc::make_mut(&mut self.links);
+            before.insert(index, links.get(index).cloned());
+            if link.is_none() {
+                self.vlans.remove(&index);
+            }
             links.set(index, link);
-            (index, before)
-        };
-        let before = told.into_iter().map(set).collect();
-        Some(self.different(before))
+        }
+        let mut different = self.different(before);
+        for (index, vlans) in told.vlans {
+            if let Some(known) = self.vlans.get_mut(&index).filter(|known| **known != vlans) {
+                *known = vlans;
+                different.extend(self.links.get(index).cloned());
+            }
+        }
+        Some(different)
     }
 
-    /// One was looked at: it is like that, or gone.
-    pub fn put(&mut self, index: u32, link: Option<Link>) {
+    /// One was looked at: it is like that, or gone. `vlans`: those of a port, if they are of interest.
+    pub fn put(&mut self, index: u32, link: Option<Link>, vlans: Option<Vec<PortVlan>>) {
         self.looked.push((index, link));
+        match vlans {
+            Some(vlans) => self.vlans.insert(index, vlans),
+            None => self.vlans.remove(&index),
+        };
     }
 
     fn take_in(&mut self) {

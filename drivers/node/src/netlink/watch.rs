@@ -10,8 +10,8 @@ use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
-use super::decode::{about, told};
-use super::{Link, Netlink};
+use super::decode::{About, about, told, told_vlans};
+use super::{Link, Netlink, PortVlan};
 
 /// What is listened to: interfaces, and addresses, routes and rules of both families.
 const ALL: &[MulticastGroup] = &[
@@ -30,6 +30,15 @@ const BACKLOG: u32 = 32 * 1024;
 /// Bytes that may wait where everything counts: some 2 KiB are counted for a message, of which the end of a pair that
 /// is made takes about ten.
 const ROOM: usize = 4 * 1024 * 1024;
+
+/// What was told of interfaces, by their index.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// It is like that now, or gone.
+    pub links: BTreeMap<u32, Option<Link>>,
+    /// Of ports, as [`Netlink::port_vlans`] has them.
+    pub vlans: BTreeMap<u32, Vec<PortVlan>>,
+}
 
 /// Tells that something has changed in one namespace. It holds the namespace alive.
 #[derive(Debug)]
@@ -76,17 +85,28 @@ impl Watch {
         any || !whole
     }
 
-    /// What has come last of each interface, by its index; of one that is gone, nothing. `None`: some was lost.
-    pub(super) fn read_links(&self) -> Option<BTreeMap<u32, Option<Link>>> {
-        let mut last: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+    /// What has come last of each interface, and of those `ports`. `None`: some was lost.
+    pub(super) fn read_links(&self, ports: impl Fn(u32) -> bool) -> Option<Told> {
+        let mut last: BTreeMap<About, Vec<u8>> = BTreeMap::new();
         let whole = self.read(|message| {
-            if let Some(index) = about(message) {
-                let kept = last.entry(index).or_default();
+            let about = about(message).filter(|about| match about {
+                About::Link(_) => true,
+                About::Port(index) => ports(*index),
+            });
+            if let Some(about) = about {
+                let kept = last.entry(about).or_default();
                 kept.clear();
                 kept.extend_from_slice(message);
             }
         });
-        whole.then(|| last.into_iter().map(|(index, message)| (index, told(&message))).collect())
+        let mut found = Told::default();
+        for (about, message) in last {
+            match about {
+                About::Link(index) => drop(found.links.insert(index, told(&message))),
+                About::Port(index) => drop(found.vlans.insert(index, told_vlans(&message))),
+            }
+        }
+        whole.then_some(found)
     }
 
     /// Each message that has come so far. False when some were lost.

@@ -298,8 +298,8 @@ impl<R: Resolve> Pods<R> {
             let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet, fresh)?;
             let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
             let outcome = converge(&mut sockets, &wanted);
-            let (socket, pod, ends) = sockets.close();
-            shared.ears.saw(ends);
+            let (socket, pod, ends, vlans) = sockets.close();
+            shared.ears.saw(ends, vlans);
             let outcome = outcome?;
             shared.sockets.put(socket);
             // Begun last: what was done here is no news. What changed in between is found by the next audit.

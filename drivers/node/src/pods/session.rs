@@ -12,7 +12,9 @@ use super::check::Refusal;
 use super::host::HostView;
 use super::mark::{self, GROUP, Mark};
 use super::plan::{self, Op, Seen, Step, Wanted, wanted_sysctls};
-use crate::netlink::{Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, Snapshot, Watch};
+use crate::netlink::{
+    Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PortVlan, Snapshot, Watch,
+};
 
 /// What went wrong while working on a pod.
 #[derive(Debug, thiserror::Error)]
@@ -181,6 +183,9 @@ fn undo<'a>(
     Ok(steps.len())
 }
 
+/// VLANs of ports, by the index of the port.
+pub type Vlans = BTreeMap<u32, Vec<PortVlan>>;
+
 /// The real one: two sockets, one in each namespace, and a thread that is in the pod's.
 pub struct Sockets<'a> {
     host: Netlink,
@@ -194,6 +199,8 @@ pub struct Sockets<'a> {
     quiet: Option<Arc<Watch>>,
     /// Of the last look.
     seen: Snapshot,
+    /// Of the last look.
+    vlans: Vlans,
     /// Whether there may be routes or rules of ours, or are to be; `None`: if there is an interface of ours.
     routing: Option<bool>,
 }
@@ -212,14 +219,26 @@ impl<'a> Sockets<'a> {
     ) -> Result<Self, Trouble> {
         namespace.enter()?;
         let pod = Netlink::open()?;
-        let (address_marks, seen) = (address_marks(), Snapshot::default());
+        let (address_marks, seen, vlans) = (address_marks(), Snapshot::default(), Vlans::new());
         let routing = if fresh { None } else { Some(true) };
-        Ok(Self { host, pod, namespace, view, proc_sys_net, address_marks, runtime, quiet, seen, routing })
+        Ok(Self {
+            host,
+            pod,
+            namespace,
+            view,
+            proc_sys_net,
+            address_marks,
+            runtime,
+            quiet,
+            seen,
+            vlans,
+            routing,
+        })
     }
 
     /// The sockets, the host's and the pod's, and what was seen of the host's interfaces.
-    pub fn close(self) -> (Netlink, Netlink, BTreeMap<u32, Option<Link>>) {
-        (self.host, self.pod, self.view.into_fresh())
+    pub fn close(self) -> (Netlink, Netlink, BTreeMap<u32, Option<Link>>, Vlans) {
+        (self.host, self.pod, self.view.into_fresh(), self.vlans)
     }
 
     /// Requests to one namespace, in one system call. `unmade`: links whose interface could not be made, as was told
@@ -331,7 +350,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         let filtering = wanted.pod.links.iter().any(|link| {
             matches!(&link.kind, LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) })
         });
-        let mut vlans = BTreeMap::new();
+        self.vlans.clear();
         if filtering {
             let ports: Vec<u32> = self
                 .view
@@ -340,7 +359,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
                 .map(|(end, _)| end.index)
                 .collect();
             for port in ports {
-                vlans.insert(port, self.host.port_vlans(port)?);
+                self.vlans.insert(port, self.host.port_vlans(port)?);
             }
         }
         let mut sysctls = BTreeMap::new();
@@ -359,7 +378,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         Ok(Seen {
             pod,
             host: self.view.clone(),
-            vlans,
+            vlans: self.vlans.clone(),
             sysctls,
             address_marks: self.address_marks,
             namespace: self.namespace.fd(),

@@ -1,6 +1,6 @@
 //! Finding, and clearing away at once, what earlier runs have left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use eno_schemas::NodeDesired;
@@ -40,7 +40,7 @@ pub fn look(
         return Ok((host, Swept::new()));
     }
     delete(netlink, &stale)?;
-    ears.saw(stale.iter().map(|link| (link.index, None)));
+    ears.saw(stale.iter().map(|link| (link.index, None)), BTreeMap::new());
     let whose = |link: &Link| {
         let (uid, id) = mark::read_alias(&desired.cluster, link.alias.as_deref()?)?;
         Some((uid.to_owned(), id.to_owned()))

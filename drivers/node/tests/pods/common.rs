@@ -8,12 +8,13 @@ use eno_driver_node::netlink::{Link, Namespace, Netlink, NetlinkError, Request, 
 use eno_driver_node::pods::mark::GROUP;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{
-    AppliedLink, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, VlanSet,
+    AppliedLink, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PortVlans, VlanSet,
 };
-use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use rtnetlink::packet_route::link::{InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 
 pub const CLUSTER: &str = "t1";
 pub const BRIDGE: &str = "br-data";
+pub const BRIDGE_OF_VLANS: &str = "br-vlan";
 
 /// Why a test can't run here, unless this is the virtual machine, where nothing may be lacking.
 pub async fn lacks(kinds: &[&str]) -> Option<String> {
@@ -34,6 +35,10 @@ pub async fn lacks(kinds: &[&str]) -> Option<String> {
         }
     }
     None
+}
+
+pub fn skip(lack: Option<String>) -> bool {
+    lack.inspect(|lack| eprintln!("{lack}")).is_some()
 }
 
 pub fn bare(name: &str, kind: &str) -> LinkMessage {
@@ -99,6 +104,27 @@ impl Node {
         })
         .await;
         node
+    }
+
+    /// Another bridge of ours, which filters VLANs.
+    pub async fn filter_vlans(&mut self) {
+        self.on_host(|netlink| {
+            let mut message = LinkMessage::default();
+            message.attributes.push(LinkAttribute::IfName(BRIDGE_OF_VLANS.to_owned()));
+            message.attributes.push(LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Bridge),
+                LinkInfo::Data(InfoData::Bridge(vec![
+                    InfoBridge::VlanFiltering(true),
+                    InfoBridge::VlanDefaultPvid(1),
+                ])),
+            ]));
+            netlink.execute(Request::add_link(BRIDGE_OF_VLANS, message))?;
+            let index = netlink.link_named(BRIDGE_OF_VLANS)?.unwrap().index;
+            netlink.execute(Request::set_up(BRIDGE_OF_VLANS, index, true))
+        })
+        .await;
+        let network = self.desired.networks[BRIDGE].clone();
+        self.desired.networks.insert(BRIDGE_OF_VLANS.to_owned(), network);
     }
 
     /// Another process of the agent: it remembers nothing.
@@ -241,6 +267,12 @@ pub fn link(id: &str, kind: LinkKind) -> PodLink {
 /// A pair whose other end is a port of the bridge.
 pub fn bridged(id: &str, address: &str) -> PodLink {
     let master = Master::Bridge { bridge: BRIDGE.to_owned(), vlans: None };
+    PodLink { addresses: vec![address.parse().unwrap()], ..link(id, LinkKind::Veth { master: Some(master) }) }
+}
+
+/// A pair whose other end is a port of the bridge that filters VLANs.
+pub fn port(id: &str, address: &str, vlans: PortVlans) -> PodLink {
+    let master = Master::Bridge { bridge: BRIDGE_OF_VLANS.to_owned(), vlans: Some(vlans) };
     PodLink { addresses: vec![address.parse().unwrap()], ..link(id, LinkKind::Veth { master: Some(master) }) }
 }
 

@@ -3,10 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use eno_driver_node::netlink::{Kind, Link, Namespace, Overlay, Request};
-use eno_schemas::{
-    LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, TunDevice, Tunnel, VlanId,
-};
-use rtnetlink::packet_route::link::{InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo};
+use eno_schemas::{LinkKind, LinkName, Parent, PodLink, PodRoute, PortVlans, TunDevice, Tunnel, VlanId};
 
 use crate::common::*;
 
@@ -48,10 +45,6 @@ async fn parent(node: &mut Node) -> u32 {
         Ok(link.index)
     })
     .await
-}
-
-fn skip(lack: Option<String>) -> bool {
-    lack.inspect(|lack| eprintln!("{lack}")).is_some()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -308,30 +301,7 @@ async fn ports_of_a_bridge_that_filters_vlans() {
         return;
     }
     let mut node = Node::new().await;
-    node.on_host(|netlink| {
-        let mut message = bare("br-vlan", "none");
-        message.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
-        message.attributes.push(LinkAttribute::LinkInfo(vec![
-            LinkInfo::Kind(InfoKind::Bridge),
-            LinkInfo::Data(InfoData::Bridge(vec![
-                InfoBridge::VlanFiltering(true),
-                InfoBridge::VlanDefaultPvid(1),
-            ])),
-        ]));
-        netlink.execute(Request::add_link("br-vlan", message))?;
-        let index = netlink.link_named("br-vlan")?.unwrap().index;
-        netlink.execute(Request::set_up("br-vlan", index, true))
-    })
-    .await;
-    let network = node.desired.networks[BRIDGE].clone();
-    node.desired.networks.insert("br-vlan".to_owned(), network);
-    let port = |id: &str, address: &str, vlans| {
-        let master = Master::Bridge { bridge: "br-vlan".to_owned(), vlans: Some(vlans) };
-        PodLink {
-            addresses: vec![address.parse().unwrap()],
-            ..link(id, LinkKind::Veth { master: Some(master) })
-        }
-    };
+    node.filter_vlans().await;
     let access = |vid| PortVlans::Access(VlanId::new(vid).unwrap());
     let (a, b) = (node.run_pod("a", 1).await, node.run_pod("b", 2).await);
     node.want("a", vec![port("net1", "10.7.0.1/24", access(10))]);

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use eno_driver_node::netlink::{Netlink, Request};
-use eno_schemas::Item;
+use eno_driver_node::netlink::{Netlink, PortVlan, Request};
+use eno_schemas::{Item, PortVlans, VlanId};
 use futures::{Stream, StreamExt as _};
 use rtnetlink::packet_route::link::LinkAttribute;
 
@@ -167,6 +167,47 @@ async fn what_a_hand_changes_is_repaired_within_a_second() {
         assert_eq!(all.named("net1").unwrap().mtu, 1400);
         assert_eq!(addresses(&all, "net1"), ["10.9.0.2/24".to_owned()].into());
         no_more_news(&node, &mut changed).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn vlans_that_a_hand_changes_are_told_of_and_repaired() {
+    if skip(lacks(&["vlan"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    node.audit(Duration::MAX);
+    node.filter_vlans().await;
+    node.run_pod("a", 101).await;
+    node.run_pod("b", 102).await;
+    node.want("a", vec![port("net1", "10.7.0.1/24", PortVlans::Access(VlanId::new(10).unwrap()))]);
+    node.want("b", vec![port("net1", "10.7.0.2/24", PortVlans::Trunk(trunk("10-20,40")))]);
+    let done = node.settle().await;
+    let mut changed = std::pin::pin!(node.pods.changed());
+    no_more_news(&node, &mut changed).await;
+    for uid in ["a", "b"] {
+        let name = applied(&done, uid, "net1").host_name.clone().unwrap();
+        let index = node.on_host(move |netlink| netlink.link_named(&name)).await.unwrap().index;
+        let vlans = || node.on_host(move |netlink| netlink.port_vlans(index));
+        let wanted = vlans().await;
+        let [one, ..] = wanted[..] else { panic!("{uid} has no VLANs") };
+        let other = PortVlan { vid: 30, ..one };
+        for (hand, request) in [
+            ("one more", Request::add_port_vlans(uid, index, &[PortVlan { pvid: false, ..other }])),
+            ("one less", Request::delete_port_vlans(uid, index, &[one])),
+            ("all gone", Request::delete_port_vlans(uid, index, &wanted)),
+        ] {
+            node.on_host(move |netlink| netlink.execute(request)).await;
+            tokio::time::timeout(Duration::from_secs(5), changed.next())
+                .await
+                .unwrap_or_else(|_| panic!("{uid}: nothing heard of {hand}"));
+            let done = node.settle().await;
+            let noted: Vec<_> = done.notes.iter().map(|note| note.item.clone()).collect();
+            assert_eq!(noted, [Item::pod(uid)], "{hand}");
+            assert_eq!(vlans().await, wanted, "{uid}: {hand}");
+            no_more_news(&node, &mut changed).await;
+        }
     }
 }
 
