@@ -18,7 +18,7 @@ const ABOUT: DriverAbout = DriverAbout {
     description: "Realises the networks of a node, and what its running pods are given",
     version: env!("CARGO_PKG_VERSION"),
     ownership: Ownership::PerTarget,
-    threads: NonZeroUsize::new(2),
+    threads: NonZeroUsize::new(1),
 };
 
 /// How often all pods are looked at, whether or not there is news of them.
