@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Link, Netlink, NetlinkError, PortVlan, Watch};
+use super::{Link, Netlink, NetlinkError, PortVlan, PortsVlans, Watch};
 
 /// Interfaces of one namespace.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +60,10 @@ impl FromIterator<Link> for Links {
 pub struct Mirror {
     watch: Arc<Watch>,
     links: Arc<Links>,
-    /// What was looked at since, in this order: taken in when nobody holds the list any more.
+    /// What was looked at since, in this order: taken in later, when as a rule nobody holds the list any more.
     looked: Vec<(u32, Option<Link>)>,
     /// Of the ports whose VLANs were looked at.
-    vlans: BTreeMap<u32, Vec<PortVlan>>,
+    vlans: PortsVlans,
 }
 
 impl Mirror {
@@ -74,7 +74,7 @@ impl Mirror {
             source,
         })?;
         let links = Arc::new(netlink.links()?.into_iter().collect());
-        Ok(Self { watch: Arc::new(watch), links, looked: Vec::new(), vlans: BTreeMap::new() })
+        Ok(Self { watch: Arc::new(watch), links, looked: Vec::new(), vlans: PortsVlans::new() })
     }
 
     /// Readable when something was told.

@@ -38,7 +38,7 @@ pub use pool::Pool;
 pub use request::Request;
 pub use snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
 pub use socket::Netlink;
-pub use vlan::PortVlan;
+pub use vlan::{PortVlan, PortsVlans};
 pub use watch::Watch;
 
 /// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of what is ours: told from others' by the kernel alone.

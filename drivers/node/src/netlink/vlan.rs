@@ -1,5 +1,7 @@
 //! VLANs of bridge ports (`RTM_GETVLAN`, linux/if_bridge.h), which the packet crates don't know.
 
+use std::collections::BTreeMap;
+
 use super::socket::{attribute, next_attribute};
 use super::{Netlink, NetlinkError};
 
@@ -25,6 +27,9 @@ pub struct PortVlan {
     /// What goes out of it is untagged.
     pub untagged: bool,
 }
+
+/// VLANs of ports, by the index of the port.
+pub type PortsVlans = BTreeMap<u32, Vec<PortVlan>>;
 
 impl Netlink {
     /// The VLANs of the port (or bridge) `index`, ascending.

@@ -11,7 +11,7 @@ use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
 use super::decode::{About, about, told, told_vlans};
-use super::{Link, Netlink, PortVlan};
+use super::{Link, Netlink, PortsVlans};
 
 /// What is listened to: interfaces, and addresses, routes and rules of both families.
 const ALL: &[MulticastGroup] = &[
@@ -37,7 +37,7 @@ pub(super) struct Told {
     /// It is like that now, or gone.
     pub links: BTreeMap<u32, Option<Link>>,
     /// Of ports, as [`Netlink::port_vlans`] has them.
-    pub vlans: BTreeMap<u32, Vec<PortVlan>>,
+    pub vlans: PortsVlans,
 }
 
 /// Tells that something has changed in one namespace. It holds the namespace alive.
@@ -99,14 +99,17 @@ impl Watch {
                 kept.extend_from_slice(message);
             }
         });
+        if !whole {
+            return None;
+        }
         let mut found = Told::default();
         for (about, message) in last {
             match about {
-                About::Link(index) => drop(found.links.insert(index, told(&message))),
-                About::Port(index) => drop(found.vlans.insert(index, told_vlans(&message))),
+                About::Link(index) => found.links.extend(told(&message).map(|link| (index, link))),
+                About::Port(index) => found.vlans.extend(told_vlans(&message).map(|vlans| (index, vlans))),
             }
         }
-        whole.then_some(found)
+        Some(found)
     }
 
     /// Each message that has come so far. False when some were lost.

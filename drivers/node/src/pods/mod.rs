@@ -120,7 +120,7 @@ struct Job {
     uid: String,
     wanted: NodePod,
     known: Option<KnownPod>,
-    /// It was given nothing yet that would not show in its interfaces.
+    /// Nothing of ours is in it, unless there are interfaces of ours.
     fresh: bool,
 }
 
@@ -194,8 +194,9 @@ impl<R: Resolve> Pods<R> {
             .map(|uid| (uid, nothing()))
             .chain(wanted.map(|(uid, pod)| (uid, pod.clone())))
             .map(|(uid, wanted)| {
-                let known = known.pods.get(uid).cloned();
-                Job { uid: uid.clone(), wanted, fresh: known.is_none() && !whole, known }
+                let before = known.pods.get(uid).cloned();
+                let fresh = !whole && before.is_none() && !known.open.contains_key(uid);
+                Job { uid: uid.clone(), wanted, known: before, fresh }
             })
             .collect();
         // From now on they may be on their way to another state, whether or not this is waited for.

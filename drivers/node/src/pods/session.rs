@@ -13,7 +13,7 @@ use super::host::HostView;
 use super::mark::{self, GROUP, Mark};
 use super::plan::{self, Op, Seen, Step, Wanted, wanted_sysctls};
 use crate::netlink::{
-    Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PortVlan, Snapshot, Watch,
+    Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PortsVlans, Snapshot, Watch,
 };
 
 /// What went wrong while working on a pod.
@@ -183,9 +183,6 @@ fn undo<'a>(
     Ok(steps.len())
 }
 
-/// VLANs of ports, by the index of the port.
-pub type Vlans = BTreeMap<u32, Vec<PortVlan>>;
-
 /// The real one: two sockets, one in each namespace, and a thread that is in the pod's.
 pub struct Sockets<'a> {
     host: Netlink,
@@ -200,8 +197,9 @@ pub struct Sockets<'a> {
     /// Of the last look.
     seen: Snapshot,
     /// Of the last look.
-    vlans: Vlans,
-    /// Whether there may be routes or rules of ours, or are to be; `None`: if there is an interface of ours.
+    vlans: PortsVlans,
+    /// Whether there may be routes or rules of ours, or are to be; `None`: not looked at yet, and there are none of ours
+    /// without interfaces of ours.
     routing: Option<bool>,
 }
 
@@ -219,7 +217,7 @@ impl<'a> Sockets<'a> {
     ) -> Result<Self, Trouble> {
         namespace.enter()?;
         let pod = Netlink::open()?;
-        let (address_marks, seen, vlans) = (address_marks(), Snapshot::default(), Vlans::new());
+        let (address_marks, seen, vlans) = (address_marks(), Snapshot::default(), PortsVlans::new());
         let routing = if fresh { None } else { Some(true) };
         Ok(Self {
             host,
@@ -237,7 +235,7 @@ impl<'a> Sockets<'a> {
     }
 
     /// The sockets, the host's and the pod's, and what was seen of the host's interfaces.
-    pub fn close(self) -> (Netlink, Netlink, BTreeMap<u32, Option<Link>>, Vlans) {
+    pub fn close(self) -> (Netlink, Netlink, BTreeMap<u32, Option<Link>>, PortsVlans) {
         (self.host, self.pod, self.view.into_fresh(), self.vlans)
     }
 
@@ -280,14 +278,15 @@ impl<'a> Sockets<'a> {
         let ours = |link: &Link| {
             link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
         };
+        let wants = |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty();
+        let wants = wanted.pod.links.iter().any(wants);
         let links = self.seen.links.iter().any(ours);
-        if self.routing.unwrap_or(links) {
+        if self.routing.unwrap_or(links || wants) {
             // Routes go with their interfaces.
             self.seen.routes = if links { self.pod.routes()? } else { Vec::new() };
             self.seen.rules = self.pod.rules()?;
         }
-        let wants = |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty();
-        self.routing = Some(self.seen.has_routing_of_ours() || wanted.pod.links.iter().any(wants));
+        self.routing = Some(wants || self.seen.has_routing_of_ours());
         Ok(())
     }
 
@@ -322,7 +321,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             quiet.drain();
         }
         if at == Look::All {
-            // Interfaces come after these: one that has just come up is busy in the kernel for a while.
+            // Interfaces come after them: one that has just come up is busy in the kernel for a while.
             self.seen.addresses = self.pod.addresses()?;
         }
         self.seen.links = self.pod.links()?;

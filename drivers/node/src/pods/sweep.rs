@@ -1,6 +1,6 @@
 //! Finding, and clearing away at once, what earlier runs have left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use eno_schemas::NodeDesired;
@@ -11,7 +11,7 @@ use super::host::{self, Host};
 use super::mark::{self, LEAVING};
 use super::session::Trouble;
 use super::watch::Ears;
-use crate::netlink::{Link, Namespace, NamespaceId, Netlink, NetlinkError, Request, Snapshot};
+use crate::netlink::{Link, Namespace, NamespaceId, Netlink, NetlinkError, PortsVlans, Request, Snapshot};
 
 /// Ends of pairs that were deleted on the host, by the pod's uid and the link's id.
 pub type Swept = BTreeSet<(String, String)>;
@@ -40,7 +40,7 @@ pub fn look(
         return Ok((host, Swept::new()));
     }
     delete(netlink, &stale)?;
-    ears.saw(stale.iter().map(|link| (link.index, None)), BTreeMap::new());
+    ears.saw(stale.iter().map(|link| (link.index, None)), PortsVlans::new());
     let whose = |link: &Link| {
         let (uid, id) = mark::read_alias(&desired.cluster, link.alias.as_deref()?)?;
         Some((uid.to_owned(), id.to_owned()))

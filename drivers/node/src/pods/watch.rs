@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{Sandbox, mark};
-use crate::netlink::{Link, Links, Mirror, Namespace, Netlink, NetlinkError, PortVlan, Watch};
+use crate::netlink::{Link, Links, Mirror, Namespace, Netlink, NetlinkError, PortsVlans, Watch};
 
 /// Changes come in bursts, and those of a routing daemon never end: they are gathered for this long.
 const GATHER: Duration = Duration::from_millis(100);
@@ -136,11 +136,7 @@ impl Ears {
     }
 
     /// What was seen of interfaces of the host, by their index, with the VLANs of ports that filter them.
-    pub fn saw(
-        &self,
-        ends: impl IntoIterator<Item = (u32, Option<Link>)>,
-        mut vlans: BTreeMap<u32, Vec<PortVlan>>,
-    ) {
+    pub fn saw(&self, ends: impl IntoIterator<Item = (u32, Option<Link>)>, mut vlans: PortsVlans) {
         if let Some(host) = &mut self.lock().host {
             ends.into_iter().for_each(|(index, link)| host.mirror.put(index, link, vlans.remove(&index)));
         }

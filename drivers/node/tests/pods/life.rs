@@ -125,8 +125,13 @@ async fn rules_are_found_that_nothing_wants() {
         rules: rules.to_vec(),
         ..link("br0", LinkKind::Bridge {})
     };
-    for case in ["without its interface", "and in another life", "and by one that was not asked for it first"]
-    {
+    let cases = [
+        "without its interface",
+        "and in another life",
+        "and by one that was not asked for it first",
+        "and by one that did not find the pod first",
+    ];
+    for case in cases {
         let mut node = Node::new().await;
         let pod = node.run_pod("a", 101).await;
         node.want("a", vec![with(std::slice::from_ref(&rule))]);
@@ -144,6 +149,12 @@ async fn rules_are_found_that_nothing_wants() {
         }
         assert_eq!(ours(&pod).await, 1, "{case}");
         node.want("a", vec![with(&[])]);
+        if case == "and by one that did not find the pod first" {
+            node.audit(Duration::MAX);
+            node.end_pod("a");
+            assert_eq!(node.reconcile().await.rejected.len(), 1);
+            node.place("a", pod.clone(), Some(101));
+        }
         node.settle().await;
         assert_eq!(ours(&pod).await, 0, "{case}");
     }

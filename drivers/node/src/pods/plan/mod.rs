@@ -21,7 +21,7 @@ use rtnetlink::packet_route::link::LinkAttribute;
 use super::check::Refusal;
 use super::host::HostView;
 use super::mark::{self, GROUP, LEAVING, Mark};
-use crate::netlink::{Kind, Link, PortVlan, Request, Snapshot};
+use crate::netlink::{Kind, Link, PortsVlans, Request, Snapshot};
 
 /// A pod and what it is to be given.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +39,12 @@ pub struct Wanted<'a> {
 /// What is there.
 #[derive(Clone, Debug)]
 pub struct Seen<'a> {
-    /// In the pod. Routes only if any may be of interest.
+    /// In the pod. Routes and rules only if any may be of interest.
     pub pod: Snapshot,
     /// On the host.
     pub host: HostView<'a>,
     /// VLANs of host ends that are ports of bridges which filter them.
-    pub vlans: BTreeMap<u32, Vec<PortVlan>>,
+    pub vlans: PortsVlans,
     /// Values of the sysctls that are wanted, by their path below `/proc/sys/net`; those that are not there are
     /// missing here.
     pub sysctls: BTreeMap<PathBuf, String>,
