@@ -18,6 +18,7 @@ const ABOUT: DriverAbout = DriverAbout {
     description: "Realises the networks of a node, and what its running pods are given",
     version: env!("CARGO_PKG_VERSION"),
     ownership: Ownership::PerTarget,
+    // What takes long is done on threads of its own; the allocator keeps memory for each thread.
     threads: NonZeroUsize::new(1),
 };
 

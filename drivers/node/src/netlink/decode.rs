@@ -3,29 +3,19 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
-use rtnetlink::packet_core::{DecodeError, NetlinkMessage, NetlinkPayload, Nla as _};
+use rtnetlink::packet_core::Nla as _;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use rtnetlink::packet_route::link::{
-    AfSpecBridge, AfSpecInet6, AfSpecUnspec, BondMode, BridgeVlanInfo, BridgeVlanInfoFlags, InfoBond,
-    InfoBridge, InfoData, InfoGeneve, InfoGre, InfoIpTunnel, InfoIpVlan, InfoKind, InfoMacVlan, InfoTun,
-    InfoVlan, InfoVrf, InfoVxlan, IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
-    LinkLayerType, LinkMessage, MacVlanMode, Prop,
+    AfSpecInet6, AfSpecUnspec, BondMode, InfoBond, InfoBridge, InfoData, InfoGeneve, InfoGre, InfoIpTunnel,
+    InfoIpVlan, InfoKind, InfoMacVlan, InfoTun, InfoVlan, InfoVrf, InfoVxlan, IpVlanMode, LinkAttribute,
+    LinkExtentMask, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, MacVlanMode, Prop,
 };
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
-use super::socket::decode;
-use super::{Netlink, NetlinkError, PortVlan};
-
-/// `RTM_NEWLINK`, `RTM_DELLINK` and `RTM_SETLINK`.
-const NEW_LINK: u16 = 16;
-const DELETED_LINK: u16 = 17;
-const SET_LINK: u16 = 19;
-/// `ifi_family` and `ifi_index` of `struct ifinfomsg`, behind `struct nlmsghdr`.
-const FAMILY: usize = 16;
-const INDEX: usize = 20;
+use super::{Netlink, NetlinkError};
 
 /// `RT_TABLE_LOCAL`.
 const LOCAL: u32 = 255;
@@ -105,77 +95,11 @@ fn asked() -> LinkMessage {
     message
 }
 
-fn new_link(message: RouteNetlinkMessage) -> Option<Link> {
+pub(super) fn new_link(message: RouteNetlinkMessage) -> Option<Link> {
     match message {
         RouteNetlinkMessage::NewLink(message) => Some(link(message)),
         _ => None,
     }
-}
-
-/// What a message is about that the kernel sends of its own accord: an interface, by its index, or (`AF_BRIDGE`) what an
-/// interface is to the bridge that it is a port of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum About {
-    Link(u32),
-    Port(u32),
-}
-
-pub(super) fn about(message: &[u8]) -> Option<About> {
-    let index = message.get(INDEX..INDEX + 4)?.try_into().map(u32::from_ne_bytes).ok()?;
-    match (AddressFamily::from(*message.get(FAMILY)?), message_type(message)?) {
-        (AddressFamily::Unspec, NEW_LINK | DELETED_LINK) => Some(About::Link(index)),
-        (AddressFamily::Bridge, NEW_LINK | DELETED_LINK | SET_LINK) => Some(About::Port(index)),
-        _ => None,
-    }
-}
-
-/// What a message about an interface tells: it is like that now, or there is none of that index any more.
-pub(super) fn told(message: &[u8]) -> Result<Option<Link>, DecodeError> {
-    if message_type(message) == Some(DELETED_LINK) {
-        return Ok(None);
-    }
-    Ok(match decode(message)?.payload {
-        NetlinkPayload::InnerMessage(message) => new_link(message),
-        _ => None,
-    })
-}
-
-/// The VLANs that a port has after what a message about it tells, ascending. A VLAN that is added or taken away by
-/// `RTM_NEWVLAN` or `RTM_DELVLAN` is told of as `RTM_SETLINK` or `RTM_DELLINK` (`br_vlan_rtm_process_one`). Nothing
-/// where it can't be decoded.
-pub(super) fn told_vlans(message: &[u8]) -> Option<Vec<PortVlan>> {
-    let NetlinkPayload::InnerMessage(message) = NetlinkMessage::deserialize(message).ok()?.payload else {
-        return None;
-    };
-    let (RouteNetlinkMessage::NewLink(message)
-    | RouteNetlinkMessage::SetLink(message)
-    | RouteNetlinkMessage::DelLink(message)) = message
-    else {
-        return None;
-    };
-    let specs = message.attributes.into_iter().filter_map(|attribute| match attribute {
-        LinkAttribute::AfSpecBridge(specs) => Some(specs),
-        _ => None,
-    });
-    let mut found = Vec::new();
-    let mut begun = None;
-    for spec in specs.flatten() {
-        let AfSpecBridge::VlanInfo(BridgeVlanInfo { flags, vid: last }) = spec else { continue };
-        let first = begun.take().unwrap_or(last);
-        if flags.contains(BridgeVlanInfoFlags::RangeBegin) {
-            begun = Some(last);
-            continue;
-        }
-        let pvid = flags.contains(BridgeVlanInfoFlags::Pvid);
-        let untagged = flags.contains(BridgeVlanInfoFlags::Untagged);
-        found.extend((first..=last).map(|vid| PortVlan { vid, pvid, untagged }));
-    }
-    found.sort_unstable();
-    Some(found)
-}
-
-fn message_type(message: &[u8]) -> Option<u16> {
-    message.get(4..6)?.try_into().map(u16::from_ne_bytes).ok()
 }
 
 fn link(message: LinkMessage) -> Link {
@@ -484,50 +408,4 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 
 pub(super) fn any(v6: bool) -> IpAddr {
     if v6 { std::net::Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn vlans(message: RouteNetlinkMessage) -> Option<Vec<PortVlan>> {
-        let mut message = NetlinkMessage::from(message);
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        assert_eq!(about(&bytes), Some(About::Port(7)));
-        told_vlans(&bytes)
-    }
-
-    #[test]
-    fn vlans_of_a_port_are_told() {
-        let mut port = LinkMessage::default();
-        port.header.interface_family = AddressFamily::Bridge;
-        port.header.index = 7;
-        assert_eq!(vlans(RouteNetlinkMessage::NewLink(port.clone())), Some(Vec::new()));
-        let info = |flags, vid| AfSpecBridge::VlanInfo(BridgeVlanInfo { flags, vid });
-        let (begin, end) = (BridgeVlanInfoFlags::RangeBegin, BridgeVlanInfoFlags::RangeEnd);
-        let untagged = BridgeVlanInfoFlags::Untagged;
-        let infos = vec![
-            info(begin, 30),
-            info(end, 32),
-            info(BridgeVlanInfoFlags::Pvid | untagged, 9),
-            info(begin | untagged, 11),
-            info(end | untagged, 12),
-        ];
-        port.attributes.push(LinkAttribute::AfSpecBridge(infos));
-        let expected = [
-            (9, true, true),
-            (11, false, true),
-            (12, false, true),
-            (30, false, false),
-            (31, false, false),
-            (32, false, false),
-        ];
-        let expected = Some(expected.map(|(vid, pvid, untagged)| PortVlan { vid, pvid, untagged }).to_vec());
-        assert_eq!(vlans(RouteNetlinkMessage::NewLink(port.clone())), expected);
-        assert_eq!(vlans(RouteNetlinkMessage::SetLink(port.clone())), expected);
-        assert_eq!(vlans(RouteNetlinkMessage::DelLink(port)), expected);
-        assert_eq!(told_vlans(&[]), None);
-    }
 }

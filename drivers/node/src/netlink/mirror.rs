@@ -55,7 +55,7 @@ impl FromIterator<Link> for Links {
 /// Of an interface that is down it does not tell that its alias, its group, an alternative name, its IPv6 mode or what
 /// is particular to its kind has changed (`netdev_state_change` in net/core/dev.c), nor, of the end of a pair that is
 /// made first, which one the other end is. Who changes those looks itself ([`Self::put`]); what others change is found
-/// by [`Self::list`].
+/// by [`Self::list`]. VLANs of ports are not listed: those are heard of that were put in.
 #[derive(Debug)]
 pub struct Mirror {
     watch: Arc<Watch>,

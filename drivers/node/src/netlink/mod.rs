@@ -27,6 +27,7 @@ mod pool;
 mod request;
 mod snapshot;
 mod socket;
+mod told;
 mod vlan;
 mod watch;
 mod workers;

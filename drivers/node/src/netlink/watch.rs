@@ -1,6 +1,5 @@
 //! News of what changes in a namespace.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -10,8 +9,8 @@ use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
-use super::decode::{About, about, told, told_vlans};
-use super::{Link, Netlink, PortsVlans};
+use super::Netlink;
+use super::told::{Last, Told};
 
 /// What is listened to: interfaces, and addresses, routes and rules of both families.
 const ALL: &[MulticastGroup] = &[
@@ -30,15 +29,6 @@ const BACKLOG: u32 = 32 * 1024;
 /// Bytes that may wait where everything counts: some 2 KiB are counted for a message, of which the end of a pair that
 /// is made takes about ten.
 const ROOM: usize = 4 * 1024 * 1024;
-
-/// What was told of interfaces, by their index.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    /// It is like that now, or gone.
-    pub links: BTreeMap<u32, Option<Link>>,
-    /// Of ports, as [`Netlink::port_vlans`] has them.
-    pub vlans: PortsVlans,
-}
 
 /// Tells that something has changed in one namespace. It holds the namespace alive.
 #[derive(Debug)]
@@ -87,29 +77,9 @@ impl Watch {
 
     /// What has come last of each interface, and of those `ports`. `None`: some was lost.
     pub(super) fn read_links(&self, ports: impl Fn(u32) -> bool) -> Option<Told> {
-        let mut last: BTreeMap<About, Vec<u8>> = BTreeMap::new();
-        let whole = self.read(|message| {
-            let about = about(message).filter(|about| match about {
-                About::Link(_) => true,
-                About::Port(index) => ports(*index),
-            });
-            if let Some(about) = about {
-                let kept = last.entry(about).or_default();
-                kept.clear();
-                kept.extend_from_slice(message);
-            }
-        });
-        if !whole {
-            return None;
-        }
-        let mut found = Told::default();
-        for (about, message) in last {
-            match about {
-                About::Link(index) => found.links.extend(told(&message).map(|link| (index, link))),
-                About::Port(index) => found.vlans.extend(told_vlans(&message).map(|vlans| (index, vlans))),
-            }
-        }
-        Some(found)
+        let mut last = Last::default();
+        let whole = self.read(|message| last.keep(message, &ports));
+        whole.then(|| last.decode())
     }
 
     /// Each message that has come so far. False when some were lost.

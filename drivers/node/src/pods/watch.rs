@@ -48,6 +48,7 @@ type Armed = AsyncFd<Arc<Watch>>;
 struct Ear {
     watch: Arc<Watch>,
     sandbox: Sandbox,
+    /// Absent until somebody waits.
     armed: Option<Armed>,
 }
 
@@ -58,6 +59,7 @@ struct Host {
     cluster: String,
     /// Nothing that was told is lost.
     whole: bool,
+    /// Absent while anything is worked on, and until somebody waits.
     armed: Option<Armed>,
 }
 
