@@ -1,13 +1,12 @@
 //! What the API server takes, the Rust types read, and write back unchanged but for defaults.
 
-#[path = "apiserver/accepted.rs"]
-mod accepted;
-
 use eno_nbi_crds::{
     BridgeSpec, ConnectionPointSpec, Drift, FabricDeviceSpec, FabricPort, InterfaceType, L2BridgeDomainSpec,
     L2ServiceAttachmentSpec, L2ServiceSpec, NodePoolSpec, Phase, PhysicalNetworkSpec, PodConfigSpec,
     PodNetworkConfigSpec, PortPeer, RouteSpec, Status, SubnetSpec, crds,
 };
+
+use crate::apiserver::accepted::ACCEPTED;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -18,7 +17,7 @@ fn round_trip<T: Serialize + DeserializeOwned>(spec: Value) -> Value {
 
 #[test]
 fn types_read_what_the_api_server_takes() {
-    for (kind, spec) in accepted::ACCEPTED {
+    for (kind, spec) in ACCEPTED {
         let spec: Value = serde_saphyr::from_str(spec).expect("YAML");
         let written = match *kind {
             "ConnectionPoint" => round_trip::<ConnectionPointSpec>(spec.clone()),
@@ -50,7 +49,7 @@ fn every_kind_has_an_accepted_spec() {
             // Nobody writes one but the engine, and it has no spec.
             continue;
         }
-        assert!(accepted::ACCEPTED.iter().any(|(accepted, _)| *accepted == kind), "{kind}");
+        assert!(ACCEPTED.iter().any(|(accepted, _)| *accepted == kind), "{kind}");
     }
 }
 

@@ -1,8 +1,6 @@
 //! What every southbound driver shares: the [`Driver`] trait, the [`host`] that runs it on NATS, and the plumbing
 //! of a [`daemon`] and its way to [`nats`], which the engine uses too.
 
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 pub mod daemon;
 mod driver;
 pub mod host;

@@ -1,15 +1,14 @@
 //! A foreign client has to find a faithful device: runs the pytest suite in `tests/ncclient` against a
 //! fabric of switches with different capabilities.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::python;
 use eno_simulator::{Fabric, FabricOptions, Topology};
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, PrivateKey};
+
+use crate::common::python;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ncclient_finds_a_faithful_device() {

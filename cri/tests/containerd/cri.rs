@@ -11,7 +11,7 @@ use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
-use crate::image;
+use crate::containerd::image;
 
 #[derive(Clone, PartialEq, Message)]
 struct RunPodSandboxRequest {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::common::Resolver;
-use crate::cri::Cri;
-use crate::image;
+use crate::containerd::cri::Cri;
+use crate::containerd::image;
 
 /// A CNI plugin that connects nothing: the namespace is containerd's work already.
 const PLUGIN: &str = r#"#!/bin/sh

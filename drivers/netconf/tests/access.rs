@@ -1,11 +1,10 @@
 //! Host keys and logins.
 
-mod common;
-
-use common::{Bench, failed, there};
 use eno_simulator::HostKeyKind;
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey};
+
+use crate::common::{Bench, failed, there};
 
 #[tokio::test]
 async fn an_unknown_or_wrong_host_key_gets_no_credential() {

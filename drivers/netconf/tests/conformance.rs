@@ -1,14 +1,13 @@
 //! What every driver must do, on a simulated switch.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Bench, CLUSTER, options};
+use eno_conformance::Rig;
 use eno_driver_netconf::driver::NetconfDriver;
-use eno_sbi::conformance::Rig;
 use eno_schemas::{Desired, Item, VlanId, vlan_name};
 use eno_simulator::{ConfirmedCommit, Fault, HandEdit, PortMode, RejectEdit};
+
+use crate::common::{Bench, CLUSTER, options};
 
 const SWITCH: &str = "leaf1";
 
@@ -150,13 +149,13 @@ impl Rig for Switch {
     }
 }
 
-eno_sbi::conformance_tests!(Switch::new().await);
+eno_conformance::conformance_tests!(Switch::new().await);
 
 /// A change that ends with its session is held as well.
 mod held_in_a_session {
     use super::*;
 
-    eno_sbi::conformance_tests! { @holding Switch::with(ConfirmedCommit::V1_0).await;
+    eno_conformance::conformance_tests! { @holding Switch::with(ConfirmedCommit::V1_0).await;
         keeps_what_is_confirmed, takes_back_what_is_not_confirmed, does_what_was_decided_while_it_was_away,
         can_be_killed_while_it_holds
     }

@@ -1,16 +1,15 @@
 //! Every dialect on a simulated switch of its make, which was written from the vendor's models for itself.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use common::{Bench, Part, on_switch, rolled_back, set, there, until_held};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_sbi::Driver as _;
 use eno_schemas::{Decision, Drift, FabricDesired, Item, Outcome, PortMode, VlanId};
 use eno_simulator::{ConfirmedCommit, Fault, HandEdit, PortView, RejectEdit, Stage, SwitchSpec, Topology};
 use futures::StreamExt as _;
+
+use crate::common::{Bench, Part, on_switch, rolled_back, set, there, until_held};
 
 /// What the makes differ in.
 #[derive(Clone, Copy)]
@@ -395,7 +394,7 @@ async fn drift_is_noticed_and_repaired(make: Make) {
 async fn an_unconfirmed_change_is_taken_back_by_the_next_process(make: Make) {
     let bench = make.bench().await;
     bench.reconcile(SWITCH, make.desired(&bench, "100", &[(1, "100")])).await;
-    let killed = NetconfDriver::new(common::options(bench.credentials.path()));
+    let killed = NetconfDriver::new(crate::common::options(bench.credentials.path()));
     let part = Part::new(SWITCH, make.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
     let work = part.work();
     let phase = work.phase();
@@ -404,7 +403,7 @@ async fn an_unconfirmed_change_is_taken_back_by_the_next_process(make: Make) {
         held = until_held(phase) => assert_eq!(held.outcome, Outcome::Held),
     }
     drop(killed);
-    let ended = NetconfDriver::new(common::options(bench.credentials.path()))
+    let ended = NetconfDriver::new(crate::common::options(bench.credentials.path()))
         .reconcile(part.work_later(Decision::Abort))
         .await;
     rolled_back(&ended);

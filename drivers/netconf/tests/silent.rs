@@ -1,17 +1,16 @@
 //! Many devices that do not answer, and one that does.
 
-mod common;
-
 use std::net::TcpListener;
 use std::time::Duration;
 
-use common::{Bench, command, options};
+use eno_conformance::{Engine, NatsServer};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_sbi::Ownership;
-use eno_sbi::conformance::{Engine, NatsServer};
 use eno_sbi::host::{HostOptions, run};
 use eno_schemas::{Applied, Outcome};
 use tokio_util::sync::CancellationToken;
+
+use crate::common::{Bench, command, options};
 
 const SILENT: usize = 6;
 

@@ -1,11 +1,8 @@
 //! Commands on simulated switches.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Bench, calls, command, failed, on_switch, options, set, there, work};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_driver_netconf::session::Session as _;
 use eno_driver_netconf::ssh::SshSession;
@@ -14,6 +11,8 @@ use eno_schemas::{Drift, FabricPort, Item, Outcome, PortMode};
 use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Stage, Topology};
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, watch};
+
+use crate::common::{Bench, calls, command, failed, on_switch, options, set, there, work};
 
 #[tokio::test]
 async fn vlans_come_change_and_go() {

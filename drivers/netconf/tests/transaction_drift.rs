@@ -1,15 +1,14 @@
 //! What another hand changes, and how it is found.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Bench, on_switch, options, there, work};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_sbi::{Driver as _, Reconciled};
 use eno_schemas::{Drift, FabricDesired, Report};
 use eno_simulator::{Boot, HandEdit};
 use futures::StreamExt as _;
+
+use crate::common::{Bench, on_switch, options, there, work};
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "Drift");
@@ -79,7 +78,7 @@ async fn a_device_that_lost_its_configuration_gets_it_back() {
 
 /// As the host gives it to a new process.
 fn report(desired: &FabricDesired, reconciled: &Reconciled) -> Report {
-    let command = common::command("leaf1", desired.clone());
+    let command = crate::common::command("leaf1", desired.clone());
     Report {
         driver: command.driver,
         target: command.target,

@@ -1,12 +1,9 @@
 //! One device and a session that breaks between any two requests, or lies.
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Bench, Part, failed, on_switch, options, there};
 use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::{Hello, Profile};
 use eno_driver_netconf::session::{Call, Session, SessionError};
@@ -17,6 +14,8 @@ use eno_sbi::{Reconciled, Work};
 use eno_schemas::{Decision, DeviceInfo, FabricDesired};
 use eno_simulator::{ConfirmedCommit, Fault, RejectEdit, Tag};
 use futures::future::BoxFuture;
+
+use crate::common::{Bench, Part, failed, on_switch, options, there};
 
 /// The session to leaf1 with what is announced changed, that may end before or after one of its requests.
 struct Broken {
@@ -162,7 +161,7 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
                     let case = format!("{confirmed_commit:?}, held: {holds}, {when:?} request {at}");
                     let session = Broken::connect(&bench, Some((at, when))).await;
                     let part = Part::new("leaf1", new.clone(), Duration::from_mins(5));
-                    let work = if holds { part.work() } else { common::work("leaf1", new.clone()) };
+                    let work = if holds { part.work() } else { crate::common::work("leaf1", new.clone()) };
                     let mut phase = work.phase();
                     let deciding = async {
                         while phase.changed().await.is_ok() {
@@ -223,7 +222,7 @@ async fn a_device_that_promises_too_much_is_not_changed() {
         let [_, new] = states(&bench);
         let session = Broken::connect(&bench, None).await.and_says(lie);
         assert!(Profile::of(&session.hello).is_some());
-        let work = common::work("leaf1", new.clone());
+        let work = crate::common::work("leaf1", new.clone());
         let error = session.run(&work, &new).await.expect_err("it can't");
         assert!(!error.failure().unreachable && !error.to_string().is_empty(), "{lie}: {error}");
         assert_eq!(state(&bench), ["", "", ""], "{lie}: {error}");

@@ -1,14 +1,13 @@
 //! Changes that are held until a transaction over several devices is decided.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Bench, Part, failed, on_switch, options, rolled_back, there, until_held};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_sbi::{Driver as _, Newest};
 use eno_schemas::{Decision, Outcome, Rollback};
 use eno_simulator::{Boot, ConfirmedCommit, Fault};
+
+use crate::common::{Bench, Part, failed, on_switch, options, rolled_back, there, until_held};
 
 const LONG: Duration = Duration::from_mins(5);
 const BOTH: [ConfirmedCommit; 2] = [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0];

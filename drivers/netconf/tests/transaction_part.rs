@@ -1,11 +1,8 @@
 //! A change reads only what it is about, and nothing is overlooked by that.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Bench, on_switch, options, there, work};
 use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::Hello;
 use eno_driver_netconf::plan::Baseline;
@@ -18,6 +15,8 @@ use eno_schemas::{DeviceInfo, FabricDesired};
 use eno_simulator::HandEdit;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
+
+use crate::common::{Bench, on_switch, options, there, work};
 
 /// The session to leaf1, with the length of the longest reply.
 struct Measured {

@@ -1,17 +1,15 @@
 //! Random histories: whatever happens in whatever order, the same world leads to the same state, a new engine
 //! finds nothing to do, and when everything is deleted nothing is left.
 
-mod world;
-
 use std::collections::BTreeMap;
 
 use eno_core::spec::Spec;
 use eno_core::{Key, Kind, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
 
+use crate::world::*;
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 #[derive(Clone, Debug)]
 enum Step {
     Service { name: u8, vid: u16, gateway: bool },

@@ -1,7 +1,5 @@
 //! The nodes' part of the path, one situation each.
 
-mod world;
-
 use std::collections::BTreeSet;
 
 use eno_core::spec::{Plugin, Spec, SupportedCni};
@@ -10,8 +8,9 @@ use eno_schemas::{
     Desired, Failure, HostNetwork, InterfaceType, Item, Outcome, OvsDatapath, Phase, Rejection, Uplink,
     VlanId,
 };
+
+use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
 
 fn network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
     let Desired::Node(desired) = w.targets.get(&node(name))? else { panic!("not a node") };

@@ -1,12 +1,11 @@
 //! Attachments that are plugged into running pods, one situation each.
 
-mod world;
-
 use eno_core::spec::{CniName, RouteSpec, Spec, VlanType};
 use eno_core::{Key, Kind, Object};
 use eno_schemas::{HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanId};
+
+use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
 
 const HOT: &str = "attach.eno.k8s.io/a";
 

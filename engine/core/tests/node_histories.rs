@@ -1,8 +1,6 @@
 //! Random histories of nodes and pods: whatever happens, no address is given twice, nothing is wanted on a node for a
 //! pod that is not there, ready means confirmed, a new engine finds nothing to do, and nothing is left.
 
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -10,9 +8,9 @@ use eno_core::spec::Spec;
 use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
 use proptest::prelude::*;
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
 
+use crate::world::*;
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 #[derive(Clone, Debug)]
 enum Step {
     Attachment { name: u8, services: Vec<u8>, point: u8 },

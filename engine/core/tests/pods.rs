@@ -1,12 +1,11 @@
 //! What running pods are given, one situation each.
 
-mod world;
-
 use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
 use eno_core::{Event, Kind, Object};
 use eno_schemas::{HostNetwork, Item, LinkName, Phase, Rejection};
+
+use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
 
 const LABEL: &str = "podconfig";
 

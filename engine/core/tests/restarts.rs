@@ -1,12 +1,11 @@
 //! What a new engine makes of objects that were ready: they stay so unless what they are made of has changed.
 
-mod world;
-
 use eno_core::spec::LeadsTo;
 use eno_core::{Key, Object, Target};
 use eno_schemas::Phase;
+
+use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
 
 /// A service `s` and an attachment `a` of it, and a service `t`, all ready.
 fn ready() -> (World, Key, Key) {

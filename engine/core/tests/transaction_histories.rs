@@ -1,15 +1,13 @@
 //! Changes of several switches, told of at random: on all or on none, whatever fails.
 
-mod world;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_core::{Event, Key, Kind, Name};
 use eno_schemas::{Phase, VlanId};
 use proptest::prelude::*;
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
 
+use crate::world::*;
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 #[derive(Clone, Debug)]
 enum Step {
     Renumber { service: u8, odd: bool, gateway: bool },

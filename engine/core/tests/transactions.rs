@@ -1,12 +1,11 @@
 //! Changes of several switches: on all or on none.
 
-mod world;
-
 use eno_core::spec::LeadsTo;
 use eno_core::{Event, Labels, Name};
 use eno_schemas::{Phase, VlanId};
+
+use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
 
 const RIGHT: [&str; 3] = ["leaf2:e1", "leaf2:e2", "leaf2:gw"];
 

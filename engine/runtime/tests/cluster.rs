@@ -1,16 +1,14 @@
 //! The engine on a real API server and a real NATS server: the lead, finalizers, and the outbox before the status.
 
-mod fabric;
-
 use std::time::Duration;
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use eno_conformance::NatsServer;
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_engine::EngineArgs;
 use eno_engine::lease::{Candidate, TERM, Times};
 use eno_nbi_crds::{FINALIZER, FabricDevice, L2Service, Phase, PhysicalNetwork, crds};
-use eno_sbi::conformance::NatsServer;
 use eno_schemas::{Transition, decode, subject};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -195,7 +193,7 @@ async fn to_a_switch_and_back(nats: &NatsServer, client: &Client) {
     let devices: Api<FabricDevice> = Api::all(client.clone());
     let connection = nats.connect("eno-test").await;
     let stop = CancellationToken::new();
-    let (told, driver) = fabric::start(nats.connect("eno-driver-memory").await, stop.clone());
+    let (told, driver) = crate::fabric::start(nats.connect("eno-driver-memory").await, stop.clone());
     let spec = serde_json::from_value(json!({ "SegmentationIDs": ["1-4094"] })).unwrap();
     networks.create(&PostParams::default(), &PhysicalNetwork::new("gw", spec)).await.unwrap();
     let spec =

@@ -1,15 +1,13 @@
 //! Running pods that are given interfaces, on a real API server and a real NATS server; only the agent is made up.
 
-mod agent;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use eno_conformance::NatsServer;
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_engine::EngineArgs;
 use eno_nbi_crds::{Bridge, ConfigPhase, ConnectionPoint, PodConfig, PodNetworkConfig, crds};
-use eno_sbi::conformance::NatsServer;
 use eno_schemas::NodeDesired;
 use futures::FutureExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -143,11 +141,12 @@ async fn running_pods_are_given_what_is_asked_for() {
         http: eno_sbi::daemon::HttpArgs::at("127.0.0.1:0".parse().unwrap()),
     };
     let stop = CancellationToken::new();
-    let check: agent::Check = {
+    let check: crate::agent::Check = {
         let client = client.clone();
         Arc::new(move |desired| addresses_are_written_down(client.clone(), desired).boxed())
     };
-    let (told, driver) = agent::start("worker1", nats.connect("eno-driver-node").await, check, stop.clone());
+    let (told, driver) =
+        crate::agent::start("worker1", nats.connect("eno-driver-node").await, check, stop.clone());
     let mut shutdown = CancellationToken::new();
     let mut engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
 
@@ -231,7 +230,7 @@ async fn two_pods(client: &Client, configs: &Api<PodConfig>) {
     let said: Vec<_> =
         status.pod_configurations.iter().map(|pod| (pod.pod_name.as_str(), &pod.config_list)).collect();
     let pc = |index: u32, host: u32| {
-        let (pid, net) = (agent::PID, 100 - index);
+        let (pid, net) = (crate::agent::PID, 100 - index);
         format!(
             "{{podVethName:pc{index}{pid} podIPAddr:192.168.{net}.{host}/24 peerVethName:hpc{index}{pid} bridge:pcbr{index}}}"
         )
@@ -310,7 +309,7 @@ async fn the_other_kinds(client: &Client) {
     end_pod(client, "q").await;
 }
 
-async fn the_end(client: &Client, configs: &Api<PodConfig>, told: &agent::Told) {
+async fn the_end(client: &Client, configs: &Api<PodConfig>, told: &crate::agent::Told) {
     // A pod that goes gives its addresses back.
     end_pod(client, "p1").await;
     let object = until(configs, "podconfig-sample-a", reads(ConfigPhase::Configured, 1)).await.unwrap();

@@ -413,6 +413,3 @@ impl<D: Driver> Host<D> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -227,3 +227,61 @@ fn same(a: &Report, b: &Report) -> bool {
     (&a.generation, &a.outcome, &a.applied, &a.rejected, &a.notes, &a.device, &a.instance)
         == (&b.generation, &b.outcome, &b.applied, &b.rejected, &b.notes, &b.device, &b.instance)
 }
+
+#[cfg(test)]
+mod tests {
+    use eno_conformance::{Engine, NatsServer, fabric};
+    use eno_schemas::{Command, Generation, Outcome, Report};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::nats::{NatsArgs, connect};
+
+    const DRIVER: &str = "stub";
+
+    fn command(target: &str, term: u64, sequence: u64) -> Command {
+        let desired = fabric([]);
+        let generation = Generation { term, sequence, hash: desired.hash() };
+        Command { driver: DRIVER.into(), target: target.into(), generation, desired, transaction: None }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_report_does_not_replace_a_newer_one() {
+        let server = NatsServer::start().await;
+        let engine = Engine::new(&server).await;
+        let args =
+            NatsArgs { nats_url: server.url(), nats_credentials: None, nats_ca: None, nats_replicas: 1 };
+        let connection = connect(&args, "eno-driver-stub", &CancellationToken::new()).await.unwrap();
+        let publisher = Publisher::new(connection);
+        let report = |sequence, instance: &str| Report {
+            driver: DRIVER.into(),
+            target: "x".into(),
+            instance: instance.into(),
+            generation: command("x", 1, sequence).generation,
+            at: "2030-01-01T00:00:00Z".into(),
+            outcome: Outcome::Applied,
+            applied: None,
+            rejected: Vec::new(),
+            notes: Vec::new(),
+            device: None,
+            change: None,
+        };
+        engine.command(&command("x", 1, 3)).await;
+        let (mut one, mut two) = (Record::default(), Record::default());
+        assert_eq!(publisher.publish(&mut one, &report(1, "one")).await.unwrap(), Published::Stored);
+        assert_eq!(publisher.publish(&mut two, &report(2, "two")).await.unwrap(), Published::Stored);
+        let newer = report(2, "two").generation;
+        assert_eq!(publisher.publish(&mut one, &report(1, "one")).await.unwrap(), Published::Unchanged);
+        one.forget_stored();
+        assert_eq!(
+            publisher.publish(&mut one, &report(1, "one")).await.unwrap(),
+            Published::Superseded(newer)
+        );
+        assert_eq!(publisher.publish(&mut one, &report(3, "one")).await.unwrap(), Published::Stored);
+        assert_eq!(publisher.publish(&mut two, &report(3, "two")).await.unwrap(), Published::Stored);
+        // The target is forgotten meanwhile: nothing is left behind.
+        engine.forget(DRIVER, "x").await;
+        assert_eq!(publisher.publish(&mut two, &report(4, "two")).await.unwrap(), Published::Gone);
+        drop(server);
+    }
+}

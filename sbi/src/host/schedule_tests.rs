@@ -1,5 +1,5 @@
 use super::*;
-use crate::conformance::tests::fabric;
+use eno_conformance::fabric;
 
 fn command(target: &str, term: u64, sequence: u64) -> Arc<Command> {
     let desired = fabric([]);

@@ -4,7 +4,7 @@ use std::pin::pin;
 use eno_schemas::Applied;
 
 use super::*;
-use crate::conformance::tests::fabric;
+use eno_conformance::fabric;
 
 fn command(sequence: u64, transaction: Option<(&str, &str, Option<Decision>)>) -> Arc<Command> {
     let desired = fabric([1]);

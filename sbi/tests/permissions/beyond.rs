@@ -10,7 +10,7 @@ use eno_schemas::subject;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::permissions::server::Server;
 
 const COMMAND: &str = "eno.v1.command.nad.x";
 

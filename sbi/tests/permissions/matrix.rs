@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_control_plane::NatsUser;
 use serde_json::json;
 
-use crate::server::Server;
+use crate::permissions::server::Server;
 
 /// The drivers, each with its user; the last one is nobody's.
 const DRIVERS: [(&str, Option<NatsUser>); 5] = [

@@ -13,7 +13,7 @@ use eno_simulator::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::host::{Host, succeed};
+use crate::dataplane::host::{Host, succeed};
 
 /// Longer than RSTP ever takes.
 pub const PATIENCE: Duration = Duration::from_mins(1);

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use eno_simulator::{FabricOptions, SimulatorArgs, Topology, run};
 
-use crate::bench::{Bench, NODE2, PATIENCE, access, daemons, start, wires};
-use crate::host::{Host, succeed};
+use crate::dataplane::bench::{Bench, NODE2, PATIENCE, access, daemons, start, wires};
+use crate::dataplane::host::{Host, succeed};
 
 /// Waits for what others do.
 async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {

@@ -7,9 +7,9 @@ use std::path::Path;
 use eno_simulator::{Fault, HandEdit, Link, LinkEnd, Topology, VlanSet};
 use nix::sched::{CloneFlags, setns};
 
-use crate::bench::{Bench, NODE2, access, interface, trunk};
 use crate::common::python;
-use crate::host::Host;
+use crate::dataplane::bench::{Bench, NODE2, access, interface, trunk};
+use crate::dataplane::host::Host;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]

@@ -4,7 +4,7 @@ use eno_nbi_crds::{L2ServiceAttachment, Phase};
 use eno_tests::shared;
 use serde_json::{Value, json};
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 fn find<'a>(list: &'a Value, field: &str, value: &str) -> &'a Value {
     let found = list.as_array().expect("a list").iter().find(|one| one[field] == value);

@@ -4,7 +4,7 @@ use eno_nbi_crds::{FabricDevice, L2Service, Phase};
 use eno_tests::{System, Wanted, shared};
 use serde_json::json;
 
-use crate::service;
+use crate::e2e::service;
 
 /// A valid key that is no switch's.
 const OTHER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJMXq/W7J9mWGj3go/22VwcynD1DYjx5KTAJBhpQg0fH";

@@ -4,7 +4,7 @@ use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase, Subne
 use eno_tests::{Wanted, shared};
 use serde_json::json;
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 fn subnet(name: &str, more: &str) -> String {
     format!(

@@ -4,7 +4,7 @@ use eno_nbi_crds::{L2BridgeDomain, L2ServiceAttachment, Phase};
 use eno_tests::own;
 use kube::runtime::watcher;
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 #[test]
 fn one_is_written_per_service_in_use() {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 type Seen = Arc<watch::Sender<Vec<HeaderMap>>>;
 

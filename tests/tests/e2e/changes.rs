@@ -6,7 +6,7 @@ use eno_nbi_crds::{L2BridgeDomain, L2Service, L2ServiceAttachment, Phase, Subnet
 use eno_tests::{Ports, shared};
 use serde_json::json;
 
-use crate::{attachment, join, leave, point, service};
+use crate::e2e::{attachment, join, leave, point, service};
 
 #[test]
 fn nodes_join_and_leave_a_pool() {

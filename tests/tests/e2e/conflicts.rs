@@ -4,7 +4,7 @@ use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{Ports, Wanted, alone, shared};
 use serde_json::json;
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 const FABRIC: [&str; 5] = ["leaf1", "leaf2", "spine1", "spine2", "island"];
 const ISLAND: [(&str, &str); 1] = [("island", "Ethernet48")];

@@ -4,7 +4,7 @@ use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{Receiver, System, alone};
 use kube::runtime::watcher;
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 const POINT: &str = "crash";
 

@@ -7,7 +7,7 @@ use eno_tests::{Ports, Receiver, Wanted, shared};
 use kube::Resource as _;
 use kube::runtime::watcher;
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 fn subnet(name: &str) -> String {
     format!(

@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::runtime::watcher;
 use serde_json::json;
 
-use crate::{attachment, point, point_on, service};
+use crate::e2e::{attachment, point, point_on, service};
 
 const SWITCHES: [(&str, &str); 4] =
     [("leaf1", "openconfig"), ("leaf2", "junos"), ("spine1", "srlinux"), ("spine2", "ieee8021q")];

@@ -13,7 +13,7 @@ use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 /// How long it is watched.
 const WHILE: Duration = Duration::from_secs(5);

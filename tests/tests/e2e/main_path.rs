@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
-use crate::{attachment, service};
+use crate::e2e::{attachment, service};
 
 /// The ports of a service between `node1`, `node3` and the gateway: both spines are on the way.
 fn leaf_to_leaf() -> Ports<'static> {

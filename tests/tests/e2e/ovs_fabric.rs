@@ -6,7 +6,7 @@ use eno_tests::{OpenVswitch, Ports, System, Wanted, shared};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{attachment, point, service};
+use crate::e2e::{attachment, point, service};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/manifests/ovs_plugin");
 /// The nodes of the plugin's lab, as it tells them apart.

@@ -7,7 +7,7 @@ use eno_tests::{System, deployment, on_nodes_alone};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::hot_plug::addresses;
+use crate::nodes::hot_plug::addresses;
 
 /// The namespace, and the ConnectionPoint.
 const NAME: &str = "crash";

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher;
 use serde_json::json;
 
-use crate::configs::{configured, field};
-use crate::hot_plug::{addresses, attachment, network};
+use crate::nodes::configs::{configured, field};
+use crate::nodes::hot_plug::{addresses, attachment, network};
 
 const NODES: [&str; 2] = ["node1", "node2"];
 /// As the image has them.

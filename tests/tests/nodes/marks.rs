@@ -7,7 +7,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use serde_json::json;
 
-use crate::hot_plug::network;
+use crate::nodes::hot_plug::network;
 
 #[test]
 #[ignore = "needs root: real nodes"]

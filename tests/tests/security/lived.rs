@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::account::{Account, ENGINE, NAD};
-use crate::canary::{Canary, Search};
-use crate::record::{MARK, record};
-use crate::rights::RIGHTS;
+use crate::security::account::{Account, ENGINE, NAD};
+use crate::security::canary::{Canary, Search};
+use crate::security::record::{MARK, record};
+use crate::security::rights::RIGHTS;
 
 #[test]
 #[ignore = "needs root: real nodes"]

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::canary::Canary;
+use crate::security::canary::Canary;
 
 /// A word that is no secret and that has to be found in all places: they were looked through.
 pub const MARK: &str = "mark-that-is-no-secret";

@@ -5,7 +5,7 @@ use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::account::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, OVS_FABRIC};
+use crate::security::account::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, OVS_FABRIC};
 
 const OF_OTHERS: &str = "
 apiVersion: v1

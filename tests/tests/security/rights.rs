@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, Subject};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 
-use crate::account::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, OVS_FABRIC};
+use crate::security::account::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, OVS_FABRIC};
 
 /// What an account may do.
 pub struct Right {

@@ -7,27 +7,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use cargo_metadata::Message;
 
-/// A test target of a package.
-#[derive(Clone, Copy, Debug)]
-pub enum Target {
-    /// The tests in the library's own source.
-    Lib,
-    /// One of `tests`.
-    Test(&'static str),
-}
-
-impl Target {
-    fn is(self, built: &cargo_metadata::Target) -> bool {
-        match self {
-            Self::Lib => built.is_lib(),
-            Self::Test(name) => built.is_test() && built.name == name,
-        }
-    }
-}
-
-/// Builds a test target, where it isn't built yet; its executable. Everything is built along with it, as the tests of the
+/// Builds the integration tests of a package, where they aren't built yet; their executable. Everything is built along with it, as the tests of the
 /// whole workspace do: dependencies then have the features, and thus are the artefacts, that are there already.
-pub fn build(package: &str, target: Target) -> Result<PathBuf> {
+pub fn build(package: &str) -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "--workspace", "--no-run", "--locked", "--message-format=json-render-diagnostics"]);
     // What cargo tells this test of its own package would be taken for a change by build scripts that look at it.
@@ -48,7 +30,8 @@ pub fn build(package: &str, target: Target) -> Result<PathBuf> {
         if let Message::CompilerArtifact(artifact) = message?
             && artifact.profile.test
             && artifact.package_id.repr.contains(&of_package)
-            && target.is(&artifact.target)
+            && artifact.target.is_test()
+            && artifact.target.name == "tests"
             && let Some(executable) = artifact.executable
         {
             return Ok(executable.into());

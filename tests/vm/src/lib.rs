@@ -27,7 +27,7 @@ mod machine;
 mod modules;
 mod root;
 
-pub use executable::{Target, build};
+pub use executable::build;
 pub use kernel::Kernel;
 pub use machine::{Ended, Machine};
 pub use root::Root;

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use eno_control_plane::parts::{Part, Parts};
-use eno_vm_lane::{Ended, Kernel, Machine, Root, Target, build};
+use eno_vm_lane::{Ended, Kernel, Machine, Root, build};
 
-/// The tests of one target.
+/// The integration tests of one module.
 struct Lane {
     package: &'static str,
-    target: Target,
-    /// As on a test executable's command line; empty: all.
-    filters: &'static [&'static str],
+    /// As a filter on a test executable's command line, such as `host::`.
+    module: &'static str,
     /// Programs of this machine that the tests call.
     programs: &'static [&'static str],
 }
@@ -26,18 +25,17 @@ fn root() -> Root {
 
 /// Runs a lane, with what `prepare` adds; it must pass and not be empty.
 fn run(lane: &Lane, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended {
-    let executable = build(lane.package, lane.target).expect("the tests");
+    let executable = build(lane.package).expect("the tests");
     let mut root = root();
     root.executable(&executable, "/tests").expect("the tests");
     for program in lane.programs {
         root.program(program).expect("a program");
     }
     prepare(&mut root);
-    let script =
-        format!("{environment} /tests --include-ignored --test-threads=1 {}", lane.filters.join(" "));
+    let script = format!("{environment} /tests --include-ignored --test-threads=1 {}", lane.module);
     let ended =
         Machine::new(root, &script).limit(Duration::from_mins(10)).run().expect("the virtual machine");
-    println!("{} {:?} took {:?}", lane.package, lane.target, ended.took);
+    println!("{} {} took {:?}", lane.package, lane.module, ended.took);
     assert_eq!(ended.status, 0, "{}", ended.output);
     assert!(ended.output.contains("test result: ok."), "{}", ended.output);
     assert!(!ended.output.contains(" 0 passed"), "no test ran: {}", ended.output);
@@ -98,12 +96,7 @@ fn a_machine_that_hangs_is_ended() {
 #[tokio::test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
 async fn nad_cnitool() {
-    let lane = Lane {
-        package: "eno-driver-nad",
-        target: Target::Test("cnitool"),
-        filters: &[],
-        programs: &["ping"],
-    };
+    let lane = Lane { package: "eno-driver-nad", module: "cnitool::", programs: &["ping"] };
     let parts = Parts::from_env().expect("the parts' cache");
     let mut programs = Vec::new();
     for part in [
@@ -133,17 +126,16 @@ async fn nad_cnitool() {
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
 fn node_host() {
-    run(&node("host"), "", |_| ());
+    run(&node("host::"), "", |_| ());
 }
 
 /// The networks of running pods, every kind of link.
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
 fn node_pods() {
-    run(&node("pods"), "", |_| ());
+    run(&node("pods::"), "", |_| ());
 }
 
-fn node(target: &'static str) -> Lane {
-    let target = Target::Test(target);
-    Lane { package: "eno-driver-node", target, filters: &[], programs: &["ping", "nft", "iptables-save"] }
+fn node(module: &'static str) -> Lane {
+    Lane { package: "eno-driver-node", module, programs: &["ping", "nft", "iptables-save"] }
 }

@@ -15,7 +15,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::cluster::{
+use crate::api::cluster::{
     Cluster, command, done, failure, macvlan, ovs, reconcile, reconcile_with_newest, refused,
 };
 use crate::common::{NAD_CRD, PATIENCE};

@@ -3,7 +3,7 @@
 use eno_schemas::{Cni, Dns, Ipam, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment, VlanId};
 use serde_json::{Value, json};
 
-use crate::netns::Namespace;
+use crate::cnitool::netns::Namespace;
 
 /// One kind.
 pub struct Kind {

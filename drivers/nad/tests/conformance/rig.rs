@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use eno_conformance::Rig;
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_driver_nad::{NadDriver, Watch};
-use eno_sbi::conformance::Rig;
 use eno_sbi::{Driver, Identity, Reconciled, Work};
 use eno_schemas::{Cni, Desired, Item, NadDesired, NadOwner, NadVlans, VlanAttachment, VlanId};
 use futures::{Stream, StreamExt, stream};
@@ -22,7 +22,7 @@ use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tower::util::MapRequestLayer;
 
 use crate::common::{self, DRIVER, NAD_CRD, PATIENCE, eventually, foreign_nad};
-use crate::proxy::Proxy;
+use crate::conformance::proxy::Proxy;
 
 const NAME: &str = "net";
 const FOREIGN: &str = "of-others";

@@ -1,7 +1,5 @@
 //! A simulated fabric with a driver beside it.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

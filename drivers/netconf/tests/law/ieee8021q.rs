@@ -7,8 +7,8 @@ use eno_driver_netconf::dialect::ieee8021q::Ieee8021Q;
 use eno_driver_netconf::plan::{InterfaceState, Inventory, Mode, interfaces};
 use proptest::prelude::*;
 
-use crate::device::{Model, Node};
-use crate::{Subject, VIDS, any_desired, any_left_out, name_of, vid};
+use crate::law::device::{Model, Node};
+use crate::law::{Subject, VIDS, any_desired, any_left_out, name_of, vid};
 
 const MODEL: Model = Model {
     lists: &[

@@ -9,8 +9,8 @@ use eno_driver_netconf::plan::{Inventory, interfaces};
 use eno_schemas::vlan_name;
 use proptest::prelude::*;
 
-use crate::device::{Model, Node};
-use crate::{Subject, VIDS, any_desired, any_left_out, vid};
+use crate::law::device::{Model, Node};
+use crate::law::{Subject, VIDS, any_desired, any_left_out, vid};
 
 const MODEL: Model = Model {
     lists: &[

@@ -8,8 +8,8 @@ use eno_driver_netconf::plan::{Inventory, Mode};
 use eno_schemas::VlanSet;
 use proptest::prelude::*;
 
-use crate::device::{Model, Node};
-use crate::{Subject, VIDS, any_desired, any_left_out, ids, name_of};
+use crate::law::device::{Model, Node};
+use crate::law::{Subject, VIDS, any_desired, any_left_out, ids, name_of};
 
 const MODEL: Model = Model {
     lists: &[("BD-list", &["fabEncap"]), ("PhysIf-list", &["id"]), ("AggrIf-list", &["id"])],

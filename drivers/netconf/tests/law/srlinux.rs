@@ -7,8 +7,8 @@ use eno_driver_netconf::dialect::srlinux::SrLinux;
 use eno_driver_netconf::plan::{Inventory, interfaces};
 use proptest::prelude::*;
 
-use crate::device::{Model, Node};
-use crate::{Subject, VIDS, any_desired, any_left_out, name_of};
+use crate::law::device::{Model, Node};
+use crate::law::{Subject, VIDS, any_desired, any_left_out, name_of};
 
 const MODEL: Model = Model {
     lists: &[

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
+use eno_conformance::{Engine, NatsServer};
 use eno_driver_node::driver::NAME;
 use eno_driver_node::netlink::{Namespace, Netlink, Request};
 use eno_driver_node::pods::Resolve as _;
-use eno_sbi::conformance::{Engine, NatsServer};
 use eno_schemas::{Applied, Command, Desired, Generation, NodeDesired, Report};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixListener;

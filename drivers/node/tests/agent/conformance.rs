@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use eno_conformance::{Rig, checks};
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::{Host, mark};
 use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods, Resolve, Sandbox, Unresolved};
-use eno_sbi::conformance::{Rig, checks};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired};
 
-use crate::common::{Net, steady};
+use crate::host::common::{Net, steady};
 
 /// Knows no pod.
 pub struct Nobody;

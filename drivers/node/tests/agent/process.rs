@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{self, Stdio};
 use std::time::Duration;
 
-use eno_sbi::conformance::{Engine, NatsServer};
+use eno_conformance::{Engine, NatsServer};
 use eno_schemas::{
     Applied, Command, Desired, DriverHello, Generation, HostNetwork, Outcome, decode, subject,
 };
@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common::{Net, desired};
+use crate::host::common::{Net, desired};
 
 /// KiB that the program may have in memory.
 const MEMORY: u64 = 25 * 1024;

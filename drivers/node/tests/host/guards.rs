@@ -3,7 +3,7 @@
 use eno_driver_node::host::plan::Spot;
 use eno_schemas::{HostNetwork, Uplink};
 
-use crate::common::{Net, desired};
+use crate::host::common::{Net, desired};
 
 fn ovs(nic: &str) -> HostNetwork {
     let uplink = Uplink { interfaces: vec![nic.to_owned()], mtu: Some(2000) };

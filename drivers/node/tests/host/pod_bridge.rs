@@ -2,7 +2,7 @@
 
 use eno_schemas::HostNetwork;
 
-use crate::common::{Net, desired};
+use crate::host::common::{Net, desired};
 
 fn bridge(addresses: &[&str], mtu: Option<u32>) -> HostNetwork {
     let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();

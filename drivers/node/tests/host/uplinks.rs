@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use eno_schemas::{HostNetwork, NodeDesired, Uplink};
 
-use crate::common::{Net, desired, lacks};
+use crate::host::common::{Net, desired, lacks};
 
 fn uplink(nics: &[&str], mtu: Option<u32>) -> Uplink {
     Uplink { interfaces: nics.iter().map(|nic| (*nic).to_owned()).collect(), mtu }

@@ -7,7 +7,7 @@ use eno_driver_node::host::Host;
 use eno_schemas::{HostNetwork, Uplink};
 use futures::StreamExt as _;
 
-use crate::common::{Net, desired};
+use crate::host::common::{Net, desired};
 
 /// Virtual machines take their time.
 const PATIENCE: Duration = Duration::from_secs(20);

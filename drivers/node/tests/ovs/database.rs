@@ -6,7 +6,7 @@ use std::time::Duration;
 use eno_driver_node::ovs::{BridgeDesired, Item, OvsDesired, PortDesired, PortVlans};
 use futures::StreamExt;
 
-use crate::rig::{DB, Database, PlayedSwitch, access, add_foreign, bridge, desired, soon};
+use crate::ovs::rig::{DB, Database, PlayedSwitch, access, add_foreign, bridge, desired, soon};
 
 /// Something of everything.
 fn full() -> OvsDesired {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_driver_node::ovs::{BridgeDesired, Datapath, Item, OvsDesired, OvsError, PortDesired, PortVlans};
 use futures::StreamExt;
 
-use crate::rig::{Node, access, bridge, desired, soon};
+use crate::ovs::rig::{Node, access, bridge, desired, soon};
 
 /// Two bridges on one cable, and pods `a` and `c` on the one, `b` and `d` on the other.
 fn two_bridges(node: &mut Node) -> OvsDesired {

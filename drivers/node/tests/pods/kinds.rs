@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use eno_driver_node::netlink::{Kind, Link, Namespace, Overlay, Request};
 use eno_schemas::{LinkKind, LinkName, Parent, PodLink, PodRoute, PortVlans, TunDevice, Tunnel, VlanId};
 
-use crate::common::*;
+use crate::pods::common::*;
 
 /// The link is made, is what it is to be, is found again by another process which changes nothing, takes a new MTU
 /// and alias without being made anew, and goes.

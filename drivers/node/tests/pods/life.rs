@@ -9,7 +9,7 @@ use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unreso
 use eno_schemas::{LinkKind, LinkName, PodLink, PodRoute, PodRule, PrimaryLink, TunDevice};
 use rtnetlink::packet_route::link::LinkAttribute;
 
-use crate::common::*;
+use crate::pods::common::*;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]

@@ -6,7 +6,7 @@ use eno_driver_node::netlink::{Namespace, Request};
 use eno_schemas::{Item, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, Rejection, VlanId};
 use futures::StreamExt as _;
 
-use crate::common::*;
+use crate::pods::common::*;
 
 /// The one rejection, of that link; nothing new is in the pod or on the host, and another pod is not held up.
 async fn refused(node: &mut Node, pod: &Namespace, link: PodLink) -> Rejection {

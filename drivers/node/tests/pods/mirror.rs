@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rtnetlink::packet_route::link::LinkAttribute;
 
-use crate::common::*;
+use crate::pods::common::*;
 
 /// The last are those that the kernel gives to the other ends of pairs.
 const NAMES: [&str; 5] = ["a", "b", "c", "veth0", "veth1"];

@@ -7,7 +7,7 @@ use eno_schemas::{Item, PortVlans, VlanId};
 use futures::{Stream, StreamExt as _};
 use rtnetlink::packet_route::link::LinkAttribute;
 
-use crate::common::*;
+use crate::pods::common::*;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]

@@ -6,7 +6,7 @@ use eno_sbi::{Driver as _, Reconciled};
 use eno_schemas::{Applied, Drift, Item, Outcome, PortMode, Rollback, VlanId};
 use futures::StreamExt as _;
 
-use crate::rig::{Switch, TARGET, applied, on, reconcile, soon};
+use crate::switch::rig::{Switch, TARGET, applied, on, reconcile, soon};
 
 fn rejection(reconciled: &Reconciled, item: &Item) -> String {
     let found = reconciled.rejected.iter().find(|rejection| rejection.item == *item);

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use eno_conformance::Rig;
 use eno_driver_ovs_fabric::driver::OvsFabricDriver;
-use eno_sbi::conformance::Rig;
 use eno_schemas::{Desired, Item, VlanId};
 
-use crate::rig::{Switch, TARGET};
+use crate::switch::rig::{Switch, TARGET};
 
 /// Item `n` is VLAN `100+n` on `p1`, which has a foreign VLAN, or on `p2`, which has none.
 struct Bridge(Switch);
@@ -115,4 +115,4 @@ impl Rig for Bridge {
     }
 }
 
-eno_sbi::conformance_tests!(Bridge::new());
+eno_conformance::conformance_tests!(Bridge::new());

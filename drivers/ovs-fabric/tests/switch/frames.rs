@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::rig::{Switch, Way, applied, on, program, reconcile, said};
+use crate::switch::rig::{Switch, Way, applied, on, program, reconcile, said};
 
 /// Two hosts, each at an access port of VLAN 10 of a bridge of its own, whose uplinks `u1` and `u2` lead to the ports
 /// `f1` and `f2` of `br-fabric`.

@@ -67,7 +67,7 @@ impl Switch {
             .expect("ovsdb-tool is needed (Debian: openvswitch-switch)");
         assert!(created.success());
         if let Way::Tls = way {
-            crate::tls::issue_all(switch.dir.path());
+            crate::switch::tls::issue_all(switch.dir.path());
         }
         switch.start_server();
         switch.vsctl("init -- set Open_vSwitch . ovs_version=3.1.0");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-use crate::rig::credential;
+use crate::switch::rig::credential;
 
 /// The server's files in `dir`, the driver's in its credential.
 pub fn issue_all(dir: &Path) {

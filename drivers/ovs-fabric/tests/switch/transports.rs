@@ -4,8 +4,8 @@ use eno_sbi::Driver as _;
 use eno_schemas::{Failure, Outcome};
 use futures::StreamExt as _;
 
-use crate::rig::{Switch, Way, applied, on, reconcile, soon};
-use crate::tls;
+use crate::switch::rig::{Switch, Way, applied, on, reconcile, soon};
+use crate::switch::tls;
 
 fn failure(reconciled: eno_sbi::Reconciled) -> Failure {
     match reconciled.outcome {

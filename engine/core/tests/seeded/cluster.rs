@@ -11,7 +11,7 @@ use eno_schemas::{Desired, NadVlans, Phase, VlanId};
 use super::chance::Chance;
 use super::messages::Messages;
 use super::mutants::Mutant;
-use super::world::{attachment, created, device, object, point, service};
+use crate::world::{attachment, created, device, object, point, service};
 
 /// What is wrong.
 pub type Wrong = String;

@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
-use eno_sbi::conformance::NatsServer;
+use eno_conformance::NatsServer;
 use eno_sbi::nats::ensure_streams;
 use eno_schemas::{Phase, Transition};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! The outbox on a real NATS server.
 
+use eno_conformance::NatsServer;
 use eno_core::{Key, Kind};
-use eno_sbi::conformance::NatsServer;
 use eno_sbi::nats::ensure_streams;
 use eno_schemas::Phase;
 use serde_json::json;

@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{interval, timeout};
 
 use super::LOOK;
-use crate::pod_security::rendered;
+use crate::security::pod_security::rendered;
 
 const NATS: &str = "eno-nats";
 /// Where the Secret of the same name is mounted into the servers.

@@ -5,10 +5,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use eno_conformance::{Engine, NatsServer};
 use eno_cri::protocol::{Answer, Question, Reason, Refusal};
 use eno_driver_node::host::mark;
 use eno_driver_node::netlink::Namespace;
-use eno_sbi::conformance::{Engine, NatsServer};
 use eno_schemas::{
     Applied, Desired, Generation, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink,
     PodRoute, PodRule, PortVlans, PrimaryLink, Report, TunDevice, Uplink,
@@ -19,9 +19,9 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
 use super::STAGES;
-use crate::common::{Net, desired};
-use crate::process::agent;
-use crate::rig;
+use crate::agent::process::agent;
+use crate::host::common::{Net, desired};
+use crate::ovs::rig;
 
 /// A line for each thing that is there, without what is another in each life.
 pub type Found = BTreeSet<String>;

@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::checks::{assert_applied, reconcile};
 use super::{Rig, all, command};
-use crate::driver::{Driver, Reconciled};
-use crate::work::{HOLD, Newest, Phase, Work};
+use eno_sbi::{Driver, Reconciled};
+use eno_sbi::{HOLD, Newest, Phase, Work};
 
 /// Longer than any check.
 const LONG: Duration = Duration::from_mins(5);

@@ -9,8 +9,8 @@ use eno_schemas::Outcome;
 use tokio::sync::{mpsc, watch};
 
 use super::{Rig, all, command};
-use crate::driver::{Driver, Reconciled};
-use crate::work::{Newest, Work};
+use eno_sbi::{Driver, Reconciled};
+use eno_sbi::{Newest, Work};
 
 /// Has the driver reconcile.
 pub(super) async fn reconcile<R: Rig>(rig: &R, driver: &R::Driver, items: &BTreeSet<usize>) -> Reconciled {

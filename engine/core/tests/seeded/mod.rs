@@ -5,9 +5,6 @@
 //!
 //! `ENO_SEED=n` replays one history; `ENO_SEEDS=n` says how many are tried, from `ENO_SEED` on.
 
-#[path = "../world/mod.rs"]
-mod world;
-
 mod chance;
 mod cluster;
 mod messages;

@@ -53,7 +53,7 @@ async fn what_is_held_takes_no_place_and_no_time() {
     options.concurrency = 1;
     options.time_limit = Duration::from_millis(500);
     let stop = CancellationToken::new();
-    let running = tokio::spawn(run(holder.clone(), options, stop.clone()));
+    let running = tokio::spawn(host::run(holder.clone(), options, stop.clone()));
     let held = |report: &Report| report.generation.sequence == 1 && report.outcome == Outcome::Held;
     for target in ["a", "b", "c"] {
         engine.command(&part(target, 1, None)).await;
@@ -126,7 +126,7 @@ async fn what_is_being_reached_takes_no_place_and_what_was_reached_waits_for_one
     let mut options = HostOptions::new(server.connect("eno-driver-stub").await, Ownership::WholeDriver, "1");
     options.concurrency = 1;
     let stop = CancellationToken::new();
-    let running = tokio::spawn(run(Reaching(stub.clone()), options, stop.clone()));
+    let running = tokio::spawn(host::run(Reaching(stub.clone()), options, stop.clone()));
     for target in ["silent1", "silent2", "silent3", "a", "b"] {
         engine.command(&command(target, 1, 1)).await;
     }

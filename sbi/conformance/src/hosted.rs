@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::holding::{holds, part};
 use super::{Engine, NatsServer, Rig, all, command};
-use crate::driver::Driver;
-use crate::host::{self, HostError, HostOptions, Ownership};
+use eno_sbi::Driver;
+use eno_sbi::host::{self, HostError, HostOptions, Ownership};
 
 /// A target that no driver knows, whose bad command is answered after all that came before it.
 const LAST_ONE: &str = "conformance-sentinel";

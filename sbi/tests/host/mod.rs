@@ -4,23 +4,24 @@ mod cluster;
 mod holding;
 mod previews;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_nats::jetstream::kv;
 use eno_schemas::{
-    Applied, Command, Decision, Desired, Device, Drift, Failure, Generation, NadDesired, NadOwner, Outcome,
-    PayloadKind, Preview, Report, Transaction, decode, encode, subject,
+    Applied, Command, Decision, Desired, Device, Drift, DriverHello, Failure, Generation, NadDesired,
+    NadOwner, Outcome, PayloadKind, Preview, Report, Transaction, decode, encode, subject,
 };
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::publish::Published;
-use super::*;
-use crate::conformance::tests::fabric;
-use crate::conformance::{Engine, NatsServer};
-use crate::driver::{Identity, Reconciled};
-use crate::work::{HOLD, Intent, Verdict, Work};
+use eno_conformance::{Engine, NatsServer, fabric};
+use eno_sbi::host::{self, HostError, HostOptions, Ownership};
+use eno_sbi::nats::{self, Connection};
+use eno_sbi::{Driver, HOLD, Identity, Intent, Reconciled, Verdict, Work};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 const DRIVER: &str = "stub";
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -146,7 +147,7 @@ impl Running {
         let mut options = HostOptions::new(connection, ownership, "1");
         options.instance = instance.into();
         let stop = CancellationToken::new();
-        Self { task: tokio::spawn(run(stub.clone(), options, stop.clone())), stop }
+        Self { task: tokio::spawn(host::run(stub.clone(), options, stop.clone())), stop }
     }
 
     async fn end(self) {
@@ -235,40 +236,6 @@ async fn older_commands_and_older_reports_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_does_not_replace_a_newer_one() {
-    let server = NatsServer::start().await;
-    let engine = Engine::new(&server).await;
-    let publisher = Publisher::new(engine.connection.clone());
-    let report = |sequence, instance: &str| Report {
-        driver: DRIVER.into(),
-        target: "x".into(),
-        instance: instance.into(),
-        generation: command("x", 1, sequence).generation,
-        at: "2030-01-01T00:00:00Z".into(),
-        outcome: Outcome::Applied,
-        applied: None,
-        rejected: Vec::new(),
-        notes: Vec::new(),
-        device: None,
-        change: None,
-    };
-    engine.command(&command("x", 1, 3)).await;
-    let (mut one, mut two) = (Record::default(), Record::default());
-    assert_eq!(publisher.publish(&mut one, &report(1, "one")).await.unwrap(), Published::Stored);
-    assert_eq!(publisher.publish(&mut two, &report(2, "two")).await.unwrap(), Published::Stored);
-    let newer = report(2, "two").generation;
-    assert_eq!(publisher.publish(&mut one, &report(1, "one")).await.unwrap(), Published::Unchanged);
-    one.forget_stored();
-    assert_eq!(publisher.publish(&mut one, &report(1, "one")).await.unwrap(), Published::Superseded(newer));
-    assert_eq!(publisher.publish(&mut one, &report(3, "one")).await.unwrap(), Published::Stored);
-    assert_eq!(publisher.publish(&mut two, &report(3, "two")).await.unwrap(), Published::Stored);
-    // The target is forgotten meanwhile: nothing is left behind.
-    engine.forget(DRIVER, "x").await;
-    assert_eq!(publisher.publish(&mut two, &report(4, "two")).await.unwrap(), Published::Gone);
-    drop(server);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_restarts_costs_nothing_but_time() {
     let Setup { mut server, engine, stub, host } = setup().await;
     engine.command(&command("a", 1, 1)).await;
@@ -295,11 +262,11 @@ async fn lost_streams_are_made_again_and_reports_come_back() {
     engine.report(DRIVER, "a", done(1)).await;
     let jetstream = &engine.connection.jetstream;
     jetstream.delete_stream(subject::RESULTS).await.unwrap();
-    crate::nats::ensure_streams(jetstream, 1).await.unwrap();
+    nats::ensure_streams(jetstream, 1).await.unwrap();
     engine.report(DRIVER, "a", done(1)).await;
     assert_eq!(stub.begun().len(), 1, "a lost report is no reason to work");
     jetstream.delete_stream(subject::COMMANDS).await.unwrap();
-    crate::nats::ensure_streams(jetstream, 1).await.unwrap();
+    nats::ensure_streams(jetstream, 1).await.unwrap();
     stub.until_forgotten("a").await;
     engine.command(&command("a", 1, 2)).await;
     engine.report(DRIVER, "a", done(2)).await;
@@ -340,7 +307,7 @@ async fn of_two_instances_one_works_and_the_other_takes_over() {
             limit_markers: Some(lease),
             ..kv::Config::default()
         };
-        crate::nats::ensure_streams(&connection.jetstream, 1).await.unwrap();
+        nats::ensure_streams(&connection.jetstream, 1).await.unwrap();
         connection.jetstream.update_key_value(owners).await.unwrap();
         let engine = Engine { connection };
         let (one, two) = (Stub::new(), Stub::new());
@@ -373,7 +340,7 @@ async fn a_purged_target_is_forgotten_and_may_come_back() {
     engine.command(&command("ns/a.b", 1, 1)).await;
     engine.report(DRIVER, "ns/a.b", done(1)).await;
     // A word of its end that is not true is not believed.
-    let subject = crate::nats::forget_subject(DRIVER);
+    let subject = nats::forget_subject(DRIVER);
     engine.connection.client.publish(subject, "ns/a.b".into()).await.unwrap();
     engine.command(&command("ns/a.b", 1, 2)).await;
     engine.report(DRIVER, "ns/a.b", done(2)).await;
@@ -502,14 +469,14 @@ async fn many_processes_make_the_streams_at_once() {
     let server = NatsServer::start().await;
     let connection = server.connect("eno-test").await;
     let jetstream = &connection.jetstream;
-    futures::future::try_join_all((0..16).map(|_| crate::nats::ensure_streams(jetstream, 1))).await.unwrap();
+    futures::future::try_join_all((0..16).map(|_| nats::ensure_streams(jetstream, 1))).await.unwrap();
     let mut config = jetstream.get_stream(subject::COMMANDS).await.unwrap().cached_info().config.clone();
     config.max_messages_per_subject = 7;
     jetstream.update_stream(config).await.unwrap();
     jetstream.delete_key_value(subject::CALLBACKS).await.unwrap();
     let without_marks = kv::Config { bucket: subject::CALLBACKS.into(), ..kv::Config::default() };
     jetstream.create_key_value(without_marks).await.unwrap();
-    crate::nats::ensure_streams(jetstream, 1).await.unwrap();
+    nats::ensure_streams(jetstream, 1).await.unwrap();
     let put_right = jetstream.get_stream(subject::COMMANDS).await.unwrap();
     assert_eq!(put_right.cached_info().config.max_messages_per_subject, 1);
     let bucket = jetstream.get_key_value(subject::CALLBACKS).await.unwrap();

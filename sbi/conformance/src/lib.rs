@@ -1,8 +1,8 @@
 //! What every driver must do, as checks that its own tests call.
 //!
 //! The test provides a [`Rig`]: the driver and a target of its own, whose real state can be looked at and
-//! interfered with past the driver. [`conformance_tests!`](crate::conformance_tests) makes one test of each check.
-//! A check panics with what it found. Those of [`holding`] are for drivers that announce [`HOLD`](crate::HOLD), and
+//! interfered with past the driver. [`conformance_tests!`] makes one test of each check.
+//! A check panics with what it found. Those of [`holding`] are for drivers that announce [`HOLD`](eno_sbi::HOLD), and
 //! pass for others.
 
 pub mod checks;
@@ -14,9 +14,9 @@ mod nats_server;
 use std::collections::BTreeSet;
 use std::future::Future;
 
-use eno_schemas::{Desired, Item};
+use eno_schemas::{Desired, Device, Drift, FabricDesired, FabricVlan, Item, VlanId, VlanSet};
 
-use crate::driver::Driver;
+use eno_sbi::Driver;
 
 pub use engine::Engine;
 pub use nats_server::NatsServer;
@@ -54,7 +54,7 @@ pub trait Rig: Send + Sync + 'static {
     fn names(&self, item: usize, found: &Item) -> bool;
 }
 
-/// Makes a test of each check: `eno_sbi::conformance_tests!(MyRig::new().await)`. The expression makes a
+/// Makes a test of each check: `eno_conformance::conformance_tests!(MyRig::new().await)`. The expression makes a
 /// [`Rig`]; it may await. The caller's crate needs tokio with its macros.
 #[macro_export]
 macro_rules! conformance_tests {
@@ -75,19 +75,19 @@ macro_rules! conformance_tests {
     (@holding $rig:expr; $($check:ident),+) => { $(
         #[tokio::test(flavor = "multi_thread")]
         async fn $check() {
-            $crate::conformance::holding::$check(&$rig).await;
+            $crate::holding::$check(&$rig).await;
         }
     )+ };
     (@checks $rig:expr; $($check:ident),+) => { $(
         #[tokio::test(flavor = "multi_thread")]
         async fn $check() {
-            $crate::conformance::checks::$check(&$rig).await;
+            $crate::checks::$check(&$rig).await;
         }
     )+ };
     (@hosted $rig:expr; $($check:ident),+) => { $(
         #[tokio::test(flavor = "multi_thread")]
         async fn $check() {
-            $crate::conformance::hosted::$check(std::sync::Arc::new($rig)).await;
+            $crate::hosted::$check(std::sync::Arc::new($rig)).await;
         }
     )+ };
 }
@@ -108,5 +108,23 @@ fn all<R: Rig>() -> BTreeSet<usize> {
     (0..R::ITEMS).collect()
 }
 
+/// The desired state of a switch with these VLANs.
+pub fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
+    let vlan = |vid| FabricVlan { vid: VlanId::new(vid).unwrap(), owners: vec!["L2Service/s".into()] };
+    Desired::Fabric(FabricDesired {
+        cluster: "c1".into(),
+        device: Device {
+            address: "127.0.0.1:830".into(),
+            dialect: None,
+            credential: None,
+            host_key: None,
+            drift: Drift::Repair,
+            adopt: VlanSet::EMPTY,
+        },
+        vlans: vids.into_iter().map(vlan).collect(),
+        ports: Vec::new(),
+    })
+}
+
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -2,5 +2,4 @@
 
 mod database;
 mod packets;
-#[allow(dead_code, reason = "each test target uses some of it")]
-mod rig;
+pub mod rig;

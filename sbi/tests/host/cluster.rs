@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command as Process};
 
 use super::*;
-use crate::nats::{NatsArgs, connect, ensure_streams};
+use eno_sbi::nats::{NatsArgs, connect, ensure_streams};
 
 const SERVERS: usize = 3;
 const TARGETS: u64 = 100;

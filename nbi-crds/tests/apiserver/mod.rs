@@ -1,6 +1,6 @@
 //! The CRDs, roles, policies and examples on a real API server.
 
-mod accepted;
+pub mod accepted;
 mod access;
 mod refused;
 mod use_check;

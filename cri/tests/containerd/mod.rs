@@ -1,7 +1,5 @@
 //! The resolver and its client against a real containerd with real pods.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod cri;
 mod image;
 mod node;

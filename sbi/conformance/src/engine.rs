@@ -7,7 +7,7 @@ use eno_schemas::{Command, Report, decode, encode, subject};
 use futures::StreamExt;
 
 use super::NatsServer;
-use crate::nats::{Connection, ensure_streams, forget_target};
+use eno_sbi::nats::{Connection, ensure_streams, forget_target};
 
 /// How long a report is waited for.
 const PATIENCE: Duration = Duration::from_secs(40);

@@ -1,8 +1,5 @@
 //! The resolver's socket: who may ask, what a question may be, how it begins and ends.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
@@ -11,11 +8,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 
-use common::Resolver;
 use eno_cri::Reason;
 use nix::unistd::{getegid, geteuid};
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::common::Resolver;
 
 const NO_RUNTIME: &str = "/nonexistent/runtime.sock";
 

@@ -3,15 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use eno_schemas::{
-    Applied, Desired, Device, Drift, FabricDesired, FabricVlan, Failure, Item, PayloadKind, Rejection,
-    VlanId, VlanSet,
-};
+use eno_schemas::{Applied, Desired, Failure, Item, PayloadKind, Rejection, VlanId, VlanSet};
 use futures::Stream;
 
-use super::Rig;
-use crate::driver::{Driver, Identity, Reconciled};
-use crate::work::{HOLD, Intent, Verdict, Work};
+use super::{Rig, fabric};
+use eno_sbi::{Driver, HOLD, Identity, Intent, Reconciled, Verdict, Work};
 
 #[derive(Default)]
 struct Switch {
@@ -181,24 +177,6 @@ impl Rig for Memory {
     fn names(&self, item: usize, found: &Item) -> bool {
         found.vlan.is_some_and(|vlan| vlan.get() == vid(item))
     }
-}
-
-/// The desired state of a switch with these VLANs.
-pub(crate) fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
-    let vlan = |vid| FabricVlan { vid: VlanId::new(vid).unwrap(), owners: vec!["L2Service/s".into()] };
-    Desired::Fabric(FabricDesired {
-        cluster: "c1".into(),
-        device: Device {
-            address: "127.0.0.1:830".into(),
-            dialect: None,
-            credential: None,
-            host_key: None,
-            drift: Drift::Repair,
-            adopt: VlanSet::EMPTY,
-        },
-        vlans: vids.into_iter().map(vlan).collect(),
-        ports: Vec::new(),
-    })
 }
 
 crate::conformance_tests!(Memory::default());

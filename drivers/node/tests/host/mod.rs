@@ -1,6 +1,6 @@
 //! Networks of the host, each test in network namespaces of its own.
 
-mod common;
+pub mod common;
 mod guards;
 mod pod_bridge;
 mod uplinks;

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-use crate::nats::{Connection, NatsArgs, connect};
+use eno_sbi::nats::{Connection, NatsArgs, connect};
 
 /// A real nats-server with JetStream on a free port of the loopback address, its data in a directory of its own.
 /// Dropping it kills it and removes the data.
@@ -54,14 +54,14 @@ impl NatsServer {
         }
     }
 
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
     /// Flags that lead to it.
     pub fn args(&self) -> NatsArgs {
-        NatsArgs {
-            nats_url: format!("nats://127.0.0.1:{}", self.port),
-            nats_credentials: None,
-            nats_ca: None,
-            nats_replicas: 1,
-        }
+        NatsArgs { nats_url: self.url(), nats_credentials: None, nats_ca: None, nats_replicas: 1 }
     }
 
     /// A new connection.

@@ -4,8 +4,6 @@
 //! names only, so the garbage collector stays out; it has a test and a control plane to itself.
 
 mod cluster;
-#[path = "../common/mod.rs"]
-mod common;
 mod scenarios;
 
 use cluster::Cluster;
@@ -34,7 +32,7 @@ async fn nads_on_a_real_api_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_garbage_collector_takes_nads_with_their_attachments() {
     let cluster = Cluster::start(&[]).await;
-    cluster.install(common::NAD_CRD).await;
+    cluster.install(crate::common::NAD_CRD).await;
     scenarios::collected_with_its_attachment(&cluster).await;
     cluster.stop().await;
 }

@@ -1,0 +1,15 @@
+//! The core in worlds that the tests make: lives of objects, and properties over random histories.
+//! One binary, since each is linked with all that it uses.
+
+mod histories;
+mod hosts;
+mod hot_plug;
+mod late_reports;
+mod node_histories;
+mod pods;
+mod restarts;
+mod scenarios;
+mod seeded;
+mod transaction_histories;
+mod transactions;
+mod world;

@@ -1,0 +1,7 @@
+//! The engine on a real API server and a real nats-server.
+//! One binary, since each is linked with all that it uses.
+
+mod agent;
+mod cluster;
+mod fabric;
+mod pods;
