@@ -1,5 +1,6 @@
 # make demo   what it does, live, on this machine
-# make test   everything that is tested, after installing what the tests need
+# make test   what every change has to pass, after installing what the tests need
+# make lanes  what takes longer: all seeds and crash points, the VM, long waits for a takeover
 # make bench  how fast it is
 # make crds   writes deploy/crds and schemas/v1 from the types
 # make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
@@ -16,7 +17,7 @@ NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2 openssl:openssl
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
 
-.PHONY: demo test bench crds deny supply fmt lint build parts deps
+.PHONY: demo test lanes bench crds deny supply fmt lint build tests parts deps
 .SILENT: deps deny supply
 
 demo: deps build
@@ -25,14 +26,28 @@ demo: deps build
 # Property tests try the same cases in each run of all tests; others with: make test PROPTEST_RNG_SEED=$RANDOM
 export PROPTEST_RNG_SEED ?= 1
 
-test: deps lint supply build parts
-	# Tests that are ignored need root; here they run as well, or it is said that they don't.
-	if [ "$$(id -u)" = 0 ]; then \
-	  $(CARGO) test --workspace --locked --no-fail-fast -- --include-ignored; \
-	else \
-	  $(CARGO) test --workspace --locked --no-fail-fast; \
-	  echo "Tests that need root were not run. To run them: sudo -E make test"; \
-	fi
+TEST := $(CARGO) test --workspace --locked --no-fail-fast
+# Many tests wait for others most of the time.
+THREADS ?= 4
+# Tests that are ignored need root.
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --include-ignored)
+
+# Modules called `lanes` hold what `make lanes` runs.
+test: export PROPTEST_CASES ?= 200
+test: deps lint supply parts
+	$(TEST) -- --test-threads $(THREADS) --skip lanes:: $(AS_ROOT)
+	echo "Tests in lanes were not run. To run them: make lanes"
+	$(if $(AS_ROOT),,echo "Tests that need root were not run. To run them: sudo -E make test")
+
+# The crash rigs at every point, and the modules called `lanes`; properties and histories with all their cases.
+lanes: export PROPTEST_CASES ?= 3000
+lanes: export ENO_SEEDS ?= 20000
+lanes: export ENO_CRASH_ALL = 1
+lanes: deps parts
+	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
+	$(TEST) --test tests -- law histories seeded killed --include-ignored
+	for place in api nats netconf mutants; do ENO_CRASH_PLACE=$$place $(TEST) --test tests -- lanes::crash --include-ignored; done
+	$(TEST) -- lanes:: --skip lanes::crash --include-ignored
 
 bench: deps
 	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
@@ -62,8 +77,12 @@ lint:
 build:
 	$(CARGO) build --workspace --locked
 
+# The tests and the programs that they start.
+tests:
+	$(CARGO) test --workspace --locked --no-run
+
 # The programs of the control plane, found or built, so that no test has to wait for them.
-parts: build
+parts: tests
 	target/debug/eno-get-parts >/dev/null
 
 deps:

@@ -1,11 +1,10 @@
 //! The whole, in sandboxes.
 //! One binary, since each is linked with all that it uses.
 
-mod crash;
+mod deploy;
 mod e2e;
-mod ha;
 mod imports;
+mod lanes;
 mod nats;
 mod nodes;
 mod security;
-mod soak;

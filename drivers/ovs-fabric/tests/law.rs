@@ -156,7 +156,7 @@ fn ours(view: &View, desired: &FabricDesired) -> VlanSet {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn one_change_is_enough(view in any_view(), desired in any_desired()) {

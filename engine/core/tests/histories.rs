@@ -212,7 +212,7 @@ fn apart(mut steps: Vec<Step>) -> Vec<Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn services_that_contend_for_vlans_never_share_one(steps in proptest::collection::vec(step(), 1..60)) {

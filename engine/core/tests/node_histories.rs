@@ -400,7 +400,7 @@ impl History {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_to_nodes_and_pods(steps in proptest::collection::vec(step(), 1..80)) {

@@ -17,7 +17,7 @@
 //! is set in the environment, nothing may be lacking and it goes on, so that it fails rather than passes unseen. Time
 //! passes five to twenty times as slowly for it: patience of ten seconds is not too much.
 //!
-//! **To register it:** an entry in `tests/lanes.rs`: the package, the test target, filters, and the programs and files
+//! **To register it:** an entry in `tests/lanes/mod.rs`: the package, the module of its tests, and the programs and files
 //! that it wants. It then runs as root with `--include-ignored`, one test at a time.
 
 mod archive;

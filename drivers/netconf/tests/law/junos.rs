@@ -198,7 +198,7 @@ fn others(nodes: &[Node], listed: &BTreeSet<&str>) -> Vec<Node> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_wanted_is_there_and_the_rest_is_as_it_was(

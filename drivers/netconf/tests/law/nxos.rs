@@ -75,7 +75,7 @@ fn any_port() -> impl Strategy<Value = Port> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_wanted_is_there_and_the_rest_is_as_it_was(

@@ -1,9 +1,9 @@
 //! Callbacks from a real outbox to a real receiver. The API server is played: it has what callbacks ask it for.
 
 mod conduct;
+mod lanes;
 mod reach;
 mod signing;
-mod soak;
 
 use std::collections::HashMap;
 use std::future::ready;

@@ -13,7 +13,7 @@ const EACH: u64 = 20;
 const KILLS: u64 = 100;
 /// Where the process that sends finds NATS.
 const VARIABLE: &str = "ENO_TEST_SENDER_NATS";
-const SENDER: &str = "callbacks::tests::soak::sender";
+const SENDER: &str = "callbacks::tests::lanes::sender";
 const SOAK: Duration = Duration::from_mins(5);
 
 /// The process that is killed: this program again, with only this in it. Without the variable there is nothing to send.

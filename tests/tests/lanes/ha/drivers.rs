@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use eno::sandbox::Role;
 use eno_tests::{Receiver, own};
 
-use crate::ha::networks::Networks;
-use crate::ha::parts::{busy, jetstream, owner, pause, quiet, resume, until};
-use crate::ha::turn;
+use crate::lanes::ha::networks::Networks;
+use crate::lanes::ha::parts::{busy, jetstream, owner, pause, quiet, resume, until};
+use crate::lanes::ha::turn;
 
 /// What is owned ends 15 s after its last renewal; who waits looks every 2.5 s.
 const AFTER_DEATH: Duration = Duration::from_secs(20);

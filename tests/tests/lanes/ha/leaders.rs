@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use eno::sandbox::Role;
 use eno_tests::{Receiver, System, own};
 
-use crate::ha::networks::Networks;
-use crate::ha::parts::{is_ready, jetstream, leads, pause, quiet, resume, until, written};
-use crate::ha::{AFTER_DEATH, turn};
+use crate::lanes::ha::networks::Networks;
+use crate::lanes::ha::parts::{is_ready, jetstream, leads, pause, quiet, resume, until, written};
+use crate::lanes::ha::{AFTER_DEATH, turn};
 
 const ENGINES: [&str; 2] = ["engine", "engine-2"];
 /// A successor of one that leaves is at work within this time.

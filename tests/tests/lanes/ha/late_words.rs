@@ -9,9 +9,9 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::ha::networks::Networks;
-use crate::ha::parts::{jetstream, leads, quiet, until};
-use crate::ha::turn;
+use crate::lanes::ha::networks::Networks;
+use crate::lanes::ha::parts::{jetstream, leads, quiet, until};
+use crate::lanes::ha::turn;
 
 /// The last message of a subject, with its sequence.
 async fn last(jetstream: &Context, stream: &str, subject: &str) -> (u64, Value) {

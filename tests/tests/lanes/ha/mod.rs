@@ -1,7 +1,6 @@
 //! Several engines and several instances of each driver: who dies, leaves or is stopped is followed by another one, and
 //! whoever goes on after a while does no harm.
 
-mod deploy;
 mod drivers;
 mod late_words;
 mod leaders;
