@@ -46,8 +46,9 @@ lanes: export ENO_CRASH_ALL = 1
 lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
 	$(TEST) --test tests -- law histories seeded killed --include-ignored
+	$(TEST) --test transaction_scale
 	for place in api nats netconf mutants; do ENO_CRASH_PLACE=$$place $(TEST) --test tests -- lanes::crash --include-ignored; done
-	$(TEST) -- lanes:: --skip lanes::crash --include-ignored
+	$(TEST) --lib --test tests -- lanes:: --skip lanes::crash --include-ignored
 
 bench: deps
 	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
