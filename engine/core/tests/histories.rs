@@ -8,8 +8,8 @@ use eno_core::{Key, Kind, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
     Service { name: u8, vid: u16, gateway: bool },

@@ -9,8 +9,8 @@ use eno_schemas::{
     VlanId,
 };
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 
 fn network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
     let Desired::Node(desired) = w.targets.get(&node(name))? else { panic!("not a node") };

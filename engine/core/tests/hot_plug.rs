@@ -4,8 +4,8 @@ use eno_core::spec::{CniName, RouteSpec, Spec, VlanType};
 use eno_core::{Key, Kind, Object};
 use eno_schemas::{HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanId};
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 
 const HOT: &str = "attach.eno.k8s.io/a";
 

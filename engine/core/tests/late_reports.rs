@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use eno_core::{Event, Key, Target};
 use eno_schemas::{Applied, Desired, Generation, Outcome, Phase, Report};
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 
 /// The target's present command is published under this number.
 fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {

@@ -9,8 +9,8 @@ use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
 use proptest::prelude::*;
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
     Attachment { name: u8, services: Vec<u8>, point: u8 },

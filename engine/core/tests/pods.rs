@@ -4,8 +4,8 @@ use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
 use eno_core::{Event, Kind, Object};
 use eno_schemas::{HostNetwork, Item, LinkName, Phase, Rejection};
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 
 const LABEL: &str = "podconfig";
 

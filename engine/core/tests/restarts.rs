@@ -4,8 +4,8 @@ use eno_core::spec::LeadsTo;
 use eno_core::{Key, Object, Target};
 use eno_schemas::Phase;
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 
 /// A service `s` and an attachment `a` of it, and a service `t`, all ready.
 fn ready() -> (World, Key, Key) {

@@ -4,8 +4,8 @@ use eno_core::spec::{Invalid, LeadsTo, Plugin, Spec, SubnetSpec, SupportedCni};
 use eno_core::{Event, Key, Kind, Target};
 use eno_schemas::{Ipam, Item, NadVlans, Phase, Rejection, VlanId};
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 
 const ALL_PORTS: [&str; 13] = [
     "leaf1:e1",

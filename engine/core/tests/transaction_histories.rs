@@ -6,8 +6,8 @@ use eno_core::{Event, Key, Kind, Name};
 use eno_schemas::{Phase, VlanId};
 use proptest::prelude::*;
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
     Renumber { service: u8, odd: bool, gateway: bool },

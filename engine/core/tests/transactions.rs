@@ -4,8 +4,8 @@ use eno_core::spec::LeadsTo;
 use eno_core::{Event, Labels, Name};
 use eno_schemas::{Phase, VlanId};
 
-use crate::world::*;
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
 
 const RIGHT: [&str; 3] = ["leaf2:e1", "leaf2:e2", "leaf2:gw"];
 
