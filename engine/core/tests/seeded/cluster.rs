@@ -68,11 +68,7 @@ fn fixed() -> Vec<Object> {
             "leaf2",
             &[("e1", node("node2")), ("gw", LeadsTo::PhysicalNetwork("dc".into())), ("u1", leaf("leaf1"))],
         ),
-        object(
-            Kind::PhysicalNetwork,
-            "dc",
-            Spec::PhysicalNetwork(PhysicalNetworkSpec { segmentation_ids: None, namespaces: None }),
-        ),
+        object(Kind::PhysicalNetwork, "dc", Spec::PhysicalNetwork(PhysicalNetworkSpec::default())),
         object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector: selector })),
         point("cp", Some("pool")),
     ]
