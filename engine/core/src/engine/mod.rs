@@ -6,6 +6,7 @@
 //! status of what changed, or of what targets reported on, is `judge`d.
 
 mod bridges;
+mod gaps;
 mod hosts;
 mod hotplug;
 mod inputs;

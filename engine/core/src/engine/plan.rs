@@ -14,7 +14,7 @@ use crate::topology::{Ports, Topology, add_ports};
 use crate::{Effect, Key, Kind, Name, Target};
 
 use super::Engine;
-use super::record::{Gap, Network, Point, Record};
+use super::record::{Network, Point, Record};
 
 impl Engine {
     /// The graph of the fabric, from all devices that are realised; when it changed, everything that lies on it
@@ -46,8 +46,8 @@ impl Engine {
         self.drain_leaving(&specs);
         let same = self.topology.same(&topology);
         self.topology = topology;
-        let devices = self.records.iter().filter(|(key, _)| key.kind == Kind::FabricDevice);
-        let has_fabric = devices.into_iter().any(|(_, record)| !record.deleting);
+        let is_there = |(key, record): (&Key, &Record)| key.kind == Kind::FabricDevice && !record.deleting;
+        let has_fabric = self.records.iter().any(is_there);
         let had_fabric = std::mem::replace(&mut self.has_fabric, has_fabric);
         if !same || reshaped || has_fabric != had_fabric {
             self.judge.extend(self.records.keys().filter(|key| key.kind == Kind::PhysicalNetwork).cloned());
@@ -390,47 +390,6 @@ impl Engine {
         let ways = self.topology.ways(ports.keys());
         add_ports(&mut ports, &ways);
         ports
-    }
-
-    /// Why the ends of a network can't reach each other. Whether they can is not known where there is no FabricDevice,
-    /// nor of what is used only at ConnectionPoints without switch ports.
-    fn gap_of(&self, key: &Key) -> Option<Gap> {
-        let spec = self.records.get(key)?.effective.as_deref()?;
-        let mut points =
-            self.networks.get(key).into_iter().flat_map(|network| network.points.keys()).peekable();
-        let is_used = points.peek().is_some();
-        let mut ends: BTreeSet<&Name> =
-            points.filter_map(|name| self.points.get(name)).flat_map(|point| point.ports.keys()).collect();
-        if !self.has_fabric || (is_used && ends.is_empty()) {
-            return None;
-        }
-        let mut networks = Vec::new();
-        for name in spec.service().into_iter().flat_map(|service| &service.physical_networks) {
-            let network = self.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
-            let unmanaged = network.is_some_and(|network| network.unmanaged);
-            match self.topology.network_ports(name) {
-                Some(ports) => {
-                    networks.push(ports);
-                    ends.extend(ports.keys().filter(|_| !unmanaged));
-                }
-                None if unmanaged => {}
-                None => return Some(Gap::NoPort(name.clone())),
-            }
-        }
-        let parts = self.topology.parts(ends, networks);
-        (parts.len() > 1).then_some(Gap::NoWay(parts))
-    }
-
-    /// The same in words, for an object that the network matters to: for an attachment as seen from its own
-    /// ConnectionPoint, if that has switch ports.
-    pub(super) fn gap(&self, key: &Key, network: &Key) -> Option<String> {
-        let gap = self.networks.get(network)?.gap.as_ref()?;
-        match self.effective(key, Spec::attachment) {
-            Some(spec) => {
-                Some(gap.describe(Some(self.points.get(&spec.connection_point)?.ports.keys().next()?)))
-            }
-            None => Some(gap.describe(None)),
-        }
     }
 
     /// The networks that an object is about, each with its VLAN and the ports that matter to this object.

@@ -11,6 +11,7 @@ use crate::spec::{Invalid, Spec};
 use crate::topology::Ports;
 use crate::{Key, Name, Object, Status};
 
+use super::gaps::Gap;
 use super::hosts::Left;
 use super::together::Refused;
 
@@ -121,31 +122,6 @@ pub struct Network {
     pub claimed: BTreeSet<VlanId>,
     /// Why its ends can't reach each other.
     pub gap: Option<Gap>,
-}
-
-/// Why the ends of a network can't reach each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Gap {
-    /// No switch port leads to this PhysicalNetwork.
-    NoPort(Name),
-    /// Nothing joins the parts of the fabric that the ends are in: the switches at the ends, part by part.
-    NoWay(Vec<BTreeSet<Name>>),
-}
-
-impl Gap {
-    /// In words, as it is seen `from` a switch at one end.
-    pub fn describe(&self, from: Option<&Name>) -> String {
-        let parts = match self {
-            Self::NoPort(name) => return format!("PhysicalNetwork {name}: no switch port leads there"),
-            Self::NoWay(parts) => parts,
-        };
-        let own = parts.iter().find(|part| from.is_some_and(|from| part.contains(from))).or(parts.first());
-        let other = parts.iter().find(|part| Some(*part) != own);
-        let first = |part: Option<&BTreeSet<Name>>| part.and_then(|part| part.first()).cloned();
-        let (from, to) = (from.cloned().or_else(|| first(own)), first(other));
-        let name = |device: Option<Name>| device.unwrap_or_default();
-        format!("no way from {} to {}: name the link in their Ports", name(from), name(to))
-    }
 }
 
 impl Network {
