@@ -24,6 +24,7 @@ use crate::{CallbackFormat, CallbackSecret, schema};
     label("app.kubernetes.io/part-of", "eno"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "VLANs", type_ = "string", json_path = ".spec.SegmentationIDs"),
+    printcolumn(name = "SwitchPorts", type_ = "string", json_path = ".status.switchPorts"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -41,6 +42,10 @@ pub struct PhysicalNetworkSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub namespaces: Option<LabelSelector>,
+    /// Somebody else wires it: L2Services that name it are ready though no port of a FabricDevice leads there. Without
+    /// this they are pending until one does and links join it with the ConnectionPoints that use them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmanaged: bool,
     /// An http or https URL that gets a POST of this object on every transition of its phase.
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]

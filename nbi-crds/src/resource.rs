@@ -44,7 +44,7 @@ eno_resource! {
     L2Service: ["readyInputs", "grantedID", "connectionPoints"];
     L2ServiceAttachment: ["readyInputs", "podConfigurations", "addresses"];
     NodePool: [];
-    PhysicalNetwork: [];
+    PhysicalNetwork: ["switchPorts"];
     Route: [];
     Subnet: [];
 }

@@ -122,6 +122,10 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::names::<1024>")]
     pub connection_points: Vec<String>,
+    /// The switch ports that lead to the network, each as FabricDevice:port; at most 1024 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024), inner(length(max = 512)), extend("x-kubernetes-list-type" = "set"))]
+    pub switch_ports: Vec<String>,
     /// The dialect that the driver speaks with the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]

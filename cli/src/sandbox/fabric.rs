@@ -97,6 +97,7 @@ pub(super) fn networks(topology: &Topology) -> Vec<PhysicalNetwork> {
         description: None,
         segmentation_ids: vec!["1-4094".to_owned()],
         namespaces: None,
+        unmanaged: false,
         callback_url: None,
         callback_secret: None,
         callback_format: None,

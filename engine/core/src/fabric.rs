@@ -58,6 +58,8 @@ pub struct DeviceTarget {
 struct Seen {
     vlans: VlanSet,
     ports: Vec<VlanSet>,
+    /// What was read of ports that are listed no more: they may be again before anything was commanded.
+    others: BTreeMap<String, VlanSet>,
 }
 
 impl Seen {
@@ -141,10 +143,9 @@ impl DeviceTarget {
             return false;
         }
         if let Some(seen) = &mut self.applied {
-            let of = |name: &str| {
-                self.ports.iter().position(|port| port.name == name).and_then(|i| seen.ports.get(i).cloned())
-            };
-            seen.ports = new.iter().map(|port| of(&port.name).unwrap_or_default()).collect();
+            let names = self.ports.iter().map(|port| port.name.clone());
+            seen.others.extend(names.zip(std::mem::take(&mut seen.ports)));
+            seen.ports = new.iter().map(|port| seen.others.remove(&port.name).unwrap_or_default()).collect();
         }
         if self.access != spec.device || self.driver != spec.driver {
             self.failure = None;
@@ -365,10 +366,9 @@ impl DeviceTarget {
     /// otherwise than before.
     fn take_applied(&mut self, applied: Option<Applied>, was: bool) -> VlanSet {
         let mut touched = VlanSet::EMPTY;
-        let Some(Applied::Fabric { vlans, ports, .. }) = applied else { return touched };
-        let ports =
-            self.ports.iter().map(|port| ports.get(&port.name).cloned().unwrap_or_default()).collect();
-        let seen = Seen { vlans, ports };
+        let Some(Applied::Fabric { vlans, ports: mut others, .. }) = applied else { return touched };
+        let ports = self.ports.iter().map(|port| others.remove(&port.name).unwrap_or_default()).collect();
+        let seen = Seen { vlans, ports, others };
         let before = self.applied.take().unwrap_or_default();
         for (i, now) in seen.ports.iter().enumerate() {
             let was = before.ports.get(i).unwrap_or(&VlanSet::EMPTY);

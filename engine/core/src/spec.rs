@@ -383,7 +383,7 @@ pub struct NodePoolSpec {
 }
 
 /// A network outside the fabric.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct PhysicalNetworkSpec {
     /// The VLANs that may be used on it; absent: all.
@@ -392,6 +392,9 @@ pub struct PhysicalNetworkSpec {
     /// Whose attachments may use it; absent: everyone's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Selector>,
+    /// Somebody else wires it: no way to it is asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unmanaged: bool,
 }
 
 /// A switch.

@@ -175,9 +175,45 @@ impl Topology {
         ports
     }
 
+    /// True when a port leads to this NIC of the node.
+    pub fn has_nic(&self, node: &Name, nic: &str) -> bool {
+        self.nodes.get(node).is_some_and(|ports| ports.iter().any(|(name, ..)| **name == *nic))
+    }
+
     /// The ports that lead to a network outside the fabric.
     pub fn network_ports(&self, network: &Name) -> Option<&Ports> {
         self.networks.get(network)
+    }
+
+    /// The switches of `ends`, by the parts of the fabric that they are in. Links join parts, and so does each of
+    /// `networks` those in which it has ports.
+    pub fn parts<'a>(
+        &self,
+        ends: impl IntoIterator<Item = &'a Name>,
+        networks: impl IntoIterator<Item = &'a Ports>,
+    ) -> Vec<BTreeSet<Name>> {
+        let component = |device: &Name| self.component.get(device);
+        let ends = ends.into_iter().map(|device| {
+            (component(device).into_iter().collect::<BTreeSet<_>>(), BTreeSet::from([device.clone()]))
+        });
+        let networks =
+            networks.into_iter().map(|ports| (ports.keys().filter_map(component).collect(), BTreeSet::new()));
+        let mut parts: Vec<(BTreeSet<&Name>, BTreeSet<Name>)> = Vec::new();
+        for (mut components, mut devices) in ends.chain(networks) {
+            parts.retain_mut(|part| {
+                let apart = part.0.is_disjoint(&components);
+                if !apart {
+                    components.append(&mut part.0);
+                    devices.append(&mut part.1);
+                }
+                apart
+            });
+            parts.push((components, devices));
+        }
+        let mut parts: Vec<_> = parts.into_iter().map(|(_, devices)| devices).collect();
+        parts.retain(|devices| !devices.is_empty());
+        parts.sort();
+        parts
     }
 
     /// The ports of all links on the ways between the switches of `ends`: the switches on any shortest way
@@ -314,6 +350,33 @@ mod tests {
         assert_eq!(names(&topology, &topology.node_ports(&"node2".into(), &["eth1"])), ["leaf2:n"]);
         assert!(topology.node_ports(&"node2".into(), &["eth0"]).is_empty());
         assert_eq!(names(&topology, topology.network_ports(&"dc".into()).unwrap()), ["spine2:gw"]);
+    }
+
+    #[test]
+    fn parts_are_joined_by_links_and_by_networks() {
+        let mut devices = leaf_spine();
+        for (name, leads_to) in [("plane", LeadsTo::PhysicalNetwork("dc".into())), ("other", node("node8"))] {
+            devices.push((name.into(), device(&[("1", leads_to)])));
+        }
+        let topology = Topology::new(devices.iter().map(|(name, spec)| (name, spec)));
+        let parts = |ends: &[&str], network: Option<&str>| {
+            let ends: Vec<Name> = ends.iter().map(|end| Name::from(*end)).collect();
+            let network = network.and_then(|name| topology.network_ports(&name.into()));
+            let parts = topology.parts(&ends, network);
+            parts
+                .iter()
+                .map(|part| part.iter().map(|name| &**name).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
+        assert!(parts(&[], Some("dc")).is_empty());
+        assert_eq!(parts(&["leaf1", "leaf3"], None), ["leaf1 leaf3"]);
+        assert_eq!(parts(&["plane", "leaf1", "leaf3"], None), ["leaf1 leaf3", "plane"]);
+        assert_eq!(parts(&["plane", "leaf1", "leaf3"], Some("dc")), ["leaf1 leaf3 plane"]);
+        assert_eq!(
+            parts(&["leaf2", "other", "plane", "alone"], Some("dc")),
+            ["alone", "leaf2 plane", "other"]
+        );
+        assert_eq!(topology.component(&"plane".into()), Some(&"plane".into()), "an ID is still unique there");
     }
 
     #[test]

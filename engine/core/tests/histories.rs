@@ -1,24 +1,46 @@
 //! Random histories: whatever happens in whatever order, the same world leads to the same state, a new engine
 //! finds nothing to do, and when everything is deleted nothing is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::spec::Spec;
-use eno_core::{Key, Kind, Target};
+use eno_core::spec::{LeadsTo, Spec};
+use eno_core::{Key, Kind, Name, Status, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
 
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use crate::world::*;
+
 #[derive(Clone, Debug)]
 enum Step {
-    Service { name: u8, vid: u16, gateway: bool },
-    Attachment { name: u8, services: Vec<u8>, point: u8 },
+    Service {
+        name: u8,
+        vid: u16,
+        gateway: bool,
+    },
+    Attachment {
+        name: u8,
+        services: Vec<u8>,
+        point: u8,
+    },
     Delete(u8),
-    Node { name: u8, inside: bool },
+    Node {
+        name: u8,
+        inside: bool,
+    },
+    /// Which of its ports `leaf2` and `leaf1` have beside those to nodes.
+    Wire {
+        uplinks: bool,
+        gateway: bool,
+        other_gateway: bool,
+    },
+    Unmanaged(bool),
     Silence(u8),
     Listen,
-    Pod { attachment: u8, there: bool },
+    Pod {
+        attachment: u8,
+        there: bool,
+    },
     Settle,
     Restart,
 }
@@ -30,6 +52,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, services, point)| Step::Attachment { name, services, point }),
         3 => (0u8..12).prop_map(Step::Delete),
         1 => (1u8..5, any::<bool>()).prop_map(|(name, inside)| Step::Node { name, inside }),
+        2 => any::<(bool, bool, bool)>().prop_map(|(uplinks, gateway, other_gateway)| Step::Wire { uplinks, gateway, other_gateway }),
+        1 => any::<bool>().prop_map(Step::Unmanaged),
         1 => (0u8..4).prop_map(Step::Silence),
         1 => Just(Step::Listen),
         1 => (0u8..6, any::<bool>()).prop_map(|(attachment, there)| Step::Pod { attachment, there }),
@@ -78,6 +102,23 @@ impl History {
         self.world.pod(user(&format!("pod{attachment}"), uses));
     }
 
+    fn wire(&mut self, uplinks: bool, gateway: bool, other_gateway: bool) {
+        for (leaf, nodes, gateway) in
+            [("leaf1", ["node1", "node2"], other_gateway), ("leaf2", ["node3", "node4"], gateway)]
+        {
+            let node = |name: &str| LeadsTo::Node { node: name.into(), interface: "eth1".into() };
+            let link = |spine: &str| LeadsTo::Device { device: spine.into(), port: leaf.into() };
+            let mut ports = vec![("e1", node(nodes[0])), ("e2", node(nodes[1]))];
+            if uplinks || leaf == "leaf1" {
+                ports.extend([("u1", link("spine1")), ("u2", link("spine2"))]);
+            }
+            if gateway {
+                ports.push(("gw", LeadsTo::PhysicalNetwork("dc".into())));
+            }
+            self.apply(device(leaf, &ports));
+        }
+    }
+
     fn take(&mut self, step: &Step) {
         match step {
             Step::Service { name, vid, gateway } => {
@@ -102,6 +143,15 @@ impl History {
             Step::Node { name, inside } => {
                 self.nodes.insert(*name, *inside);
                 self.world.node(&format!("node{name}"), *inside, true);
+            }
+            Step::Wire { uplinks, gateway, other_gateway } => self.wire(*uplinks, *gateway, *other_gateway),
+            Step::Unmanaged(unmanaged) => {
+                let dc = &self.world.objects[&Key::cluster(Kind::PhysicalNetwork, &arc("dc"))];
+                let object = respec(dc, |spec| {
+                    let Spec::PhysicalNetwork(spec) = spec else { unreachable!() };
+                    spec.unmanaged = *unmanaged;
+                });
+                self.world.apply(object);
             }
             Step::Silence(n) => {
                 self.world.silent.insert(Target::Fabric(DEVICES[usize::from(*n)].into()));
@@ -181,6 +231,84 @@ impl History {
         }
     }
 
+    /// Worked out from the manifests: can the ends of this service reach each other? `None`: nobody can tell.
+    fn is_joined(&self, service: &Status) -> Option<bool> {
+        let Some(Spec::Service(spec)) = service.realized.as_deref() else { return None };
+        let managed = |point: &&Name| ***point != *"cp1";
+        let points: Vec<&Name> = service.connection_points.iter().filter(managed).collect();
+        if points.is_empty() && !service.connection_points.is_empty() {
+            return None;
+        }
+        let mut cables: Vec<(Name, LeadsTo)> = Vec::new();
+        let mut unmanaged = false;
+        for object in self.world.objects.values() {
+            match &object.spec {
+                Ok(Spec::Device(device)) => {
+                    let leads = device.ports.iter().map(|port| port.leads_to.clone());
+                    cables.extend(leads.map(|lead| (object.key.name.clone(), lead)));
+                }
+                Ok(Spec::PhysicalNetwork(network)) => unmanaged = network.unmanaged,
+                _ => {}
+            }
+        }
+        let led_out = !spec.physical_networks.is_empty();
+        let mut ends: BTreeSet<Name> = BTreeSet::new();
+        let mut edges: Vec<(Name, Name)> = Vec::new();
+        for (device, lead) in cables {
+            match lead {
+                LeadsTo::Node { node, .. } => {
+                    let inside = self.world.nodes[&node].0.contains_key("pool");
+                    ends.extend((!points.is_empty() && inside).then_some(device));
+                }
+                LeadsTo::Device { device: far, .. } => edges.push((device, far)),
+                LeadsTo::PhysicalNetwork(network) if led_out => edges.push((device, network)),
+                LeadsTo::PhysicalNetwork(_) => {}
+            }
+        }
+        if !points.is_empty() && ends.is_empty() {
+            return None;
+        }
+        // The network itself is an end, which nothing leads to without a port.
+        ends.extend((led_out && !unmanaged).then(|| arc("dc")));
+        let mut reached: BTreeSet<Name> = ends.first().cloned().into_iter().collect();
+        let mut before = 0;
+        while before < reached.len() {
+            before = reached.len();
+            for (a, b) in &edges {
+                if reached.contains(a) || reached.contains(b) {
+                    reached.extend([a.clone(), b.clone()]);
+                }
+            }
+        }
+        let alone = ends.len() == 1 && led_out && !unmanaged && !edges.iter().any(|(_, far)| **far == *"dc");
+        Some(!alone && ends.is_subset(&reached))
+    }
+
+    /// Whose ends can't reach each other is pending, and nobody else is.
+    fn check_ways(&self) {
+        let pending = |status: &Status| match status.phase {
+            Some(Phase::Pending) => Some(true),
+            Some(Phase::Ready) => Some(false),
+            _ => None,
+        };
+        for (key, status) in &self.world.statuses {
+            let Some(pending) = pending(status).filter(|_| self.world.objects.contains_key(key)) else {
+                continue;
+            };
+            let broken = match status.realized.as_deref() {
+                Some(Spec::Service(_)) => self.is_joined(status) == Some(false),
+                Some(Spec::Attachment(spec)) => {
+                    let inside = self.world.nodes.values().any(|(labels, _)| labels.contains_key("pool"));
+                    let managed = *spec.connection_point != *"cp1" && inside;
+                    let of = |name| &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
+                    managed && spec.services.iter().any(|name| self.is_joined(of(name)) == Some(false))
+                }
+                _ => false,
+            };
+            assert_eq!(pending, broken, "{key}: {:?} {}", status.phase, status.message);
+        }
+    }
+
     /// When all is deleted, nothing is left.
     fn delete_all(&mut self) {
         for attachment in self.pods.keys().copied().collect::<Vec<_>>() {
@@ -218,6 +346,7 @@ proptest! {
     fn services_that_contend_for_vlans_never_share_one(steps in proptest::collection::vec(step(), 1..60)) {
         let mut history = History::run(&steps);
         history.check_ready();
+        history.check_ways();
         history.delete_all();
     }
 
@@ -226,6 +355,7 @@ proptest! {
     fn a_new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..60).prop_map(apart)) {
         let mut history = History::run(&steps);
         history.check_ready();
+        history.check_ways();
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
         history.world.restart();
         history.world.settle();

@@ -283,7 +283,7 @@ fn each_part_of_the_fabric_decides_for_itself() {
     let down = |node: &str| LeadsTo::Node { node: node.into(), interface: "eth1".into() };
     let up = LeadsTo::Device { device: "west2".into(), port: "u1".into() };
     w.apply(device("west1", &[("e1", down("node5")), ("u1", up)]));
-    w.apply(device("west2", &[("e1", down("node6"))]));
+    w.apply(device("west2", &[("e1", down("node6")), ("gw", LeadsTo::PhysicalNetwork("dc".into()))]));
     w.settle();
     w.refuse("west2", 100, true);
     let s = w.apply(service("s", 100, &["dc"]));
@@ -298,7 +298,7 @@ fn each_part_of_the_fabric_decides_for_itself() {
     w.refuse("west2", 100, false);
     w.retry();
     w.settle();
-    assert_eq!((w.carriers(100).len(), west(&w), w.phase(&s)), (15, 4, Phase::Ready));
+    assert_eq!((w.carriers(100).len(), west(&w), w.phase(&s)), (16, 5, Phase::Ready));
 }
 
 #[test]

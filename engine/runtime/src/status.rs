@@ -47,6 +47,9 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
         let names = status.connection_points.iter().map(|name| Value::from(&**name));
         fields.insert("connectionPoints".into(), names.collect());
     }
+    if !status.switch_ports.is_empty() {
+        put(&mut fields, "switchPorts", &status.switch_ports);
+    }
     if let Some(device) = &status.device
         && let Ok(Value::Object(device)) = serde_json::to_value(device)
     {
@@ -234,6 +237,7 @@ mod tests {
                 physical_networks: vec![],
             }))),
             connection_points: vec!["cp".into()],
+            switch_ports: vec!["leaf1:eth1/0:2".into()],
             device: Some(DeviceInfo {
                 dialect: Some("openconfig".into()),
                 model: Some("x".into()),

@@ -53,6 +53,7 @@ pub const ACCEPTED: &[(&str, &str)] = &[
     ),
     ("PhysicalNetwork", "{SegmentationIDs: ['42', 100-199, 1-4094]}"),
     ("PhysicalNetwork", "{SegmentationIDs: ['42'], Namespaces: {matchLabels: {tenant: a}}, Description: x}"),
+    ("PhysicalNetwork", "{SegmentationIDs: ['42'], Unmanaged: true}"),
     ("FabricDevice", "{Address: leaf1, Credentials: {SecretName: s}, Adopt: '42,100-199'}"),
     ("FabricDevice", "{Address: '192.0.2.1:65535', Driver: other, Dialect: srlinux-24.10}"),
     ("FabricDevice", "{Address: 'unix:/run/openvswitch/db.sock', Driver: ovs-fabric}"),

@@ -342,6 +342,12 @@ pub const REFUSED: &[Refused] = &[
         "spec.SegmentationIDs[0]",
         "such as \"42\" or \"100-199\"",
     ),
+    refused(
+        "PhysicalNetwork",
+        "{SegmentationIDs: ['1'], Unmanaged: 'yes'}",
+        "spec.Unmanaged",
+        "must be of type boolean",
+    ),
     // FabricDevice
     refused(
         "FabricDevice",

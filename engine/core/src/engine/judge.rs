@@ -13,6 +13,9 @@ use crate::{Condition, Effect, Key, Kind, Name, Status};
 use super::inputs::Inputs;
 use super::{Engine, NAD_DRIVER};
 
+/// As many switch ports of a PhysicalNetwork are in its status.
+const SWITCH_PORTS: usize = 1024;
+
 /// What is found out about an object that is valid.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
@@ -27,6 +30,8 @@ pub(super) struct Verdict {
     /// What it is made of: a ready object goes back to pending only when that changes. `None` of those that wait for
     /// nothing, and of those that are as ready as what they wait for.
     pub inputs: Option<u64>,
+    /// Its ends can't reach each other.
+    pub gap: bool,
     /// What the admin should know.
     pub notes: Vec<(&'static str, bool, &'static str, String)>,
     /// The parts of its path, each with what hinders it: refused or not, and the words.
@@ -135,7 +140,7 @@ impl Engine {
         let was_ready = record.status.phase == Some(Phase::Ready) && sticky;
         // An engine that did not say what a ready object was made of has said which generation of it that was.
         let same = match record.status.ready_inputs {
-            None => record.status.observed_generation == record.generation,
+            None => record.status.observed_generation == record.generation && !verdict.gap,
             before => before == verdict.inputs,
         };
         match &verdict.waiting {
@@ -163,6 +168,12 @@ impl Engine {
                     inputs.add(&vid);
                     if let Some(service) = self.effective(&network, Spec::service) {
                         inputs.add(&service.physical_networks);
+                    }
+                    // What has none keeps the inputs that it had before they held gaps.
+                    if let Some(gap) = self.gap(key, &network) {
+                        inputs.add(&gap);
+                        verdict.gap = true;
+                        fabric.wait(gap);
                     }
                     self.look_at_network(key, &network, vid, &ports, &mut fabric);
                 }
@@ -341,6 +352,16 @@ impl Engine {
         }
     }
 
+    /// The switch ports that lead to a PhysicalNetwork.
+    fn switch_ports(&self, key: &Key) -> Vec<String> {
+        let ports = self.topology.network_ports(&key.name).filter(|_| key.kind == Kind::PhysicalNetwork);
+        let named = ports.into_iter().flatten().flat_map(|(device, indices)| {
+            let names = self.topology.port_names(device);
+            indices.iter().filter_map(move |i| Some(format!("{device}:{}", names.get(usize::from(*i))?)))
+        });
+        named.take(SWITCH_PORTS).collect()
+    }
+
     /// Writes down the status and, if it says something new, has it told.
     fn say(&mut self, key: &Key, phase: Phase, message: String, verdict: &Verdict, now: &Name) {
         let points: Vec<Name> = match self.networks.get(key) {
@@ -353,6 +374,7 @@ impl Engine {
         let device = device.and_then(|device| device.info.clone());
         let former = self.former(key).filter(|_| phase != Phase::Ready);
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
+        let switch_ports = self.switch_ports(key);
         let leased = self.podnet.givers.get(key).map_or(0, |giver| giver.leased);
         let Some(record) = self.records.get_mut(key) else { return };
         let last = &record.status;
@@ -371,6 +393,7 @@ impl Engine {
             granted_id,
             realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| record.deleting)),
             connection_points: points,
+            switch_ports,
             device,
             last_transaction: last_transaction.or_else(|| last.last_transaction.clone()),
             pending_changes,

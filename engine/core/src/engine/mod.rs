@@ -6,6 +6,7 @@
 //! status of what changed, or of what targets reported on, is `judge`d.
 
 mod bridges;
+mod gaps;
 mod hosts;
 mod hotplug;
 mod inputs;
@@ -55,6 +56,7 @@ pub struct Engine {
     holding: BTreeSet<Name>,
     topology: Topology,
     graph_dirty: bool,
+    has_fabric: bool,
     points: HashMap<Name, Point>,
     networks: HashMap<Key, Network>,
     bridge_domains: HashMap<Name, BridgeDomainSpec>,
@@ -104,6 +106,7 @@ impl Engine {
             holding: BTreeSet::new(),
             topology: Topology::default(),
             graph_dirty: false,
+            has_fabric: false,
             points: HashMap::new(),
             networks: HashMap::new(),
             bridge_domains: HashMap::new(),

@@ -46,7 +46,11 @@ impl Engine {
         self.drain_leaving(&specs);
         let same = self.topology.same(&topology);
         self.topology = topology;
-        if !same || reshaped {
+        let is_there = |(key, record): (&Key, &Record)| key.kind == Kind::FabricDevice && !record.deleting;
+        let has_fabric = self.records.iter().any(is_there);
+        let had_fabric = std::mem::replace(&mut self.has_fabric, has_fabric);
+        if !same || reshaped || has_fabric != had_fabric {
+            self.judge.extend(self.records.keys().filter(|key| key.kind == Kind::PhysicalNetwork).cloned());
             self.dirty_kind(Kind::ConnectionPoint);
             self.dirty_kind(Kind::L2Service);
             self.reclaim.extend(self.networks.keys().cloned());
@@ -105,12 +109,15 @@ impl Engine {
                 continue;
             }
             let ports = self.topology.node_ports(node, &nics);
-            if ports.is_empty() {
-                point.missing.push(node.clone());
+            if !ports.is_empty() {
+                let bare = nics.iter().filter(|nic| !self.topology.has_nic(node, nic));
+                point.missing.extend(bare.map(|nic| (node.clone(), Some((*nic).to_owned()))));
+            } else if pool.is_some() {
+                point.missing.push((node.clone(), None));
             }
             add_ports(&mut point.ports, &ports);
         }
-        if point.ports.is_empty() || spec.node_pool.is_none() {
+        if point.ports.is_empty() {
             point.missing.clear();
         }
         // The bridge too: it may be in use since before the fabric reached it.
@@ -298,6 +305,7 @@ impl Engine {
     pub(super) fn replan(&mut self, key: &Key) {
         let wish = self.plan_of(key);
         let plan = self.as_refused(key, wish);
+        let gap = self.gap_of(key);
         let Some(network) = self.networks.get_mut(key) else {
             if plan.is_none() {
                 return;
@@ -306,7 +314,8 @@ impl Engine {
             return self.replan(key);
         };
         let before = std::mem::replace(&mut network.planned, plan.clone());
-        let mut changed = before != plan;
+        let gap_before = std::mem::replace(&mut network.gap, gap);
+        let mut changed = before != plan || gap_before != network.gap;
         if let Some((vid, ports)) = &before {
             for device in ports.keys() {
                 if plan.as_ref().is_none_or(|(new, ports)| new != vid || !ports.contains_key(device)) {

@@ -11,6 +11,7 @@ use crate::spec::{Invalid, Spec};
 use crate::topology::Ports;
 use crate::{Key, Name, Object, Status};
 
+use super::gaps::Gap;
 use super::hosts::Left;
 use super::together::Refused;
 
@@ -119,6 +120,8 @@ pub struct Network {
     pub refused: Option<Refused>,
     /// The VLANs that it claims.
     pub claimed: BTreeSet<VlanId>,
+    /// Why its ends can't reach each other.
+    pub gap: Option<Gap>,
 }
 
 impl Network {
@@ -141,6 +144,6 @@ pub struct Point {
     pub ports: Ports,
     /// Where VLAN IDs must be unique for it.
     pub places: BTreeSet<Place>,
-    /// Nodes without a switch port in a pool whose other nodes have one.
-    pub missing: Vec<Name>,
+    /// What has no switch port though others have one: nodes of its pool, and NICs of nodes.
+    pub missing: Vec<(Name, Option<String>)>,
 }

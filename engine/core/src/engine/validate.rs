@@ -159,18 +159,31 @@ impl Engine {
     }
 
     fn check_point(&self, key: &Key, spec: &ConnectionPointSpec) -> Result<(), Invalid> {
-        let Some(pool) = &spec.node_pool else { return Ok(()) };
-        self.check_reference("NodePool", &Key::cluster(Kind::NodePool, pool))?;
+        if let Some(pool) = &spec.node_pool {
+            self.check_reference("NodePool", &Key::cluster(Kind::NodePool, pool))?;
+        }
         let Some(point) = self.points.get(&key.name) else { return Ok(()) };
-        let Some(node) = point.missing.first() else { return Ok(()) };
+        let Some((node, nic)) = point.missing.first() else { return Ok(()) };
         let more = match point.missing.len() - 1 {
             0 => String::new(),
             more => format!(" (nor have {more} more)"),
         };
-        let problem = format!(
-            "node {node} of NodePool {pool} has no switch port{more} though other nodes of it have one; add the port to a FabricDevice or take the node out of the pool"
-        );
-        Err(Invalid::new("NodePool", problem))
+        let pool = spec.node_pool.as_deref().unwrap_or_default();
+        let (field, problem) = match nic {
+            None => (
+                "NodePool",
+                format!(
+                    "node {node} of NodePool {pool} has no switch port{more} though other nodes of it have one; add the port to a FabricDevice or take the node out of the pool"
+                ),
+            ),
+            Some(nic) => (
+                "Interfaces",
+                format!(
+                    "NIC {nic} of node {node} has no switch port{more} though another NIC of the node has one; add the port to a FabricDevice or name only the others in Interfaces"
+                ),
+            ),
+        };
+        Err(Invalid::new(field, problem))
     }
 
     fn check_service(&self, key: &Key, spec: &ServiceSpec) -> Result<(), Invalid> {

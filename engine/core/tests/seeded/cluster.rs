@@ -50,32 +50,51 @@ pub struct Cluster {
     pub truth: BTreeMap<Target, Desired>,
     pub messages: Messages,
     said: BTreeMap<Key, Phase>,
+    wires: Wires,
     born: i64,
 }
 
 pub const AT: &str = "2026-01-01T00:00:00Z";
+/// The cables that are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wires {
+    /// Between the switches.
+    link: bool,
+    /// From `leaf2` to the PhysicalNetwork `dc`.
+    gateway: bool,
+}
+
+impl Wires {
+    const ALL: Self = Self { link: true, gateway: true };
+}
+
 const NODES: [&str; 2] = ["node1", "node2"];
 /// The ports that all VLANs of attachments are on.
 const PORTS: [(&str, &str); 2] = [("leaf1", "e1"), ("leaf2", "e1")];
 
-fn fixed() -> Vec<Object> {
+/// The switches, with the cables that they have at present.
+fn switches(wires: Wires) -> [Object; 2] {
     let node = |name: &str| LeadsTo::Node { node: name.into(), interface: "eth1".into() };
-    let leaf = |name: &str| LeadsTo::Device { device: name.into(), port: "u1".into() };
+    let link =
+        |name: &str| wires.link.then(|| ("u1", LeadsTo::Device { device: name.into(), port: "u1".into() }));
+    let gateway = wires.gateway.then(|| ("gw", LeadsTo::PhysicalNetwork("dc".into())));
+    let left = [Some(("e1", node("node1"))), link("leaf2")];
+    let right = [Some(("e1", node("node2"))), gateway, link("leaf1")];
+    [
+        device("leaf1", &left.into_iter().flatten().collect::<Vec<_>>()),
+        device("leaf2", &right.into_iter().flatten().collect::<Vec<_>>()),
+    ]
+}
+
+fn fixed() -> Vec<Object> {
     let selector = serde_json::from_str(r#"[{"key":"pool","operator":"In","values":["a"]}]"#).unwrap();
-    vec![
-        device("leaf1", &[("e1", node("node1")), ("u1", leaf("leaf2"))]),
-        device(
-            "leaf2",
-            &[("e1", node("node2")), ("gw", LeadsTo::PhysicalNetwork("dc".into())), ("u1", leaf("leaf1"))],
-        ),
-        object(
-            Kind::PhysicalNetwork,
-            "dc",
-            Spec::PhysicalNetwork(PhysicalNetworkSpec { segmentation_ids: None, namespaces: None }),
-        ),
+    let mut all: Vec<Object> = switches(Wires::ALL).into();
+    all.extend([
+        object(Kind::PhysicalNetwork, "dc", Spec::PhysicalNetwork(PhysicalNetworkSpec::default())),
         object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector: selector })),
         point("cp", Some("pool")),
-    ]
+    ]);
+    all
 }
 
 impl Cluster {
@@ -93,6 +112,7 @@ impl Cluster {
             truth: BTreeMap::new(),
             messages: Messages::default(),
             said: BTreeMap::new(),
+            wires: Wires::ALL,
             born: 0,
         };
         for object in fixed() {
@@ -190,7 +210,11 @@ impl Cluster {
     pub fn act(&mut self) {
         let n = self.chance.below(3);
         let name = format!("s{n}");
-        match self.chance.below(6) {
+        match self.chance.below(7) {
+            6 => {
+                let wires = Wires { link: self.chance.once_in(2), gateway: self.chance.once_in(2) };
+                self.wire(wires);
+            }
             0 | 1 => {
                 let vid = 100 + u16::try_from(n * 10 + self.chance.below(2)).unwrap();
                 let networks: &[&str] = if self.chance.once_in(2) { &["dc"] } else { &[] };
@@ -209,6 +233,11 @@ impl Cluster {
                 self.delete(&Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &name.into()));
             }
         }
+    }
+
+    fn wire(&mut self, wires: Wires) {
+        self.wires = wires;
+        switches(wires).into_iter().for_each(|switch| self.apply(switch));
     }
 
     /// Something that is under way arrives.
@@ -450,6 +479,7 @@ impl Cluster {
                 return Err(format!("VLAN {} is of {:?}", vlan.vid, vlan.owners));
             }
         }
+        self.check_wires()?;
         for (key, held) in &self.objects {
             let ready = key.kind == Kind::L2ServiceAttachment && self.said.get(key) == Some(&Phase::Ready);
             if !ready || held.object.deleting || self.engine.is_unsettled() {
@@ -469,6 +499,29 @@ impl Cluster {
                 if !self.carried(device, port, vid) {
                     return Err(format!("{key} is ready and VLAN {vid} is not on {device}:{port}"));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the engine has heard of is not ready where a cable of it is missing.
+    fn check_wires(&self) -> Result<(), Wrong> {
+        let is_heard = |key: &Key| !self.watch.contains_key(key);
+        let heard = |name: &str| is_heard(&Key::cluster(Kind::FabricDevice, &name.into()));
+        if self.engine.is_unsettled() || !heard("leaf1") || !heard("leaf2") {
+            return Ok(());
+        }
+        for (key, held) in &self.objects {
+            if held.object.deleting || self.said.get(key) != Some(&Phase::Ready) || !is_heard(key) {
+                continue;
+            }
+            let lacks = match &held.object.spec {
+                Ok(Spec::Attachment(_)) => !self.wires.link,
+                Ok(Spec::Service(spec)) => !self.wires.gateway && !spec.physical_networks.is_empty(),
+                _ => false,
+            };
+            if lacks {
+                return Err(format!("{key} is ready and a cable of it is missing"));
             }
         }
         Ok(())
@@ -494,6 +547,10 @@ impl Cluster {
     /// left.
     pub fn end(&mut self) -> Result<(), Wrong> {
         self.rest()?;
+        if self.wires != Wires::ALL {
+            self.wire(Wires::ALL);
+            self.rest()?;
+        }
         for (key, held) in &self.objects {
             let phase = held.outbox.last().and_then(|(_, status)| status.phase);
             let status = held.status.as_ref();

@@ -164,7 +164,7 @@ impl World {
             "dc",
             Spec::PhysicalNetwork(PhysicalNetworkSpec {
                 segmentation_ids: Some("10-999".parse().unwrap()),
-                namespaces: None,
+                ..PhysicalNetworkSpec::default()
             }),
         ));
         let selector =

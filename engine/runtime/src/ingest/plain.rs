@@ -98,5 +98,6 @@ pub(super) fn physical_network(source: &crds::PhysicalNetworkSpec) -> Result<Phy
             .as_ref()
             .map(|namespaces| selector("Namespaces", namespaces))
             .transpose()?,
+        unmanaged: source.unmanaged,
     })
 }

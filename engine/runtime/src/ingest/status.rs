@@ -40,6 +40,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         granted_id: source.granted_id.and_then(|id| VlanId::new(id).ok()),
         realized: realized(kind, source.realized),
         connection_points: source.connection_points.into_iter().map(Name::from).collect(),
+        switch_ports: source.switch_ports,
         device: (device != DeviceInfo::default()).then_some(device),
         last_transaction: source.last_transaction.map(last_transaction),
         pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),

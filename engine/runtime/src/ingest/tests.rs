@@ -198,10 +198,13 @@ fn segmentation_ids_and_selectors() {
     let network = json!({ "SegmentationIDs": ["10-12", "42"],
         "Namespaces": { "matchLabels": { "a": "b" }, "matchExpressions": [{ "key": "c", "operator": "Exists" }] } });
     let Spec::PhysicalNetwork(spec) = good(Kind::PhysicalNetwork, network.clone()) else { panic!() };
-    assert_eq!(spec.segmentation_ids.unwrap().to_string(), "10-12,42");
+    assert_eq!((spec.segmentation_ids.unwrap().to_string().as_str(), spec.unmanaged), ("10-12,42", false));
     let selector = spec.namespaces.unwrap();
     assert!(selector.matches(&Labels::from([("a".into(), "b".into()), ("c".into(), String::new())])));
     assert!(!selector.matches(&Labels::from([("a".into(), "b".into())])));
+    let unmanaged = with(&network, json!({ "Unmanaged": true }));
+    let Spec::PhysicalNetwork(spec) = good(Kind::PhysicalNetwork, unmanaged) else { panic!() };
+    assert!(spec.unmanaged);
     let (field, _) = bad(Kind::PhysicalNetwork, with(&network, json!({ "SegmentationIDs": ["10-12", "x"] })));
     assert_eq!(field, "spec.SegmentationIDs[1]");
     let pool = |operator: &str, values: &[&str]| json!({ "NodeSelector": { "matchExpressions": [{ "key": "k", "operator": operator, "values": values }] } });

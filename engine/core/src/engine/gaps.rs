@@ -1,0 +1,74 @@
+//! Can the ends of a network reach each other? What is missing is no matter of plans: they are as far as they can be.
+
+use std::collections::BTreeSet;
+
+use crate::spec::Spec;
+use crate::{Key, Kind, Name};
+
+use super::Engine;
+
+/// Why the ends of a network can't reach each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// No switch port leads to this PhysicalNetwork.
+    NoPort(Name),
+    /// Nothing joins the parts of the fabric that the ends are in: the switches at the ends, part by part.
+    NoWay(Vec<BTreeSet<Name>>),
+}
+
+impl Gap {
+    /// In words, as it is seen `from` a switch at one end.
+    pub fn describe(&self, from: Option<&Name>) -> String {
+        let parts = match self {
+            Self::NoPort(name) => return format!("PhysicalNetwork {name}: no switch port leads there"),
+            Self::NoWay(parts) => parts,
+        };
+        let own = from.and_then(|from| parts.iter().position(|part| part.contains(from))).unwrap_or_default();
+        let end = |part: usize| parts.get(part).and_then(BTreeSet::first).map_or("", |name| &**name);
+        let (from, to) = (from.map_or(end(own), |from| &**from), end(usize::from(own == 0)));
+        format!("no way from {from} to {to}: name the link in their Ports")
+    }
+}
+
+impl Engine {
+    /// Why the ends of a network can't reach each other. Whether they can is not known where there is no FabricDevice,
+    /// nor of what is used only at ConnectionPoints without switch ports.
+    pub(super) fn gap_of(&self, key: &Key) -> Option<Gap> {
+        let spec = self.records.get(key)?.effective.as_deref()?;
+        let mut points =
+            self.networks.get(key).into_iter().flat_map(|network| network.points.keys()).peekable();
+        let is_used = points.peek().is_some();
+        let mut ends: BTreeSet<&Name> =
+            points.filter_map(|name| self.points.get(name)).flat_map(|point| point.ports.keys()).collect();
+        if !self.has_fabric || (is_used && ends.is_empty()) {
+            return None;
+        }
+        let mut networks = Vec::new();
+        for name in spec.service().into_iter().flat_map(|service| &service.physical_networks) {
+            let network = self.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
+            let unmanaged = network.is_some_and(|network| network.unmanaged);
+            match self.topology.network_ports(name) {
+                Some(ports) => {
+                    networks.push(ports);
+                    ends.extend(ports.keys().filter(|_| !unmanaged));
+                }
+                None if unmanaged => {}
+                None => return Some(Gap::NoPort(name.clone())),
+            }
+        }
+        let parts = self.topology.parts(ends, networks);
+        (parts.len() > 1).then_some(Gap::NoWay(parts))
+    }
+
+    /// The same in words, for an object that the network matters to: for an attachment as seen from its own
+    /// ConnectionPoint, if that has switch ports.
+    pub(super) fn gap(&self, key: &Key, network: &Key) -> Option<String> {
+        let gap = self.networks.get(network)?.gap.as_ref()?;
+        match self.effective(key, Spec::attachment) {
+            Some(spec) => {
+                Some(gap.describe(Some(self.points.get(&spec.connection_point)?.ports.keys().next()?)))
+            }
+            None => Some(gap.describe(None)),
+        }
+    }
+}
