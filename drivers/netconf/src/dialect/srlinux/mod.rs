@@ -295,7 +295,7 @@ mod tests {
     fn errors_name_subinterfaces_and_network_instances() {
         let seen = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         let vids: VlanSet = [vid(100), vid(200)].into_iter().collect();
-        let change = PortChange { add: vids, remove: VlanSet::EMPTY, mode: ModeChange::Keep };
+        let change = PortChange { add: vids, ..PortChange::default() };
         let mut changes = Changes::default();
         changes.ports.insert("ethernet-1/1".into(), change);
         changes.make.insert(vid(200), "eno-c1-200".into());
