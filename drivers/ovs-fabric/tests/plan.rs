@@ -63,7 +63,13 @@ fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
             adopt: VlanSet::EMPTY,
         },
         vlans: vec![],
-        ports: vec![FabricPort { name: "p".into(), lag: None, mode, vlans: vlans.parse().unwrap(), closed: false }],
+        ports: vec![FabricPort {
+            name: "p".into(),
+            lag: None,
+            mode,
+            vlans: vlans.parse().unwrap(),
+            closed: false,
+        }],
     }
 }
 

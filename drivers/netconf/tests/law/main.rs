@@ -97,7 +97,9 @@ fn remembers(seen: &Seen, desired: &FabricDesired) -> Result<(), TestCaseError> 
     let mut next = desired.clone();
     next.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name));
     prop_assert_eq!(&told(&next), &closed);
-    prop_assert!(plan(seen, &next, &LeftOut::default()).changes == plan(seen, desired, &LeftOut::default()).changes);
+    prop_assert!(
+        plan(seen, &next, &LeftOut::default()).changes == plan(seen, desired, &LeftOut::default()).changes
+    );
     Ok(())
 }
 

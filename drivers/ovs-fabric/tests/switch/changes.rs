@@ -194,7 +194,8 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
     desired.device.drift = Drift::Report;
     applied(&reconcile(&switch.driver(), &desired).await);
     switch.vsctl("clear Port p2 trunks");
-    let emptied = ["port p2 was changed by another hand: its trunks were emptied, so that it carries every VLAN"];
+    let emptied =
+        ["port p2 was changed by another hand: its trunks were emptied, so that it carries every VLAN"];
     let done = reconcile(&switch.driver(), &desired).await;
     assert_eq!(applied(&done), on(&[("p2", "10-11"), ("p4", "10")]));
     assert_eq!((notes(&done, "Drift"), switch.trunks("p2")), (emptied.into(), vec![]));

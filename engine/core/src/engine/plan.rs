@@ -62,7 +62,11 @@ impl Engine {
     fn closed_ports(&self, name: &Name, spec: &DeviceSpec) -> &[Name] {
         let Some(record) = self.records.get(&Key::cluster(Kind::FabricDevice, name)) else { return &[] };
         let before = record.status.realized.as_deref().and_then(Spec::device);
-        if before.is_some_and(|before| before.is_same_device(spec)) { &record.status.closed_ports } else { &[] }
+        if before.is_some_and(|before| before.is_same_device(spec)) {
+            &record.status.closed_ports
+        } else {
+            &[]
+        }
     }
 
     /// Devices that were being deleted when this process began: what is ours goes from them before they do.
