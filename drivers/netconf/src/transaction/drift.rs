@@ -86,8 +86,8 @@ pub fn drift(seen: &Seen, desired: &FabricDesired, known: &Known) -> Vec<Note> {
         if emptied {
             // What is left as it is, the plan notes.
             if desired.device.drift == Drift::Repair {
-                let item = || ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
-                told.tell(item(), || list_is_gone(interface));
+                let item = ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
+                told.tell(item, || list_is_gone(interface));
             }
         } else if !ports.iter().any(|port| known.port(port)) {
             port(&mut told, seen, interface, &ports, &of_ours, known);
