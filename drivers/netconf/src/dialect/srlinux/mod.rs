@@ -237,7 +237,7 @@ mod tests {
     use eno_schemas::VlanSet;
 
     use super::*;
-    use crate::plan::{ModeChange, PortChange};
+    use crate::plan::PortChange;
 
     const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
         <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/1</name>
