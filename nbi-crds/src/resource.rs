@@ -38,6 +38,7 @@ eno_resource! {
         "model",
         "rollback",
         "lastTransaction",
+        "closedPorts",
         "pendingChanges",
     ];
     L2BridgeDomain: ["readyInputs", "grantedID"];

@@ -151,6 +151,15 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::plain::<LastTransaction>")]
     pub last_transaction: Option<LastTransaction>,
+    /// The ports that are trunks with a list on which there are VLANs of ours, and those of which somebody emptied the
+    /// list: with Drift Repair they get one again. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 4096),
+        inner(length(min = 1, max = 63)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub closed_ports: Vec<String>,
     /// How many VLANs, and VLANs on ports, are not yet on the device as they are wanted, or not yet gone. Brought up to
     /// date when something else changes in the status, and when nothing is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]

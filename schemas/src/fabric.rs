@@ -124,6 +124,10 @@ pub struct FabricPort {
     pub mode: PortMode,
     /// The tagged VLANs, all of them in [`FabricDesired::vlans`].
     pub vlans: VlanSet,
+    /// A driver reported it in [`Applied::Fabric::closed`](crate::Applied): if it carries every VLAN now, its list was
+    /// emptied by another hand.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
 }
 
 /// What may be done to a port that is in access mode.

@@ -1,6 +1,6 @@
 //! What a driver tells the engine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -93,6 +93,11 @@ pub enum Applied {
         /// For each listed port that switches, all that it carries, ours and foreign.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         carried: BTreeMap<String, Carried>,
+        /// The listed ports that are trunks with a list on which there are VLANs of ours, and those that were while
+        /// VLANs of ours are wanted there. The engine says it again in the next command, as
+        /// [`FabricPort::closed`](crate::FabricPort). Absent: the driver knows without being told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        closed: Option<BTreeSet<String>>,
     },
     /// A NetworkAttachmentDefinition.
     Nad {

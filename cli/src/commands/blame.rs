@@ -133,6 +133,7 @@ mod tests {
                 lag: None,
                 mode: PortMode::Keep,
                 vlans: set("10-11"),
+                closed: false,
             }],
         };
         let carried = Carried { tagged: set("10,20"), untagged: Some(vid(1)), open: false };

@@ -19,7 +19,7 @@ use crate::hello::{Hello, Profile};
 use crate::notification;
 use crate::operation::Operation;
 use crate::pace::{Losses, Rotation};
-use crate::plan::{Baseline, interfaces};
+use crate::plan::{Baseline, interfaces, recall};
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
 use crate::transaction::drift::{self, Known};
@@ -62,7 +62,7 @@ pub struct NetconfDriver {
 #[derive(Default)]
 struct Device {
     live: Option<Live>,
-    /// The hash of the desired state that was there when it was last read, and what of it was not.
+    /// The [content] of the desired state that was there when it was last read, and what of it was not.
     verified: Option<(String, Known)>,
     /// It did not answer when it was last connected to.
     lost: bool,
@@ -108,9 +108,11 @@ impl NetconfDriver {
         let target = &work.command.target;
         let device = self.device(target);
         let mut device = device.lock().await;
-        let hash = &work.command.generation.hash;
-        let known = device.verified.as_ref().filter(|(verified, _)| verified == hash);
-        let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, hash));
+        let generation = &work.command.generation;
+        let desired = &*recall(desired, generation, work.reported());
+        let content = content(desired);
+        let known = device.verified.as_ref().filter(|(verified, _)| *verified == content);
+        let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, &generation.hash));
         let mut intent = work.intent();
         let mut again = false;
         loop {
@@ -161,7 +163,7 @@ impl NetconfDriver {
                     device.live = Some(live);
                     self.rotation.was_read(target);
                     if let Some(known) = now_known(&reconciled, desired).or(known) {
-                        device.verified = Some((hash.clone(), known));
+                        device.verified = Some((content, known));
                     }
                     return reconciled;
                 }
@@ -401,6 +403,13 @@ impl Driver for NetconfDriver {
             live.close().await;
         }
     }
+}
+
+/// The hash of a desired state, whatever is remembered of its ports: that is nothing to be made.
+fn content(desired: &FabricDesired) -> String {
+    let mut desired = desired.clone();
+    desired.ports.iter_mut().for_each(|port| port.closed = false);
+    Desired::Fabric(desired).hash()
 }
 
 /// What of the command was not there when another process verified it; `None`: none did.

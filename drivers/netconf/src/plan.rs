@@ -8,7 +8,8 @@
 //!   tells by its name stays until nothing names it.
 //! - A VLAN that was ours when last reported and that somebody has deleted since is still ours on listed ports.
 //! - A trunk that carries every VLAN (on many devices: one without a list) is never made by us: it is foreign,
-//!   stays, and counts as carrying what is wanted.
+//!   stays, and counts as carrying what is wanted. One that is known to have had a list with VLANs of ours was emptied
+//!   by another hand: it gets a list again, with what is wanted and its native VLAN, unless drift is only reported.
 //! - A port loses its trunk mode with its last tagged VLAN: nobody else's VLAN is on it, so the mode serves nobody
 //!   but us. Where a native VLAN is set, which needs the mode, the native VLAN becomes the list's only member if an
 //!   empty list would carry every VLAN, or be refused.
@@ -16,16 +17,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, Carried, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet,
+    Applied, Carried, Drift, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet,
     is_vlan_name, vlan_name,
 };
 
 mod baseline;
 mod changes;
+mod closed;
 mod seen;
 
 pub use baseline::Baseline;
 pub use changes::{Changes, LeftOut, ModeChange, PortChange, Unit};
+pub use closed::{is_emptied, recall};
 pub use seen::{InterfaceState, Inventory, Mode, Seen, SeenPort, SeenVlan};
 
 /// What is to be done, and what can't be.
@@ -48,14 +51,20 @@ fn interface(port: &FabricPort) -> &str {
     port.lag.as_deref().unwrap_or(&port.name)
 }
 
-/// Works out the difference. Units in `left_out` stay as they are and are rejected for the reason given.
-pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
-    let mut plan = Plan::default();
-    let ours = ours(seen, &desired.cluster);
+/// The listed ports by their interfaces.
+pub fn members(desired: &FabricDesired) -> BTreeMap<&str, Vec<&FabricPort>> {
     let mut members: BTreeMap<&str, Vec<&FabricPort>> = BTreeMap::new();
     for port in &desired.ports {
         members.entry(interface(port)).or_default().push(port);
     }
+    members
+}
+
+/// Works out the difference. Units in `left_out` stay as they are and are rejected for the reason given.
+pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
+    let mut plan = Plan::default();
+    let ours = ours(seen, &desired.cluster);
+    let members = members(desired);
     reject_left_out(left_out, &members, &mut plan.rejected);
 
     let mut wanted = VlanSet::EMPTY;
@@ -106,7 +115,8 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
         let stay = left_out.on(name);
         still_carried = still_carried.union(&stay.intersection(&there.tagged()));
         let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
-        let subject = PortSubject { name, ports, there, empty_opens: seen.empty_opens };
+        let repair = desired.device.drift == Drift::Repair;
+        let subject = PortSubject { name, ports, there, empty_opens: seen.empty_opens, repair };
         let want = want.intersection(&usable).difference(&stay);
         // A VLAN that is wanted but can't be made is not taken off either.
         let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans));
@@ -168,6 +178,8 @@ struct PortSubject<'a> {
     ports: &'a [&'a FabricPort],
     there: &'a SeenPort,
     empty_opens: bool,
+    /// What another hand did is undone.
+    repair: bool,
 }
 
 impl PortSubject<'_> {
@@ -223,16 +235,19 @@ fn plan_port(
         let reason = format!("VLAN {native} is the native VLAN of {}, which is never changed", subject.name);
         subject.reject_vlan(native, &reason, plan);
     }
-    if there.open {
+    let emptied = is_emptied(there, subject.ports);
+    let close = emptied && subject.repair;
+    if there.open && !close {
+        let (name, kind) = (subject.name, if emptied { "Drift" } else { "OpenTrunk" });
         for port in subject.ports.iter().filter(|_| !want.is_empty()) {
-            plan.notes.push(Note {
-                kind: "OpenTrunk".into(),
-                item: Item::port(&port.name),
-                message: format!(
-                    "{} is a trunk without a list on the device: it carries every VLAN and is left as it is",
-                    subject.name
-                ),
-            });
+            let message = if emptied {
+                list_is_gone(name)
+            } else {
+                format!(
+                    "{name} is a trunk without a list on the device: it carries every VLAN and is left as it is"
+                )
+            };
+            plan.notes.push(Note { kind: kind.into(), item: Item::port(&port.name), message });
         }
         return None;
     }
@@ -241,12 +256,17 @@ fn plan_port(
         add: want.difference(&tagged),
         remove: tagged.intersection(unwanted).difference(&taken).difference(&there.inherited),
         mode: ModeChange::Keep,
+        close,
     };
     // The native VLAN may be on the list; it is the port's own.
     if let Some(native) = there.native {
         change.remove.remove(native);
+        // Whether it was on the list is not known: many devices drop untagged frames when it is not.
+        if close && !tagged.contains(native) {
+            change.add.insert(native);
+        }
     }
-    if change.add.is_empty() && change.remove.is_empty() {
+    if change.add.is_empty() && change.remove.is_empty() && !close {
         return None;
     }
     let left = tagged.difference(&change.remove).union(&change.add);
@@ -261,6 +281,11 @@ fn plan_port(
         (false, Some(Mode::Trunk), _) => {}
     }
     Some(change)
+}
+
+/// Says that an interface was emptied.
+pub fn list_is_gone(interface: &str) -> String {
+    format!("{interface} carries every VLAN: its list is gone")
 }
 
 fn reject(item: Item, reason: String) -> Rejection {
@@ -316,5 +341,5 @@ pub fn applied(seen: &Seen, desired: &FabricDesired) -> Applied {
             carried.insert(port.name.clone(), Carried { tagged, untagged, open: there.open });
         }
     }
-    Applied::Fabric { vlans: ours, ports, carried }
+    Applied::Fabric { vlans: ours, ports, carried, closed: Some(closed::closed(seen, desired)) }
 }

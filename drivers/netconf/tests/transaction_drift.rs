@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_sbi::{Driver as _, Reconciled};
-use eno_schemas::{Drift, FabricDesired, Report};
+use eno_schemas::{Applied, Decision, Drift, FabricDesired, Report};
 use eno_simulator::{Boot, HandEdit};
 use futures::StreamExt as _;
 
-use crate::common::{Bench, on_switch, options, there, work};
+use crate::common::{Bench, Part, on_switch, options, rolled_back, there, until_held, work};
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "Drift");
@@ -140,4 +140,147 @@ async fn what_ports_list_of_a_vlan_that_somebody_deleted_goes_with_its_network()
     let work = work("leaf1", one).with_reported(Some(report(&both, &done)));
     there(&bench.driver.reconcile(work).await);
     assert_eq!(listed(), "102");
+}
+
+/// The ports that the driver reports as closed.
+fn closed(reconciled: &Reconciled) -> Vec<&str> {
+    match &reconciled.applied {
+        Some(Applied::Fabric { closed: Some(closed), .. }) => closed.iter().map(String::as_str).collect(),
+        other => panic!("it is not told: {other:?}"),
+    }
+}
+
+fn open_trunks(reconciled: &Reconciled) -> usize {
+    reconciled.notes.iter().filter(|note| note.kind == "OpenTrunk").count()
+}
+
+/// As the engine says it in the next command.
+fn remembering(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
+    let closed = closed(reconciled);
+    let mut desired = desired.clone();
+    desired.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name.as_str()));
+    desired
+}
+
+const LIST_IS_GONE: &str = "Ethernet1 carries every VLAN: its list is gone";
+
+#[tokio::test]
+async fn a_trunk_that_another_hand_empties_is_closed_again() {
+    for mode in [Drift::Repair, Drift::Report] {
+        let bench = Bench::start(|_| ()).await;
+        let leaf = bench.switch("leaf1");
+        let port = || leaf.view().ports["Ethernet1"].clone();
+        let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1", "Ethernet2"]);
+        desired.device.drift = mode;
+        let done = bench.settle("leaf1", &desired).await;
+        assert_eq!(closed(&done), ["Ethernet1", "Ethernet2"]);
+        let desired = remembering(&desired, &done);
+        let quiet = bench.reconcile("leaf1", desired.clone()).await;
+        assert_eq!((&quiet.change, closed(&quiet)), (&None, closed(&done)));
+
+        let mut changed = Box::pin(bench.driver.changed());
+        remove(&bench, "100,102");
+        assert!(port().open_trunk);
+        assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
+        let found = bench.reconcile("leaf1", desired.clone()).await;
+        assert_eq!((drift(&found), open_trunks(&found)), (vec![LIST_IS_GONE], 0));
+        assert_eq!(there(&found).1["Ethernet1"], "100,102");
+        assert_eq!(closed(&found), closed(&done));
+        assert_eq!(port().open_trunk, mode == Drift::Report);
+        if mode == Drift::Repair {
+            assert_eq!(port().configured.to_string(), "100,102");
+        } else {
+            // It is said for as long as it is so, whatever else is commanded.
+            let more = bench.desired("leaf1", "100,102-103", &["Ethernet1", "Ethernet2"]);
+            let more = FabricDesired { device: desired.device.clone(), ..remembering(&more, &found) };
+            let found = bench.reconcile("leaf1", more).await;
+            assert_eq!((drift(&found), open_trunks(&found)), (vec![LIST_IS_GONE], 0));
+            assert_eq!(on_switch(leaf, "Ethernet2").1, "100,102-103");
+            assert!(port().open_trunk);
+        }
+    }
+}
+
+/// The report, or the command, tells a new process which trunks had a list.
+#[tokio::test]
+async fn a_new_process_closes_what_was_emptied_before_it_came() {
+    let mut bench = Bench::start(|_| ()).await;
+    let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
+    let open = |bench: &Bench| bench.switch("leaf1").view().ports["Ethernet1"].open_trunk;
+    let done = bench.settle("leaf1", &desired).await;
+    let last = report(&desired, &done);
+    let mut older = last.clone();
+    if let Some(Applied::Fabric { closed, .. }) = &mut older.applied {
+        *closed = None;
+    }
+    let by_command = remembering(&desired, &done);
+    for (command, last) in [(&desired, Some(last)), (&desired, Some(older)), (&by_command, None)] {
+        bench.restart_driver();
+        remove(&bench, "100,102");
+        assert!(open(&bench));
+        let work = work("leaf1", command.clone()).with_reported(last);
+        let found = bench.driver.reconcile(work).await;
+        assert_eq!((there(&found).1["Ethernet1"].as_str(), open_trunks(&found)), ("100,102", 0));
+        assert!(!open(&bench), "{found:?}");
+    }
+    // Nobody knows of it.
+    bench.restart_driver();
+    remove(&bench, "100,102");
+    let found = bench.reconcile("leaf1", desired).await;
+    assert_eq!((open_trunks(&found), closed(&found)), (1, vec![]));
+    assert!(open(&bench));
+}
+
+#[tokio::test]
+async fn what_is_remembered_ends_with_the_last_vlan() {
+    let bench = Bench::start(|_| ()).await;
+    let port = || bench.switch("leaf1").view().ports["Ethernet1"].clone();
+    let some = bench.desired("leaf1", "100,102", &["Ethernet1"]);
+    let done = bench.settle("leaf1", &some).await;
+    remove(&bench, "100,102");
+    let none = remembering(&bench.desired("leaf1", "", &["Ethernet1"]), &done);
+    let ended = bench.settle("leaf1", &none).await;
+    assert_eq!(closed(&ended), [""; 0]);
+    assert!(port().mode.is_none() && !port().open_trunk, "{:?}", port());
+    // From now on it is not ours to close.
+    let edit = HandEdit {
+        port: Some("Ethernet1".into()),
+        mode: Some(eno_simulator::PortMode::Trunk),
+        ..HandEdit::default()
+    };
+    bench.switch("leaf1").change_by_hand(&edit).expect("an edit");
+    let work = work("leaf1", none.clone()).with_reported(Some(report(&none, &ended)));
+    let left = bench.driver.reconcile(work).await;
+    assert_eq!((&left.change, closed(&left)), (&None, vec![]));
+    let some = bench.settle("leaf1", &some).await;
+    assert_eq!((open_trunks(&some), closed(&some)), (1, vec![]));
+    assert!(port().open_trunk);
+}
+
+#[tokio::test]
+async fn what_is_taken_back_is_remembered_as_it_was() {
+    let bench = Bench::start(|_| ()).await;
+    let before = bench.settle("leaf1", &bench.desired("leaf1", "100", &["Ethernet1"])).await;
+    remove(&bench, "100");
+    // Ethernet1 is to be closed again, and Ethernet2 to become a trunk.
+    let desired = remembering(&bench.desired("leaf1", "100", &["Ethernet1", "Ethernet2"]), &before);
+    for decision in [Decision::Abort, Decision::Confirm] {
+        let part = Part::new("leaf1", desired.clone(), Duration::from_mins(5));
+        let work = part.work();
+        let phase = work.phase();
+        let deciding = async {
+            until_held(phase).await;
+            part.decide(decision);
+        };
+        let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
+        let open = bench.switch("leaf1").view().ports["Ethernet1"].open_trunk;
+        if decision == Decision::Abort {
+            assert!(rolled_back(&ended).contains("aborted") && open);
+            assert_eq!(closed(&ended), ["Ethernet1"]);
+        } else {
+            assert_eq!(there(&ended).0, "100");
+            assert!(!open);
+            assert_eq!(closed(&ended), ["Ethernet1", "Ethernet2"]);
+        }
+    }
 }

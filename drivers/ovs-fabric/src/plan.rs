@@ -7,7 +7,8 @@
 //!   cluster always.
 //! - `tag`, `vlan_mode` and foreign VLANs of a port stay, and unlisted ports are never touched.
 //! - A trunk with an empty list carries every VLAN. We never make one: it is foreign, stays, and counts as carrying
-//!   what is wanted. A list that would be empty without ours is [`CLOSED`], which is no VLAN.
+//!   what is wanted. A list that would be empty without ours is [`CLOSED`], which is no VLAN. Where the port remembers
+//!   VLANs of ours, another hand emptied the list: it gets one again, unless drift is only reported.
 //! - An access port becomes a trunk only where `Mode: trunk` is said, by `vlan_mode` alone, so that its `tag` stays;
 //!   it is what it was again once nothing of ours is on it.
 
@@ -264,8 +265,11 @@ impl Planner<'_> {
         self.grant(&want);
         let record = self.record();
         let list = &self.port.trunks;
-        if list.is_empty() {
-            if !want.is_empty() {
+        let recorded: VlanSet = ids(&record.vlans).collect();
+        let emptied = list.is_empty() && !recorded.is_empty();
+        let close = emptied && self.may_restore(&recorded);
+        if list.is_empty() && !close {
+            if !want.is_empty() && !emptied {
                 self.note_open();
             }
             let vlans = &record.vlans & &numbers(&self.keep);
@@ -277,10 +281,10 @@ impl Planner<'_> {
             });
         }
 
-        let recorded: VlanSet = ids(&record.vlans).collect();
         let there: VlanSet = ids(list).collect();
         let lost = want.intersection(&recorded).difference(&there);
-        let withheld = if lost.is_empty() || self.may_restore(&lost) { VlanSet::EMPTY } else { lost };
+        let restores = close || lost.is_empty() || self.may_restore(&lost);
+        let withheld = if restores { VlanSet::EMPTY } else { lost };
         let want = want.difference(&withheld);
 
         let of_others_here: BTreeSet<u16> =
@@ -403,7 +407,9 @@ pub fn drift(plan: &Plan, view: &View, was_verified: bool) -> Vec<Note> {
         if access {
             what.push("it was an access port again".to_owned());
         }
-        if !lost.is_empty() {
+        if port.is_open() && !lost.is_empty() {
+            what.push("its trunks were emptied, so that it carries every VLAN".to_owned());
+        } else if !lost.is_empty() {
             what.push(format!("it had lost VLANs {lost}"));
         }
         if !back.is_empty() {

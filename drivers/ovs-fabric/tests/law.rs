@@ -122,6 +122,7 @@ fn any_desired() -> impl Strategy<Value = FabricDesired> {
                 lag: None,
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
                 vlans,
+                closed: false,
             })
             .collect();
         let all = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
@@ -139,6 +140,15 @@ fn any_desired() -> impl Strategy<Value = FabricDesired> {
             ports,
         }
     })
+}
+
+fn is_listed(desired: &FabricDesired, port: &Port) -> bool {
+    desired.ports.iter().any(|listed| listed.name[1..] == port.name[1..])
+}
+
+/// It remembers VLANs of ours.
+fn is_remembered(port: &Port) -> bool {
+    Record::read(&port.external_ids, CLUSTER).vlans.into_iter().any(|vlan| VlanId::new(vlan).is_ok())
 }
 
 fn nothing(desired: &FabricDesired) -> FabricDesired {
@@ -211,15 +221,42 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_ever_opened_or_closed(view in any_view(), desired in any_desired()) {
+    fn nothing_is_ever_opened_and_only_what_another_hand_emptied_is_closed(view in any_view(), desired in any_desired()) {
         let mut now = view.clone();
         for desired in [&desired, &nothing(&desired)] {
             let next = apply(&now, &plan(&now, desired, &LeftOut::new()));
             for (uuid, port) in &now.ports {
-                prop_assert_eq!(next.ports[uuid].is_open(), port.is_open(), "{:?} became {:?}", port, &next.ports[uuid]);
+                let close = is_listed(desired, port) && is_remembered(port) && desired.device.drift == Drift::Repair;
+                let opens = port.is_open() && !close;
+                prop_assert_eq!(next.ports[uuid].is_open(), opens, "{:?} became {:?}", port, &next.ports[uuid]);
             }
             now = next;
         }
+    }
+
+    #[test]
+    fn what_another_hand_empties_is_as_it_was_but_for_what_is_foreign(view in any_view(), desired in any_desired()) {
+        let mut desired = desired;
+        desired.device.drift = Drift::Repair;
+        let there = apply(&view, &plan(&view, &desired, &LeftOut::new()));
+        let mut emptied = there.clone();
+        emptied.ports.values_mut().for_each(|port| port.trunks.clear());
+        let again = apply(&emptied, &plan(&emptied, &desired, &LeftOut::new()));
+        for (uuid, was) in &there.ports {
+            let is = &again.ports[uuid];
+            if !matches!(was.mode(), Mode::Trunk { .. }) || !is_listed(&desired, was) || !is_remembered(was) {
+                continue;
+            }
+            prop_assert!(!is.is_open(), "{was:?} became {is:?}");
+            let of_ours = |port: &Port| -> BTreeSet<u16> {
+                let recorded = Record::read(&port.external_ids, CLUSTER).vlans;
+                let its_own = |vlan: &u16| *vlan == CLOSED || port.tag == Some(*vlan);
+                port.trunks.intersection(&recorded).copied().filter(|vlan| !its_own(vlan)).collect()
+            };
+            prop_assert!(of_ours(was).is_subset(&of_ours(is)), "{was:?} became {is:?}");
+        }
+        let more = plan(&again, &desired, &LeftOut::new()).changes;
+        prop_assert!(more.is_empty(), "{more:#?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_driver_ovs_fabric::ownership::Ownership;
-use eno_driver_ovs_fabric::plan::{LeftOut, ModeChange, plan};
+use eno_driver_ovs_fabric::plan::{LeftOut, ModeChange, drift, plan};
 use eno_driver_ovs_fabric::record::CLOSED;
 use eno_driver_ovs_fabric::view::{Interface, Port, View};
 use eno_ovsdb::Uuid;
@@ -63,7 +63,13 @@ fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
             adopt: VlanSet::EMPTY,
         },
         vlans: vec![],
-        ports: vec![FabricPort { name: "p".into(), lag: None, mode, vlans: vlans.parse().unwrap() }],
+        ports: vec![FabricPort {
+            name: "p".into(),
+            lag: None,
+            mode,
+            vlans: vlans.parse().unwrap(),
+            closed: false,
+        }],
     }
 }
 
@@ -100,9 +106,14 @@ fn trunks() {
         // Open.
         ("", "", "", None),
         ("", "", "10", None),
-        ("", "10", "10", None),
-        ("", "10-11", "10", Some(("", "10"))),
-        ("", "10", "", Some(("", ""))),
+        // Opened when nothing of ours was on it.
+        ("", "4095", "", Some(("", ""))),
+        ("", "4095", "10", Some(("", ""))),
+        // Emptied by hand.
+        ("", "10", "10", Some(("10", "10"))),
+        ("", "10-11", "10", Some(("10", "10"))),
+        ("", "10", "11", Some(("11", "11"))),
+        ("", "10", "", Some(("4095", "4095"))),
     ] {
         let marks = mine(record);
         let view = view(port("p", None, None, trunks, if record.is_empty() { &[] } else { &marks }), None);
@@ -113,6 +124,17 @@ fn trunks() {
             "{trunks:?} {record:?} {wanted:?}"
         );
     }
+}
+
+#[test]
+fn an_emptied_trunk_is_only_reported_where_drift_is() {
+    let mut desired = desired("10-11", PortMode::Keep);
+    desired.device.drift = Drift::Report;
+    let there = view(port("p", None, None, "", &[("eno-c-vlans", "10")]), None);
+    let found = plan(&there, &desired, &LeftOut::new());
+    assert!(found.changes.is_empty() && found.notes.is_empty(), "{found:?}");
+    let notes = drift(&found, &there, false);
+    assert!(notes.len() == 1 && notes[0].message.contains("its trunks were emptied"), "{notes:?}");
 }
 
 #[test]

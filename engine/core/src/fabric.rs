@@ -80,6 +80,8 @@ pub struct News {
     pub count: u64,
     /// It tells what was there before this process began to command.
     pub found: bool,
+    /// Other ports than before are closed: the driver is to be told so.
+    pub closed: bool,
 }
 
 /// How far one VLAN is on one port.
@@ -96,9 +98,9 @@ pub enum Hop<'a> {
 }
 
 impl DeviceTarget {
-    /// A switch on which nothing is wanted yet and of which nothing is known. `ports` are all of its ports,
-    /// sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
-    pub fn new(spec: &DeviceSpec, ports: &[Name], count: u64) -> Self {
+    /// A switch on which nothing is wanted yet and of which nothing is known but which ports were `closed`. `ports`
+    /// are all of its ports, sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
+    pub fn new(spec: &DeviceSpec, ports: &[Name], closed: &[Name], count: u64) -> Self {
         let mut target = Self {
             driver: spec.driver.clone(),
             access: spec.device.clone(),
@@ -121,12 +123,18 @@ impl DeviceTarget {
             settled: false,
         };
         target.reshape(spec, ports, count);
+        for port in &mut target.ports {
+            port.closed = closed.iter().any(|name| **name == port.name);
+        }
         target
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
     /// port name. True when the target's command changes by it alone.
     pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
+        // At another address there may be another device.
+        let same = self.access.address == spec.device.address && self.driver == spec.driver;
+        let closed = |name: &str| same && self.ports.iter().any(|port| port.closed && port.name == name);
         let new: Vec<FabricPort> = ports
             .iter()
             .map(|name| {
@@ -136,6 +144,7 @@ impl DeviceTarget {
                     lag: listed.and_then(|port| port.lag.as_deref().map(str::to_owned)),
                     mode: listed.map(|port| port.mode).unwrap_or_default(),
                     vlans: VlanSet::EMPTY,
+                    closed: closed(name),
                 }
             })
             .collect();
@@ -331,6 +340,9 @@ impl DeviceTarget {
         };
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
         news.found = was && report.applied.is_some();
+        if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied {
+            news.closed = self.are_closed(closed);
+        }
         let mut touched = self.take_applied(report.applied, was);
         let failure = match report.outcome {
             Outcome::Failed(failure) => Some(failure),
@@ -360,6 +372,21 @@ impl DeviceTarget {
         }
         self.owners_of(&touched, &mut news.networks);
         news
+    }
+
+    /// These ports are trunks of ours that have a list; true when that is news.
+    fn are_closed(&mut self, closed: &BTreeSet<String>) -> bool {
+        let mut news = false;
+        for port in &mut self.ports {
+            let now = closed.contains(&port.name);
+            news |= std::mem::replace(&mut port.closed, now) != now;
+        }
+        news
+    }
+
+    /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
+    pub fn closed(&self) -> impl Iterator<Item = &str> {
+        self.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str())
     }
 
     /// Takes over what was read back, `was`: before this process began to command; the VLANs with which something is

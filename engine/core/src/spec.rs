@@ -409,6 +409,13 @@ pub struct DeviceSpec {
     pub ports: Vec<DevicePort>,
 }
 
+impl DeviceSpec {
+    /// At another address, or for another driver, there may be another device.
+    pub fn is_same_device(&self, other: &Self) -> bool {
+        (&self.driver, &self.device.address) == (&other.driver, &other.device.address)
+    }
+}
+
 /// A port of a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]

@@ -18,6 +18,7 @@ fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
             vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
             ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
             carried: BTreeMap::new(),
+            closed: None,
         },
         Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
         Desired::Node(_) => panic!("there are no agents"),

@@ -58,6 +58,10 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if let Some(last) = &status.last_transaction {
         put(&mut fields, "lastTransaction", &last_transaction(last));
     }
+    if !status.closed_ports.is_empty() {
+        let names = status.closed_ports.iter().map(|name| Value::from(&**name));
+        fields.insert("closedPorts".into(), names.collect());
+    }
     if let Some(count) = status.pending_changes {
         fields.insert("pendingChanges".into(), count.into());
     }
@@ -254,6 +258,7 @@ mod tests {
                 },
                 outcome: ChangeOutcome::RolledBack,
             }),
+            closed_ports: vec!["Ethernet1".into()],
             pending_changes: Some(0),
             ready_inputs: Some(0x2a),
             ..Status::default()
@@ -271,6 +276,7 @@ mod tests {
         );
         assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
         assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
+        assert_eq!(json["closedPorts"], json!(["Ethernet1"]));
         let empty = to_json(Kind::L2Service, &Status::default());
         assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));
     }

@@ -110,7 +110,7 @@ impl Memory {
 
 fn applied(there: BTreeSet<u16>) -> Applied {
     let vlans: VlanSet = there.into_iter().map(|vid| VlanId::new(vid).unwrap()).collect();
-    Applied::Fabric { vlans, ports: BTreeMap::new(), carried: BTreeMap::new() }
+    Applied::Fabric { vlans, ports: BTreeMap::new(), carried: BTreeMap::new(), closed: None }
 }
 
 impl Driver for Memory {

@@ -448,7 +448,7 @@ mod tests {
         let change = PortChange {
             add: [vid(200)].into_iter().collect(),
             remove: [vid(100)].into_iter().collect(),
-            mode: ModeChange::Keep,
+            ..PortChange::default()
         };
         changes.ports.insert("Ethernet1/1".into(), change);
         let last = PortChange {

@@ -83,6 +83,8 @@ pub struct PortChange {
     pub remove: VlanSet,
     /// What happens to its mode.
     pub mode: ModeChange,
+    /// It carries every VLAN and gets a list, of what [is seen](super::SeenPort::tagged), added and not taken off.
+    pub close: bool,
 }
 
 /// A change of an interface's mode.
@@ -113,13 +115,15 @@ impl Changes {
         all
     }
 
-    /// Each VLAN that is made or deleted, and each change of a VLAN on a port.
+    /// Each VLAN that is made or deleted, each change of a VLAN on a port, and each port that is closed.
     pub fn units(&self) -> BTreeSet<Unit> {
         let vlans = self.make.keys().copied().chain(self.delete.iter()).map(Unit::Vlan);
+        let closed = self.ports.iter().filter(|(_, change)| change.close);
+        let closed = closed.map(|(name, _)| Unit::Port(name.clone()));
         let ports = self.ports.iter().flat_map(|(name, change)| {
             let vids = change.add.union(&change.remove);
             vids.iter().map(|vid| Unit::PortVlan(name.clone(), vid)).collect::<Vec<_>>()
         });
-        vlans.chain(ports).collect()
+        vlans.chain(closed).chain(ports).collect()
     }
 }

@@ -61,6 +61,8 @@ pub struct SeenPort {
     pub access: Option<VlanId>,
     /// It is a trunk that carries every VLAN.
     pub open: bool,
+    /// It does so by what comes to it from elsewhere in the configuration, which is not changed.
+    pub open_elsewhere: bool,
     /// VIDs that something else uses on it, which is not the VLAN of that VID on the device, in words.
     pub taken: BTreeMap<VlanId, String>,
     /// Why it can carry no VLAN of ours, where it can't: what it is, in words that follow its name.

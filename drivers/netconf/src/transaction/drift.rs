@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{FabricDesired, FabricPort, Item, Note, Report, VlanId, VlanSet, vlan_name};
+use eno_schemas::{Drift, FabricDesired, FabricPort, Item, Note, Report, VlanId, VlanSet, vlan_name};
 
-use crate::plan::{Mode, Seen, ours};
+use crate::plan::{Mode, Seen, is_emptied, list_is_gone, members, ours};
 
 /// How many differences are told one by one.
 const MOST_TOLD: usize = 50;
@@ -80,13 +80,16 @@ pub fn drift(seen: &Seen, desired: &FabricDesired, known: &Known) -> Vec<Note> {
     for vid in ours.difference(&wanted).difference(&known.vlans).iter() {
         told.tell(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
     }
-    let mut members: BTreeMap<&str, Vec<&FabricPort>> = BTreeMap::new();
-    for port in &desired.ports {
-        members.entry(port.lag.as_deref().unwrap_or(&port.name)).or_default().push(port);
-    }
     let of_ours = ours.union(&wanted);
-    for (interface, ports) in members {
-        if !ports.iter().any(|port| known.port(port)) {
+    for (interface, ports) in members(desired) {
+        let emptied = seen.ports.get(interface).is_some_and(|there| is_emptied(there, &ports));
+        if emptied {
+            // What is left as it is, the plan notes.
+            if desired.device.drift == Drift::Repair {
+                let item = ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
+                told.tell(item, || list_is_gone(interface));
+            }
+        } else if !ports.iter().any(|port| known.port(port)) {
             port(&mut told, seen, interface, &ports, &of_ours, known);
         }
     }
@@ -119,7 +122,7 @@ fn port(
     }
     if there.open {
         if !want.is_empty() {
-            told.tell(item(), || format!("{interface} carries every VLAN: its list is gone"));
+            told.tell(item(), || list_is_gone(interface));
         }
         return;
     }
@@ -172,7 +175,7 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Device, Drift, FabricVlan, PortMode};
+    use eno_schemas::{Device, FabricVlan, PortMode};
 
     use super::*;
     use crate::plan::{SeenPort, SeenVlan};
@@ -201,6 +204,7 @@ mod tests {
                     lag: None,
                     mode: PortMode::Keep,
                     vlans: vlans.parse().unwrap(),
+                    closed: false,
                 })
                 .collect(),
         }

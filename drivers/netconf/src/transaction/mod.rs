@@ -406,7 +406,13 @@ impl<S: Session> Transaction<'_, S> {
 
     /// What is there after nothing was changed, or all of it was taken back.
     fn rolled_back(&self, reason: &str, now: &Seen) -> Reconciled {
-        let mut report = Reconciled::rolled_back(reason.to_owned(), applied(now, self.desired));
+        let mut there = applied(now, self.desired);
+        if let Applied::Fabric { closed: Some(closed), .. } = &mut there {
+            // What was to become of the ports did not.
+            let before = self.desired.ports.iter().filter(|port| port.closed);
+            closed.extend(before.map(|port| port.name.clone()));
+        }
+        let mut report = Reconciled::rolled_back(reason.to_owned(), there);
         report.device = Some(self.device.clone());
         report
     }

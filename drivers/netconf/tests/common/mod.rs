@@ -89,6 +89,7 @@ impl Bench {
                     lag: None,
                     mode: PortMode::Keep,
                     vlans: set(vlans),
+                    closed: false,
                 })
                 .collect(),
         }

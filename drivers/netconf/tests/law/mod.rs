@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 
 use device::{Model, Node};
 use eno_driver_netconf::dialect::Dialect;
-use eno_driver_netconf::plan::{Inventory, LeftOut, Mode, Seen, Unit, interfaces, ours, plan};
+use eno_driver_netconf::plan::{Inventory, LeftOut, Mode, Seen, Unit, applied, interfaces, ours, plan};
 use eno_schemas::{
-    Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
+    Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
 };
 use proptest::prelude::*;
 
@@ -41,19 +41,25 @@ fn name_of(whose: u8, id: u16) -> Option<String> {
 prop_compose! {
     fn any_desired()(
         vlans in prop::collection::btree_set(VIDS, 0..16),
-        ports in prop::collection::btree_map("[a-d]", (prop::collection::btree_set(VIDS, 0..12), any::<bool>()), 0..4),
+        ports in prop::collection::btree_map(
+            "[a-d]",
+            (prop_oneof![1 => Just(BTreeSet::new()), 4 => prop::collection::btree_set(VIDS, 0..12)], any::<bool>(), any::<bool>()),
+            0..4,
+        ),
+        drift in prop_oneof![3 => Just(Drift::Repair), 1 => Just(Drift::Report)],
         adopt in prop_oneof![3 => Just(BTreeSet::new()), 1 => prop::collection::btree_set(VIDS, 0..8)],
     ) -> FabricDesired {
         let vlans = ids(&vlans);
         FabricDesired {
             cluster: "c1".into(),
-            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift: Drift::default(), adopt: ids(&adopt) },
+            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift, adopt: ids(&adopt) },
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
-            ports: ports.into_iter().map(|(name, (wanted, trunk))| FabricPort {
+            ports: ports.into_iter().map(|(name, (wanted, trunk, closed))| FabricPort {
                 name,
                 lag: None,
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
                 vlans: ids(&wanted).intersection(&vlans),
+                closed,
             }).collect(),
         }
     }
@@ -66,6 +72,35 @@ fn any_left_out() -> impl Strategy<Value = Option<(Unit, Item)>> {
         1 => (Unit::Port(port.clone()), Item::port(port)),
         _ => (Unit::PortVlan(port.clone(), vid(id)), Item::port_vlan(port, vid(id))),
     }))
+}
+
+/// What is told of closed ports is what there is to remember, and to remember it changes nothing.
+fn remembers(seen: &Seen, desired: &FabricDesired) -> Result<(), TestCaseError> {
+    let told = |desired: &FabricDesired| match applied(seen, desired) {
+        Applied::Fabric { closed, .. } => closed.expect("it is told"),
+        other => panic!("{other:?}"),
+    };
+    let closed = told(desired);
+    for port in &desired.ports {
+        let there = seen.ports.get(&port.name);
+        let trunk = there.filter(|there| there.mode == Some(Mode::Trunk) && !there.open);
+        let of_ours = trunk.map_or(VlanSet::EMPTY, |there| {
+            there.tagged().intersection(&ours(seen, "c1")).difference(&there.taken.keys().copied().collect())
+        });
+        if closed.contains(&port.name) {
+            prop_assert!(port.closed || !of_ours.is_empty(), "{} was not closed", port.name);
+        } else {
+            prop_assert!(of_ours.is_empty(), "{} is closed", port.name);
+            prop_assert!(!port.closed || port.vlans.is_empty(), "{} was closed", port.name);
+        }
+    }
+    let mut next = desired.clone();
+    next.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name));
+    prop_assert_eq!(&told(&next), &closed);
+    prop_assert!(
+        plan(seen, &next, &LeftOut::default()).changes == plan(seen, desired, &LeftOut::default()).changes
+    );
+    Ok(())
 }
 
 /// A dialect on a device that follows its model.
@@ -121,7 +156,9 @@ impl Subject<'_> {
                 prop_assert!(there.open || there.tagged().contains(vid), "{} on {}", vid, port.name);
                 prop_assert_ne!(there.native, Some(vid));
             }
-            let Some(there) = there.filter(|there| there.mode == Some(Mode::Trunk)) else { continue };
+            let Some(there) = there.filter(|there| there.mode == Some(Mode::Trunk) && !there.open) else {
+                continue;
+            };
             for vid in there.tagged().intersection(&ours_before).difference(&port.vlans).iter() {
                 let taken = before.ports.get(&port.name).is_some_and(|was| was.taken.contains_key(&vid));
                 let its_own = there.native == Some(vid) || taken || there.inherited.contains(vid);
@@ -162,6 +199,17 @@ impl Subject<'_> {
                 prop_assert_eq!(stays(was.native), stays(is.native));
             }
             prop_assert!(was.open || !is.open, "{} was opened", name);
+            if was.open {
+                let port = desired.ports.iter().find(|port| port.name == *name).expect("a listed port");
+                let may = port.closed && was.unfit.is_none() && !was.open_elsewhere;
+                let close = may && desired.device.drift == Drift::Repair;
+                prop_assert_eq!(is.open, !close, "{} was open", name);
+                let noted = |kind: &str| {
+                    planned.notes.iter().any(|note| note.kind == kind && note.item == Item::port(name))
+                };
+                prop_assert!(!noted("OpenTrunk") || !may, "{} is no trunk of others", name);
+                prop_assert!(!noted("Drift") || may && !close, "{} is not left as somebody made it", name);
+            }
             prop_assert!(is.mode == Some(Mode::Trunk) || is.tagged.is_empty() || is.mode == was.mode);
             let foreign = was.tagged().difference(&ours_before).difference(&ours_after);
             prop_assert!(
@@ -174,6 +222,7 @@ impl Subject<'_> {
             let closed: VlanSet = is.native.into_iter().collect();
             prop_assert!(new.is_subset(&ours_after.union(&closed)), "{} carries {} now", name, new);
         }
+        remembers(&after, desired)?;
         Ok(Done { after, after_xml })
     }
 }

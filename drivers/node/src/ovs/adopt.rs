@@ -37,9 +37,11 @@ impl Planner<'_> {
         let key = added_key(&self.desired.cluster);
         let record = port.external_ids.get(&key);
         let added = record.map(|text| parse_list(text)).unwrap_or_default();
-        // Without a list it carries all, and one VLAN in it would take the others away.
+        // Without a list it carries all, and one VLAN in it would take the others away. It has one again where somebody
+        // emptied that with what we added.
         let (mut list, mut ours) = (port.trunks.clone(), BTreeSet::new());
-        if !list.is_empty() {
+        let emptied = list.is_empty() && added.iter().any(|vlan| *vlan != i64::from(CLOSED));
+        if !list.is_empty() || emptied {
             list.retain(|vlan| vlans.contains(vlan) || !added.contains(vlan));
             ours =
                 vlans.iter().copied().filter(|vlan| added.contains(vlan) || !list.contains(vlan)).collect();

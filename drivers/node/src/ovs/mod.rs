@@ -11,8 +11,8 @@
 //! - A bridge of the wanted name that is not ours is used and never removed; its settings stay.
 //! - A port that is the wanted uplink and not ours keeps its settings but one: VLANs that are missing in its
 //!   `trunks` are added, are listed in its `external_ids:eno-vlans-<cluster>`, and only these are taken out again. If it has
-//!   no list, it carries all VLANs: it stays so, and [`AppliedBridge::open`] says it. If it is an access port,
-//!   the wanted bridge is rejected.
+//!   no list, it carries all VLANs: it stays so, and [`AppliedBridge::open`] says it, unless VLANs were added to its
+//!   list: then somebody emptied that, and it gets one again. If it is an access port, the wanted bridge is rejected.
 //! - An interface on a port of somebody else is never moved.
 //! - A bridge of ours stays as long as ports of others are on it.
 //!

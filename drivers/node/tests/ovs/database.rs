@@ -128,6 +128,26 @@ async fn what_others_made_stays() {
 }
 
 #[tokio::test]
+async fn an_uplink_of_others_whose_list_somebody_empties_is_closed_again() {
+    let database = Database::start();
+    let _switch = PlayedSwitch::start(&database);
+    database.vsctl(&["add-br", "br1", "--", "add-port", "br1", "eth1", "trunks=5,10"]);
+    let ovs = database.ovs();
+    let mut wanted = desired();
+    wanted.bridges.insert("br1".into(), bridge(&["eth1"], &[10, 20]));
+    ovs.reconcile(&wanted).await.unwrap();
+    let trunks = || database.vsctl(&["get", "port", "eth1", "trunks"]);
+    assert_eq!(trunks(), "[5, 10, 20]");
+    for (vlans, closed) in [(&[10, 20][..], "[10, 20]"), (&[10], "[10]")] {
+        database.vsctl(&["clear", "port", "eth1", "trunks"]);
+        wanted.bridges.insert("br1".into(), bridge(&["eth1"], vlans));
+        let applied = ovs.reconcile(&wanted).await.unwrap();
+        assert_eq!(trunks(), closed);
+        assert!(!applied.bridges["br1"].open && applied.notes.is_empty(), "{applied:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_list_of_others_is_never_left_open() {
     let database = Database::start();
     let _switch = PlayedSwitch::start(&database);

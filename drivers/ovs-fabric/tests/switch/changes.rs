@@ -188,6 +188,30 @@ async fn drift_that_is_only_reported_stays() {
 }
 
 #[tokio::test]
+async fn a_trunk_that_another_hand_empties_is_closed_again() {
+    let switch = Switch::start();
+    let mut desired = switch.desired(&[("p2", "10-11"), ("p4", "10")]);
+    desired.device.drift = Drift::Report;
+    applied(&reconcile(&switch.driver(), &desired).await);
+    switch.vsctl("clear Port p2 trunks");
+    let emptied =
+        ["port p2 was changed by another hand: its trunks were emptied, so that it carries every VLAN"];
+    let done = reconcile(&switch.driver(), &desired).await;
+    assert_eq!(applied(&done), on(&[("p2", "10-11"), ("p4", "10")]));
+    assert_eq!((notes(&done, "Drift"), switch.trunks("p2")), (emptied.into(), vec![]));
+    // Nobody ever gave p4 a list.
+    assert!(notes(&done, "OpenTrunk").len() == 1 && done.notes.len() == 2, "{done:?}");
+
+    desired.device.drift = Drift::Repair;
+    let done = reconcile(&switch.driver(), &desired).await;
+    assert_eq!((notes(&done, "Drift"), switch.trunks("p2")), (emptied.into(), vec![10, 11]));
+    assert!(switch.trunks("p4").is_empty());
+    switch.vsctl("clear Port p2 trunks");
+    let done = reconcile(&switch.driver(), &switch.desired(&[("p2", ""), ("p4", "10")])).await;
+    assert_eq!((applied(&done), switch.trunks("p2")), (on(&[("p4", "10")]), vec![4095]));
+}
+
+#[tokio::test]
 async fn what_the_switch_can_not_do_is_told() {
     let mut switch = Switch::start();
     // A patch port without an end.

@@ -227,6 +227,7 @@ fn desired(address: &str, credential: Option<String>, ports: &[(&str, &str)]) ->
             lag: None,
             mode: PortMode::Keep,
             vlans: vlans.parse().unwrap(),
+            closed: false,
         })
         .collect();
     listed.sort_by(|one, other| one.name.cmp(&other.name));

@@ -371,6 +371,7 @@ impl Engine {
         let device = self.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
         let pending_changes = device.map(DeviceTarget::pending);
         let last_transaction = device.and_then(|device| device.last.clone());
+        let closed_ports: Option<Vec<Name>> = device.map(|device| device.closed().map(Name::from).collect());
         let device = device.and_then(|device| device.info.clone());
         let former = self.former(key).filter(|_| phase != Phase::Ready);
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
@@ -396,6 +397,7 @@ impl Engine {
             switch_ports,
             device,
             last_transaction: last_transaction.or_else(|| last.last_transaction.clone()),
+            closed_ports: closed_ports.unwrap_or_else(|| last.closed_ports.clone()),
             pending_changes,
             pods,
             nodes,

@@ -397,6 +397,9 @@ impl Engine {
                 let known = device.is_known();
                 let news = device.report(report);
                 let first = !known && device.is_known();
+                if news.closed {
+                    self.publish.insert(target.clone());
+                }
                 self.accept(name, &news);
                 if news.found {
                     self.stay_as_found();

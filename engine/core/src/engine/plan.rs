@@ -9,7 +9,7 @@ use crate::compat;
 use crate::fabric::DeviceTarget;
 use crate::ids::Place;
 use crate::nad::{self, NadTarget};
-use crate::spec::{AttachmentSpec, BridgeDomainSpec, ServiceSpec, Spec, VlanType};
+use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec, VlanType};
 use crate::topology::{Ports, Topology, add_ports};
 use crate::{Effect, Key, Kind, Name, Target};
 
@@ -34,7 +34,8 @@ impl Engine {
             let changed = if let Some(device) = self.devices.get_mut(name) {
                 device.reshape(spec, ports, self.changes)
             } else {
-                self.devices.insert(name.clone(), DeviceTarget::new(spec, ports, self.changes));
+                let device = DeviceTarget::new(spec, ports, self.closed_ports(name, spec), self.changes);
+                self.devices.insert(name.clone(), device);
                 true
             };
             if changed {
@@ -61,6 +62,17 @@ impl Engine {
         }
     }
 
+    /// The ports that a former process knew to be closed, if that was the same device.
+    fn closed_ports(&self, name: &Name, spec: &DeviceSpec) -> &[Name] {
+        let Some(record) = self.records.get(&Key::cluster(Kind::FabricDevice, name)) else { return &[] };
+        let before = record.status.realized.as_deref().and_then(Spec::device);
+        if before.is_some_and(|before| before.is_same_device(spec)) {
+            &record.status.closed_ports
+        } else {
+            &[]
+        }
+    }
+
     /// Devices that were being deleted when this process began: what is ours goes from them before they do.
     fn drain_leaving(&mut self, specs: &BTreeMap<Name, Arc<Spec>>) {
         let leaving: BTreeMap<Name, Arc<Spec>> = self
@@ -79,7 +91,8 @@ impl Engine {
         let all = specs.iter().chain(&leaving);
         let topology = Topology::new(all.filter_map(|(name, spec)| Some((name, spec.device()?))));
         for (name, spec) in leaving.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
-            let device = DeviceTarget::new(spec, topology.port_names(name), self.changes);
+            let ports = topology.port_names(name);
+            let device = DeviceTarget::new(spec, ports, self.closed_ports(name, spec), self.changes);
             self.devices.insert(name.clone(), device);
             self.publish.insert(Target::Fabric(name.clone()));
         }

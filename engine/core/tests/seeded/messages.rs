@@ -8,6 +8,7 @@ use eno_schemas::{Applied, Desired, Generation, Outcome, Report};
 
 use super::cluster::{AT, Cluster};
 use super::mutants::Mutant;
+use super::world::closed;
 
 /// A command in its place.
 struct Command {
@@ -224,11 +225,15 @@ impl Cluster {
             return;
         }
         let applied = match desired {
-            Desired::Fabric(fabric) => Applied::Fabric {
-                vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-                ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-                carried: BTreeMap::new(),
-            },
+            Desired::Fabric(fabric) => {
+                let ports = fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect();
+                Applied::Fabric {
+                    vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
+                    closed: closed(&ports),
+                    ports,
+                    carried: BTreeMap::new(),
+                }
+            }
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
             Desired::Node(_) => return,
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_core::{Config, Engine, Event, Key, Name, Target};
 use eno_schemas::*;
 
-use super::World;
+use super::{World, closed};
 
 /// What a switch is told.
 #[derive(Clone, Debug)]
@@ -272,13 +272,12 @@ impl World {
     fn says(&mut self, name: &Name, order: &Order, outcome: Outcome, rejected: Vec<Rejection>) {
         let known = !matches!(outcome, Outcome::Failed(_));
         let real = self.real(name);
+        let ports = real.into_iter().flat_map(|state| &state.ports);
+        let ports = ports.map(|port| (port.name.clone(), port.vlans.clone())).collect();
         let applied = Applied::Fabric {
             vlans: real.into_iter().flat_map(|state| &state.vlans).map(|vlan| vlan.vid).collect(),
-            ports: real
-                .into_iter()
-                .flat_map(|state| &state.ports)
-                .map(|port| (port.name.clone(), port.vlans.clone()))
-                .collect(),
+            closed: closed(&ports),
+            ports,
             carried: BTreeMap::new(),
         };
         let rollback = if self.fab().plain.contains(name) { Rollback::None } else { Rollback::Persistent };

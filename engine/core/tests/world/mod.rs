@@ -312,6 +312,11 @@ impl World {
             Desired::Fabric(fabric) => {
                 check_fabric(fabric);
                 let refused = |vid, port: &str| rejected.iter().any(|r| r.item.covers(vid, port));
+                let carried = |port: &FabricPort| {
+                    let vlans = port.vlans.iter().filter(|vid| !refused(*vid, &port.name));
+                    (port.name.clone(), vlans.collect())
+                };
+                let ports = fabric.ports.iter().map(carried).collect();
                 Applied::Fabric {
                     vlans: fabric
                         .vlans
@@ -319,16 +324,8 @@ impl World {
                         .map(|vlan| vlan.vid)
                         .filter(|vid| !refused(*vid, ""))
                         .collect(),
-                    ports: fabric
-                        .ports
-                        .iter()
-                        .map(|port| {
-                            (
-                                port.name.clone(),
-                                port.vlans.iter().filter(|vid| !refused(*vid, &port.name)).collect(),
-                            )
-                        })
-                        .collect(),
+                    closed: closed(&ports),
+                    ports,
                     carried: BTreeMap::new(),
                 }
             }

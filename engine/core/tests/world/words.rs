@@ -1,6 +1,6 @@
 //! Objects and pods by a few words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_core::spec::*;
@@ -181,4 +181,10 @@ pub fn config(name: &str, links: Vec<PodLinkSpec>) -> Object {
 pub fn bridge(object_name: &str, name: &str, cidrs: &[&str]) -> Object {
     let cidrs = cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
     object(Kind::Bridge, object_name, Spec::Bridge(BridgeSpec { name: name.into(), cidrs, mtu: None }))
+}
+
+/// The ports that carry something have a list.
+pub fn closed(ports: &BTreeMap<String, VlanSet>) -> Option<BTreeSet<String>> {
+    let carrying = ports.iter().filter(|(_, vlans)| !vlans.is_empty());
+    Some(carrying.map(|(name, _)| name.clone()).collect())
 }

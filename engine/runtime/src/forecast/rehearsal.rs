@@ -161,6 +161,7 @@ impl Rehearsal {
                 vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
                 ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
                 carried: BTreeMap::new(),
+                closed: None,
             },
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
             Desired::Node(node) => on_node(node),

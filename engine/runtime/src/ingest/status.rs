@@ -43,6 +43,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         switch_ports: source.switch_ports,
         device: (device != DeviceInfo::default()).then_some(device),
         last_transaction: source.last_transaction.map(last_transaction),
+        closed_ports: source.closed_ports.into_iter().map(Name::from).collect(),
         pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),
         pods: pods(&source.addresses),
         ready_inputs: inputs(source.ready_inputs),

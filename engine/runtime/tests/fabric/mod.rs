@@ -28,6 +28,7 @@ impl Driver for Memory {
             vlans: desired.vlans.iter().map(|vlan| vlan.vid).collect(),
             ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
             carried: BTreeMap::new(),
+            closed: None,
         })
     }
 

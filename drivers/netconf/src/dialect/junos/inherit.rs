@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_schemas::{VlanId, VlanSet};
 
 use super::read::{Layer, Port, Settings, Vlan};
-use super::{Entry, Family, Known, Layout};
+use super::{ALL, Entry, Family, Known, Layout};
 use crate::plan::{Mode, Seen, SeenPort, SeenVlan};
 
 /// How many interfaces the `*` at the end of an interface range's member may stand for.
@@ -208,15 +208,11 @@ fn seen_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (SeenPort,
         [(first, last)] if first == last => Some(*first),
         _ => None,
     });
-    let all = members().any(|text| text == "all");
+    let all = members().any(|text| text == ALL);
+    seen.open_elsewhere = inherited.members.iter().any(|text| text == ALL);
     match own.mode.or(inherited.mode) {
-        Some(Mode::Trunk) if all => {
-            (seen.mode, seen.open) = (Some(Mode::Trunk), true);
-            seen.tagged.clear();
-            seen.inherited = VlanSet::EMPTY;
-        }
         // Without members it carries nothing.
-        Some(Mode::Trunk) => seen.mode = Some(Mode::Trunk),
+        Some(Mode::Trunk) => (seen.mode, seen.open) = (Some(Mode::Trunk), all),
         // Without a mode and without members it is as the factory made it.
         None if members().next().is_none() => {}
         Some(Mode::Access) | None => {

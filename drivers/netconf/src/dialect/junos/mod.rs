@@ -51,6 +51,9 @@ pub const EX: Junos = Junos { family: Some("junos-ex") };
 /// Junos OS Evolved, and devices without modules of their own: `http://yang.juniper.net/junos/conf/…`.
 pub const COMMON: Junos = Junos { family: Some("junos") };
 
+/// The member that stands for every VLAN.
+const ALL: &str = "all";
+
 /// How the device writes what was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {

@@ -189,9 +189,9 @@ fn entries_are_removed_as_they_are_written() {
     changes.delete.insert(vid(100));
     changes.make.insert(vid(101), "eno-c1-101".into());
     changes.make.insert(vid(71), "eno-c1-71".into());
-    let change = PortChange { add: set("101"), remove: set("100,305"), mode: ModeChange::Keep };
+    let change = PortChange { add: set("101"), remove: set("100,305"), ..PortChange::default() };
     changes.ports.insert("xe-0/0/1".into(), change);
-    let access = PortChange { add: set("101"), remove: VlanSet::EMPTY, mode: ModeChange::Trunk };
+    let access = PortChange { add: set("101"), mode: ModeChange::Trunk, ..PortChange::default() };
     changes.ports.insert("xe-0/0/2".into(), access);
     assert_eq!(
         PLAIN.render(&seen(), &changes).to_string(),

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::inherit::{ids, range_text};
-use super::{Family, Junos, Layout};
+use super::{ALL, Family, Junos, Layout};
 use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen};
 use crate::text::Text;
 use crate::xml::escape;
@@ -74,7 +74,7 @@ fn change_port(xml: &mut Text, name: &str, access: bool, family: &Family, change
     let mut gone = BTreeSet::new();
     for entry in &family.entries {
         let all: VlanSet = entry.vids().into_iter().flat_map(|(first, last)| ids(first, last)).collect();
-        if converted {
+        if converted || change.close && entry.text() == ALL {
             // As members of a trunk they would mean something else.
             gone.insert(entry.text());
         } else if !all.intersection(&change.remove).is_empty() {

@@ -237,7 +237,7 @@ mod tests {
     use eno_schemas::VlanSet;
 
     use super::*;
-    use crate::plan::{ModeChange, PortChange};
+    use crate::plan::PortChange;
 
     const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
         <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/1</name>
@@ -295,7 +295,7 @@ mod tests {
     fn errors_name_subinterfaces_and_network_instances() {
         let seen = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         let vids: VlanSet = [vid(100), vid(200)].into_iter().collect();
-        let change = PortChange { add: vids, remove: VlanSet::EMPTY, mode: ModeChange::Keep };
+        let change = PortChange { add: vids, ..PortChange::default() };
         let mut changes = Changes::default();
         changes.ports.insert("ethernet-1/1".into(), change);
         changes.make.insert(vid(200), "eno-c1-200".into());

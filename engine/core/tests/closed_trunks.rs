@@ -1,0 +1,127 @@
+//! The trunks that a driver knows to have a list: whoever is lost, the next command names them.
+
+mod world;
+
+use std::collections::BTreeMap;
+
+use eno_core::spec::{LeadsTo, Spec};
+use eno_core::{Key, Kind, Target};
+use eno_schemas::{Applied, Desired, Outcome, Phase};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+fn leaf1() -> (Key, Target) {
+    (Key::cluster(Kind::FabricDevice, &"leaf1".into()), Target::Fabric("leaf1".into()))
+}
+
+/// What the last command of leaf1 says.
+fn commanded(w: &World) -> Vec<&str> {
+    let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
+    fabric.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str()).collect()
+}
+
+fn in_status(w: &World) -> Vec<&str> {
+    w.statuses[&leaf1().0].closed_ports.iter().map(|name| &**name).collect()
+}
+
+/// A service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
+fn ready() -> (World, Key) {
+    let mut w = World::leaf_spine();
+    let s = w.apply(service("s", 100, &["dc"]));
+    w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    assert_eq!(w.phase(&s), Phase::Ready);
+    (w, s)
+}
+
+/// leaf1 tells these ports, and that nothing else has changed.
+fn tells(w: &mut World, outcome: Outcome, closed: &[&str]) {
+    let (_, target) = leaf1();
+    let desired = w.commands[&target].clone();
+    let Desired::Fabric(fabric) = &desired else { panic!("no switch") };
+    let applied = Applied::Fabric {
+        vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
+        ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
+        carried: BTreeMap::new(),
+        closed: Some(closed.iter().map(|name| (*name).to_owned()).collect()),
+    };
+    w.report(&target, desired.hash(), outcome, Some(applied), Vec::new());
+}
+
+const ALL: [&str; 4] = ["e1", "e2", "u1", "u2"];
+
+#[test]
+fn they_are_in_status_and_in_the_next_command() {
+    let (mut w, s) = ready();
+    assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
+    // Nobody waits for that.
+    assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready]);
+    let (published, statuses) = (w.published, w.statuses.clone());
+    w.restart();
+    w.settle();
+    assert_eq!((w.published, &w.statuses), (published, &statuses));
+}
+
+#[test]
+fn they_come_back_from_status_when_engine_nats_and_driver_are_lost() {
+    let (mut w, _) = ready();
+    w.commands.clear();
+    w.targets.clear();
+    w.restart();
+    w.silent.insert(leaf1().1);
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
+}
+
+#[test]
+fn what_is_held_counts_once_it_is_confirmed() {
+    let (mut w, _) = ready();
+    tells(&mut w, Outcome::Held, &["e1"]);
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
+    w.silent.insert(leaf1().1);
+    tells(&mut w, Outcome::RolledBack { reason: "r".into() }, &["e1"]);
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec!["e1"], vec!["e1"]));
+}
+
+#[test]
+fn they_end_with_what_was_on_them() {
+    let (mut w, _) = ready();
+    w.delete(&Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"a".into()));
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
+}
+
+#[test]
+fn they_end_when_the_port_leaves() {
+    let (mut w, _) = ready();
+    w.silent.insert(leaf1().1);
+    let ports = [("e2", LeadsTo::Node { node: "node2".into(), interface: "eth1".into() })];
+    w.apply(device("leaf1", &ports));
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec!["e2"], vec!["e2"]));
+    w.apply(device("leaf1", &[&ports[..], &[("e1", LeadsTo::PhysicalNetwork("dc".into()))]].concat()));
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec!["e2"], vec!["e2"]));
+}
+
+#[test]
+fn another_device_is_not_known() {
+    for restarts in [false, true] {
+        let (mut w, _) = ready();
+        w.silent.insert(leaf1().1);
+        let mut moved = w.objects[&leaf1().0].clone();
+        if let Ok(Spec::Device(spec)) = &mut moved.spec {
+            spec.device.address = "192.0.2.1:830".into();
+        }
+        w.apply(moved);
+        if restarts {
+            w.commands.clear();
+            w.targets.clear();
+            w.restart();
+        }
+        w.settle();
+        assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]), "{restarts}");
+    }
+}
