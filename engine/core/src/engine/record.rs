@@ -143,4 +143,6 @@ pub struct Point {
     pub places: BTreeSet<Place>,
     /// Nodes without a switch port in a pool whose other nodes have one.
     pub missing: Vec<Name>,
+    /// Pods can be attached on more than one node.
+    pub has_several_nodes: bool,
 }
