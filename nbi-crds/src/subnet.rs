@@ -42,8 +42,8 @@ use crate::{CallbackFormat, CallbackSecret, schema};
     ),
     schema::rule_at(
         ".Mask",
-        "self.Type == 'v6' || self.Mask <= 32",
-        "must be at most 32 when Type is v4",
+        "self.Mask <= (self.Type == 'v4' ? 30 : 126) + (self.Ipam == 'static' ? 1 : 0)",
+        "must be at most 30 when Type is v4 and 126 when it is v6, and one more with Ipam static",
     ),
     schema::rule_at(
         ".AllocationPool",
@@ -64,21 +64,24 @@ pub struct SubnetSpec {
     /// The network address, such as 10.10.10.0.
     #[schemars(schema_with = "schema::ip")]
     pub address: String,
-    /// The length of the network prefix in bits: at most 32 for v4, 128 for v6.
+    /// The length of the network prefix in bits: at most 30 for v4 and 126 for v6, and one more with Ipam static.
     #[schemars(range(min = 1, max = 128))]
     pub mask: u8,
     /// Whether it is an IPv4 or an IPv6 subnet.
     #[serde(rename = "Type")]
     pub ip_type: IpType,
     /// The addresses that the IPAM plugin may hand out, first and last of each range; absent means all of the subnet.
+    /// What is in HotPlugPool, leased by the engine or the NextHop of one of the Routes is never handed out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub allocation_pool: Vec<IpPool>,
-    /// The addresses that the engine itself hands to running pods. No address may be in AllocationPool too.
+    /// The addresses that the engine itself hands to running pods. No address may be in AllocationPool too, nor be in
+    /// use by a pod when it is added here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "atomic"))]
     pub hot_plug_pool: Vec<IpPool>,
-    /// The Routes that pods get with an address of this subnet.
+    /// The Routes that pods get with an address of this subnet. Each NextHop is an address of the subnet or, in IPv6,
+    /// a link-local one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::names::<256>")]
     pub routes: Vec<String>,
@@ -133,9 +136,9 @@ pub struct Dns {
 pub enum Ipam {
     /// Unique in the cluster.
     Whereabouts,
-    /// Unique on each node.
+    /// Unique on each node among the pods of one L2ServiceAttachment.
     HostLocal,
-    /// Set in the NetworkAttachmentDefinition or by the pod.
+    /// The first address of AllocationPool, for each pod.
     Static,
 }
 

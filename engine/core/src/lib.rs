@@ -18,6 +18,7 @@ mod selector;
 mod shape;
 pub mod spec;
 mod status;
+mod subnets;
 mod topology;
 
 pub use engine::{Engine, Group};

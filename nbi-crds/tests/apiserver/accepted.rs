@@ -42,6 +42,12 @@ pub const ACCEPTED: &[(&str, &str)] = &[
         "Subnet",
         "{Address: '2001::', Mask: 64, AllocationPool: [{Start: '2001::10', End: '2001::100'}], HotPlugPool: [{Start: '2001::200', End: '2001::2ff'}], Ipam: host-local, Type: v6, Dns: {Nameservers: [8.8.8.8]}}",
     ),
+    ("Subnet", "{Address: 10.0.0.0, Mask: 30, Ipam: whereabouts, Type: v4}"),
+    (
+        "Subnet",
+        "{Address: 10.0.0.0, Mask: 31, Ipam: static, Type: v4, AllocationPool: [{Start: 10.0.0.1, End: 10.0.0.1}]}",
+    ),
+    ("Subnet", "{Address: '2001:db8::', Mask: 126, Ipam: host-local, Type: v6}"),
     ("Route", "{Prefix: 30.30.10.0, Mask: 24, NextHop: 10.10.10.1}"),
     ("Route", "{Prefix: '::', Mask: 0, NextHop: 'fe80::1'}"),
     ("L2BridgeDomain", "{Vlan: 5, ConnectionPoints: []}"),

@@ -25,6 +25,7 @@ const NAME: &str = "must be the name of an object";
 const ONE_PEER: &str =
     "must lead to exactly one thing: set Node and Interface, or PhysicalNW, or Device and Port";
 const OF_TYPE: &str = "of the subnet's Type";
+const TOO_SMALL: &str = "one more with Ipam static";
 
 pub const REFUSED: &[Refused] = &[
     // CallbackURL, the same on every kind
@@ -252,8 +253,18 @@ pub const REFUSED: &[Refused] = &[
         "Subnet",
         "{Ipam: static, Type: v4, Address: 10.0.0.0, Mask: 33}",
         "spec.Mask",
-        "at most 32 when Type is v4",
+        "at most 30 when Type is v4",
     ),
+    refused("Subnet", "{Ipam: static, Type: v4, Address: 10.0.0.0, Mask: 32}", "spec.Mask", TOO_SMALL),
+    refused("Subnet", "{Ipam: whereabouts, Type: v4, Address: 10.0.0.0, Mask: 32}", "spec.Mask", TOO_SMALL),
+    refused("Subnet", "{Ipam: host-local, Type: v4, Address: 10.0.0.0, Mask: 31}", "spec.Mask", TOO_SMALL),
+    refused(
+        "Subnet",
+        "{Ipam: whereabouts, Type: v6, Address: '2001:db8::', Mask: 128}",
+        "spec.Mask",
+        TOO_SMALL,
+    ),
+    refused("Subnet", "{Ipam: static, Type: v6, Address: '2001:db8::', Mask: 128}", "spec.Mask", TOO_SMALL),
     refused(
         "Subnet",
         "{Ipam: static, Type: v6, Address: '2001:db8::', Mask: 129}",

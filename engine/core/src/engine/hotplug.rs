@@ -98,11 +98,9 @@ impl Engine {
         for name in &spec.subnets {
             let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet);
             let subnet = subnet.ok_or_else(|| format!("Subnet {name} is not there"))?;
-            let routes = subnet
-                .routes
-                .iter()
-                .filter_map(|name| self.effective(&Key::cluster(Kind::Route, name), Spec::route));
-            let routes: Vec<PodRoute> = routes
+            let routes: Vec<PodRoute> = self
+                .routes_of(subnet)
+                .into_iter()
                 .map(|route| PodRoute {
                     prefix: route.prefix,
                     next_hop: Some(route.next_hop),

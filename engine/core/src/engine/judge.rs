@@ -191,6 +191,7 @@ impl Engine {
                         format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
                     verdict.notes.push(("FabricManaged", false, "NoFabricDevice", message));
                 }
+                self.note_addresses(key, spec, &mut verdict);
             }
             let mut nad = Verdict::default();
             self.look_at_nad(key, &mut nad, &mut inputs);
@@ -258,6 +259,11 @@ impl Engine {
             return verdict.wait("its NetworkAttachmentDefinition is not planned yet".into());
         };
         inputs.add(nad.hash());
+        if let Some(subnet) = self.exhausted(key) {
+            verdict.refuse(format!(
+                "NetworkAttachmentDefinition: Subnet {subnet} has no address left to give; narrow its HotPlugPool or widen its AllocationPool"
+            ));
+        }
         match nad.hop() {
             NadHop::Confirmed => {}
             NadHop::Refused(reason) => verdict.refuse(format!("NetworkAttachmentDefinition: {reason}")),

@@ -33,6 +33,7 @@ impl Engine {
                     let pool = self.pool_of(key, &templates, link, *address);
                     let pool = pool.filter(|pool| self.podnet.ipam.take(pool, address.addr(), &holder));
                     if let Some(pool) = pool {
+                        self.lease_changed(&pool, address.addr());
                         leases.entry(link.clone()).or_default().push(Lease { pool, address: *address });
                     } else {
                         // The pod was losing it, or is to lose it now.
@@ -61,6 +62,7 @@ impl Engine {
 
     fn take_stray(&mut self, address: IpNet, holder: &Holder) -> Lease {
         self.podnet.ipam.take(&PoolKey::Unknown, address.addr(), holder);
+        self.lease_changed(&PoolKey::Unknown, address.addr());
         Lease { pool: PoolKey::Unknown, address }
     }
 
@@ -285,6 +287,7 @@ impl Engine {
             let holder = self.podnet.ipam.holder(&lease.pool, lease.address.addr());
             if lease.pool == PoolKey::Unknown || holder.is_some_and(own) {
                 self.podnet.ipam.release(&lease.pool, lease.address.addr());
+                self.lease_changed(&lease.pool, lease.address.addr());
             }
         }
         self.unblock();

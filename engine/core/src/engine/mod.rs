@@ -5,6 +5,7 @@
 //! IDs that are `contested` are arbitrated; networks are planned anew onto switch ports (`replan`); at last the
 //! status of what changed, or of what targets reported on, is `judge`d.
 
+mod addresses;
 mod bridges;
 mod gaps;
 mod hosts;
@@ -479,6 +480,7 @@ impl Engine {
         self.recount(key);
         self.dirty.insert(key.clone());
         self.judge.insert(key.clone());
+        self.dirty_routes(key);
         if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
             self.reclaim.insert(key.clone());
         }
@@ -656,6 +658,7 @@ impl Engine {
             }
         }
         self.dirty_if_deleting(reference);
+        self.dirty_if_bad_route(reference);
     }
 
     /// The effective spec of an object, read as one kind's.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_schemas::{NadRoute, NadSubnet, Phase, VlanAttachment, VlanId};
+use eno_schemas::{Phase, VlanAttachment, VlanId};
 
 use crate::compat;
 use crate::fabric::DeviceTarget;
@@ -11,7 +11,7 @@ use crate::ids::Place;
 use crate::nad::{self, NadTarget};
 use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec, VlanType};
 use crate::topology::{Ports, Topology, add_ports};
-use crate::{Effect, Key, Kind, Name, Target};
+use crate::{Effect, Key, Kind, Labels, Name, Target};
 
 use super::Engine;
 use super::record::{Network, Point, Record};
@@ -112,7 +112,9 @@ impl Engine {
         let pool = spec.node_pool.as_ref().map(|name| Key::cluster(Kind::NodePool, name));
         let selector =
             pool.as_ref().map(|pool| self.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));
-        let mut point = Point::default();
+        let is_member = |labels: &Labels| selector.is_none_or(|s| s.is_some_and(|s| s.matches(labels)));
+        let has_several_nodes = self.nodes.values().filter(|labels| is_member(labels)).nth(1).is_some();
+        let mut point = Point { has_several_nodes, ..Point::default() };
         for (node, labels) in &self.nodes {
             let selected = match selector {
                 Some(selector) => selector.is_some_and(|selector| selector.matches(labels)),
@@ -453,6 +455,8 @@ impl Engine {
         let attachment = match &record.effective {
             None if !self.nads.contains_key(key) && record.status.realized.is_none() => return,
             None => None,
+            // One that could only give what is another's is not there.
+            Some(_) if self.exhausted(key).is_some() => None,
             // What can't be rendered, since something that it names was taken away by force, stays as it is.
             Some(_) => match self.render(key) {
                 Some(attachment) => Some(attachment),
@@ -487,21 +491,6 @@ impl Engine {
         }
         let (cni, vlans) = nad::cni(&chosen.plugin, spec.interface, spec.vlan_type, &vids);
         Some(VlanAttachment { cni, vlans, mtu: spec.mtu, subnets })
-    }
-
-    fn render_subnet(&self, name: &Name) -> Option<NadSubnet> {
-        let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?;
-        let routes = subnet.routes.iter().map(|name| {
-            let route = self.effective(&Key::cluster(Kind::Route, name), Spec::route)?;
-            Some(NadRoute { prefix: route.prefix, next_hop: route.next_hop })
-        });
-        Some(NadSubnet {
-            ipam: subnet.ipam,
-            network: subnet.network,
-            pools: subnet.allocation_pool.clone(),
-            routes: routes.collect::<Option<_>>()?,
-            dns: subnet.dns.clone(),
-        })
     }
 
     /// Keeps the L2BridgeDomain of a service in use, where that is asked for.

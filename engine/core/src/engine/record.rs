@@ -146,4 +146,6 @@ pub struct Point {
     pub places: BTreeSet<Place>,
     /// What has no switch port though others have one: nodes of its pool, and NICs of nodes.
     pub missing: Vec<(Name, Option<String>)>,
+    /// Pods can be attached on more than one node.
+    pub has_several_nodes: bool,
 }

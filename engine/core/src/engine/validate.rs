@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::compat;
 use crate::ids::Place;
 use crate::spec::{
-    AttachmentSpec, BridgeDomainSpec, ConnectionPointSpec, Invalid, ServiceSpec, Spec, SubnetSpec, VlanType,
+    AttachmentSpec, BridgeDomainSpec, ConnectionPointSpec, Invalid, ServiceSpec, Spec, VlanType,
 };
 use crate::{Effect, Key, Kind, Name};
 
@@ -77,9 +77,13 @@ impl Engine {
         }
         if key.kind == Kind::L2ServiceAttachment {
             self.plan_nad(key);
+            if !same {
+                self.judge_neighbours(key);
+            }
             return;
         }
         if news {
+            self.dirty_routes(key);
             self.dirty_referrers(key);
             self.dirty_sharers(key);
             self.make_sample(key);
@@ -96,7 +100,8 @@ impl Engine {
 
     fn check(&self, key: &Key, spec: &Arc<Spec>) -> Result<(), Invalid> {
         match &**spec {
-            Spec::Route(_) | Spec::NodePool(_) | Spec::PhysicalNetwork(_) => Ok(()),
+            Spec::NodePool(_) | Spec::PhysicalNetwork(_) => Ok(()),
+            Spec::Route(spec) => self.check_route(key, spec),
             Spec::Bridge(spec) => self.check_bridge(key, spec),
             Spec::PodLinks(spec) => self.check_links(key, spec),
             Spec::Subnet(spec) => self.check_subnet(spec),
@@ -129,7 +134,7 @@ impl Engine {
         Ok(())
     }
 
-    fn check_reference(&self, field: &str, reference: &Key) -> Result<(), Invalid> {
+    pub(super) fn check_reference(&self, field: &str, reference: &Key) -> Result<(), Invalid> {
         let (kind, name) = (reference.kind, &reference.name);
         let Some(record) = self.records.get(reference) else {
             return Err(Invalid::new(
@@ -141,21 +146,6 @@ impl Engine {
             Some(problem) => Err(Invalid::new(field, format!("{kind} {name} is in error: {problem}"))),
             None => Ok(()),
         }
-    }
-
-    fn check_subnet(&self, spec: &SubnetSpec) -> Result<(), Invalid> {
-        for name in &spec.routes {
-            let key = Key::cluster(Kind::Route, name);
-            self.check_reference("Routes", &key)?;
-            let v4 = self.effective(&key, Spec::route).is_none_or(|route| route.next_hop.is_ipv4());
-            if v4 != spec.network.addr().is_ipv4() {
-                let problem = format!(
-                    "Route {name} is of the other address family than the subnet; take one of its own"
-                );
-                return Err(Invalid::new("Routes", problem));
-            }
-        }
-        Ok(())
     }
 
     fn check_point(&self, key: &Key, spec: &ConnectionPointSpec) -> Result<(), Invalid> {

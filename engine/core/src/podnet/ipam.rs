@@ -1,7 +1,7 @@
 //! Addresses for pods: which are free, lowest first. No network is ever enumerated: what is looked through are the
 //! addresses that are taken.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use eno_schemas::Pool;
@@ -92,6 +92,13 @@ impl Ipam {
                 self.pools.remove(pool);
             }
         }
+    }
+
+    /// The addresses of a range that are taken in `pool`, and those of [`PoolKey::Unknown`].
+    pub fn taken(&self, pool: &PoolKey, range: &Pool) -> BTreeSet<IpAddr> {
+        let known = self.pools.get(pool).into_iter().flat_map(|taken| taken.range(range.start..=range.end));
+        let strays = self.strays.range(range.start..=range.end).map(|(address, _)| *address);
+        known.map(|(address, _)| *address).chain(strays).collect()
     }
 
     /// Who has an address; `None` also for those of [`PoolKey::Unknown`].
@@ -192,7 +199,7 @@ pub fn first_address(network: &IpNet) -> IpNet {
 
 /// The first and last address that interfaces may have: not the network's own and IPv4's broadcast address, which
 /// networks of one or two addresses don't have (RFC 3021, RFC 6164).
-fn hosts(network: &IpNet) -> (u128, u128) {
+pub(crate) fn hosts(network: &IpNet) -> (u128, u128) {
     let (first, last) = (number(network.network()), number(network.broadcast()));
     match network {
         _ if network.max_prefix_len() - network.prefix_len() < 2 => (first, last),
@@ -201,7 +208,7 @@ fn hosts(network: &IpNet) -> (u128, u128) {
     }
 }
 
-fn number(ip: IpAddr) -> u128 {
+pub(crate) fn number(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => u128::from(ip.to_bits()),
         IpAddr::V6(ip) => ip.to_bits(),
@@ -209,7 +216,7 @@ fn number(ip: IpAddr) -> u128 {
 }
 
 /// The address with this number, of the network's family.
-fn address(number: u128, network: &IpNet) -> IpAddr {
+pub(crate) fn address(number: u128, network: &IpNet) -> IpAddr {
     match network {
         IpNet::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(number).unwrap_or(u32::MAX))),
         IpNet::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(number)),

@@ -18,6 +18,7 @@ pub(super) fn subnet(source: crds::SubnetSpec) -> Result<SubnetSpec, Invalid> {
         return Err(Invalid::new("Address", problem));
     }
     let network = network(address, source.mask)?;
+    check_network(&network, source.ipam)?;
     let allocation_pool = pools("AllocationPool", network, &source.allocation_pool)?;
     let hot_plug_pool = pools("HotPlugPool", network, &source.hot_plug_pool)?;
     for hot in &hot_plug_pool {
@@ -61,6 +62,31 @@ fn network(address: IpAddr, mask: u8) -> Result<IpNet, Invalid> {
     IpNet::new(address, mask)
         .map(|network| network.trunc())
         .map_err(|_| Invalid::new("Mask", format!("{mask} is too long for {address}; use at most {most}")))
+}
+
+/// Pods can have addresses of a network: single ones of hosts, and more than the IPAM plugin needs for itself.
+fn check_network(network: &IpNet, ipam: crds::Ipam) -> Result<(), Invalid> {
+    let is_of_hosts = match network.network() {
+        IpAddr::V4(ip) => !(ip.octets()[0] == 0 || ip.is_loopback() || ip.is_multicast()),
+        IpAddr::V6(ip) => {
+            !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.to_ipv4_mapped().is_some())
+        }
+    };
+    if !is_of_hosts {
+        let problem = format!(
+            "{network} is no network of hosts: it is unspecified, loopback, multicast or IPv4 mapped into IPv6; use another"
+        );
+        return Err(Invalid::new("Address", problem));
+    }
+    // whereabouts and host-local refuse networks of two addresses.
+    let spare = if ipam == crds::Ipam::Static { 1 } else { 2 };
+    let most = network.max_prefix_len() - spare;
+    if network.prefix_len() > most {
+        let problem =
+            format!("{network} is too small for pods to get addresses by Ipam {ipam}; use at most {most}");
+        return Err(Invalid::new("Mask", problem));
+    }
+    Ok(())
 }
 
 fn pools(field: &str, network: IpNet, source: &[crds::IpPool]) -> Result<Vec<Pool>, Invalid> {

@@ -109,11 +109,37 @@ fn subnets() {
     let v6 = json!({ "Ipam": "static", "Address": "2001:db8::1", "Mask": 64, "Type": "v6" });
     let Spec::Subnet(spec) = good(Kind::Subnet, v6) else { panic!() };
     assert_eq!(spec.network.to_string(), "2001:db8::/64");
+    let two = json!({ "Ipam": "static", "Address": "10.0.0.0", "Mask": 31, "Type": "v4",
+                      "AllocationPool": [{ "Start": "10.0.0.1", "End": "10.0.0.1" }] });
+    good(Kind::Subnet, two);
     let pool = |start: &str, end: &str| json!([{ "Start": start, "End": end }]);
     for (change, field, words) in [
         (json!({ "Address": "10.10.13" }), "Address", "is not an IP address"),
         (json!({ "Type": "v6" }), "Address", "not an address of Type v6"),
         (json!({ "Mask": 33 }), "Mask", "use at most 32"),
+        (
+            json!({ "Mask": 32 }),
+            "Mask",
+            "10.10.13.7/32 is too small for pods to get addresses by Ipam whereabouts; use at most 30",
+        ),
+        (json!({ "Mask": 31, "Ipam": "host-local" }), "Mask", "use at most 30"),
+        (json!({ "Mask": 32, "Ipam": "static" }), "Mask", "use at most 31"),
+        (json!({ "Address": "2001:db8::1", "Type": "v6", "Mask": 128 }), "Mask", "use at most 126"),
+        (json!({ "Address": "2001:db8::1", "Type": "v6", "Mask": 127 }), "Mask", "use at most 126"),
+        (
+            json!({ "Address": "2001:db8::1", "Type": "v6", "Mask": 128, "Ipam": "static" }),
+            "Mask",
+            "use at most 127",
+        ),
+        (json!({ "Address": "224.0.1.0" }), "Address", "is no network of hosts"),
+        (json!({ "Address": "127.0.1.0" }), "Address", "is no network of hosts"),
+        (json!({ "Address": "0.0.0.0" }), "Address", "is no network of hosts"),
+        (json!({ "Address": "ff05::", "Type": "v6" }), "Address", "is no network of hosts"),
+        (
+            json!({ "Address": "::ffff:10.0.0.0", "Type": "v6", "Mask": 120 }),
+            "Address",
+            "is no network of hosts",
+        ),
         (
             json!({ "AllocationPool": pool("10.10.13.9", "10.10.13.1") }),
             "AllocationPool[0].Start",

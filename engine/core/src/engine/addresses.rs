@@ -1,0 +1,211 @@
+//! Subnets and Routes: whether pods can be given them, and what of a Subnet a NetworkAttachmentDefinition gives.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use eno_schemas::{Ipam, NadRoute, NadSubnet, Pool};
+
+use crate::podnet::ipam::PoolKey;
+use crate::spec::{AttachmentSpec, Invalid, RouteSpec, Spec, SubnetSpec, VlanType};
+use crate::subnets::{for_nads, next_hop_problem};
+use crate::{Key, Kind, Name};
+
+use super::Engine;
+use super::judge::Verdict;
+
+impl Engine {
+    /// A pod with an address of the Subnet reaches the next hops of its Routes.
+    pub(super) fn check_subnet(&self, spec: &SubnetSpec) -> Result<(), Invalid> {
+        for name in &spec.routes {
+            let key = Key::cluster(Kind::Route, name);
+            self.check_reference("Routes", &key)?;
+            let Some(route) = self.effective(&key, Spec::route) else { continue };
+            if route.next_hop.is_ipv4() != spec.network.addr().is_ipv4() {
+                let problem = format!(
+                    "Route {name} is of the other address family than the subnet; take one of its own"
+                );
+                return Err(Invalid::new("Routes", problem));
+            }
+            if let Some(problem) = next_hop_problem(route.next_hop, &spec.network) {
+                let problem = format!(
+                    "the NextHop of Route {name} can't be reached from the subnet: {problem}; set NextHop to an address of the subnet, or take the Route out"
+                );
+                return Err(Invalid::new("Routes", problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// A Route does not lose a next hop that pods reach, unless the Subnet that names it changes as well.
+    pub(super) fn check_route(&self, key: &Key, spec: &RouteSpec) -> Result<(), Invalid> {
+        let Some(before) = self.effective(key, Spec::route) else { return Ok(()) };
+        for subnet in self.referrers.get(key).into_iter().flatten() {
+            let names = |subnet: &&SubnetSpec| subnet.routes.contains(&key.name);
+            let Some(realised) = self.effective(subnet, Spec::subnet).filter(names) else { continue };
+            let Some(problem) = next_hop_problem(spec.next_hop, &realised.network) else { continue };
+            let worked = next_hop_problem(before.next_hop, &realised.network).is_none();
+            let wanted = self.records.get(subnet).and_then(|record| record.wanted());
+            let follows = wanted.and_then(|wanted| wanted.subnet()).is_some_and(|wanted| {
+                !names(&wanted) || next_hop_problem(spec.next_hop, &wanted.network).is_none()
+            });
+            if worked && !follows {
+                let problem = format!(
+                    "{problem}, the network of Subnet {}, which names this Route; use an address of it, or take the Route out of its Routes",
+                    subnet.name
+                );
+                return Err(Invalid::new("NextHop", problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// A Subnet changed: Routes that it names may be possible now.
+    pub(super) fn dirty_routes(&mut self, key: &Key) {
+        let Some(record) = self.records.get(key).filter(|_| key.kind == Kind::Subnet) else { return };
+        let routes: Vec<Key> = record.linked.iter().cloned().collect();
+        routes.iter().for_each(|route| self.dirty_if_bad_route(route));
+    }
+
+    pub(super) fn dirty_if_bad_route(&mut self, key: &Key) {
+        let is_bad = |record: &super::Record| record.problem.is_some();
+        if key.kind == Kind::Route && self.records.get(key).is_some_and(is_bad) {
+            self.dirty.insert(key.clone());
+        }
+    }
+
+    /// The Routes of a Subnet, each prefix and next hop once: the kernel takes no route twice.
+    pub(super) fn routes_of(&self, subnet: &SubnetSpec) -> Vec<&RouteSpec> {
+        let mut routes: Vec<&RouteSpec> = Vec::new();
+        for name in &subnet.routes {
+            let route = self.effective(&Key::cluster(Kind::Route, name), Spec::route);
+            routes.extend(route.filter(|route| !routes.contains(route)));
+        }
+        routes
+    }
+
+    pub(super) fn render_subnet(&self, name: &Name) -> Option<NadSubnet> {
+        let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?;
+        let is_there = |name| self.effective(&Key::cluster(Kind::Route, name), Spec::route).is_some();
+        if !subnet.routes.iter().all(is_there) {
+            return None;
+        }
+        let routes = self.routes_of(subnet).into_iter();
+        Some(NadSubnet {
+            ipam: subnet.ipam,
+            network: subnet.network,
+            pools: self.nad_pools(name, subnet)?,
+            routes: routes.map(|route| NadRoute { prefix: route.prefix, next_hop: route.next_hop }).collect(),
+            dns: subnet.dns.clone(),
+        })
+    }
+
+    /// What a NetworkAttachmentDefinition may give of a Subnet; `None`: no address is left.
+    fn nad_pools(&self, name: &Name, subnet: &SubnetSpec) -> Option<Vec<Pool>> {
+        let next_hops: Vec<IpAddr> = self.routes_of(subnet).into_iter().map(|route| route.next_hop).collect();
+        let pool = PoolKey::Subnet(name.clone());
+        for_nads(subnet, &next_hops, |range| self.podnet.ipam.taken(&pool, range))
+    }
+
+    /// The Subnet of an access attachment that has no address left for its NetworkAttachmentDefinition.
+    pub(super) fn exhausted(&self, key: &Key) -> Option<Name> {
+        let spec = self.effective(key, Spec::attachment)?;
+        self.nad_subnets(spec)
+            .into_iter()
+            .find(|(name, subnet)| self.nad_pools(name, subnet).is_none())
+            .map(|(name, _)| name.clone())
+    }
+
+    /// The Subnets that an attachment's NetworkAttachmentDefinition gives addresses of.
+    fn nad_subnets(&self, spec: &AttachmentSpec) -> Vec<(&Name, &SubnetSpec)> {
+        if spec.vlan_type == VlanType::Access { self.subnets_of(spec) } else { Vec::new() }
+    }
+
+    fn subnets_of(&self, spec: &AttachmentSpec) -> Vec<(&Name, &SubnetSpec)> {
+        let services = spec.services.iter();
+        services
+            .filter_map(|name| self.effective(&Key::cluster(Kind::L2Service, name), Spec::service))
+            .flat_map(|service| &service.subnets)
+            .filter_map(|name| Some((name, self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?)))
+            .collect()
+    }
+
+    /// An address was taken or given back. Where the engine does not lease it from a Subnet any more, what
+    /// NetworkAttachmentDefinitions may give of that changes.
+    pub(super) fn lease_changed(&mut self, pool: &PoolKey, address: IpAddr) {
+        let subnets: Vec<Key> = match pool {
+            PoolKey::Subnet(name) => vec![Key::cluster(Kind::Subnet, name)],
+            PoolKey::Unknown => self.records.keys().filter(|key| key.kind == Kind::Subnet).cloned().collect(),
+            PoolKey::Bridge(..) | PoolKey::Link(..) => return,
+        };
+        let within = |pool: &Pool| (pool.start..=pool.end).contains(&address);
+        for key in subnets {
+            let subnet = self.effective(&key, Spec::subnet);
+            if !subnet.is_some_and(|s| s.network.contains(&address) && !s.hot_plug_pool.iter().any(within)) {
+                continue;
+            }
+            for service in self.referrers.get(&key).cloned().unwrap_or_default() {
+                self.dirty_referrers(&service);
+            }
+        }
+    }
+
+    /// What those who use an attachment's NetworkAttachmentDefinition have to know of their addresses.
+    pub(super) fn note_addresses(&self, key: &Key, spec: &AttachmentSpec, verdict: &mut Verdict) {
+        if spec.vlan_type != VlanType::Access {
+            let names: BTreeSet<&str> = self.subnets_of(spec).into_iter().map(|(name, _)| &**name).collect();
+            if !names.is_empty() {
+                let names = names.into_iter().collect::<Vec<_>>().join(", ");
+                let message = format!(
+                    "with VlanType {} a pod that uses the NetworkAttachmentDefinition sets the addresses and routes of each VLAN itself: Subnets {names}",
+                    spec.vlan_type.as_str()
+                );
+                verdict.notes.push(("AddressesAssigned", false, "SetByPod", message));
+            }
+            return;
+        }
+        let subnets = self.nad_subnets(spec);
+        let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {
+            return;
+        };
+        let point = &spec.connection_point;
+        let (reason, others) = if self.points.get(point).is_some_and(|point| point.has_several_nodes) {
+            ("PerNode", format!("pods on different nodes of ConnectionPoint {point}"))
+        } else if let Some(other) = self.attachments_on(name).find(|other| *other != key) {
+            let other = format!("{}/{}", other.namespace, other.name);
+            ("PerAttachment", format!("pods of this attachment and of L2ServiceAttachment {other}"))
+        } else {
+            return;
+        };
+        let message =
+            format!("Subnet {name} has Ipam host-local: {others} get the same addresses; use whereabouts");
+        verdict.notes.push(("AddressesUnique", false, reason, message));
+    }
+
+    /// The attachments whose NetworkAttachmentDefinitions give addresses of a Subnet.
+    fn attachments_on<'a>(&'a self, subnet: &'a Name) -> impl Iterator<Item = &'a Key> {
+        let referrers = move |key: &Key| self.referrers.get(key).into_iter().flatten();
+        referrers(&Key::cluster(Kind::Subnet, subnet)).flat_map(referrers).filter(move |key| {
+            let spec = self.effective(key, Spec::attachment);
+            spec.is_some_and(|spec| self.nad_subnets(spec).iter().any(|(name, _)| *name == subnet))
+        })
+    }
+
+    /// An attachment came, changed or goes: another one on a host-local Subnet of it has something to say, or no more.
+    pub(super) fn judge_neighbours(&mut self, key: &Key) {
+        let Some(record) = self.records.get(key) else { return };
+        let services = record.linked.iter().filter_map(|service| self.effective(service, Spec::service));
+        let local = |name: &&Name| {
+            let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet);
+            subnet.is_some_and(|subnet| subnet.ipam == Ipam::HostLocal)
+        };
+        let mut neighbours: Vec<Key> = Vec::new();
+        for subnet in services.flat_map(|service| &service.subnets).filter(local) {
+            // Of more than two, each has another one before and after.
+            let on: Vec<&Key> = self.attachments_on(subnet).take(3).collect();
+            if on.len() < 3 {
+                neighbours.extend(on.into_iter().cloned());
+            }
+        }
+        self.judge.extend(neighbours);
+    }
+}

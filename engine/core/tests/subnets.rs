@@ -1,0 +1,264 @@
+//! Subnets and Routes that pods can't be given, and addresses that two could hand out.
+
+mod world;
+
+use eno_core::spec::{NodePoolSpec, RouteSpec, Spec, SubnetSpec, VlanType};
+use eno_core::{Condition, Key, Kind, Object, Selector};
+use eno_schemas::{Ipam, Phase, Pool};
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use world::*;
+
+const HOT: &str = "attach.eno.k8s.io/a";
+
+fn route(name: &str, next_hop: &str) -> Object {
+    let spec = RouteSpec { prefix: "30.0.0.0/8".parse().unwrap(), next_hop: next_hop.parse().unwrap() };
+    object(Kind::Route, name, Spec::Route(spec))
+}
+
+fn with(subnet: &Object, change: impl FnOnce(&mut SubnetSpec)) -> Object {
+    respec(subnet, |spec| {
+        let Spec::Subnet(spec) = spec else { unreachable!() };
+        change(spec);
+    })
+}
+
+fn routed(name: &str, network: &str, route: &str) -> Object {
+    with(&subnet(name, network), |spec| spec.routes = vec![route.into()])
+}
+
+fn hot(first: &str, last: &str) -> Vec<Pool> {
+    vec![Pool { start: first.parse().unwrap(), end: last.parse().unwrap() }]
+}
+
+/// A service with the Subnet `sn` and an access attachment of it.
+fn attached(w: &mut World) -> (Key, Key) {
+    let s = w.apply(on_subnets(&service("s", 100, &[]), &["sn"]));
+    (s, w.apply(attachment("a", &["s"], "cp")))
+}
+
+fn pools(w: &World, name: &str) -> Option<Vec<String>> {
+    let pools = &w.nad("ns", name)?.subnets[0].pools;
+    Some(pools.iter().map(|pool| format!("{}-{}", pool.start, pool.end)).collect())
+}
+
+fn condition<'a>(w: &'a World, key: &Key, kind: &str) -> Option<&'a Condition> {
+    w.statuses[key].conditions.iter().find(|condition| condition.kind == kind)
+}
+
+#[test]
+fn a_next_hop_that_pods_can_not_reach_is_an_error_of_the_subnet() {
+    let mut w = World::leaf_spine();
+    let out = w.apply(route("out", "10.2.0.1"));
+    let sn = w.apply(routed("sn", "10.1.0.0/24", "out"));
+    let other = w.apply(routed("other", "10.2.0.0/24", "out"));
+    let (s, a) = attached(&mut w);
+    w.settle();
+    assert_eq!(
+        (w.phase(&sn), w.message(&sn)),
+        (
+            Phase::Error,
+            "spec.Routes: the NextHop of Route out can't be reached from the subnet: 10.2.0.1 is not in \
+             10.1.0.0/24; set NextHop to an address of the subnet, or take the Route out"
+        )
+    );
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Error, Phase::Error));
+    assert_eq!((w.phase(&out), w.phase(&other)), (Phase::Ready, Phase::Ready), "the Route is good elsewhere");
+    w.apply(with(&w.objects[&sn].clone(), |spec| spec.routes.clear()));
+    w.settle();
+    assert_eq!([&sn, &s, &a].map(|key| w.phase(key)), [Phase::Ready; 3], "{}", w.message(&a));
+}
+
+#[test]
+fn a_route_that_leaves_its_subnet_changes_nothing_until_the_subnet_follows() {
+    for route_first in [true, false] {
+        let mut w = World::with_agents();
+        let out = w.apply(route("out", "10.1.0.1"));
+        let first = with(&routed("sn", "10.1.0.0/24", "out"), |spec| {
+            spec.hot_plug_pool = hot("10.1.0.10", "10.1.0.19");
+        });
+        let sn = w.apply(first.clone());
+        let (_, a) = attached(&mut w);
+        w.pod(pod("x", "node1", &[(HOT, "")]));
+        w.settle();
+        assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+        let before = (w.nad("ns", "a"), given(&w, "node1", "x"));
+        let moved = with(&first, |spec| {
+            spec.network = "10.9.0.0/24".parse().unwrap();
+            spec.hot_plug_pool = hot("10.9.0.10", "10.9.0.19");
+        });
+        if route_first {
+            w.apply(route("out", "10.9.0.1"));
+            w.settle();
+            assert_eq!(
+                (w.phase(&out), w.message(&out)),
+                (
+                    Phase::Error,
+                    "spec.NextHop: 10.9.0.1 is not in 10.1.0.0/24, the network of Subnet sn, which names this \
+                     Route; use an address of it, or take the Route out of its Routes"
+                )
+            );
+        } else {
+            w.apply(moved.clone());
+            w.settle();
+            assert_eq!(w.phase(&out), Phase::Ready, "{}", w.message(&out));
+        }
+        for restarted in [false, true] {
+            if restarted {
+                w.restart();
+                w.settle();
+            }
+            assert_eq!((w.phase(&sn), w.phase(&a)), (Phase::Error, Phase::Error), "{}", w.message(&sn));
+            assert_eq!((w.nad("ns", "a"), given(&w, "node1", "x")), before, "what worked stays");
+        }
+        w.apply(if route_first { moved } else { route("out", "10.9.0.1") });
+        w.settle();
+        assert_eq!([&out, &sn, &a].map(|key| w.phase(key)), [Phase::Ready; 3], "{}", w.message(&a));
+        let nad = w.nad("ns", "a").unwrap();
+        assert_eq!(nad.subnets[0].routes[0].next_hop.to_string(), "10.9.0.1");
+        assert_eq!(addresses(&w, "node1", "x"), ["10.9.0.10/24"]);
+    }
+}
+
+#[test]
+fn a_route_is_given_once() {
+    let mut w = World::leaf_spine();
+    w.apply(route("out", "10.1.0.1"));
+    w.apply(route("same", "10.1.0.1"));
+    w.apply(with(&subnet("sn", "10.1.0.0/24"), |spec| spec.routes = vec!["out".into(), "same".into()]));
+    attached(&mut w);
+    w.settle();
+    assert_eq!(w.nad("ns", "a").unwrap().subnets[0].routes.len(), 1);
+    assert_eq!(pools(&w, "a"), Some(vec!["10.1.0.2-10.1.0.254".into()]), "not the gateway's address");
+}
+
+#[test]
+fn what_the_engine_leases_no_definition_gives() {
+    let mut w = World::with_agents();
+    let first =
+        with(&subnet("sn", "10.63.0.0/24"), |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.9"));
+    w.apply(first.clone());
+    let (_, a) = attached(&mut w);
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
+    assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.10-10.63.0.254".into()]));
+    // A pod keeps its address when the pool moves on, and a new engine knows that too.
+    w.apply(with(&first, |spec| spec.hot_plug_pool = hot("10.63.0.20", "10.63.0.29")));
+    w.settle();
+    let apart = ["10.63.0.2-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec();
+    for restarted in [false, true] {
+        if restarted {
+            w.published = 0;
+            w.restart();
+            w.settle();
+            assert_eq!(w.published, 0);
+        }
+        assert_eq!(addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
+        assert_eq!(pools(&w, "a"), Some(apart.clone()));
+    }
+    w.apply(with(&first, |spec| {
+        spec.hot_plug_pool = hot("10.63.0.20", "10.63.0.29");
+        spec.allocation_pool = hot("10.63.0.1", "10.63.0.5");
+    }));
+    w.settle();
+    assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.2-10.63.0.5".into()]));
+    w.pod(pod("x", "node1", &[]));
+    w.settle();
+    assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.1-10.63.0.5".into()]));
+    assert_eq!(w.phase(&a), Phase::Ready);
+}
+
+#[test]
+fn a_definition_that_has_nothing_left_to_give_is_not_there() {
+    let mut w = World::with_agents();
+    let all =
+        with(&subnet("sn", "10.63.0.0/24"), |spec| spec.hot_plug_pool = hot("10.63.0.0", "10.63.0.255"));
+    w.apply(all.clone());
+    let (_, a) = attached(&mut w);
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    let problem = "NetworkAttachmentDefinition: Subnet sn has no address left to give; narrow its HotPlugPool or widen \
+                   its AllocationPool";
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, problem));
+    assert_eq!(w.nad("ns", "a"), None);
+    assert_eq!(addresses(&w, "node1", "x"), ["10.63.0.1/24"], "pods that run get it all the same");
+    w.restart();
+    w.settle();
+    assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Error, None));
+    w.apply(with(&all, |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.253")));
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+    assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.254-10.63.0.254".into()]));
+    w.pod_gone("uid-x");
+    w.delete(&a);
+    w.settle();
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+}
+
+#[test]
+fn host_local_is_said_to_repeat_addresses() {
+    let mut w = World::leaf_spine();
+    w.apply(with(&subnet("sn", "10.1.0.0/24"), |spec| spec.ipam = Ipam::HostLocal));
+    let (_, a) = attached(&mut w);
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+    let said = condition(&w, &a, "AddressesUnique").unwrap();
+    assert_eq!(
+        (said.holds, said.reason, &*said.message),
+        (
+            false,
+            "PerNode",
+            "Subnet sn has Ipam host-local: pods on different nodes of ConnectionPoint cp get the same addresses; use \
+             whereabouts"
+        )
+    );
+    // One node alone.
+    let selector = r#"[{"key":"pool","operator":"In","values":["one"]}]"#;
+    let node_selector = serde_json::from_str::<Selector>(selector).unwrap();
+    w.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector })));
+    let one = |w: &mut World, node: &str| {
+        let labels = eno_core::Labels::from([("pool".into(), "one".into())]);
+        w.engine.handle(eno_core::Event::Node { name: node.into(), labels, ready: true });
+        w.settle();
+    };
+    one(&mut w, "node1");
+    assert_eq!(condition(&w, &a, "AddressesUnique"), None);
+    // Another attachment of it counts by itself.
+    let b = w.apply(attachment("b", &["s"], "cp"));
+    w.settle();
+    for (key, other) in [(&a, "ns/b"), (&b, "ns/a")] {
+        let said = condition(&w, key, "AddressesUnique").unwrap();
+        assert!(said.reason == "PerAttachment" && said.message.contains(other), "{said:?}");
+    }
+    w.delete(&b);
+    w.settle();
+    assert_eq!(condition(&w, &a, "AddressesUnique"), None);
+    one(&mut w, "node2");
+    assert_eq!(condition(&w, &a, "AddressesUnique").map(|said| said.reason), Some("PerNode"));
+    w.apply(subnet("sn", "10.1.0.0/24"));
+    w.settle();
+    assert_eq!(condition(&w, &a, "AddressesUnique"), None, "whereabouts");
+}
+
+#[test]
+fn the_subnets_of_trunks_are_said_to_be_the_pods_matter() {
+    let mut w = World::leaf_spine();
+    w.apply(subnet("sn", "10.1.0.0/24"));
+    attached(&mut w);
+    let t = w.apply(service("t", 200, &[]));
+    w.settle();
+    for vlan_type in [VlanType::SelectiveTrunk, VlanType::Trunk] {
+        let b = w.apply(respec(&attachment("b", &["s", "t"], "cp"), |spec| {
+            let Spec::Attachment(spec) = spec else { unreachable!() };
+            spec.vlan_type = vlan_type;
+        }));
+        w.settle();
+        let said = condition(&w, &b, "AddressesAssigned").unwrap();
+        assert_eq!((w.phase(&b), said.holds, said.reason), (Phase::Ready, false, "SetByPod"));
+        assert!(said.message.contains(vlan_type.as_str()) && said.message.ends_with("itself: Subnets sn"));
+    }
+    let b = w.apply(attachment("b", &["t"], "cp"));
+    w.settle();
+    assert_eq!(condition(&w, &b, "AddressesAssigned"), None);
+    assert_eq!(w.phase(&t), Phase::Ready);
+}
