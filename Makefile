@@ -1,7 +1,7 @@
 # make demo   what it does, live, on this machine
 # make test   everything that is tested, after installing what the tests need
 # make bench  how fast it is
-# make crds   writes deploy/crds and schemas/v1 from the types
+# make crds   writes deploy/crds, deploy/gitops and schemas/v1 from the types
 # make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
 
 SHELL := /bin/bash
