@@ -1,13 +1,14 @@
 //! The CustomResourceDefinitions of all kinds.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
+use serde_json::json;
 
 use crate::{
     Bridge, ConnectionPoint, EnoResource, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment,
-    NodePool, PhysicalNetwork, PodConfig, PodNetwork, PodNetworkConfig, Route, Subnet,
+    NodePool, PhysicalNetwork, PodConfig, PodNetwork, PodNetworkConfig, Route, Subnet, UNOBSERVED,
 };
 
 /// Fields of [`crate::Status`] that every kind has.
@@ -37,12 +38,14 @@ fn crd<K: EnoResource + CustomResourceExt>() -> CustomResourceDefinition {
     with_status::<K>(K::STATUS_EXTRAS)
 }
 
-/// With the fields of the status that all kinds have, and these.
+/// With the fields of the status that all kinds have, and these; and with the status of an object that is not seen yet.
 fn with_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
     let mut crd = tidied::<K>();
     for root in roots(&mut crd) {
         let status = root.properties.as_mut().and_then(|properties| properties.get_mut("status"));
-        if let Some(fields) = status.and_then(|status| status.properties.as_mut()) {
+        let Some(status) = status else { continue };
+        status.default = Some(JSON(json!({ "observedGeneration": UNOBSERVED })));
+        if let Some(fields) = &mut status.properties {
             fields
                 .retain(|name, _| COMMON_STATUS.contains(&name.as_str()) || extras.contains(&name.as_str()));
         }

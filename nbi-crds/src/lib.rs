@@ -65,5 +65,9 @@ pub const FINALIZER: &str = "eno.k8s.io/engine";
 /// The condition that says of an object whether its callbacks are taken; absent until one was not.
 pub const CALLBACK_DELIVERED: &str = "CallbackDelivered";
 
+/// The `status.observedGeneration` of an object that no engine has seen yet: programs such as kstatus take an object
+/// without a status for one that is done.
+pub const UNOBSERVED: i64 = -1;
+
 /// The annotation that, set to `"true"`, lets a FabricDevice go without being cleaned up first.
 pub const FORGET_ANNOTATION: &str = "eno.k8s.io/forget";

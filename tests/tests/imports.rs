@@ -6,11 +6,11 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// Our crates that each of our crates may import, dev-dependencies not counted. A crate that is not listed fails the
 /// test; a driver needs no line of its own.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("eno-schemas", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
-    // The control plane only for the conformance suite, which the drivers' tests switch on.
-    ("eno-sbi", &["eno-schemas", "eno-control-plane"]),
+    ("eno-sbi", &["eno-schemas"]),
+    ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane"]),
     ("eno-core", &["eno-schemas"]),
     ("eno-engine", &["eno-core", "eno-schemas", "eno-nbi-crds", "eno-sbi"]),
     ("eno-simulator", &[]),
@@ -61,17 +61,6 @@ fn crates_import_only_what_they_may() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-#[test]
-fn the_conformance_suite_alone_brings_in_the_control_plane() {
-    let metadata = metadata();
-    let sbi =
-        metadata.workspace_packages().into_iter().find(|package| package.name == "eno-sbi").expect("eno-sbi");
-    let is_normal = |kind| kind == DependencyKind::Normal;
-    let import = sbi.dependencies.iter().find(|d| d.name == "eno-control-plane" && is_normal(d.kind));
-    assert!(import.is_some_and(|import| import.optional));
-    assert!(!sbi.features.contains_key("default"), "the suite is to be asked for");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use eno_schemas::InterfaceType;
 
-use crate::spec::{AttachmentSpec, CniName, ConnectionPointSpec, Invalid, SupportedCni, VlanType};
+use crate::spec::{AttachmentSpec, Cause, CniName, ConnectionPointSpec, Invalid, SupportedCni, VlanType};
 
 /// True when the plugin can do it; the rows of the table in the NAD driver's documentation.
 pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool {
@@ -57,22 +57,24 @@ pub fn choose<'a>(
             format!("{} of ConnectionPoint {name} can", offered.join(", "))
         }
     };
+    // Where no plugin can, no other ConnectionPoint helps.
+    let cause = |able: bool| if able { Cause::Incompatible } else { Cause::Spec };
     let what = format!("VlanType {} with PodInterfaceType {}", vlan_type.as_str(), interface_str(interface));
     let Some(wanted) = attachment.implementation else {
-        return point
-            .cnis
-            .iter()
-            .find(fits)
-            .ok_or_else(|| Invalid::new("VlanType", format!("{what}: {}", works())));
+        let able = CNIS.iter().any(|cni| can(*cni, vlan_type, interface));
+        let invalid = || Invalid::new("VlanType", format!("{what}: {}", works())).because(cause(able));
+        return point.cnis.iter().find(fits).ok_or_else(invalid);
     };
+    let able = can(wanted, vlan_type, interface);
     let mut offers = point.cnis.iter().filter(|offer| offer.plugin.name() == wanted).peekable();
     if offers.peek().is_none() {
         let problem =
             format!("ConnectionPoint {name} does not offer {} for {what}; {}", wanted.as_str(), works());
-        return Err(Invalid::new("Implementation", problem));
+        return Err(Invalid::new("Implementation", problem).because(cause(able)));
     }
     offers.find(fits).ok_or_else(|| {
-        Invalid::new("Implementation", format!("{} can't do {what}; {}", wanted.as_str(), works()))
+        let problem = format!("{} can't do {what}; {}", wanted.as_str(), works());
+        Invalid::new("Implementation", problem).because(cause(able))
     })
 }
 

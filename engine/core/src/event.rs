@@ -1,11 +1,15 @@
 //! What comes into the core and what goes out of it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use eno_schemas::{Desired, Generation, Phase, Report};
 
 use crate::spec::{Invalid, Spec};
 use crate::{Key, Labels, Name, Pod, PodView, Status, Target};
+
+/// An error that may pass counts as lasting when it has stood for so long.
+pub const STALLED_AFTER: Duration = Duration::from_mins(1);
 
 /// Something that happened in the world.
 #[derive(Debug)]
@@ -53,6 +57,13 @@ pub enum Event {
     Retry(Key, u32),
     /// The time that [`Effect::Await`] asked for is over.
     Waited(Key),
+    /// The time that [`Effect::Deadline`] asked for is over.
+    DeadlineExceeded {
+        /// Whose.
+        key: Key,
+        /// As the effect has it.
+        since: Name,
+    },
     /// The status of the object is written with all leases up to [`Status::leased`]: now they may be acted on.
     Recorded(Key, u64),
 }
@@ -107,6 +118,14 @@ pub enum Effect {
     /// The object names something that is not there: send [`Event::Waited`] in a second. Objects that are applied
     /// together arrive in any order, so until then it is pending and not in error.
     Await(Key),
+    /// The object is in an error that may pass: send [`Event::DeadlineExceeded`] when [`STALLED_AFTER`] has passed since
+    /// that began.
+    Deadline {
+        /// Whose.
+        key: Key,
+        /// When the error began, RFC 3339.
+        since: Name,
+    },
     /// A switch refused the network, which is withheld now: send [`Event::Retry`] after a while, which is to be the
     /// longer the more attempts there were.
     Retry {

@@ -91,8 +91,13 @@ pub enum Hop<'a> {
     Confirmed,
     /// Not yet.
     Waiting,
-    /// The device or its driver refused it, in these words.
-    Refused(&'a str),
+    /// The device or its driver refused it.
+    Refused {
+        /// In these words.
+        reason: &'a str,
+        /// It may pass as it is asked for.
+        retryable: bool,
+    },
     /// The device does not answer.
     Unreachable(&'a str),
 }
@@ -434,12 +439,12 @@ impl DeviceTarget {
             && self.answered == Some((report.generation.term, report.generation.sequence))
     }
 
-    /// The networks that a report refuses though it was their turn to change, each with the device's words; `None`:
-    /// something else is wanted of it since.
-    pub fn refused_by(&self, report: &Report) -> BTreeMap<Key, Option<String>> {
+    /// The networks that a report refuses though it was their turn to change, each with the device's words and whether
+    /// that may pass; `None`: something else is wanted of it since.
+    pub fn refused_by(&self, report: &Report) -> BTreeMap<Key, Option<(String, bool)>> {
         let mut refused = BTreeMap::new();
         let Some(contained) = self.changes.contained(&report.generation.hash) else { return refused };
-        for Rejection { item, reason, .. } in &report.rejected {
+        for Rejection { item, reason, retryable } in &report.rejected {
             let vids = match item.vlan {
                 Some(vid) => vec![vid],
                 None => self.changes.open_vlans().collect(),
@@ -449,7 +454,7 @@ impl DeviceTarget {
                     let name =
                         |index: &u16| self.ports.get(usize::from(*index)).map_or("", |port| &port.name);
                     if ports.iter().any(|index| item.covers(vid, name(index))) {
-                        let words = || (!since).then(|| format!("{item}: {reason}"));
+                        let words = || (!since).then(|| (format!("{item}: {reason}"), *retryable));
                         refused.entry(network.clone()).or_insert_with(words);
                     }
                 }
@@ -508,7 +513,7 @@ impl DeviceTarget {
         let index = usize::from(index);
         let port = self.ports.get(index).map_or("", |port| &port.name);
         if let Some(rejection) = self.rejected.iter().find(|rejection| rejection.item.covers(vid, port)) {
-            return Hop::Refused(&rejection.reason);
+            return Hop::Refused { reason: &rejection.reason, retryable: rejection.retryable };
         }
         let there = self.applied.as_ref().is_some_and(|seen| {
             seen.vlans.contains(vid) && seen.ports.get(index).is_some_and(|v| v.contains(vid))
@@ -518,7 +523,8 @@ impl DeviceTarget {
         }
         match &self.failure {
             Some(failure) if failure.unreachable => Hop::Unreachable(&failure.reason),
-            Some(failure) => Hop::Refused(&failure.reason),
+            // It is the device's, and not this VLAN's.
+            Some(failure) => Hop::Refused { reason: &failure.reason, retryable: true },
             None => Hop::Waiting,
         }
     }

@@ -22,7 +22,7 @@ mod subnets;
 mod topology;
 
 pub use engine::{Engine, Group};
-pub use event::{Config, Effect, Event, Object};
+pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
 pub use key::{Key, Kind, Name, Target};
 pub use pods::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use selector::{Labels, Operator, Requirement, Selector};

@@ -35,8 +35,13 @@ pub enum NadHop<'a> {
     Confirmed,
     /// Not yet.
     Waiting,
-    /// Refused, in these words.
-    Refused(&'a str),
+    /// Refused.
+    Refused {
+        /// In these words.
+        reason: &'a str,
+        /// It may pass as it is asked for.
+        retryable: bool,
+    },
 }
 
 impl NadTarget {
@@ -82,7 +87,9 @@ impl NadTarget {
             None => NadHop::Waiting,
             Some(Said { problem: None, .. }) => NadHop::Confirmed,
             Some(Said { problem: Some(problem), .. }) if problem.unreachable => NadHop::Waiting,
-            Some(Said { problem: Some(problem), .. }) => NadHop::Refused(&problem.reason),
+            Some(Said { problem: Some(problem), .. }) => {
+                NadHop::Refused { reason: &problem.reason, retryable: problem.retryable }
+            }
         }
     }
 

@@ -315,7 +315,7 @@ impl NodeTarget {
             }
         };
         if let Some(rejection) = self.rejected.iter().find(covers) {
-            return Hop::Refused(&rejection.reason);
+            return Hop::Refused { reason: &rejection.reason, retryable: rejection.retryable };
         }
         let there = self.networks_seen.get(name).is_some_and(|seen| {
             vlan.is_none_or(|vid| seen.vlans.contains(vid))
@@ -328,7 +328,7 @@ impl NodeTarget {
         match &self.failure {
             _ if there => Hop::Confirmed,
             Some(failure) if failure.unreachable => Hop::Unreachable(&failure.reason),
-            Some(failure) => Hop::Refused(&failure.reason),
+            Some(failure) => Hop::Refused { reason: &failure.reason, retryable: true },
             None => Hop::Waiting,
         }
     }

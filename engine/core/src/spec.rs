@@ -24,12 +24,57 @@ pub struct Invalid {
     pub field: String,
     /// What is wrong with it and what would be right.
     pub problem: String,
+    /// What kind of problem it is.
+    pub cause: Cause,
 }
 
 impl Invalid {
-    /// `field` is written below `spec`.
+    /// `field` is written below `spec`. The cause is [`Cause::Incompatible`].
     pub fn new(field: impl fmt::Display, problem: impl Into<String>) -> Self {
-        Self { field: format!("spec.{field}"), problem: problem.into() }
+        Self { field: format!("spec.{field}"), problem: problem.into(), cause: Cause::Incompatible }
+    }
+
+    /// With this cause.
+    pub fn because(self, cause: Cause) -> Self {
+        Self { cause, ..self }
+    }
+}
+
+/// Why a spec can't be used, for programs. Every cause but [`Cause::Spec`] may pass while the spec stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// The object's own fields make it impossible: only another spec helps.
+    Spec,
+    /// It does not fit what it names, or what is there.
+    #[default]
+    Incompatible,
+    /// It names an object that does not exist.
+    ReferenceNotFound,
+    /// It names an object that is in error.
+    ReferenceNotReady,
+    /// It names an object that is being deleted.
+    ReferenceTerminating,
+    /// Another object holds the VLAN ID.
+    IdConflict,
+    /// Another object holds the name.
+    NameConflict,
+    /// Whom it names does not allow it.
+    NotPermitted,
+}
+
+impl Cause {
+    /// As the reason of a condition.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Spec => "Invalid",
+            Self::Incompatible => "Incompatible",
+            Self::ReferenceNotFound => "ReferenceNotFound",
+            Self::ReferenceNotReady => "ReferenceNotReady",
+            Self::ReferenceTerminating => "ReferenceTerminating",
+            Self::IdConflict => "IDConflict",
+            Self::NameConflict => "NameConflict",
+            Self::NotPermitted => "NotPermitted",
+        }
     }
 }
 

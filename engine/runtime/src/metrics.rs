@@ -165,6 +165,7 @@ impl Metrics {
         let what = match effect {
             Effect::AddFinalizer(_) => "add-finalizer",
             Effect::Await(_) => "await",
+            Effect::Deadline { .. } => "deadline",
             Effect::Transition { .. } => "transition",
             Effect::Status { .. } => "status",
             Effect::RemoveFinalizer(_) => "remove-finalizer",

@@ -7,7 +7,7 @@ use eno_core::{Key, Kind, Name, Status};
 use kube::api::{DynamicObject, TypeMeta};
 use serde_json::Value;
 
-use crate::{api, status};
+use crate::{api, ingest, status};
 
 /// An object without its managed fields and its status.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Stored {
                 .map(|one| Name::from(one.as_str()))
                 .collect(),
             kind: key.kind,
-            told: status.map(status::content_of),
+            told: status.filter(ingest::is_observed).map(status::content_of),
             version: api::version(&object.metadata),
             // An object that came as JSON goes as JSON.
             json: serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice(),

@@ -2,6 +2,7 @@
 //! write.
 
 mod arrivals;
+mod deadlines;
 mod turns;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -169,6 +170,7 @@ async fn rule(
         gone: Vec::new(),
         waits: VecDeque::new(),
         retries: BTreeSet::new(),
+        deadlines: BTreeSet::new(),
         drifts: Drifts::default(),
         mailbox,
         jobs,
@@ -231,6 +233,7 @@ async fn rule(
         }
         throne.end_waits();
         throne.end_retries();
+        throne.end_deadlines();
         loop {
             wake = throne.publish();
             // What is commanded now is judged by what was reported before.
@@ -239,7 +242,9 @@ async fn rule(
             }
         }
         let put_off = throne.retries.first().map(|(at, ..)| *at);
-        wake = wake.into_iter().chain(throne.waits.front().map(|(until, _)| *until)).chain(put_off).min();
+        let deadline = throne.deadlines.first().map(|(at, ..)| *at);
+        let waits = throne.waits.front().map(|(until, _)| *until);
+        wake = wake.into_iter().chain(waits).chain(put_off).chain(deadline).min();
     }
 }
 
@@ -263,6 +268,8 @@ struct Throne {
     waits: VecDeque<(Instant, Key)>,
     /// Networks that a switch refused, with the time at which they are tried again and their attempt.
     retries: BTreeSet<(Instant, Key, u32)>,
+    /// When errors that may pass count as lasting: the object, and when its error began.
+    deadlines: BTreeSet<(Instant, Key, Name)>,
     drifts: Drifts,
     /// Objects that went away in this batch; their last words may still be said.
     gone: Vec<Key>,
@@ -460,6 +467,7 @@ impl Throne {
             }
             Effect::Retry { network, attempt } => self.retry_later(network, attempt),
             Effect::Await(key) => self.wait_for_arrivals(key),
+            Effect::Deadline { key, since } => self.start_deadline(key, since),
             Effect::AddFinalizer(key) => {
                 if let Some(stored) = self.stored(&key) {
                     self.job(&key, Change::AddFinalizer(stored.uid.clone()));

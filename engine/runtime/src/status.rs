@@ -32,6 +32,7 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
                 "reason": condition.reason,
                 "message": condition.message,
                 "lastTransitionTime": &*condition.since,
+                "observedGeneration": status.observed_generation,
             })
         });
         fields.insert("conditions".into(), conditions.collect());
@@ -277,8 +278,21 @@ mod tests {
         assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
         assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
         assert_eq!(json["closedPorts"], json!(["Ethernet1"]));
+        assert_eq!(json["conditions"][0]["observedGeneration"], 3);
         let empty = to_json(Kind::L2Service, &Status::default());
         assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));
+    }
+
+    #[test]
+    fn what_the_api_server_puts_in_is_no_status() {
+        let mut status = json!({ "observedGeneration": crds::UNOBSERVED });
+        for kind in [Kind::L2Service, Kind::PodConfig] {
+            assert_eq!(crate::ingest::status(kind, &status), None);
+        }
+        // Who tells of callbacks may be the first to write.
+        status["conditions"] = json!([{ "type": "CallbackDelivered", "status": "False" }]);
+        assert_eq!(crate::ingest::status(Kind::L2Service, &status), None);
+        assert!(crate::ingest::status(Kind::L2Service, &json!({ "observedGeneration": 1 })).is_some());
     }
 
     #[test]

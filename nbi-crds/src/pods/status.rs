@@ -37,9 +37,9 @@ pub struct ConfigStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32768))]
     pub message: Option<String>,
-    /// The metadata.generation that this status is about.
+    /// The metadata.generation that this status is about; -1 until the engine has seen the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = -1))]
     pub observed_generation: Option<i64>,
     /// Details by type: Ready says the same as the phase, with a reason for programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -14,7 +14,7 @@ use eno_control_plane::{
     ControlPlane, ControlPlaneOptions,
     parts::{Part, Parts},
 };
-use eno_nbi_crds::{FINALIZER, crds};
+use eno_nbi_crds::{FINALIZER, UNOBSERVED, crds};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{
     Api, Client, ResourceExt,
@@ -145,8 +145,11 @@ async fn the_finalizer_comes_with_the_object(client: &Client) {
 async fn valid_specs_are_taken(client: &Client) {
     let mut wrong = Vec::new();
     for (kind, spec) in accepted::ACCEPTED {
-        if let Err(error) = try_create(client, kind, spec).await {
-            wrong.push(format!("{kind} {spec}\n  {error}"));
+        match try_create(client, kind, spec).await {
+            Ok(object) => {
+                assert_eq!(object.data["status"], json!({ "observedGeneration": UNOBSERVED }), "{kind}")
+            }
+            Err(error) => wrong.push(format!("{kind} {spec}\n  {error}")),
         }
     }
     assert!(wrong.is_empty(), "refused, but should not be:\n{}", wrong.join("\n"));

@@ -55,8 +55,13 @@ fn status(object: &DynamicObject) -> Value {
         for field in ["observedGeneration", "transitions", "lastTransaction", "readyInputs"] {
             fields.remove(field);
         }
-        for condition in fields.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
-            condition.as_object_mut().map(|condition| condition.remove("lastTransitionTime"));
+        if let Some(conditions) = fields.get_mut("conditions").and_then(Value::as_array_mut) {
+            // How long an error has stood differs.
+            conditions.retain(|condition| condition["type"] != "Stalled");
+            for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+                condition.remove("lastTransitionTime");
+                condition.remove("observedGeneration");
+            }
         }
     }
     json!({

@@ -51,6 +51,8 @@ pub enum Part {
     KubeScheduler,
     /// Runs the pods of a node.
     Kubelet,
+    /// Says how GitOps tools judge objects.
+    GitopsVerdict,
 }
 
 /// How an installed program says its version, and which versions will do.
@@ -69,7 +71,7 @@ struct Recipe {
 
 impl Part {
     /// Every part there is.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -86,6 +88,7 @@ impl Part {
         Self::Loopback,
         Self::KubeScheduler,
         Self::Kubelet,
+        Self::GitopsVerdict,
     ];
 
     /// What [`crate::ControlPlane`] runs.
@@ -172,6 +175,12 @@ impl Part {
                 cni("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local")
             }
             Self::Static => cni("static", "github.com/containernetworking/plugins/plugins/ipam/static"),
+            Self::GitopsVerdict => Recipe {
+                program: "gitops-verdict",
+                module: &module::GITOPS,
+                package: "eno.invalid/tools/gitops",
+                installed: None,
+            },
             Self::Loopback => cni("loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),
         }
     }
@@ -204,7 +213,7 @@ mod tests {
             assert_eq!(part.program().parse::<Part>().unwrap(), part);
             let recipe = part.recipe();
             assert!(
-                recipe.module.has_tool(recipe.package),
+                recipe.module.pins(recipe.package),
                 "go.mod of {} has no tool line for {}",
                 recipe.module.directory_name(),
                 recipe.package

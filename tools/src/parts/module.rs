@@ -11,6 +11,8 @@ pub(super) struct Module {
     name: &'static str,
     go_mod: &'static str,
     go_sum: &'static str,
+    /// A program of our own: its files, by name. Empty: all programs are those of others.
+    sources: &'static [(&'static str, &'static str)],
     /// `-X` definitions that a program needs to know its own version, `VERSION` standing for the pinned one.
     definitions: &'static [(&'static str, &'static str)],
     /// The module whose version names the whole.
@@ -29,6 +31,7 @@ pub(super) static KUBERNETES: Module = Module {
     name: "kubernetes",
     go_mod: include_str!("../../go/kubernetes/go.mod"),
     go_sum: include_str!("../../go/kubernetes/go.sum"),
+    sources: &[],
     definitions: KUBERNETES_VERSION,
     main: "k8s.io/kubernetes",
 };
@@ -38,6 +41,7 @@ pub(super) static NODE: Module = Module {
     name: "node",
     go_mod: include_str!("../../go/node/go.mod"),
     go_sum: include_str!("../../go/node/go.sum"),
+    sources: &[],
     definitions: KUBERNETES_VERSION,
     main: "k8s.io/kubernetes",
 };
@@ -46,6 +50,7 @@ pub(super) static NATS: Module = Module {
     name: "nats",
     go_mod: include_str!("../../go/nats/go.mod"),
     go_sum: include_str!("../../go/nats/go.sum"),
+    sources: &[],
     definitions: &[],
     main: "github.com/nats-io/nats-server/v2",
 };
@@ -54,19 +59,32 @@ pub(super) static CNI: Module = Module {
     name: "cni",
     go_mod: include_str!("../../go/cni/go.mod"),
     go_sum: include_str!("../../go/cni/go.sum"),
+    sources: &[],
     definitions: &[("github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", "VERSION")],
     main: "github.com/containernetworking/plugins",
 };
 
+pub(super) static GITOPS: Module = Module {
+    name: "gitops",
+    go_mod: include_str!("../../go/gitops/go.mod"),
+    go_sum: include_str!("../../go/gitops/go.sum"),
+    sources: &[("main.go", include_str!("../../go/gitops/main.go"))],
+    definitions: &[],
+    main: "github.com/fluxcd/cli-utils",
+};
+
 impl Module {
-    /// Whether the module has a `tool` line for the package.
+    /// Whether the module pins the package: it has a `tool` line for it, or it is the package.
     #[cfg(test)]
-    pub(super) fn has_tool(&self, package: &str) -> bool {
-        self.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == package)
+    pub(super) fn pins(&self, package: &str) -> bool {
+        let own = |line: &str| !self.sources.is_empty() && line.strip_prefix("module ") == Some(package);
+        self.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == package || own(line))
     }
 
-    /// The pinned version of the module that holds a package, `v1.36.3`. Empty when there is none.
+    /// The pinned version of the module that holds a package, `v1.36.3`; of a program of our own, of what it is about.
+    /// Empty when there is none.
     pub(super) fn version_of(&self, package: &str) -> &'static str {
+        let package = if self.sources.is_empty() { package } else { self.main };
         self.go_mod
             .lines()
             .take_while(|line| !line.starts_with("replace"))
@@ -95,7 +113,9 @@ impl Module {
     /// is another directory.
     pub(super) fn directory_name(&self) -> String {
         let mut hash = Sha256::new();
-        for text in [self.go_mod, self.go_sum, &self.linker_flags(), std::env::consts::ARCH] {
+        let sources = self.sources.iter().map(|(_, text)| *text);
+        let flags = self.linker_flags();
+        for text in [self.go_mod, self.go_sum, &flags, std::env::consts::ARCH].into_iter().chain(sources) {
             hash.update(text);
             hash.update([0]);
         }
@@ -105,11 +125,12 @@ impl Module {
         format!("{}-{}-{digest:08x}", self.name, self.version_of(self.main))
     }
 
-    /// Writes `go.mod` and `go.sum` into a directory.
+    /// Writes the module into a directory.
     pub(super) fn write_to(&self, directory: &Path) -> io::Result<()> {
         fs::create_dir_all(directory)?;
         fs::write(directory.join("go.mod"), self.go_mod)?;
-        fs::write(directory.join("go.sum"), self.go_sum)
+        fs::write(directory.join("go.sum"), self.go_sum)?;
+        self.sources.iter().try_for_each(|(name, text)| fs::write(directory.join(name), text))
     }
 }
 

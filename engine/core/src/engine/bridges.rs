@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_schemas::Phase;
 
 use crate::podnet::template::{BridgeFacts, pod_bridge};
-use crate::spec::{BridgeSpec, Invalid, PodLinksSpec, Spec};
+use crate::spec::{BridgeSpec, Cause, Invalid, PodLinksSpec, Spec};
 use crate::{Key, Kind, Name};
 
 use super::Engine;
@@ -105,7 +105,8 @@ impl Engine {
             Some(first) => Err(Invalid::new(
                 "name",
                 format!("Bridge {} has the name {} already; choose another", first.name, spec.name),
-            )),
+            )
+            .because(Cause::NameConflict)),
             None => Ok(()),
         }
     }
@@ -113,7 +114,7 @@ impl Engine {
     fn check_bridge_name(&self, field: &str, key: &Key, bridge: &str) -> Result<(), Invalid> {
         if let Some(point) = self.hosts.owner_of(bridge) {
             let problem = format!("{bridge} is a network of ConnectionPoint {point}; choose another name");
-            return Err(Invalid::new(field, problem));
+            return Err(Invalid::new(field, problem).because(Cause::NameConflict));
         }
         match self.first_user(bridge, |_| true) {
             Some(first) if first.namespace != key.namespace => Err(Invalid::new(
@@ -122,7 +123,8 @@ impl Engine {
                     "bridge {bridge} belongs to namespace {}, where {} {} uses it; choose another name",
                     first.namespace, first.kind, first.name
                 ),
-            )),
+            )
+            .because(Cause::NameConflict)),
             _ => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use crate::hosts::Demand;
 use crate::node::{Change, NodeTarget};
 use crate::podnet::PodState;
 use crate::shape::{self, Shape};
-use crate::spec::{ConnectionPointSpec, Invalid, Plugin, Spec, VlanType};
+use crate::spec::{Cause, ConnectionPointSpec, Invalid, Plugin, Spec, VlanType};
 use crate::{Effect, Key, Kind, Name, Target, compat};
 
 use super::Engine;
@@ -149,11 +149,11 @@ impl Engine {
         if !self.config.nodes {
             return Ok(());
         }
-        let shapes = shape::shapes(spec)?;
+        let shapes = shape::shapes(spec).map_err(|invalid| invalid.because(Cause::Spec))?;
         let Some(record) = self.records.get(key) else { return Ok(()) };
         let members = self.members(spec);
         match self.hosts.conflict(&key.name, &record.seniority(), &members, &shapes) {
-            Some(problem) => Err(Invalid::new("SupportedCnis", problem)),
+            Some(problem) => Err(Invalid::new("SupportedCnis", problem).because(Cause::NameConflict)),
             None => Ok(()),
         }
     }
@@ -423,7 +423,7 @@ impl Engine {
     ) {
         match hop {
             Hop::Confirmed => {}
-            Hop::Refused(reason) => verdict.refuse(format!("{}: {reason}", what())),
+            Hop::Refused { reason, retryable } => verdict.reject(format!("{}: {reason}", what()), *retryable),
             Hop::Unreachable(reason) => {
                 verdict.unreachable.get_or_insert_with(|| format!("Node {name}: {reason}"));
                 verdict.wait_for(name, || format!("{} waits: {reason}", what()));

@@ -6,11 +6,12 @@ use eno_schemas::{Phase, VlanId};
 
 use crate::fabric::{DeviceTarget, Hop};
 use crate::nad::NadHop;
-use crate::spec::Spec;
+use crate::spec::{Cause, Spec};
 use crate::topology::Ports;
 use crate::{Condition, Effect, Key, Kind, Name, Status};
 
 use super::inputs::Inputs;
+use super::record::Record;
 use super::{Engine, NAD_DRIVER};
 
 /// As many switch ports of a PhysicalNetwork are in its status.
@@ -19,8 +20,12 @@ const SWITCH_PORTS: usize = 1024;
 /// What is found out about an object that is valid.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
+    /// Why the spec can't be used.
+    pub cause: Option<Cause>,
     /// A target refused it, in these words.
     pub refused: Option<String>,
+    /// What is wrong does not pass while the spec stays as it is.
+    pub lasting: bool,
     /// The first hop that is not yet.
     pub waiting: Option<String>,
     /// The node that the first hop which is not yet is on.
@@ -41,8 +46,21 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
+    /// Of a spec that can't be used.
+    fn invalid(cause: Cause) -> Self {
+        Self { cause: Some(cause), lasting: cause == Cause::Spec, ..Self::default() }
+    }
+
+    /// It can't be done for now.
     pub fn refuse(&mut self, message: String) {
-        self.refused.get_or_insert(message);
+        self.reject(message, true);
+    }
+
+    /// It can't be done, and whether that may pass.
+    pub fn reject(&mut self, message: String, may_pass: bool) {
+        if self.refused.is_none() {
+            (self.refused, self.lasting) = (Some(message), !may_pass);
+        }
     }
 
     pub fn wait(&mut self, message: String) {
@@ -63,7 +81,7 @@ impl Verdict {
     fn hop(&mut self, kind: &'static str, part: Self) {
         let hindered = part.refused.clone().map(|words| (true, words));
         self.hops.push((kind, hindered.or_else(|| part.waiting.clone().map(|words| (false, words)))));
-        part.refused.into_iter().for_each(|message| self.refuse(message));
+        part.refused.into_iter().for_each(|message| self.reject(message, !part.lasting));
         part.waiting.into_iter().for_each(|message| self.wait(message));
         self.waits_on = self.waits_on.take().or(part.waits_on);
         self.unreachable = self.unreachable.take().or(part.unreachable);
@@ -91,8 +109,8 @@ impl Engine {
         } else if let Some(problem) = &record.problem {
             (
                 if record.incomplete { Phase::Pending } else { Phase::Error },
-                problem.clone(),
-                Verdict::default(),
+                problem.to_string(),
+                Verdict::invalid(problem.cause),
             )
         } else {
             self.living(key)
@@ -104,6 +122,7 @@ impl Engine {
             self.say(key, Phase::Terminating, String::new(), &Verdict::default(), now);
         }
         self.say(key, phase, message, &verdict, now);
+        self.start_deadline(key);
         if let Some(node) = verdict.waits_on.as_ref().and_then(|node| self.hosts.node_mut(node)) {
             node.waiters.insert(key.clone());
         }
@@ -222,7 +241,7 @@ impl Engine {
         self.look_at_ports(vid, &rest, &mut more);
         let own = key == network && refused.is_withheld();
         if own || more.refused.is_some() || more.waiting.is_some() {
-            verdict.refuse(refused.words.clone());
+            verdict.reject(refused.words.clone(), refused.retryable);
         }
         self.look_at_ports(vid, &confirmed, verdict);
     }
@@ -238,7 +257,9 @@ impl Engine {
                 let hop = || format!("FabricDevice {name}: VLAN {vid} on port {port}");
                 match device.hop(vid, *index) {
                     Hop::Confirmed => {}
-                    Hop::Refused(reason) => verdict.refuse(format!("{}: {reason}", hop())),
+                    Hop::Refused { reason, retryable } => {
+                        verdict.reject(format!("{}: {reason}", hop()), retryable);
+                    }
                     Hop::Unreachable(reason) => verdict.wait(format!("{} waits: {reason}", hop())),
                     Hop::Waiting => verdict.wait(format!("{} {}", hop(), self.waits_for(&device.driver))),
                 }
@@ -266,7 +287,9 @@ impl Engine {
         }
         match nad.hop() {
             NadHop::Confirmed => {}
-            NadHop::Refused(reason) => verdict.refuse(format!("NetworkAttachmentDefinition: {reason}")),
+            NadHop::Refused { reason, retryable } => {
+                verdict.reject(format!("NetworkAttachmentDefinition: {reason}"), retryable);
+            }
             NadHop::Waiting => {
                 verdict.wait(format!("NetworkAttachmentDefinition {}", self.waits_for(&NAD_DRIVER.into())));
             }
@@ -285,11 +308,11 @@ impl Engine {
                 verdict.unreachable = Some(failure.reason.clone());
                 verdict.wait(failure.reason.clone());
             }
-            Some(failure) => verdict.refuse(failure.reason.clone()),
+            Some(failure) => verdict.reject(failure.reason.clone(), failure.retryable),
             None => {}
         }
         if let Some(refusal) = device.refusals().next() {
-            verdict.refuse(format!("{}: {}", refusal.item, refusal.reason));
+            verdict.reject(format!("{}: {}", refusal.item, refusal.reason), refusal.retryable);
         }
         if !device.is_known() {
             verdict.wait(format!("the device {}", self.waits_for(&device.driver)));
@@ -353,7 +376,7 @@ impl Engine {
                 "the removal of its NetworkAttachmentDefinition {}",
                 self.waits_for(&NAD_DRIVER.into())
             )),
-            Some(NadHop::Refused(reason)) => Some(format!("NetworkAttachmentDefinition: {reason}")),
+            Some(NadHop::Refused { reason, .. }) => Some(format!("NetworkAttachmentDefinition: {reason}")),
             Some(NadHop::Confirmed) | None => None,
         }
     }
@@ -385,7 +408,7 @@ impl Engine {
         let leased = self.podnet.givers.get(key).map_or(0, |giver| giver.leased);
         let Some(record) = self.records.get_mut(key) else { return };
         let last = &record.status;
-        let conditions = conditions(last, phase, &message, verdict, now);
+        let conditions = conditions(record, phase, &message, verdict, now);
         let effective = record.effective.as_deref();
         // Until a new VLAN is confirmed it is the one before: the next leader has to know whose that is.
         let granted_id = former
@@ -432,12 +455,13 @@ impl Engine {
     }
 }
 
-fn conditions(last: &Status, phase: Phase, message: &str, verdict: &Verdict, now: &Name) -> Vec<Condition> {
+fn conditions(record: &Record, phase: Phase, message: &str, verdict: &Verdict, now: &Name) -> Vec<Condition> {
+    let last = &record.status;
     let reason = match phase {
         Phase::Ready => "Confirmed",
         Phase::Pending => "Waiting",
         Phase::Error if verdict.refused.is_some() => "Refused",
-        Phase::Error => "Invalid",
+        Phase::Error => verdict.cause.unwrap_or_default().reason(),
         Phase::Terminating => "Terminating",
         Phase::Deleted => "Deleted",
     };
@@ -454,13 +478,15 @@ fn conditions(last: &Status, phase: Phase, message: &str, verdict: &Verdict, now
     if let Some(unreachable) = verdict.unreachable.as_ref().filter(|_| phase == Phase::Ready) {
         said.push(("Degraded", true, "Unreachable", unreachable.clone()));
     }
-    said.sort();
-    said.into_iter()
-        .map(|(kind, holds, reason, message)| {
-            let before =
-                last.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
-            let since = before.map_or_else(|| now.clone(), |condition| condition.since.clone());
-            Condition { kind, holds, reason, message, since }
-        })
-        .collect()
+    let conditions = said.into_iter().map(|(kind, holds, reason, message)| {
+        let before =
+            last.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
+        let since = before.map_or_else(|| now.clone(), |condition| condition.since.clone());
+        Condition { kind, holds, reason, message, since }
+    });
+    let stalled = (phase == Phase::Error)
+        .then(|| super::stalled::condition(record, reason, message, verdict.lasting, now));
+    let mut conditions: Vec<Condition> = conditions.chain(stalled).collect();
+    conditions.sort_by_key(|condition| condition.kind);
+    conditions
 }

@@ -18,6 +18,7 @@ mod pods;
 mod podstate;
 mod record;
 mod said;
+mod stalled;
 mod together;
 mod validate;
 
@@ -184,6 +185,7 @@ impl Engine {
             Event::Late(name) => self.is_late(&name),
             Event::Refused(name, report) => self.refused_by(&name, &report),
             Event::Retry(network, attempt) => self.retry(&network, attempt),
+            Event::DeadlineExceeded { key, since } => self.deadline_exceeded(&key, &since),
             Event::Waited(key) => {
                 if let Some(record) = self.records.get_mut(&key) {
                     // A spec that comes before this is looked at is waited for by itself.

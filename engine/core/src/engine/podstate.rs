@@ -24,8 +24,8 @@ enum Stage {
     Idle,
     /// Not yet, in these words, for that node.
     Waits(String, Option<Name>),
-    /// It can't be.
-    Refused(String),
+    /// It can't be, in these words; and whether that may pass.
+    Refused(String, bool),
 }
 
 impl Engine {
@@ -52,13 +52,15 @@ impl Engine {
                         None => pods.wait(words),
                     }
                 }
-                Stage::Refused(words) => pods.refuse(format!("Pod {}: {words}", entry.name)),
+                Stage::Refused(words, may_pass) => {
+                    pods.reject(format!("Pod {}: {words}", entry.name), may_pass);
+                }
             }
         }
         if is_config {
             let (refused, waiting, waits_on) = (pods.refused, pods.waiting, pods.waits_on);
             if let Some(words) = refused {
-                verdict.refuse(words);
+                verdict.reject(words, !pods.lasting);
             }
             if let Some(words) = waiting {
                 verdict.wait(words);
@@ -79,7 +81,7 @@ impl Engine {
             return Stage::Idle;
         }
         if let Some(problem) = &entry.problem {
-            return Stage::Refused(problem.clone());
+            return Stage::Refused(problem.clone(), true);
         }
         let Some(state) = self.podnet.pods.get(uid).filter(|state| state.runs()) else { return Stage::Idle };
         let Some(name) = &state.pod.node else { return Stage::Idle };
@@ -165,7 +167,7 @@ impl Engine {
             return Some("it waits until its first container runs".into());
         }
         match self.stage(key, uid, entry) {
-            Stage::Refused(words) => Some(words),
+            Stage::Refused(words, _) => Some(words),
             Stage::Waits(words, Some(_)) if words.ends_with(RETRIED) => Some(words),
             _ => None,
         }
@@ -269,7 +271,7 @@ impl Engine {
 const RETRIED: &str = "; it is retried";
 
 fn refusal(words: String, retryable: bool, node: &Name) -> Stage {
-    if retryable { Stage::Waits(words + RETRIED, Some(node.clone())) } else { Stage::Refused(words) }
+    if retryable { Stage::Waits(words + RETRIED, Some(node.clone())) } else { Stage::Refused(words, false) }
 }
 
 /// The names and ids of what is given.

@@ -35,7 +35,7 @@ pub struct Record {
     /// What is asked of the networks, likewise.
     pub asked: Option<Arc<Spec>>,
     /// What stands in the way of the spec.
-    pub problem: Option<String>,
+    pub problem: Option<Invalid>,
     /// The problem may be only that something has not arrived yet.
     pub incomplete: bool,
     /// It was waited for what has not arrived.
@@ -58,6 +58,8 @@ pub struct Record {
     pub status: Status,
     /// The finalizer was asked for, on or off.
     pub finalizer_asked: bool,
+    /// Of an error that may pass: since when it stands, and whether its deadline is over.
+    pub deadline: Option<(Name, bool)>,
 }
 
 impl Record {
@@ -87,6 +89,7 @@ impl Record {
             left_hosts: Vec::new(),
             status,
             finalizer_asked: false,
+            deadline: None,
         };
         (object.key, record)
     }

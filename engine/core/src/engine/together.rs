@@ -40,6 +40,8 @@ pub(super) struct Refused {
     pub by: Name,
     /// The hop and the switch's own words.
     pub words: String,
+    /// It may pass as it is asked for.
+    pub retryable: bool,
     /// The VLAN and the ports where the network was confirmed then.
     stays: Option<Placement>,
     /// Some of that is no longer wanted.
@@ -244,12 +246,17 @@ impl Engine {
             };
             let wish = network.planned.clone();
             if wish.as_ref().is_some_and(|(_, ports)| ports.contains_key(by)) {
-                let (by, words, stays) = (by.into(), status.message.clone(), None);
-                let step = Step::Retry;
-                refused.push((
-                    key.clone(),
-                    Refused { wish, by, words, stays, gives_up: false, attempt: 1, step },
-                ));
+                let refusal = Refused {
+                    wish,
+                    by: by.into(),
+                    words: status.message.clone(),
+                    retryable: true,
+                    stays: None,
+                    gives_up: false,
+                    attempt: 1,
+                    step: Step::Retry,
+                };
+                refused.push((key.clone(), refusal));
             }
         }
         for (key, of) in refused {
@@ -289,8 +296,8 @@ impl Engine {
     pub(super) fn refused_by(&mut self, name: &Name, report: &Report) {
         let Some(device) = self.devices.get(name) else { return };
         for (network, words) in device.refused_by(report) {
-            if let Some(words) = words {
-                self.withhold(&network, name, &words);
+            if let Some((words, retryable)) = words {
+                self.withhold(&network, name, &words, retryable);
             }
         }
     }
@@ -334,7 +341,7 @@ impl Engine {
     }
 
     /// Has a network stay as it was last confirmed, since a switch refused it.
-    fn withhold(&mut self, key: &Key, by: &Name, words: &str) {
+    fn withhold(&mut self, key: &Key, by: &Name, words: &str, retryable: bool) {
         let network = self.networks.get(key);
         let planned = network.and_then(|network| network.planned.clone());
         let before = network.and_then(|network| network.refused.as_ref());
@@ -352,7 +359,7 @@ impl Engine {
         let less = tried && some && gives_up;
         let step = if less { Step::Less } else { Step::Stay };
         let words = format!("{BY}{by}: {words}");
-        let refused = Refused { wish, by: by.clone(), words, stays, gives_up, attempt, step };
+        let refused = Refused { wish, by: by.clone(), words, retryable, stays, gives_up, attempt, step };
         self.networks.entry(key.clone()).or_default().refused = Some(refused);
         self.refused.insert(key.clone());
         self.effects.push(Effect::Retry { network: key.clone(), attempt });

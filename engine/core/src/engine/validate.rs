@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::compat;
 use crate::ids::Place;
 use crate::spec::{
-    AttachmentSpec, BridgeDomainSpec, ConnectionPointSpec, Invalid, ServiceSpec, Spec, VlanType,
+    AttachmentSpec, BridgeDomainSpec, Cause, ConnectionPointSpec, Invalid, ServiceSpec, Spec,
+    VlanType,
 };
 use crate::{Effect, Key, Kind, Name};
 
@@ -22,8 +23,8 @@ impl Engine {
         let checked = match &record.spec {
             // What is on its way out is no longer measured.
             Ok(spec) if record.deleting => Ok(spec.clone()),
-            Err(invalid) => Err(invalid.to_string()),
-            Ok(spec) => self.check(key, spec).map_err(|invalid| invalid.to_string()).map(|()| spec.clone()),
+            Err(invalid) => Err(invalid.clone().because(Cause::Spec)),
+            Ok(spec) => self.check(key, spec).map(|()| spec.clone()),
         };
         // What was said to be gone stays so, though somebody may name it before its finalizer is off.
         let said_gone = record.status.phase == Some(eno_schemas::Phase::Deleted);
@@ -137,13 +138,14 @@ impl Engine {
     pub(super) fn check_reference(&self, field: &str, reference: &Key) -> Result<(), Invalid> {
         let (kind, name) = (reference.kind, &reference.name);
         let Some(record) = self.records.get(reference) else {
-            return Err(Invalid::new(
-                field,
-                format!("{kind} {name} does not exist; create it or correct the name"),
-            ));
+            let problem = format!("{kind} {name} does not exist; create it or correct the name");
+            return Err(Invalid::new(field, problem).because(Cause::ReferenceNotFound));
         };
         match &record.problem {
-            Some(problem) => Err(Invalid::new(field, format!("{kind} {name} is in error: {problem}"))),
+            Some(problem) => {
+                let problem = format!("{kind} {name} is in error: {problem}");
+                Err(Invalid::new(field, problem).because(Cause::ReferenceNotReady))
+            }
             None => Ok(()),
         }
     }
@@ -196,7 +198,7 @@ impl Engine {
             {
                 let problem =
                     format!("{} is not allowed on PhysicalNetwork {name}; it allows {allowed}", spec.vid);
-                return Err(Invalid::new("SegmentationID", problem));
+                return Err(Invalid::new("SegmentationID", problem).because(Cause::NotPermitted));
             }
         }
         let places = self.own_places(key, spec);
@@ -231,20 +233,18 @@ impl Engine {
         };
         let problem =
             format!("{vid} is held by {holder} in {}; choose another or delete that one", place.describe());
-        Err(Invalid::new(field, problem))
+        Err(Invalid::new(field, problem).because(Cause::IdConflict))
     }
 
     fn check_attachment(&self, key: &Key, spec: &AttachmentSpec) -> Result<(), Invalid> {
         let point_key = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
         let Some(point) = self.effective(&point_key, Spec::connection_point) else {
             let problem = format!("ConnectionPoint {} is being deleted; name another", spec.connection_point);
-            return Err(Invalid::new("ConnectionPoint", problem));
+            return Err(Invalid::new("ConnectionPoint", problem).because(Cause::ReferenceTerminating));
         };
         if spec.vlan_type == VlanType::Access && spec.services.len() != 1 {
-            return Err(Invalid::new(
-                "L2Services",
-                "an access attachment names exactly one; use trunk or selectivetrunk for more",
-            ));
+            let problem = "an access attachment names exactly one; use trunk or selectivetrunk for more";
+            return Err(Invalid::new("L2Services", problem).because(Cause::Spec));
         }
         let chosen = compat::choose(spec, point)?;
         let places = self.points.get(&spec.connection_point).map(|point| &point.places);
@@ -252,12 +252,14 @@ impl Engine {
         for (i, name) in spec.services.iter().enumerate() {
             let field = format!("L2Services[{i}]");
             if !seen.insert(name) {
-                return Err(Invalid::new(field, format!("L2Service {name} is named twice; name it once")));
+                let problem = format!("L2Service {name} is named twice; name it once");
+                return Err(Invalid::new(field, problem).because(Cause::Spec));
             }
             let service_key = Key::cluster(Kind::L2Service, name);
             self.check_reference(&field, &service_key)?;
             let Some(service) = self.effective(&service_key, Spec::service) else {
-                return Err(Invalid::new(field, format!("L2Service {name} is being deleted; name another")));
+                let problem = format!("L2Service {name} is being deleted; name another");
+                return Err(Invalid::new(field, problem).because(Cause::ReferenceTerminating));
             };
             self.check_new_user(&field, key, &service_key)?;
             self.check_namespace(&field, key, service)?;
@@ -285,7 +287,7 @@ impl Engine {
         };
         if deleting && !self.records.get(key).is_some_and(uses) {
             let problem = format!("{} {} is being deleted; name another", used.kind, used.name);
-            return Err(Invalid::new(field, problem));
+            return Err(Invalid::new(field, problem).because(Cause::ReferenceTerminating));
         }
         Ok(())
     }
@@ -299,7 +301,7 @@ impl Engine {
                     "PhysicalNetwork {name} is not open to namespace {}; an admin can widen its Namespaces or label the namespace",
                     key.namespace
                 );
-                return Err(Invalid::new(field, problem));
+                return Err(Invalid::new(field, problem).because(Cause::NotPermitted));
             }
         }
         Ok(())

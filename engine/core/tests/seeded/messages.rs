@@ -8,7 +8,7 @@ use eno_schemas::{Applied, Desired, Generation, Outcome, Report};
 
 use super::cluster::{AT, Cluster};
 use super::mutants::Mutant;
-use super::world::closed;
+use crate::world::closed;
 
 /// A command in its place.
 struct Command {

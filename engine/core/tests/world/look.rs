@@ -1,6 +1,6 @@
-//! What a world says of its pods.
+//! What a world says of its pods, and of its objects' conditions.
 
-use eno_core::{Key, PodEntry, Target};
+use eno_core::{Condition, Key, PodEntry, Status, Target};
 use eno_schemas::{Desired, NodeDesired, NodePod};
 
 use super::World;
@@ -27,4 +27,8 @@ pub fn addresses(w: &World, node: &str, pod: &str) -> Vec<String> {
 
 pub fn entry<'a>(w: &'a World, key: &Key, pod: &str) -> &'a PodEntry {
     w.statuses[key].pods.iter().find(|entry| &*entry.name == pod).unwrap()
+}
+
+pub fn condition<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {
+    status.conditions.iter().find(|condition| condition.kind == kind)
 }

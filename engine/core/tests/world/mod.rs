@@ -53,6 +53,10 @@ pub struct World {
     /// The PodNetworks, by pod.
     pub views: BTreeMap<Name, PodView>,
     pub samples: Vec<Name>,
+    /// What time it is, RFC 3339.
+    pub now: String,
+    /// The deadlines that were asked for, with the time that they count from.
+    pub deadlines: Vec<(Key, Name)>,
     /// Statuses are not written, until they are.
     pub unrecorded: Option<Vec<(Key, u64)>>,
     /// Objects that are gone without that the engine has seen it, if that is not seen at once.
@@ -93,6 +97,8 @@ impl World {
             pods: BTreeMap::new(),
             views: BTreeMap::new(),
             samples: Vec::new(),
+            now: "2026-01-01T00:00:00Z".into(),
+            deadlines: Vec::new(),
             unrecorded: None,
             unseen: None,
             switches: None,
@@ -211,7 +217,7 @@ impl World {
 
     /// Settles, and lets one thing happen; false: nothing is left to happen.
     pub fn step(&mut self) -> bool {
-        let effects = self.engine.settle("2026-01-01T00:00:00Z");
+        let effects = self.engine.settle(&self.now);
         for effect in effects {
             self.carry_out(effect);
         }
@@ -291,11 +297,13 @@ impl World {
                 None => assert!(self.views.remove(&uid).is_some(), "{uid}: had no view"),
             },
             Effect::SampleDeployment { name, .. } => self.samples.push(name),
+            Effect::Deadline { key, since } => self.deadlines.push((key, since)),
         }
     }
 
     /// The status is written, and that is told.
     fn record(&mut self, key: Key, status: Status) {
+        check_conditions(&key, &status);
         let leased = status.leased;
         self.statuses.insert(key.clone(), status);
         match &mut self.unrecorded {
@@ -416,6 +424,7 @@ impl World {
         }
         self.marks.clear();
         self.views.clear();
+        self.deadlines.clear();
         // In an order of no use to anyone.
         for object in objects.values().rev() {
             engine.handle(Event::Object(Box::new(object.clone())));
@@ -469,6 +478,20 @@ fn apply_node(node: &NodeDesired, rejected: &[Rejection]) -> Applied {
         (uid.clone(), links.chain(primary).collect())
     });
     Applied::Node { networks: networks.collect(), pods: pods.collect() }
+}
+
+/// Ready is as the phase is, and only what is in error can be stalled.
+fn check_conditions(key: &Key, status: &Status) {
+    let kinds: Vec<&str> = status.conditions.iter().map(|condition| condition.kind).collect();
+    assert!(kinds.is_sorted_by(|a, b| a < b), "{key}: {kinds:?}");
+    let ready = condition(status, "Ready").unwrap();
+    let (is_ready, is_error) = (status.phase == Some(Phase::Ready), status.phase == Some(Phase::Error));
+    assert_eq!((ready.holds, &ready.message), (is_ready, &status.message), "{key}");
+    let stalled = condition(status, "Stalled");
+    assert_eq!(stalled.is_some(), is_error, "{key}: {stalled:?}");
+    if let Some(stalled) = stalled.filter(|stalled| stalled.holds) {
+        assert_eq!((stalled.reason, &stalled.message), (ready.reason, &ready.message), "{key}");
+    }
 }
 
 fn check_fabric(fabric: &FabricDesired) {

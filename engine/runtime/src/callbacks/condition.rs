@@ -72,7 +72,7 @@ async fn write(client: &Client, notice: &Notice) -> Said {
 }
 
 fn condition(notice: &Notice) -> Value {
-    let Undelivered { counter, delivered, attempts, next_try, error, since, .. } = &notice.about;
+    let Undelivered { generation, counter, delivered, attempts, next_try, error, since, .. } = &notice.about;
     let (status, reason, message, at) = match notice.recovered {
         Some((Some(counter), at)) => ("True", "Delivered", format!("callback {counter} was delivered"), at),
         Some((None, at)) => ("True", "NotWanted", "the object has no CallbackURL any more".to_owned(), at),
@@ -91,13 +91,17 @@ fn condition(notice: &Notice) -> Value {
             }
         }
     };
-    json!({
+    let mut condition = json!({
         "type": CALLBACK_DELIVERED,
         "status": status,
         "reason": reason,
         "message": message,
         "lastTransitionTime": time(at),
-    })
+    });
+    if let Some(generation) = generation {
+        condition["observedGeneration"] = (*generation).into();
+    }
+    condition
 }
 
 /// RFC 3339, in seconds.
@@ -116,6 +120,7 @@ mod tests {
             namespace: Some("n".into()),
             name: "a".into(),
             uid: "u".into(),
+            generation: Some(2),
             counter: 3,
             sequence: 30,
             delivered: Some(2),
@@ -133,6 +138,7 @@ mod tests {
                 "message": "callback 3 was not taken at try 4: answered 503 Service Unavailable; the next is at \
                             2026-01-02T03:05:05Z; the last one delivered is 2",
                 "lastTransitionTime": "2026-01-02T03:03:20Z",
+                "observedGeneration": 2,
             })
         );
         let given_up = Undelivered { next_try: None, delivered: None, ..about.clone() };

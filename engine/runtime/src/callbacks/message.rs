@@ -30,7 +30,14 @@ pub struct Message {
 #[derive(Deserialize)]
 struct Object {
     #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
     spec: Place,
+}
+
+#[derive(Default, Deserialize)]
+struct Metadata {
+    generation: Option<i64>,
 }
 
 /// Where an object wants its transitions to go, and how.
@@ -58,6 +65,11 @@ impl Place {
 }
 
 impl Message {
+    /// The object's generation at the transition.
+    pub fn generation(&self) -> Option<i64> {
+        serde_json::from_str::<Object>(self.object.get()).ok()?.metadata.generation
+    }
+
     /// The body in a format, and its media type.
     pub fn body(&self, format: CallbackFormat) -> (Bytes, &'static str) {
         match format {
@@ -100,7 +112,7 @@ mod tests {
         serde_json::from_value(json!({
             "id": "u-2", "uid": "u", "counter": 2, "kind": "L2ServiceAttachment", "namespace": namespace,
             "name": "a", "phase": "ready", "at": "2026-01-02T03:04:05.000Z",
-            "object": { "spec": {
+            "object": { "metadata": { "generation": 7 }, "spec": {
                 "CallbackURL": "http://x/", "CallbackSecret": { "Name": "s" }, "CallbackFormat": "CloudEvents",
             } },
         }))
@@ -128,6 +140,11 @@ mod tests {
         assert_eq!(event["data"]["spec"]["CallbackURL"], "http://x/");
         let (plain, media_type) = message.body(CallbackFormat::Object);
         assert_eq!((&plain[..], media_type), (message.object.get().as_bytes(), "application/json"));
+    }
+
+    #[test]
+    fn the_generation_is_the_object_s() {
+        assert_eq!(message(None).generation(), Some(7));
     }
 
     #[test]

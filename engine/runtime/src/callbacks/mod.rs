@@ -425,6 +425,7 @@ fn about(message: &Message, sequence: u64, attempts: u32, error: String) -> Unde
         namespace: message.namespace.clone(),
         name: message.name.clone(),
         uid: message.uid.clone(),
+        generation: message.generation(),
         counter: message.counter,
         sequence,
         delivered: None,

@@ -26,6 +26,9 @@ pub struct Undelivered {
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// Its generation at that transition, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
     /// Which of the object's transitions was not delivered.
     pub counter: u64,
     /// Its sequence in the outbox.
@@ -219,6 +222,7 @@ mod tests {
             namespace: None,
             name: "a".into(),
             uid: "u".into(),
+            generation: Some(1),
             counter,
             sequence: counter,
             delivered: None,

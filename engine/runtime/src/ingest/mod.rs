@@ -10,7 +10,7 @@ mod status;
 mod subnet;
 mod sysctl;
 
-use eno_core::spec::{Invalid, Spec};
+use eno_core::spec::{Cause, Invalid, Spec};
 use eno_core::{Key, Kind, Labels, Name, Object, Operator, Requirement, Selector};
 use eno_nbi_crds as crds;
 use eno_schemas::VlanId;
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::api;
 
-pub use status::status;
+pub use status::{is_observed, status};
 
 /// The label that tells an L2BridgeDomain made by the engine from one written by hand.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "eno");
@@ -91,6 +91,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Invalid> {
     T::deserialize(value).map_err(|error| Invalid {
         field: "spec".into(),
         problem: format!("does not fit the schema: {error}"),
+        cause: Cause::Spec,
     })
 }
 

@@ -12,9 +12,17 @@ use serde_json::Value;
 
 use crate::status::bridge_node;
 
-/// The core's status of an object of `kind`. What can't be read counts as never said. Of its pods only the addresses
-/// that are theirs are read: what is there, drivers report.
+/// True when an engine has seen the object: what the API server puts in by itself is no status.
+pub fn is_observed(status: &Value) -> bool {
+    status["observedGeneration"] != crds::UNOBSERVED
+}
+
+/// The core's status of an object of `kind`. What can't be read, or no engine wrote, counts as never said. Of its pods
+/// only the addresses that are theirs are read: what is there, drivers report.
 pub fn status(kind: Kind, value: &Value) -> Option<Status> {
+    if !is_observed(value) {
+        return None;
+    }
     match kind {
         Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig => {
             crds::ConfigStatus::deserialize(value).ok().map(|source| of_configuration(kind, source))

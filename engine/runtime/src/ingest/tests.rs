@@ -15,7 +15,7 @@ fn good(kind: Kind, value: Value) -> Spec {
 fn bad(kind: Kind, value: Value) -> (String, String) {
     match spec(kind, &value) {
         Ok(spec) => panic!("{spec:?}"),
-        Err(Invalid { field, problem }) => (field, problem),
+        Err(Invalid { field, problem, .. }) => (field, problem),
     }
 }
 

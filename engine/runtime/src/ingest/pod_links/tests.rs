@@ -250,7 +250,7 @@ fn what_is_refused() {
             "whole number",
         ),
     ] {
-        let Invalid { field, problem } = one(fields.clone()).expect_err(&fields.to_string());
+        let Invalid { field, problem, .. } = one(fields.clone()).expect_err(&fields.to_string());
         assert_eq!(field, format!("spec.networkAttachments[0].{leaf}"), "{fields}");
         assert!(problem.contains(words), "{fields}: {problem}");
     }

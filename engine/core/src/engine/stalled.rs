@@ -1,0 +1,60 @@
+//! The condition `Stalled`: kstatus, and with it Flux and Helm, takes it for a failure, and any other error for progress.
+//!
+//! It holds at once where only another spec helps, and of an error that may pass after [`crate::STALLED_AFTER`]. Until
+//! then it is there and does not hold, and its time is when this error began: so the next engine knows it too.
+
+use eno_schemas::Phase;
+
+use crate::{Condition, Effect, Key, Name};
+
+use super::Engine;
+use super::record::Record;
+
+const STALLED: &str = "Stalled";
+const MAY_PASS: &str = "the error may pass; it counts as stalled once it has stood for 60 s";
+
+impl Engine {
+    /// Asks for the deadline of an error that may pass, once.
+    pub(super) fn start_deadline(&mut self, key: &Key) {
+        let Some(record) = self.records.get_mut(key) else { return };
+        let since = stalled(record).filter(|stalled| !stalled.holds).map(|stalled| stalled.since.clone());
+        if since.as_ref() == record.deadline.as_ref().map(|(since, _)| since) {
+            return;
+        }
+        record.deadline = since.clone().map(|since| (since, false));
+        self.effects.extend(since.map(|since| Effect::Deadline { key: key.clone(), since }));
+    }
+
+    /// The deadline of an error is over.
+    pub(super) fn deadline_exceeded(&mut self, key: &Key, since: &Name) {
+        let deadline = self.records.get_mut(key).and_then(|record| record.deadline.as_mut());
+        if let Some((_, exceeded)) = deadline.filter(|(own, _)| own == since) {
+            *exceeded = true;
+            self.judge.insert(key.clone());
+        }
+    }
+}
+
+/// The condition of an object in error. `lasting`: only another spec helps.
+pub(super) fn condition(
+    record: &Record,
+    reason: &'static str,
+    message: &str,
+    lasting: bool,
+    now: &Name,
+) -> Condition {
+    let last = &record.status;
+    let same = last.phase == Some(Phase::Error)
+        && last.observed_generation == record.generation
+        && last.message == message;
+    let before = stalled(record).filter(|_| same);
+    let exceeded = record.deadline.as_ref().is_some_and(|(_, exceeded)| *exceeded);
+    let holds = lasting || before.is_some_and(|before| before.holds || exceeded);
+    let since = before.filter(|before| before.holds == holds).map_or(now, |before| &before.since).clone();
+    let (reason, message) = if holds { (reason, message) } else { ("Recoverable", MAY_PASS) };
+    Condition { kind: STALLED, holds, reason, message: message.to_owned(), since }
+}
+
+fn stalled(record: &Record) -> Option<&Condition> {
+    record.status.conditions.iter().find(|condition| condition.kind == STALLED)
+}

@@ -1,0 +1,48 @@
+//! Errors that may pass, and when each of them counts as lasting.
+
+use std::time::{Duration, Instant};
+
+use eno_core::{Event, Key, Name, STALLED_AFTER};
+use jiff::Timestamp;
+
+use super::Throne;
+
+impl Throne {
+    /// An error has a deadline.
+    pub(super) fn start_deadline(&mut self, key: Key, since: Name) {
+        let at = Instant::now() + left(&since, Timestamp::now());
+        self.deadlines.insert((at, key, since));
+    }
+
+    /// Tells of the deadlines that are over.
+    pub(super) fn end_deadlines(&mut self) {
+        let now = Instant::now();
+        while self.deadlines.first().is_some_and(|(at, ..)| *at <= now)
+            && let Some((_, key, since)) = self.deadlines.pop_first()
+        {
+            self.engine.handle(Event::DeadlineExceeded { key, since });
+        }
+    }
+}
+
+/// How long an error that began then has left. The clock of the engine that saw it begin may have been another.
+fn left(since: &str, now: Timestamp) -> Duration {
+    let stands = since.parse::<Timestamp>().map(|since| now.duration_since(since));
+    let stands = stands.map(|stands| Duration::try_from(stands).unwrap_or_default());
+    STALLED_AFTER.saturating_sub(stands.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_counts_from_the_beginning_of_the_error() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let left = |since| left(since, now).as_secs();
+        assert_eq!(left("2026-01-02T03:03:45Z"), 40);
+        assert_eq!(left("2026-01-02T03:00:00Z"), 0);
+        // By a clock that is ahead, or not at all.
+        assert_eq!((left("2026-01-02T03:14:05Z"), left("")), (60, 60));
+    }
+}

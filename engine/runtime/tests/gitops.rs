@@ -1,0 +1,275 @@
+//! How GitOps tools judge objects on a real API server: kstatus by its own library, and the health checks of
+//! `deploy/gitops` by Argo CD's interpreter. Before the engine has seen them, in each phase, and while no engine runs.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use eno_control_plane::parts::{Part, Parts};
+use eno_control_plane::{ControlPlane, ControlPlaneOptions};
+use eno_engine::EngineArgs;
+use eno_nbi_crds::crds;
+use eno_sbi::conformance::NatsServer;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_mins(1);
+/// One of each kind that people write: its name and spec, what kstatus says of it in the end, and Argo CD.
+const OBJECTS: [(&str, &str, &str, &str, &str); 15] = [
+    ("NodePool", "np", "{NodeSelector: {}}", "Current", "Healthy"),
+    ("PhysicalNetwork", "pnw", "{SegmentationIDs: [1-4094]}", "Current", "Healthy"),
+    ("Route", "rt", "{Prefix: 30.30.10.0, Mask: 24, NextHop: 10.10.10.1}", "Current", "Healthy"),
+    ("Subnet", "sn", "{Address: 10.10.10.0, Mask: 24, Ipam: whereabouts, Type: v4}", "Current", "Healthy"),
+    (
+        "ConnectionPoint",
+        "cp",
+        "{SupportedCnis: [{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{\"BridgeName\": \"br\"}'}]}",
+        "Current",
+        "Healthy",
+    ),
+    ("L2Service", "l2s", "{SegmentationID: 20}", "Current", "Healthy"),
+    ("L2BridgeDomain", "l2bd", "{Vlan: 5, ConnectionPoints: []}", "Current", "Healthy"),
+    // Its own fields make it impossible.
+    (
+        "Subnet",
+        "swapped",
+        "{Address: 10.0.0.0, Mask: 24, Ipam: static, Type: v4, AllocationPool: [{Start: 10.0.0.9, End: 10.0.0.1}]}",
+        "Failed",
+        "Degraded",
+    ),
+    // What they name, and an ID that another one holds, may come.
+    (
+        "L2ServiceAttachment",
+        "early",
+        "{L2Services: [nope], ConnectionPoint: cp, VlanType: access}",
+        "InProgress",
+        "Progressing",
+    ),
+    ("L2Service", "same", "{SegmentationID: 20}", "InProgress", "Progressing"),
+    // They wait: for drivers and agents that do not run.
+    (
+        "L2ServiceAttachment",
+        "waits",
+        "{L2Services: [l2s], ConnectionPoint: cp, VlanType: access}",
+        "InProgress",
+        "Progressing",
+    ),
+    ("FabricDevice", "fd", "{Address: 'leaf1:830', Driver: none}", "InProgress", "Progressing"),
+    ("PodConfig", "pc", "{}", "InProgress", "Progressing"),
+    ("PodNetworkConfig", "pnc", "{}", "InProgress", "Progressing"),
+    ("Bridge", "br", "{name: pcbr0}", "InProgress", "Progressing"),
+];
+
+struct World {
+    client: Client,
+    resources: BTreeMap<String, (ApiResource, bool)>,
+    tool: PathBuf,
+    checks: PathBuf,
+}
+
+impl World {
+    fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let (resource, namespaced) = &self.resources[kind];
+        if *namespaced {
+            Api::namespaced_with(self.client.clone(), "default", resource)
+        } else {
+            Api::all_with(self.client.clone(), resource)
+        }
+    }
+
+    async fn create(&self, kind: &str, name: &str, spec: &str) {
+        let spec: Value = serde_saphyr::from_str(spec).unwrap();
+        let object = DynamicObject::new(name, &self.resources[kind].0).data(json!({ "spec": spec }));
+        let created = self.api(kind).create(&PostParams::default(), &object).await;
+        created.unwrap_or_else(|error| panic!("{kind} {name}: {error}"));
+    }
+
+    async fn get(&self, kind: &str, name: &str) -> Value {
+        serde_json::to_value(self.api(kind).get(name).await.unwrap()).unwrap()
+    }
+
+    /// Waits until the object's status is so, and gives the object.
+    async fn until(&self, kind: &str, name: &str, what: impl Fn(&Value) -> bool) -> Value {
+        let reached = |object: Option<&DynamicObject>| {
+            object.is_some_and(|object| {
+                let observed = object.data["status"]["observedGeneration"].as_i64();
+                observed == object.metadata.generation && what(&object.data["status"])
+            })
+        };
+        let waited = timeout(PATIENCE, await_condition(self.api(kind), name, reached)).await;
+        waited.unwrap_or_else(|_| panic!("{kind} {name}")).unwrap();
+        self.get(kind, name).await
+    }
+
+    /// What kstatus and Argo CD say of objects.
+    fn judge(&self, objects: &[Value]) -> Vec<(String, String)> {
+        let mut tool = Command::new(&self.tool)
+            .arg(&self.checks)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let text: String = objects.iter().map(Value::to_string).collect();
+        tool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = tool.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", output.status);
+        let lines = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+        let of = |answer: &Value, who: &str| answer[who]["status"].as_str().unwrap_or("none").to_owned();
+        lines
+            .map(|answer| answer.unwrap())
+            .map(|answer| (of(&answer, "kstatus"), of(&answer, "argocd")))
+            .collect()
+    }
+
+    async fn verdict(&self, kind: &str, name: &str) -> (String, String) {
+        self.judge(&[self.get(kind, name).await]).remove(0)
+    }
+}
+
+fn says(kstatus: &str, argocd: &str) -> (String, String) {
+    (kstatus.to_owned(), argocd.to_owned())
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let all = object["status"]["conditions"].as_array().unwrap();
+    all.iter().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gitops_tools_judge_objects_as_the_engine_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = Parts::from_env().unwrap();
+    let tool = parts.get(Part::GitopsVerdict).await.unwrap();
+    let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
+    let client = cluster.client().await.unwrap();
+    let resources = install_crds(&client).await;
+    let w = World { client, resources, tool, checks: checks(dir.path()) };
+    let nats = NatsServer::start().await;
+
+    // Nobody has seen them yet. Without the default of the CRD kstatus would take them for done.
+    for (kind, name, spec, ..) in OBJECTS {
+        w.create(kind, name, spec).await;
+        let mut object = w.get(kind, name).await;
+        assert_eq!(object["status"], json!({ "observedGeneration": -1 }), "{kind}");
+        assert_eq!(w.judge(&[object.clone()]), [says("InProgress", "Progressing")], "{kind}");
+        object.as_object_mut().unwrap().remove("status");
+        assert_eq!(w.judge(&[object]), [says("Current", "Progressing")], "{kind}");
+    }
+    let kinds: std::collections::BTreeSet<&str> = OBJECTS.iter().map(|(kind, ..)| *kind).collect();
+    assert_eq!(kinds.len(), w.resources.len() - 1, "all but PodNetwork, which only the engine writes");
+
+    // In each phase.
+    let (engine, stop) = start_engine(&cluster, &nats);
+    for (kind, name, _, kstatus, argocd) in OBJECTS {
+        let object = w
+            .until(kind, name, |status| {
+                let last = match argocd {
+                    "Healthy" => ["ready", "configured"],
+                    "Degraded" => ["error", "error"],
+                    _ if ["early", "same"].contains(&name) => ["error", "error"],
+                    _ => ["pending", "configuring"],
+                };
+                last.iter().any(|phase| status["phase"] == *phase)
+            })
+            .await;
+        assert_eq!(w.judge(&[object.clone()]), [says(kstatus, argocd)], "{object}");
+        for condition in object["status"]["conditions"].as_array().unwrap() {
+            assert_eq!(condition["observedGeneration"], 1, "{object}");
+        }
+    }
+    let early = w.get("L2ServiceAttachment", "early").await;
+    assert_eq!(condition(&early, "Ready")["reason"], "ReferenceNotFound");
+    assert_eq!(condition(&early, "Stalled")["status"], "False");
+    assert_eq!(condition(&w.get("L2Service", "same").await, "Ready")["reason"], "IDConflict");
+    w.api("ConnectionPoint").delete("cp", &DeleteParams::default()).await.unwrap();
+    w.until("ConnectionPoint", "cp", |status| status["phase"] == "terminating").await;
+    assert_eq!(w.verdict("ConnectionPoint", "cp").await, says("Terminating", "Progressing"));
+
+    // Nobody is there: what is ready is, what was changed since is not.
+    stop.cancel();
+    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    assert_eq!(w.verdict("L2Service", "l2s").await, says("Current", "Healthy"));
+    let edit = json!({ "spec": { "Mask": 25 } });
+    w.api("Route").patch("rt", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    assert_eq!(w.verdict("Route", "rt").await, says("InProgress", "Progressing"));
+    w.create("L2Service", "late", "{SegmentationID: 30}").await;
+    assert_eq!(w.verdict("L2Service", "late").await, says("InProgress", "Progressing"));
+
+    // The next engine knows how long an error stands.
+    let mut conditions = early["status"]["conditions"].clone();
+    for condition in conditions.as_array_mut().unwrap() {
+        if condition["type"] == "Stalled" {
+            condition["lastTransitionTime"] = "2026-01-01T00:00:00Z".into();
+        }
+    }
+    let older = json!({ "status": { "conditions": conditions } });
+    let attachments = w.api("L2ServiceAttachment");
+    attachments.patch_status("early", &PatchParams::default(), &Patch::Merge(older)).await.unwrap();
+    let (engine, stop) = start_engine(&cluster, &nats);
+    let stalled = |status: &Value| {
+        let all = status["conditions"].as_array().into_iter().flatten();
+        all.into_iter().any(|condition| condition["type"] == "Stalled" && condition["status"] == "True")
+    };
+    w.until("L2ServiceAttachment", "early", stalled).await;
+    assert_eq!(w.verdict("L2ServiceAttachment", "early").await, says("Failed", "Degraded"));
+    for (kind, name) in [("Route", "rt"), ("L2Service", "late")] {
+        w.until(kind, name, |status| status["phase"] == "ready").await;
+        assert_eq!(w.verdict(kind, name).await, says("Current", "Healthy"));
+    }
+    stop.cancel();
+    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    cluster.stop().await;
+}
+
+async fn install_crds(client: &Client) -> BTreeMap<String, (ApiResource, bool)> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut resources = BTreeMap::new();
+    for crd in crds() {
+        api.create(&PostParams::default(), &crd).await.unwrap();
+        let established = await_condition(api.clone(), &crd.name_any(), conditions::is_crd_established());
+        timeout(PATIENCE, established).await.unwrap().unwrap();
+        let names = crd.spec.names;
+        let kind = GroupVersionKind::gvk(&crd.spec.group, "v1alpha1", &names.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
+        resources.insert(names.kind, (resource, crd.spec.scope == "Namespaced"));
+    }
+    resources
+}
+
+/// The data of the ConfigMap that `deploy/gitops` ships.
+fn checks(dir: &Path) -> PathBuf {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/gitops/argocd-cm.yaml");
+    let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let path = dir.join("checks.json");
+    std::fs::write(&path, config["data"].to_string()).unwrap();
+    path
+}
+
+fn start_engine(
+    cluster: &ControlPlane,
+    nats: &NatsServer,
+) -> (JoinHandle<anyhow::Result<()>>, CancellationToken) {
+    let args = EngineArgs {
+        kubeconfig: Some(cluster.kubeconfig().to_owned()),
+        namespace: "default".into(),
+        cluster_id: None,
+        bridge_domains: false,
+        nodes: false,
+        sample_image: None,
+        callbacks: eno_engine::CallbackArgs::default(),
+        nats: nats.args(),
+        http: eno_sbi::daemon::HttpArgs::at("127.0.0.1:0".parse().unwrap()),
+    };
+    let stop = CancellationToken::new();
+    (tokio::spawn(eno_engine::run(args, stop.clone())), stop)
+}
