@@ -54,6 +54,7 @@ fn view(one: Port, other: Option<Port>) -> View {
 fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
     FabricDesired {
         cluster: "c".into(),
+        cluster_uid: None,
         device: Device {
             address: "unix:/db.sock".into(),
             dialect: None,

@@ -26,6 +26,8 @@ pub struct Status {
     pub realized: Option<Arc<Spec>>,
     /// The connection points of a service.
     pub connection_points: Vec<Name>,
+    /// Identifies the cluster on a device.
+    pub cluster: Option<Name>,
     /// What a device said of itself.
     pub device: Option<DeviceInfo>,
     /// The last change of a device.

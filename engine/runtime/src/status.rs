@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 
 /// [`Status::ready_inputs`], in hexadecimal.
 const READY_INPUTS: &str = "readyInputs";
+/// [`Status::cluster`].
+pub const CLUSTER_ID: &str = "clusterID";
 /// What a pod's message has at most.
 const MESSAGE: usize = 4000;
 
@@ -46,6 +48,9 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if !status.connection_points.is_empty() {
         let names = status.connection_points.iter().map(|name| Value::from(&**name));
         fields.insert("connectionPoints".into(), names.collect());
+    }
+    if let Some(cluster) = &status.cluster {
+        fields.insert(CLUSTER_ID.into(), (**cluster).into());
     }
     if let Some(device) = &status.device
         && let Ok(Value::Object(device)) = serde_json::to_value(device)
@@ -234,6 +239,7 @@ mod tests {
                 physical_networks: vec![],
             }))),
             connection_points: vec!["cp".into()],
+            cluster: Some("lab".into()),
             device: Some(DeviceInfo {
                 dialect: Some("openconfig".into()),
                 model: Some("x".into()),
@@ -260,7 +266,7 @@ mod tests {
     fn what_is_written_is_read_back() {
         let json = to_json(Kind::L2Service, &full());
         assert_eq!(crate::ingest::status(Kind::L2Service, &json), Some(full()));
-        assert_eq!(json["grantedID"], 10);
+        assert_eq!((&json["grantedID"], &json["clusterID"]), (&json!(10), &json!("lab")));
         assert_eq!(
             (&json["dialect"], &json["readyInputs"]),
             (&json!("openconfig"), &json!("000000000000002a"))

@@ -60,14 +60,6 @@ impl Readiness {
     pub fn new(check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(check))
     }
-
-    /// Ready while NATS is connected.
-    pub fn of_nats(client: async_nats::Client) -> Self {
-        Self::new(move || match client.connection_state() {
-            async_nats::connection::State::Connected => Ok(()),
-            _ => Err("no connection to NATS".into()),
-        })
-    }
 }
 
 impl fmt::Debug for Readiness {

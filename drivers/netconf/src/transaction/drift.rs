@@ -185,6 +185,7 @@ mod tests {
         let vlans: VlanSet = vlans.parse().unwrap();
         FabricDesired {
             cluster: "c".into(),
+            cluster_uid: None,
             device: Device {
                 address: String::new(),
                 dialect: None,

@@ -47,6 +47,7 @@ prop_compose! {
         let vlans = ids(&vlans);
         FabricDesired {
             cluster: "c1".into(),
+            cluster_uid: None,
             device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift: Drift::default(), adopt: ids(&adopt) },
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
             ports: ports.into_iter().map(|(name, (wanted, trunk))| FabricPort {

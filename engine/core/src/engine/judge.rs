@@ -350,6 +350,7 @@ impl Engine {
         let device = self.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
         let pending_changes = device.map(DeviceTarget::pending);
         let last_transaction = device.and_then(|device| device.last.clone());
+        let cluster = device.map(|_| Name::from(self.config.cluster.as_str()));
         let device = device.and_then(|device| device.info.clone());
         let former = self.former(key).filter(|_| phase != Phase::Ready);
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
@@ -371,6 +372,7 @@ impl Engine {
             granted_id,
             realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| record.deleting)),
             connection_points: points,
+            cluster,
             device,
             last_transaction: last_transaction.or_else(|| last.last_transaction.clone()),
             pending_changes,
