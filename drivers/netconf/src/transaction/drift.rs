@@ -77,7 +77,8 @@ pub fn drift(seen: &Seen, desired: &FabricDesired, known: &Known) -> Vec<Note> {
             Some(_) => {}
         }
     }
-    for vid in ours.difference(&wanted).difference(&known.vlans).iter() {
+    let unwanted = ours.difference(&wanted).difference(&known.vlans);
+    for vid in unwanted.iter().filter(|_| seen.contested.is_empty()) {
         told.tell(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
     }
     let mut members: BTreeMap<&str, Vec<&FabricPort>> = BTreeMap::new();
@@ -141,7 +142,7 @@ fn port(
     let taken: VlanSet = there.taken.keys().copied().collect();
     let not_ours = native.union(&taken).union(&there.inherited);
     let unwanted = tagged.intersection(of_ours).difference(&want).difference(&not_ours);
-    for vid in unwanted.difference(&known).iter() {
+    for vid in unwanted.difference(&known).iter().filter(|_| seen.contested.is_empty()) {
         told.tell(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
     }
 }
