@@ -23,7 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use eno_control_plane::node::Machine;
-use eno_control_plane::{ControlPlane, ControlPlaneOptions, Exited, NatsUser, Nodes, pick_port};
+use eno_control_plane::{
+    ControlPlane, ControlPlaneOptions, Exited, NatsUser, Nodes, SuperviseError, pick_port,
+};
 use eno_simulator::SwitchInfo;
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -298,6 +300,7 @@ impl Sandbox {
             listen: format!("127.0.0.1:{port}"),
             kubeconfig,
             nats_url: ways.nats_url,
+            cluster_id: (!ways.no_cluster_id).then(|| self.options.cluster_id.clone()),
             arguments: self.options.arguments(role),
         };
         self.spawn(&child).await?;
@@ -329,31 +332,31 @@ impl Sandbox {
         Ok(self.control_plane.supervisor().kill_child(name).await?)
     }
 
-    /// Restarts whatever of the operator ends by itself, telling each through the report; returns when a part
-    /// that holds data ended, without which nothing can go on.
+    /// Restarts whatever ends by itself, telling each through the report; returns when something ended that can't be
+    /// started again: the machine of a node, whose namespaces are gone with it.
     pub async fn supervise(&self) -> Exited {
         let supervisor = self.control_plane.supervisor();
         let mut backoff = options::RestartDelays::default();
         loop {
             let exited = supervisor.exited().await;
             let name = exited.name.clone();
-            let on_machine = nodes::find(self, &name);
-            if name != simulator::NAME && on_machine.is_none() && self.child(&name).is_err() {
-                return exited;
-            }
             let delay = backoff.next(&name);
             (self.options.report)(&format!("{exited}\nrestarting {name} in {:.1} s", delay.as_secs_f64()));
             tokio::time::sleep(delay).await;
-            let restarted = match (on_machine, self.child(&name)) {
-                (Some((machine, what)), _) => {
+            let restarted = match nodes::find(self, &name) {
+                Some((machine, what)) if supervisor.pid(machine).is_some() => {
                     let deadline = Deadline::after(self.options.ready_timeout);
                     nodes::start(self, machine, what, deadline).await
                 }
-                (None, Ok(child)) => self.spawn(&child).await,
-                (None, Err(_)) => simulator::spawn(self).await,
+                Some(_) => return exited,
+                None if name == simulator::NAME => simulator::spawn(self).await,
+                None => supervisor.respawn(&name).await.map_err(SandboxError::from),
             };
+            if let Err(SandboxError::Supervise(SuperviseError::Unknown { .. })) = restarted {
+                return exited;
+            }
             if let Err(error) = restarted {
-                return Exited { name, status: error.to_string(), log_tail: String::new() };
+                return Exited { name, status: error.to_string(), log_tail: exited.log_tail };
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The engine on a real API server and a real NATS server: the lead, finalizers, and the outbox before the status.
 
+mod cluster_id;
 mod fabric;
 
 use std::time::Duration;
@@ -171,7 +172,7 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
     timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
     let before = services.get("s12").await.unwrap().resource_version();
     let shutdown = CancellationToken::new();
-    let engine = tokio::spawn(eno_engine::run(args, shutdown.clone()));
+    let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
     services.create(&PostParams::default(), &service(13)).await.unwrap();
     phase(&services, "s13", Phase::Ready).await;
     assert_eq!(services.get("s12").await.unwrap().resource_version(), before);
@@ -186,6 +187,7 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
     to_a_switch_and_back(&nats, client).await;
     shutdown.cancel();
     timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    cluster_id::stays(&nats, client, &args).await;
 }
 
 /// A service that is led out to a physical network, through a switch.

@@ -5,8 +5,10 @@ mod deploy;
 mod drivers;
 mod late_words;
 mod leaders;
+mod nats;
 mod networks;
 mod parts;
+mod upgrade;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
