@@ -23,9 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use eno_control_plane::node::Machine;
-use eno_control_plane::{
-    ControlPlane, ControlPlaneOptions, Exited, NatsUser, Nodes, SuperviseError, pick_port,
-};
+use eno_control_plane::{ControlPlane, ControlPlaneOptions, Exited, NatsUser, Nodes, pick_port};
 use eno_simulator::SwitchInfo;
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -332,8 +330,7 @@ impl Sandbox {
         Ok(self.control_plane.supervisor().kill_child(name).await?)
     }
 
-    /// Restarts whatever ends by itself, telling each through the report; returns when something ended that can't be
-    /// started again: the machine of a node, whose namespaces are gone with it.
+    /// Restarts whatever ends by itself, telling each through the report; returns when something can't be started again.
     pub async fn supervise(&self) -> Exited {
         let supervisor = self.control_plane.supervisor();
         let mut backoff = options::RestartDelays::default();
@@ -343,22 +340,38 @@ impl Sandbox {
             let delay = backoff.next(&name);
             (self.options.report)(&format!("{exited}\nrestarting {name} in {:.1} s", delay.as_secs_f64()));
             tokio::time::sleep(delay).await;
+            let machine = |name: &str| self.control_plane.nodes().and_then(|nodes| nodes.machine(name));
             let restarted = match nodes::find(self, &name) {
-                Some((machine, what)) if supervisor.pid(machine).is_some() => {
+                // It comes back with its machine.
+                Some((on, _)) if machine(on).is_some_and(|machine| !machine.is_up()) => Ok(()),
+                _ if supervisor.pid(&name).is_some() => Ok(()),
+                Some((on, what)) => {
                     let deadline = Deadline::after(self.options.ready_timeout);
-                    nodes::start(self, machine, what, deadline).await
+                    nodes::start(self, on, what, deadline).await
                 }
-                Some(_) => return exited,
+                None if machine(&name).is_some() => self.restart_machine(&name).await,
                 None if name == simulator::NAME => simulator::spawn(self).await,
                 None => supervisor.respawn(&name).await.map_err(SandboxError::from),
             };
-            if let Err(SandboxError::Supervise(SuperviseError::Unknown { .. })) = restarted {
-                return exited;
-            }
             if let Err(error) = restarted {
                 return Exited { name, status: error.to_string(), log_tail: exited.log_tail };
             }
         }
+    }
+
+    /// Makes a machine anew that has ended, with what runs on it, and cables it to the fabric again.
+    async fn restart_machine(&self, name: &str) -> Result<(), SandboxError> {
+        self.control_plane.restart_machine(name).await?;
+        if self.options.has_agent_processes() && self.node(name).is_some() {
+            let deadline = Deadline::after(self.options.ready_timeout);
+            for what in OnMachine::OPERATOR {
+                nodes::start(self, name, what, deadline).await?;
+            }
+        }
+        // It is told which namespaces to cable when it is started. An error says that it has ended already.
+        let _ = self.stop_child(simulator::NAME).await;
+        simulator::spawn(self).await?;
+        state::write(&self.info(), self.dir())
     }
 
     /// Stops everything in order. The directory stays.

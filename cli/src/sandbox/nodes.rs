@@ -65,7 +65,7 @@ pub(super) enum OnMachine {
 }
 
 impl OnMachine {
-    const OPERATOR: [Self; 2] = [Self::Resolver, Self::Agent];
+    pub(super) const OPERATOR: [Self; 2] = [Self::Resolver, Self::Agent];
 
     fn name(self) -> &'static str {
         match self {
