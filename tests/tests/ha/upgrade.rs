@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use async_nats::jetstream::Context;
 use eno::sandbox::{Role, Ways};
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, own};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
@@ -26,6 +28,22 @@ async fn changes(system: &System) -> BTreeMap<String, (u64, u64)> {
     changes
 }
 
+/// The last command of each switch.
+async fn commands(system: &System, nats: &Context) -> Vec<Value> {
+    let stream = nats.get_stream("ENO_COMMANDS").await.expect("a stream");
+    let mut commands = Vec::new();
+    for info in system.sandbox.switches() {
+        let subject = format!("eno.v1.command.netconf.{}", info.name);
+        let last = stream.get_last_raw_message_by_subject(&subject).await.expect("a command");
+        commands.push(serde_json::from_slice(&last.payload).expect("JSON"));
+    }
+    commands
+}
+
+async fn uids(system: &System, nats: &Context) -> Vec<Value> {
+    commands(system, nats).await.iter().map(|command| command["desired"]["clusterUid"].clone()).collect()
+}
+
 #[test]
 fn the_cluster_keeps_its_identifier_and_no_switch_is_changed() {
     let _turn = turn();
@@ -43,11 +61,31 @@ fn the_cluster_keeps_its_identifier_and_no_switch_is_changed() {
             system.becomes::<L2Service>("upgrade", Phase::Ready).await;
             system.becomes::<L2ServiceAttachment>("upgrade/a", Phase::Ready).await;
             let nats = jetstream(system).await;
+            // An engine that may not read the cluster's uid commands as those did that knew of none.
+            let roles: Api<ClusterRole> = Api::all(system.sandbox.client());
+            let whole = roles.get("eno-engine").await.expect("a role").rules.expect("rules");
+            let without: Vec<PolicyRule> = whole
+                .iter()
+                .filter(|rule| rule.resource_names != Some(vec!["kube-system".into()]))
+                .cloned()
+                .collect();
+            assert_eq!(without.len() + 1, whole.len());
+            let set = async |rules: &[PolicyRule]| {
+                let patch = Patch::Merge(json!({ "rules": rules }));
+                roles.patch("eno-engine", &PatchParams::default(), &patch).await.expect("a role");
+            };
+            set(&without).await;
+            system.sandbox.stop_child("engine").await.expect("an engine to stop");
+            system.sandbox.start_child("engine").await.expect("the engine again");
+            until("the lead", async || leads(system, "engine").await).await;
+            until("commands without a uid", async || uids(system, &nats).await.iter().all(Value::is_null))
+                .await;
             quiet(system, &nats).await;
             let before = changes(system).await;
 
-            // The engine of those manifests wrote it down nowhere.
+            // It wrote the identifier down nowhere.
             system.sandbox.stop_child("engine").await.expect("an engine to stop");
+            set(&whole).await;
             let leases: Api<Lease> = Api::namespaced(system.sandbox.client(), "eno-system");
             let none = json!({ "metadata": { "annotations": { CLUSTER_ID: null } } });
             leases.patch("eno-engine", &PatchParams::default(), &Patch::Merge(none)).await.expect("a Lease");
