@@ -243,7 +243,7 @@ impl Listener for TlsListener {
 mod tests {
     use axum::Router;
     use prometheus_client::registry::Registry;
-    use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
+    use rcgen::ExtendedKeyUsagePurpose::{self, ClientAuth, ServerAuth};
     use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
     use rustls::ClientConfig;
     use rustls::pki_types::ServerName;
@@ -356,11 +356,11 @@ mod tests {
         assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
         stop.cancel();
     }
-    /// The PEM texts of a client's certificate and of its key.
-    fn client(by: &Issuer) -> [String; 2] {
+    /// The PEM texts of a certificate for this use and of its key.
+    fn client(by: &Issuer, usage: ExtendedKeyUsagePurpose) -> [String; 2] {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![]).unwrap();
-        params.extended_key_usages = vec![ClientAuth];
+        params.extended_key_usages = vec![usage];
         [params.signed_by(&key, by).unwrap().pem(), key.serialize_pem()]
     }
 
@@ -395,11 +395,11 @@ mod tests {
         for (path, text) in [(&certificate, &text), (&key, &secret), (&clients, &ours.pem())] {
             std::fs::write(path, text).unwrap();
         }
-        let scraper = client(&ours);
+        let scraper = client(&ours, ClientAuth);
         while !get_as(metrics, &ours, Some(&scraper)).await.is_ok_and(|answer| answer.contains("200 OK")) {
             tokio::task::yield_now().await;
         }
-        for wrong in [None, Some(client(&others)), Some(issued(&ours))] {
+        for wrong in [None, Some(client(&others, ClientAuth)), Some(client(&ours, ServerAuth))] {
             let answer = get_as(metrics, &ours, wrong.as_ref()).await;
             assert!(!answer.is_ok_and(|answer| answer.contains("200 OK")), "{wrong:?}");
         }
@@ -408,7 +408,7 @@ mod tests {
         let renewed = clients.with_extension("new");
         std::fs::write(&renewed, later.pem()).unwrap();
         std::fs::rename(renewed, &clients).unwrap();
-        assert!(get_as(metrics, &ours, Some(&client(&later))).await.unwrap().contains("# EOF"));
+        assert!(get_as(metrics, &ours, Some(&client(&later, ClientAuth))).await.unwrap().contains("# EOF"));
         let former = get_as(metrics, &ours, Some(&scraper)).await;
         assert!(!former.is_ok_and(|answer| answer.contains("200 OK")));
         stop.cancel();
