@@ -147,7 +147,7 @@ fn clients(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientC
         roots.add(authority).map_err(|error| unfit(error.to_string()))?;
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    Ok(verifier.build().map_err(|error| unfit(error.to_string()))?)
+    verifier.build().map_err(|error| unfit(error.to_string()))
 }
 
 /// The configuration of the moment: the files are looked at whenever a client comes.
