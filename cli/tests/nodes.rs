@@ -37,7 +37,7 @@ async fn run(sandbox: &Sandbox, name: &str, node: &str) {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces, cgroups and mounts"]
-async fn pods_run_programs_and_a_node_gets_over_the_end_of_its_kubelet() {
+async fn pods_run_programs_and_a_node_gets_over_its_end_and_that_of_its_kubelet() {
     let dir = tempfile::tempdir().expect("a directory");
     let parts = Parts::from_env().expect("a place for the control plane's programs");
     let mut options = SandboxOptions::new(dir.path().join("sandbox"), parts).expect("eno");
@@ -65,18 +65,35 @@ async fn pods_run_programs_and_a_node_gets_over_the_end_of_its_kubelet() {
     }
 
     // A kubelet that dies is started again, under its name.
+    let kill = |pid: u32| {
+        let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a process");
+    };
     let before = sandbox.pid("node2-kubelet").expect("a kubelet");
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(before.cast_signed()),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .expect("the kubelet's process");
+    kill(before);
     let again = async {
         let mut tick = tokio::time::interval(Duration::from_millis(20));
         while sandbox.pid("node2-kubelet").is_none_or(|pid| pid == before) {
             tick.tick().await;
         }
         run(&sandbox, "two", "node2").await;
+        // So is a node, whose first process ends with all others.
+        let before = sandbox.machine("node1").expect("a machine").pid();
+        kill(before);
+        let up =
+            || sandbox.machine("node1").is_some_and(|machine| machine.pid() != before && machine.is_up());
+        while !up() || sandbox.pid("node1-kubelet").is_none() {
+            tick.tick().await;
+        }
+        run(&sandbox, "three", "node1").await;
+        let cabled = || {
+            let machine = sandbox.machine("node1").expect("a machine");
+            let links = machine.command("ip").args(["-o", "link", "show", "eth1"]).output().expect("ip");
+            String::from_utf8_lossy(&links.stdout).contains("state UP")
+        };
+        while !cabled() {
+            tick.tick().await;
+        }
     };
     tokio::select! {
         () = again => {}

@@ -32,6 +32,7 @@ eno_resource! {
     ConnectionPoint: ["readyInputs"];
     FabricDevice: [
         "readyInputs",
+        "clusterID",
         "dialect",
         "capabilities",
         "hostKeyFingerprint",

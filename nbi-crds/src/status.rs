@@ -126,6 +126,10 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024), inner(length(max = 512)), extend("x-kubernetes-list-type" = "set"))]
     pub switch_ports: Vec<String>,
+    /// Identifies the cluster in the names of its VLANs on the device: eno-<clusterID>-<VLAN ID>.
+    #[serde(default, rename = "clusterID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    pub cluster_id: Option<String>,
     /// The dialect that the driver speaks with the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]

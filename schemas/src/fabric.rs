@@ -17,6 +17,10 @@ pub struct FabricDesired {
     /// Identifies the cluster on the device, at most 8 characters of `[a-z0-9]`; see [`vlan_name`].
     #[schemars(regex(pattern = r"^[a-z0-9]{1,8}$"))]
     pub cluster: String,
+    /// The uid of the cluster, which tells it from another cluster with the same identifier; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub cluster_uid: Option<String>,
     /// How the device is reached.
     pub device: Device,
     /// The VLANs that are to exist, ascending by `vid`, each once.

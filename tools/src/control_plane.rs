@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::directory::{Directory, DirectoryError, write_private};
 use crate::kubeconfig::{file_name, kubeconfig};
 use crate::nats::{AUTHORIZATION, NatsInfo, NatsKeyError, NatsUser, nats_keys};
-use crate::node::{NodeError, Nodes, NodesOptions};
+use crate::node::{Node, NodeError, Nodes, NodesOptions};
 use crate::parts::{Part, Parts, PartsError};
 use crate::pki::{self, Authority, PkiError};
 use crate::ports::Ports;
@@ -191,19 +191,43 @@ impl ControlPlane {
     /// What runs on the nodes; they are not waited for.
     async fn run_nodes(&self) -> Result<(), ControlPlaneError> {
         let Some(nodes) = &self.nodes else { return Ok(()) };
-        let authority = self.authority()?;
         for node in nodes.all() {
-            let names = [node.name().to_owned(), node.address().to_string()];
-            let certificate = authority.server(&self.directory.join("pki"), node.name(), &names)?;
-            let user = format!("system:node:{}", node.name());
-            let kubeconfig = self.kubeconfig_for(&user, Some("system:nodes"))?;
-            nodes.configure(node, &authority.path, &certificate, &kubeconfig)?;
+            self.configure(nodes, node)?;
         }
         tokio::select! {
             biased;
             exited = self.supervisor.exited() => Err(ControlPlaneError::Exited(exited)),
             started = nodes.start(&self.supervisor) => Ok(started?),
             () = tokio::time::sleep(START_TIMEOUT) => Err(self.late("containerd or Open vSwitch does not listen")),
+        }
+    }
+
+    /// Writes what the programs of a node read.
+    fn configure(&self, nodes: &Nodes, node: &Node) -> Result<(), ControlPlaneError> {
+        let authority = self.authority()?;
+        let names = [node.name().to_owned(), node.address().to_string()];
+        let certificate = authority.server(&self.directory.join("pki"), node.name(), &names)?;
+        let user = format!("system:node:{}", node.name());
+        let kubeconfig = self.kubeconfig_for(&user, Some("system:nodes"))?;
+        Ok(nodes.configure(node, &authority.path, &certificate, &kubeconfig)?)
+    }
+
+    /// Makes the machine of this name anew, which has ended, and starts what runs on it. Its namespaces are others then,
+    /// and nothing of its files and pods is left.
+    pub async fn restart_machine(&self, name: &str) -> Result<(), ControlPlaneError> {
+        let unknown = || ControlPlaneError::Node(NodeError::Unknown { name: name.to_owned() });
+        let nodes = self.nodes.as_ref().ok_or_else(unknown)?;
+        let machine = nodes.machine(name).ok_or_else(unknown)?;
+        let restarting = async {
+            nodes.restart(&self.supervisor, machine).await?;
+            if let Some(node) = nodes.get(name) {
+                self.configure(nodes, node)?;
+            }
+            Ok(nodes.start_services(&self.supervisor, machine).await?)
+        };
+        tokio::select! {
+            restarted = restarting => restarted,
+            () = tokio::time::sleep(START_TIMEOUT) => Err(self.late("a machine does not come up again")),
         }
     }
 

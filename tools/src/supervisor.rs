@@ -1,5 +1,6 @@
 //! Holds child processes: starts them with a log each, says when one ended by itself, stops them in order.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -85,6 +86,8 @@ pub struct Supervisor {
     logs: PathBuf,
     setpriv: PathBuf,
     children: Mutex<Vec<Running>>,
+    /// What each child was started with last.
+    commands: Mutex<BTreeMap<String, Command>>,
     exits: mpsc::UnboundedSender<Exited>,
     exited: tokio::sync::Mutex<mpsc::UnboundedReceiver<Exited>>,
 }
@@ -128,6 +131,7 @@ impl Supervisor {
             logs,
             setpriv: spawner::setpriv().ok_or(SuperviseError::NoSetpriv)?,
             children: Mutex::default(),
+            commands: Mutex::default(),
             exits,
             exited: tokio::sync::Mutex::new(exited),
         })
@@ -136,16 +140,25 @@ impl Supervisor {
     /// Starts a program. Of the command its program (a path), arguments, environment and directory are used;
     /// both outputs are appended to the child's log.
     pub async fn spawn(&self, name: &str, command: Command) -> Result<(), SuperviseError> {
-        self.spawn_tied(name, command, Tie::Killed).await
+        self.spawn_tied(name, &command, Tie::Killed).await?;
+        self.commands().insert(name.to_owned(), command);
+        Ok(())
+    }
+
+    /// Starts a child that ended as [`Self::spawn`] did.
+    pub async fn respawn(&self, name: &str) -> Result<(), SuperviseError> {
+        let command = self.commands().remove(name);
+        let command = command.ok_or_else(|| SuperviseError::Unknown { name: name.to_owned() })?;
+        self.spawn(name, command).await
     }
 
     /// Like [`Self::spawn`], for a program that cleans up after itself: instead of being killed when this is dropped or
     /// this process dies, it finds the end of its standard input. It is to take back that the kernel kills it.
     pub(crate) async fn spawn_guardian(&self, name: &str, command: Command) -> Result<(), SuperviseError> {
-        self.spawn_tied(name, command, Tie::Told).await
+        self.spawn_tied(name, &command, Tie::Told).await
     }
 
-    async fn spawn_tied(&self, name: &str, command: Command, tie: Tie) -> Result<(), SuperviseError> {
+    async fn spawn_tied(&self, name: &str, command: &Command, tie: Tie) -> Result<(), SuperviseError> {
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.starts_with('.') || !name.chars().all(valid) {
             return Err(SuperviseError::BadName { name: name.to_owned() });
@@ -165,7 +178,7 @@ impl Supervisor {
         };
         let (output, errors, begin) = open().map_err(failed("opening the log of", &path))?;
         let program = Path::new(command.get_program()).to_owned();
-        let mut bound = spawner::bound(&self.setpriv, &command, output.into(), errors.into());
+        let mut bound = spawner::bound(&self.setpriv, command, output.into(), errors.into());
         if tie == Tie::Told {
             bound.stdin(Stdio::piped()).kill_on_drop(false);
         }
@@ -261,6 +274,10 @@ impl Supervisor {
             let _ = child.signals.send(signal);
         });
         found.ok_or_else(|| SuperviseError::Unknown { name: name.to_owned() })
+    }
+
+    fn commands(&self) -> MutexGuard<'_, BTreeMap<String, Command>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn children(&self) -> MutexGuard<'_, Vec<Running>> {
@@ -359,6 +376,9 @@ mod tests {
         assert_eq!((exited.name.as_str(), exited.log_tail.as_str()), ("one", "no such thing"));
         assert!(exited.status.contains('7'), "{}", exited.status);
         assert!(supervisor.pid("one").is_none());
+        supervisor.respawn("one").await.unwrap();
+        assert_eq!(supervisor.exited().await, exited);
+        assert!(matches!(supervisor.respawn("two").await, Err(SuperviseError::Unknown { .. })));
         supervisor.spawn("one", sh("exec tail -f /dev/null")).await.unwrap();
         supervisor.stop().await;
     }

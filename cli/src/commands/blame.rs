@@ -116,6 +116,7 @@ mod tests {
         let vid = |id| VlanId::new(id).expect("a VLAN ID");
         let fabric = FabricDesired {
             cluster: "c".into(),
+            cluster_uid: None,
             device: Device {
                 address: String::new(),
                 dialect: None,

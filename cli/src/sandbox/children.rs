@@ -71,6 +71,7 @@ pub(super) struct Child {
     pub(super) kubeconfig: PathBuf,
     /// Where NATS is for it, if not where it listens.
     pub(super) nats_url: Option<String>,
+    pub(super) cluster_id: Option<String>,
     pub(super) arguments: Vec<OsString>,
 }
 
@@ -90,7 +91,8 @@ impl Child {
             .env("KUBECONFIG", &self.kubeconfig)
             .env("ENO_NATS_URL", self.nats_url.as_ref().unwrap_or(&nats.url))
             .env("ENO_NATS_CREDENTIALS", nats.seed_of(self.role.nats_user()))
-            .env("ENO_CLUSTER_ID", &options.cluster_id)
+            .env_remove("ENO_CLUSTER_ID")
+            .envs(self.cluster_id.iter().map(|id| ("ENO_CLUSTER_ID", id)))
             .env("ENO_NODES", options.has_agents().to_string())
             .env("ENO_SAMPLE_IMAGE", TEST_IMAGE)
             .env("ENO_NAMESPACE", NAMESPACE)

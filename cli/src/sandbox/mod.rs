@@ -298,6 +298,7 @@ impl Sandbox {
             listen: format!("127.0.0.1:{port}"),
             kubeconfig,
             nats_url: ways.nats_url,
+            cluster_id: (!ways.no_cluster_id).then(|| self.options.cluster_id.clone()),
             arguments: self.options.arguments(role),
         };
         self.spawn(&child).await?;
@@ -329,33 +330,48 @@ impl Sandbox {
         Ok(self.control_plane.supervisor().kill_child(name).await?)
     }
 
-    /// Restarts whatever of the operator ends by itself, telling each through the report; returns when a part
-    /// that holds data ended, without which nothing can go on.
+    /// Restarts whatever ends by itself, telling each through the report; returns when something can't be started again.
     pub async fn supervise(&self) -> Exited {
         let supervisor = self.control_plane.supervisor();
         let mut backoff = options::RestartDelays::default();
         loop {
             let exited = supervisor.exited().await;
             let name = exited.name.clone();
-            let on_machine = nodes::find(self, &name);
-            if name != simulator::NAME && on_machine.is_none() && self.child(&name).is_err() {
-                return exited;
-            }
             let delay = backoff.next(&name);
             (self.options.report)(&format!("{exited}\nrestarting {name} in {:.1} s", delay.as_secs_f64()));
             tokio::time::sleep(delay).await;
-            let restarted = match (on_machine, self.child(&name)) {
-                (Some((machine, what)), _) => {
+            let machine = |name: &str| self.control_plane.nodes().and_then(|nodes| nodes.machine(name));
+            let restarted = match nodes::find(self, &name) {
+                // It comes back with its machine.
+                Some((on, _)) if machine(on).is_some_and(|machine| !machine.is_up()) => Ok(()),
+                _ if supervisor.pid(&name).is_some() => Ok(()),
+                Some((on, what)) => {
                     let deadline = Deadline::after(self.options.ready_timeout);
-                    nodes::start(self, machine, what, deadline).await
+                    nodes::start(self, on, what, deadline).await
                 }
-                (None, Ok(child)) => self.spawn(&child).await,
-                (None, Err(_)) => simulator::spawn(self).await,
+                None if machine(&name).is_some() => self.restart_machine(&name).await,
+                None if name == simulator::NAME => simulator::spawn(self).await,
+                None => supervisor.respawn(&name).await.map_err(SandboxError::from),
             };
             if let Err(error) = restarted {
-                return Exited { name, status: error.to_string(), log_tail: String::new() };
+                return Exited { name, status: error.to_string(), log_tail: exited.log_tail };
             }
         }
+    }
+
+    /// Makes a machine anew that has ended, with what runs on it, and cables it to the fabric again.
+    async fn restart_machine(&self, name: &str) -> Result<(), SandboxError> {
+        self.control_plane.restart_machine(name).await?;
+        if self.options.has_agent_processes() && self.node(name).is_some() {
+            let deadline = Deadline::after(self.options.ready_timeout);
+            for what in OnMachine::OPERATOR {
+                nodes::start(self, name, what, deadline).await?;
+            }
+        }
+        // It is told which namespaces to cable when it is started. An error says that it has ended already.
+        let _ = self.stop_child(simulator::NAME).await;
+        simulator::spawn(self).await?;
+        state::write(&self.info(), self.dir())
     }
 
     /// Stops everything in order. The directory stays.

@@ -65,7 +65,7 @@ pub(super) enum OnMachine {
 }
 
 impl OnMachine {
-    const OPERATOR: [Self; 2] = [Self::Resolver, Self::Agent];
+    pub(super) const OPERATOR: [Self; 2] = [Self::Resolver, Self::Agent];
 
     fn name(self) -> &'static str {
         match self {
@@ -231,7 +231,6 @@ fn agent(sandbox: &Sandbox, node: &Node) -> Result<Command, SandboxError> {
         .env("ENO_INSTANCE", node.name())
         .env("ENO_NATS_URL", &nats.url)
         .env("ENO_NATS_CREDENTIALS", nats.seed_of(NatsUser::Agent))
-        .env("ENO_CLUSTER_ID", &sandbox.options.cluster_id)
         .env("ENO_NAMESPACE", NAMESPACE)
         .env("ENO_LISTEN", format!("{}:{AGENT_PORT}", node.address()))
         .env("ENO_OVSDB", format!("unix:{OVSDB_SOCKET}"))

@@ -33,6 +33,8 @@ pub struct Ways {
     pub kubeconfig: Option<PathBuf>,
     /// The URL of NATS that it is given.
     pub nats_url: Option<String>,
+    /// It is not told what identifies the cluster.
+    pub no_cluster_id: bool,
 }
 
 /// What to start.

@@ -1,6 +1,7 @@
 //! The driver on a real API server, and its configurations in real plugins.
 //! One binary, since each is linked with all that it uses.
 
+mod addresses;
 mod api;
 mod cnitool;
 mod common;

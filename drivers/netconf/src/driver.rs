@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use eno_sbi::{Driver, HOLD, Identity, Intent, Newest, Reconciled, Work};
-use eno_schemas::{Command, Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind, Preview};
+use eno_schemas::{
+    Applied, Command, Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind, Preview, Report,
+    VlanSet,
+};
 use futures::channel::mpsc;
 use futures::{Stream, stream};
 use tokio::sync::{Semaphore, watch};
@@ -19,7 +22,7 @@ use crate::hello::{Hello, Profile};
 use crate::notification;
 use crate::operation::Operation;
 use crate::pace::{Losses, Rotation};
-use crate::plan::{Baseline, interfaces, recall};
+use crate::plan::{Baseline, Returns, interfaces, recall};
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
 use crate::transaction::drift::{self, Known};
@@ -66,6 +69,8 @@ struct Device {
     verified: Option<(String, Known)>,
     /// It did not answer when it was last connected to.
     lost: bool,
+    /// VLANs that came back after they were taken out.
+    returns: Option<Arc<Returns>>,
 }
 
 /// An open session and what it was opened with.
@@ -81,6 +86,18 @@ struct Live {
     /// Set when it has told of one; absent: it tells of none.
     told: Option<Arc<AtomicBool>>,
     _watch: AbortOnDropHandle<()>,
+}
+
+impl Device {
+    /// What is remembered of VLANs that came back; at first what the last report of another process says.
+    fn returns(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<Returns> {
+        let recall = || {
+            let returns = Returns::default();
+            returns.recall(&desired.cluster, reported);
+            Arc::new(returns)
+        };
+        Arc::clone(self.returns.get_or_insert_with(recall))
+    }
 }
 
 impl NetconfDriver {
@@ -113,6 +130,7 @@ impl NetconfDriver {
         let content = content(desired);
         let known = device.verified.as_ref().filter(|(verified, _)| *verified == content);
         let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, &generation.hash));
+        let returns = device.returns(desired, work.reported());
         let mut intent = work.intent();
         let mut again = false;
         loop {
@@ -146,6 +164,7 @@ impl NetconfDriver {
                 intent: &intent,
                 device: &info,
                 read: Mutex::default(),
+                returns: &returns,
             };
             let circumstances = Circumstances {
                 may_be_pending: live.fresh,
@@ -154,6 +173,7 @@ impl NetconfDriver {
                 baseline: baseline.as_ref(),
             };
             let ended = transaction.run(circumstances).await;
+            returns.ended(confirmed(&ended));
             let read = transaction.read.into_inner().unwrap_or_else(PoisonError::into_inner);
             let error = match ended {
                 Ok(reconciled) => {
@@ -206,6 +226,7 @@ impl NetconfDriver {
                 }
             },
         };
+        let returns = device.returns(desired, None);
         let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
         let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
         let info = live.info();
@@ -220,6 +241,7 @@ impl NetconfDriver {
             intent: &Intent::Make,
             device: &info,
             read: Mutex::default(),
+            returns: &returns,
         };
         match transaction.preview().await {
             Ok(preview) => {
@@ -410,6 +432,16 @@ fn content(desired: &FabricDesired) -> String {
     let mut desired = desired.clone();
     desired.ports.iter_mut().for_each(|port| port.closed = false);
     Desired::Fabric(desired).hash()
+}
+
+/// The VLANs of ours that are there for good.
+fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
+    match ended {
+        Ok(Reconciled {
+            outcome: Outcome::Applied, applied: Some(Applied::Fabric { vlans, .. }), ..
+        }) => Some(vlans),
+        _ => None,
+    }
 }
 
 /// What of the command was not there when another process verified it; `None`: none did.

@@ -3,6 +3,8 @@
 //! Whose is what, told from the device alone:
 //! - A VLAN is ours when it bears the name [`vlan_name`] of its VID. Every other VLAN is foreign, until it is both
 //!   wanted and to be adopted: then it gets our name, and is ours from then on.
+//! - VLANs under our names that come back after they were taken out are another cluster's with our identifier. While
+//!   there are any, nothing is taken off the device ([`Returns`]).
 //! - On a listed port, our tagged VLANs that are not wanted go; foreign ones, the native VLAN and everything else
 //!   stay. Unlisted ports are never touched, not even when they carry a VLAN of ours that goes; one that a port
 //!   tells by its name stays until nothing names it.
@@ -24,12 +26,17 @@ use eno_schemas::{
 mod baseline;
 mod changes;
 mod closed;
+mod returns;
 mod seen;
 
 pub use baseline::Baseline;
 pub use changes::{Changes, LeftOut, ModeChange, PortChange, Unit};
 pub use closed::{is_emptied, recall};
+pub use returns::Returns;
 pub use seen::{InterfaceState, Inventory, Mode, Seen, SeenPort, SeenVlan};
+
+/// The kind of notes about VLANs of another cluster with our identifier.
+const CLASH: &str = "ClusterIDClash";
 
 /// What is to be done, and what can't be.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -94,6 +101,11 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
     // A listed port may name a VLAN that does not exist yet: once it does, that is our network on that port.
     let mut ours_then = ours.union(&seen.gone);
     ours_then.extend(plan.changes.make.keys().copied());
+    if !seen.contested.is_empty() {
+        // Whose the others are can't be told either.
+        ours_then = VlanSet::EMPTY;
+        plan.notes.extend(seen.contested.iter().map(|vid| clash(vid, &desired.cluster)));
+    }
     let mut still_carried = VlanSet::EMPTY;
     for (name, ports) in &members {
         let Some(there) = seen.ports.get(*name) else {
@@ -124,14 +136,28 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
             plan.changes.ports.insert((*name).to_owned(), change);
         }
     }
-    plan.changes.delete = ours
-        .difference(&wanted)
-        .difference(&still_carried)
-        .iter()
-        .filter(|vid| !left_out.vlan(*vid))
-        .collect();
+    if seen.contested.is_empty() {
+        plan.changes.delete = ours
+            .difference(&wanted)
+            .difference(&still_carried)
+            .iter()
+            .filter(|vid| !left_out.vlan(*vid))
+            .collect();
+    }
     keep_what_is_named(seen, &mut plan);
     plan
+}
+
+fn clash(vid: VlanId, cluster: &str) -> Note {
+    Note {
+        kind: CLASH.into(),
+        item: Item::vlan(vid),
+        message: format!(
+            "{} comes back whenever it is taken out, so another cluster uses the cluster ID {cluster}, too, and nothing \
+             is taken off the device: set another ENO_CLUSTER_ID for one of the two, or delete that VLAN by hand",
+            vlan_name(cluster, vid)
+        ),
+    }
 }
 
 /// Keeps the VLANs that an interface still names after the change.

@@ -115,6 +115,55 @@ async fn a_new_process_tells_drift_from_work_not_done_yet() {
     }
 }
 
+/// The notes about another cluster with the same identifier.
+fn clash(reconciled: &Reconciled) -> Vec<String> {
+    let notes = reconciled.notes.iter().filter(|note| note.kind == "ClusterIDClash");
+    notes.map(|note| note.item.to_string()).collect()
+}
+
+#[tokio::test]
+async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans() {
+    let mut bench = Bench::start(|_| ()).await;
+    let (ours, theirs) =
+        (bench.desired("leaf1", "100", &["Ethernet1"]), bench.desired("leaf1", "200", &["Ethernet2"]));
+    let other = NetconfDriver::new(options(bench.credentials.path()));
+    let theirs = async || other.reconcile(work("leaf1", theirs.clone())).await;
+    let mut last = None;
+    for _ in 0..3 {
+        theirs().await;
+        last = Some(bench.settle("leaf1", &ours).await);
+    }
+    let last = last.expect("a report");
+    assert_eq!(clash(&last), ["VLAN 200"]);
+    // Neither takes out what is the other's any more.
+    assert_eq!(clash(&theirs().await), ["VLAN 100"]);
+    assert_eq!(drift(&bench.settle("leaf1", &ours).await), [""; 0]);
+    let leaf = bench.switch("leaf1");
+    assert_eq!(on_switch(leaf, "Ethernet1"), ("100,200".into(), "100".into()));
+    assert_eq!(on_switch(leaf, "Ethernet2").1, "200");
+    // What it wants is made, and what it no longer wants stays.
+    let more = bench.desired("leaf1", "101", &["Ethernet1"]);
+    assert_eq!(clash(&bench.settle("leaf1", &more).await), ["VLAN 200"]);
+    assert_eq!(on_switch(leaf, "Ethernet1"), ("100-101,200".into(), "100-101".into()));
+
+    // A new process knows it from the report, and goes on once the other cluster has left.
+    bench.restart_driver();
+    let next = || work("leaf1", ours.clone()).with_reported(Some(report(&ours, &last)));
+    assert_eq!(clash(&bench.driver.reconcile(next()).await), ["VLAN 200"]);
+    let leaf = bench.switch("leaf1");
+    let edit = HandEdit {
+        port: Some("Ethernet2".into()),
+        remove_vlans: "200".parse().expect("a set"),
+        ..HandEdit::default()
+    };
+    leaf.change_by_hand(&edit).expect("an edit");
+    let edit = HandEdit { define_vlans: [(200, "theirs".to_owned())].into(), ..HandEdit::default() };
+    leaf.change_by_hand(&edit).expect("an edit");
+    let free = bench.settle("leaf1", &ours).await;
+    assert_eq!(clash(&free), [""; 0]);
+    assert_eq!(on_switch(leaf, "Ethernet1").1, "100");
+}
+
 #[tokio::test]
 async fn a_vlan_that_was_renamed_is_said_and_not_taken() {
     let bench = Bench::start(|_| ()).await;

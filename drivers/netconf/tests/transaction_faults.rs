@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::{Hello, Profile};
+use eno_driver_netconf::plan::Returns;
 use eno_driver_netconf::session::{Call, Session, SessionError};
 use eno_driver_netconf::ssh::SshSession;
 use eno_driver_netconf::text::Text;
@@ -116,6 +117,7 @@ impl Broken {
             intent: &work.intent(),
             device: &DeviceInfo::default(),
             read: Mutex::default(),
+            returns: &Returns::default(),
         };
         transaction.run(Circumstances { may_be_pending: true, ..Circumstances::default() }).await
     }

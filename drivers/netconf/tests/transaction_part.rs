@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::Hello;
-use eno_driver_netconf::plan::Baseline;
+use eno_driver_netconf::plan::{Baseline, Returns};
 use eno_driver_netconf::session::{Call, Session};
 use eno_driver_netconf::ssh::SshSession;
 use eno_driver_netconf::text::Text;
@@ -75,6 +75,7 @@ impl Measured {
             intent: &Intent::Make,
             device: &DeviceInfo::default(),
             read: Mutex::default(),
+            returns: &Returns::default(),
         };
         let circumstances =
             Circumstances { other_before: baseline.is_some(), baseline, ..Circumstances::default() };

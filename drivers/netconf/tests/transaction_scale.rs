@@ -139,6 +139,7 @@ fn desired(info: &SwitchInfo, dialect: &str, vlans: &str) -> FabricDesired {
     ports.sort_by(|a, b| a.name.cmp(&b.name));
     FabricDesired {
         cluster: CLUSTER.into(),
+        cluster_uid: None,
         device: Device {
             address: info.netconf.to_string(),
             dialect: None,

@@ -255,7 +255,7 @@ impl Device {
             if !is_current() && counts.is_none() {
                 return Ok(None);
             }
-            let operations = operations(&plan, &view, &desired.cluster);
+            let operations = operations(&plan, &view, desired);
             match self.transact(&operations, &root, &desired.cluster).await {
                 Ok(Some(config)) => {
                     let (added, removed) = size(&plan, &view);

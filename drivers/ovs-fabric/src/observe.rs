@@ -21,7 +21,7 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
         let bridge = index.bridge(uuid).unwrap_or_default();
         let none = BTreeSet::new();
         let ownership = bridges.entry(bridge).or_insert_with(|| {
-            Ownership::of(view, view.bridges.get(bridge).unwrap_or(&none), &desired.cluster)
+            Ownership::of(view, view.bridges.get(bridge).unwrap_or(&none), &desired.cluster, None)
         });
         let (there, of_ours) = match port.mode() {
             Mode::Other(_) => continue,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_ovsdb::Uuid;
 use eno_schemas::{VlanId, VlanSet};
 
-use crate::record::{Record, of_others};
+use crate::record::{Record, of_others, uids};
 use crate::view::{Mode, View};
 
 /// The VLANs of one bridge.
@@ -16,6 +16,8 @@ pub struct Ownership<'a> {
     pub ours: VlanSet,
     /// That somebody else has on a port of it, and who; perhaps also ours.
     pub foreign: BTreeMap<VlanId, Holder<'a>>,
+    /// A port on which another cluster with our identifier has VLANs, and the uid of that cluster.
+    pub rival: Option<(&'a str, &'a str)>,
 }
 
 /// Who has a VLAN.
@@ -30,11 +32,13 @@ pub struct Holder<'a> {
 impl<'a> Ownership<'a> {
     /// Looks at all ports of a bridge, also those that no FabricDevice lists. A trunk that is open has every VLAN and
     /// is a sign of none.
-    pub fn of(view: &'a View, ports: &BTreeSet<Uuid>, cluster: &str) -> Self {
+    pub fn of(view: &'a View, ports: &BTreeSet<Uuid>, cluster: &str, uid: Option<&str>) -> Self {
         let mut found = Self::default();
         for port in ports.iter().filter_map(|uuid| view.ports.get(uuid)) {
             let record = Record::read(&port.external_ids, cluster);
             found.ours.extend(ids(&record.vlans));
+            let rival = uid.and_then(|uid| uids(&port.external_ids, cluster).find(|other| *other != uid));
+            found.rival = found.rival.or(rival.map(|rival| (port.name.as_str(), rival)));
             let mut claimed = record.vlans;
             for (other, vlans) in of_others(&port.external_ids, cluster) {
                 let holder = Holder { port: &port.name, cluster: Some(other) };

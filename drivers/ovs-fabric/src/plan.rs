@@ -3,6 +3,8 @@
 //! Whose is what, told from the device alone, since Open vSwitch has no objects for VLANs:
 //! - A VLAN on a port is ours when the port's `external_ids:eno-<cluster>-vlans` has it ([`Record`]), and then it is
 //!   ours on the whole bridge: on listed ports it goes where it is not wanted. All other VLANs are foreign.
+//! - Another cluster's uid in `external_ids:eno-<cluster>-uids` says that it has our identifier: then nothing of ours is
+//!   taken off that bridge.
 //! - A VLAN that is not ours on a bridge and that anybody has there is refused until it is adopted; one of another
 //!   cluster always.
 //! - `tag`, `vlan_mode` and foreign VLANs of a port stay, and unlisted ports are never touched.
@@ -18,7 +20,7 @@ use eno_ovsdb::{Uuid, write_ranges};
 use eno_schemas::{Drift, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet};
 
 use crate::ownership::{Ownership, ids};
-use crate::record::{AccessMode, CLOSED, Record, of_others};
+use crate::record::{AccessMode, CLOSED, Record, of_others, uids_key};
 use crate::view::{Index, Mode, Port, View};
 
 /// What is to be done, and what can't be.
@@ -101,7 +103,9 @@ fn pass(view: &View, desired: &FabricDesired, left_out: &LeftOut, ours: &Claims)
         let bridge = index.bridge(*uuid).unwrap_or_default();
         let none = BTreeSet::new();
         let ownership = bridges.entry(bridge).or_insert_with(|| {
-            let mut found = Ownership::of(view, view.bridges.get(bridge).unwrap_or(&none), &desired.cluster);
+            let ports = view.bridges.get(bridge).unwrap_or(&none);
+            let mut found = Ownership::of(view, ports, &desired.cluster, desired.cluster_uid.as_deref());
+            plan.notes.extend(found.rival.map(|rival| clash(bridge, rival, &desired.cluster)));
             found.ours = ours.get(bridge).map_or(found.ours.clone(), |more| found.ours.union(more));
             found
         });
@@ -134,6 +138,20 @@ fn pass(view: &View, desired: &FabricDesired, left_out: &LeftOut, ours: &Claims)
         }
     }
     (plan, claims)
+}
+
+/// Another cluster has the same identifier: nothing of ours is taken off the bridge.
+fn clash(bridge: &str, (port, uid): (&str, &str), cluster: &str) -> Note {
+    let key = uids_key(cluster);
+    Note {
+        kind: "ClusterIDClash".into(),
+        item: Item::TARGET,
+        message: format!(
+            "the cluster with the uid {uid} uses the cluster ID {cluster}, too (port {port} of bridge {bridge}), so \
+             nothing is taken off that bridge: set another ENO_CLUSTER_ID for one of the two, and then remove {key} \
+             from the external_ids of its ports"
+        ),
+    }
 }
 
 /// The port that a listed one stands for.
@@ -169,7 +187,7 @@ struct Planner<'a> {
     bridge: &'a str,
     desired: &'a FabricDesired,
     plan: &'a mut Plan,
-    /// All that is wanted, whether it can be had or not: it is not taken off.
+    /// What is not taken off: all that is wanted, whether it can be had or not, and what may be another cluster's.
     keep: VlanSet,
 }
 
@@ -177,7 +195,11 @@ impl Planner<'_> {
     fn plan(&mut self) -> Option<PortChange> {
         self.keep = self.members.iter().fold(VlanSet::EMPTY, |all, member| all.union(&member.vlans));
         let mut want = self.keep.clone();
-        for vlan in self.keep.clone().iter() {
+        if self.ownership.rival.is_some() {
+            // What looks like ours may be that of the other cluster.
+            self.keep = self.keep.union(&self.ownership.ours);
+        }
+        for vlan in want.clone().iter() {
             let Some(holder) = self.ownership.obstacle(vlan, &self.desired.device.adopt) else { continue };
             want.remove(vlan);
             let (bridge, port) = (self.bridge, holder.port);

@@ -45,6 +45,29 @@ fn before_key(cluster: &str) -> String {
     format!("eno-{cluster}-before")
 }
 
+/// `eno-<cluster>-uids`: the uids of the clusters that use this identifier on the port, separated by spaces. It is to
+/// be one; two clusters with one identifier take each other's VLANs for their own.
+pub fn uids_key(cluster: &str) -> String {
+    format!("eno-{cluster}-uids")
+}
+
+/// The uids on a port.
+pub fn uids<'a>(external_ids: &'a BTreeMap<String, String>, cluster: &str) -> impl Iterator<Item = &'a str> {
+    external_ids.get(&uids_key(cluster)).into_iter().flat_map(|text| text.split_ascii_whitespace())
+}
+
+/// What [`uids`] says once the port has, or no longer has, VLANs of this cluster.
+pub fn uids_after(
+    external_ids: &BTreeMap<String, String>,
+    cluster: &str,
+    uid: &str,
+    has_vlans: bool,
+) -> Option<String> {
+    let others = uids(external_ids, cluster).filter(|other| *other != uid);
+    let all: BTreeSet<&str> = others.chain(has_vlans.then_some(uid)).collect();
+    (!all.is_empty()).then(|| Vec::from_iter(all).join(" "))
+}
+
 impl Record {
     /// What this cluster did. What somebody else wrote there and does not make sense is nothing of ours.
     pub fn read(external_ids: &BTreeMap<String, String>, cluster: &str) -> Self {
@@ -98,5 +121,17 @@ mod tests {
         assert_eq!(Record::read(&ids, "c1"), written);
         assert_eq!(of_others(&ids, "c1").collect::<Vec<_>>(), [("c2", BTreeSet::from([20]))]);
         assert_eq!(Record::default().entries("c1").map(|(_, value)| value), [None, None]);
+    }
+
+    #[test]
+    fn each_cluster_leaves_its_uid_while_it_has_vlans_on_the_port() {
+        let after = |before: &str, has| {
+            let ids = BTreeMap::from([("eno-c1-uids".to_owned(), before.to_owned())]);
+            uids_after(&ids, "c1", "b", has)
+        };
+        assert_eq!(after("", true).as_deref(), Some("b"));
+        assert_eq!(after("a", true).as_deref(), Some("a b"));
+        assert_eq!(after("a b", false).as_deref(), Some("a"));
+        assert_eq!(after("b", false), None);
     }
 }

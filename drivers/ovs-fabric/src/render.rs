@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_ovsdb::{Condition, Mutation, Operation, Row, Until, Uuid, Value, row};
-use eno_schemas::VlanId;
+use eno_schemas::{FabricDesired, VlanId};
 
 use crate::plan::{ModeChange, Plan, PortChange};
-use crate::record::AccessMode;
+use crate::record::{AccessMode, uids_after, uids_key};
 use crate::view::{Port, View};
 
 /// Operations, and for each the port that it is about, if it is about one.
@@ -14,13 +14,13 @@ pub type Operations = Vec<(Option<Uuid>, Operation)>;
 
 /// What does the plan, if all that it was made from is still so: each change waits for the port as it was seen, and
 /// each VLAN that becomes ours for nobody else having taken it on any port. What others put on a list meanwhile stays.
-pub fn operations(plan: &Plan, view: &View, cluster: &str) -> Operations {
+pub fn operations(plan: &Plan, view: &View, desired: &FabricDesired) -> Operations {
     let mut operations: Operations =
         users(plan, view).into_iter().map(|operation| (None, operation)).collect();
     for (uuid, change) in &plan.changes {
         if let Some(port) = view.ports.get(uuid) {
             operations.extend(
-                change_port(*uuid, port, change, cluster)
+                change_port(*uuid, port, change, desired)
                     .into_iter()
                     .map(|operation| (Some(*uuid), operation)),
             );
@@ -29,7 +29,7 @@ pub fn operations(plan: &Plan, view: &View, cluster: &str) -> Operations {
     operations
 }
 
-fn change_port(uuid: Uuid, port: &Port, change: &PortChange, cluster: &str) -> Vec<Operation> {
+fn change_port(uuid: Uuid, port: &Port, change: &PortChange, desired: &FabricDesired) -> Vec<Operation> {
     let seen = row([
         ("trunks", Value::set(port.trunks.iter().copied())),
         ("tag", Value::from(port.tag)),
@@ -44,7 +44,12 @@ fn change_port(uuid: Uuid, port: &Port, change: &PortChange, cluster: &str) -> V
     if !added.is_empty() {
         mutations.push(Mutation::insert("trunks", Value::set(added)));
     }
-    for (key, value) in change.record.entries(cluster) {
+    let cluster = &desired.cluster;
+    let uids = desired.cluster_uid.as_deref().map(|uid| {
+        let has_vlans = !change.record.vlans.is_empty();
+        (uids_key(cluster), uids_after(&port.external_ids, cluster, uid, has_vlans))
+    });
+    for (key, value) in change.record.entries(cluster).into_iter().chain(uids) {
         let there = port.external_ids.get(&key);
         if there == value.as_ref() {
             continue;

@@ -128,6 +128,7 @@ fn any_desired() -> impl Strategy<Value = FabricDesired> {
         let all = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
         FabricDesired {
             cluster: CLUSTER.into(),
+            cluster_uid: None,
             device: Device {
                 address: "unix:/db.sock".into(),
                 dialect: None,

@@ -54,6 +54,7 @@ fn view(one: Port, other: Option<Port>) -> View {
 fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
     FabricDesired {
         cluster: "c".into(),
+        cluster_uid: None,
         device: Device {
             address: "unix:/db.sock".into(),
             dialect: None,
@@ -247,7 +248,33 @@ fn a_vlan_is_ours_on_its_whole_bridge() {
         becomes(&view, &desired("10", PortMode::Keep)),
         Some(("10-11".into(), ModeChange::Keep, "10".into()))
     );
-    let ownership = Ownership::of(&view, &view.bridges["br"], "c");
+    let ownership = Ownership::of(&view, &view.bridges["br"], "c", None);
     assert_eq!(ownership.ours.to_string(), "10");
     assert!(!ownership.ours.iter().any(|vlan| vlan.get() == CLOSED));
+}
+
+#[test]
+fn another_cluster_with_our_identifier_is_noticed_and_nothing_is_taken_off() {
+    let mut wanted = desired("11", PortMode::Keep);
+    wanted.cluster_uid = Some("a".into());
+    let on_bridge = |uids| {
+        let mine = port("p", None, None, "5,10", &[("eno-c-vlans", "10"), ("eno-c-uids", "a")]);
+        let other = port("q", None, None, "10,12", &[("eno-c-vlans", "10,12"), ("eno-c-uids", uids)]);
+        view(mine, Some(other))
+    };
+    let alone = on_bridge("a");
+    assert_eq!(becomes(&alone, &wanted), Some(("5,11".into(), ModeChange::Keep, "11".into())));
+    assert_eq!(plan(&alone, &wanted, &LeftOut::new()).notes, []);
+
+    let shared = on_bridge("a b");
+    assert_eq!(becomes(&shared, &wanted), Some(("5,10-11".into(), ModeChange::Keep, "10-11".into())));
+    let notes = plan(&shared, &wanted, &LeftOut::new()).notes;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert_eq!(notes[0].kind, "ClusterIDClash");
+    for part in ["uid b", "port q of bridge br", "eno-c-uids", "ENO_CLUSTER_ID"] {
+        assert!(notes[0].message.contains(part), "{}", notes[0].message);
+    }
+    // Nothing of ours is wanted any more.
+    wanted.ports[0].vlans = VlanSet::EMPTY;
+    assert_eq!(becomes(&shared, &wanted), None);
 }

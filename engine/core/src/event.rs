@@ -181,6 +181,8 @@ pub enum Effect {
 pub struct Config {
     /// Identifies the cluster on devices: 1 to 8 characters of `[a-z0-9]`.
     pub cluster: String,
+    /// The cluster's uid, which tells it from another one with the same identifier; `None`: not known.
+    pub cluster_uid: Option<String>,
     /// Make an L2BridgeDomain per L2Service in use.
     pub bridge_domains: bool,
     /// The nodes have agents: they are commanded and waited for.

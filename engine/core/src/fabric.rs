@@ -8,6 +8,7 @@ use eno_schemas::{
 };
 
 use crate::changes::{Changes, Extent, Owners};
+use crate::event::Config;
 use crate::spec::DeviceSpec;
 use crate::status::{ChangeOutcome, LastTransaction};
 use crate::{Key, Name};
@@ -205,16 +206,16 @@ impl DeviceTarget {
     }
 
     /// This process begins, and says nothing yet: what is wanted may be there already.
-    pub fn begin(&mut self, cluster: &str, count: u64) {
+    pub fn begin(&mut self, config: &Config, count: u64) {
         let said = self.said.take();
-        self.desired(cluster, count, VlanSet::EMPTY);
+        self.desired(config, count, VlanSet::EMPTY);
         self.said = said;
     }
 
     /// The complete desired state with all changes up to `count`, in which the VLANs `without` are still as they were
     /// confirmed, and the networks for which something is settled by it: a state that the device has already reported
     /// needs no further report.
-    pub fn desired(&mut self, cluster: &str, count: u64, without: VlanSet) -> (Desired, BTreeSet<Key>) {
+    pub fn desired(&mut self, config: &Config, count: u64, without: VlanSet) -> (Desired, BTreeSet<Key>) {
         let mut ports = self.ports.clone();
         let mut vlans = Vec::new();
         let mut put = |vid: VlanId, owners: &Owners| {
@@ -234,7 +235,8 @@ impl DeviceTarget {
         }
         vlans.sort_unstable_by_key(|vlan| vlan.vid);
         let desired = Desired::Fabric(FabricDesired {
-            cluster: cluster.into(),
+            cluster: config.cluster.clone(),
+            cluster_uid: config.cluster_uid.clone(),
             device: self.access.clone(),
             vlans,
             ports,
@@ -560,7 +562,7 @@ impl DeviceTarget {
             let message = "its change is held until every switch of the transaction has verified its own";
             said.push(("Held", true, "Transaction", message.into()));
         }
-        for kind in ["Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
+        for kind in ["ClusterIDClash", "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
             let notes: Vec<&str> = self
                 .notes
                 .iter()

@@ -28,6 +28,8 @@ pub struct Status {
     pub connection_points: Vec<Name>,
     /// The switch ports that lead to a PhysicalNetwork, as `<FabricDevice>:<port>`.
     pub switch_ports: Vec<String>,
+    /// Identifies the cluster on a device.
+    pub cluster: Option<Name>,
     /// What a device said of itself.
     pub device: Option<DeviceInfo>,
     /// The last change of a device.

@@ -1,14 +1,13 @@
 //! The trunks that a driver knows to have a list: whoever is lost, the next command names them.
 
-mod world;
-
 use std::collections::BTreeMap;
 
 use eno_core::spec::{LeadsTo, Spec};
 use eno_core::{Key, Kind, Target};
 use eno_schemas::{Applied, Desired, Outcome, Phase};
+
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
+use crate::world::*;
 
 fn leaf1() -> (Key, Target) {
     (Key::cluster(Kind::FabricDevice, &"leaf1".into()), Target::Fabric("leaf1".into()))

@@ -1,6 +1,7 @@
 //! The core in worlds that the tests make: lives of objects, and properties over random histories.
 //! One binary, since each is linked with all that it uses.
 
+mod closed_trunks;
 mod histories;
 mod hosts;
 mod hot_plug;
@@ -10,6 +11,9 @@ mod pods;
 mod restarts;
 mod scenarios;
 mod seeded;
+mod stalled;
+mod subnets;
 mod transaction_histories;
 mod transactions;
+mod ways;
 mod world;

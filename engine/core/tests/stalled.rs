@@ -1,12 +1,11 @@
 //! Which errors are stalled, since when, and why an object is not ready, for programs.
 
-mod world;
-
 use eno_core::spec::{Cause, CniName, Invalid, PhysicalNetworkSpec, Spec, VlanType};
 use eno_core::{Event, Key, Kind, Name, Selector, Target};
 use eno_schemas::{Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanId};
+
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
+use crate::world::*;
 
 const START: &str = "2026-01-01T00:00:00Z";
 const LATER: &str = "2026-01-01T00:01:00Z";
@@ -63,6 +62,7 @@ fn what_may_pass_has_a_reason_of_its_own_and_a_minute() {
         namespaces: Some(
             serde_json::from_str::<Selector>(r#"[{"key":"a","operator":"Exists","values":[]}]"#).unwrap(),
         ),
+        unmanaged: false,
     };
     let mut w = World::with_agents();
     w.apply(object(Kind::PhysicalNetwork, "closed", Spec::PhysicalNetwork(closed)));

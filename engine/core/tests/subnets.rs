@@ -1,12 +1,11 @@
 //! Subnets and Routes that pods can't be given, and addresses that two could hand out.
 
-mod world;
-
 use eno_core::spec::{NodePoolSpec, RouteSpec, Spec, SubnetSpec, VlanType};
 use eno_core::{Condition, Key, Kind, Object, Selector};
 use eno_schemas::{Ipam, Phase, Pool};
+
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
+use crate::world::*;
 
 const HOT: &str = "attach.eno.k8s.io/a";
 

@@ -1,12 +1,11 @@
 //! Nothing is ready whose ends can't reach each other.
 
-mod world;
-
 use eno_core::spec::{LeadsTo, NodePoolSpec, PhysicalNetworkSpec, Plugin, Spec, SupportedCni};
 use eno_core::{Key, Kind, Labels, Name, Object, Selector, Status, Target};
 use eno_schemas::{InterfaceType, Phase};
+
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
-use world::*;
+use crate::world::*;
 
 fn node(name: &str) -> LeadsTo {
     nic(name, "eth1")

@@ -6,6 +6,7 @@ use eno_sbi::daemon::HttpArgs;
 use eno_sbi::nats::NatsArgs;
 
 use crate::callbacks::CallbackArgs;
+use crate::cluster_id;
 
 /// Flags of `eno engine`. Each has an environment variable that is used in its absence.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,9 +18,9 @@ pub struct EngineArgs {
     /// a namespace.
     #[arg(long, env = "ENO_NAMESPACE", default_value = "eno-system", value_name = "NAME")]
     pub namespace: String,
-    /// Identifies this cluster on switches: 1 to 8 characters of a-z and 0-9; absent: derived from the uid of the
-    /// namespace kube-system.
-    #[arg(long, env = "ENO_CLUSTER_ID", value_name = "ID", value_parser = cluster_id)]
+    /// Identifies this cluster on switches: 1 to 8 characters of a-z and 0-9; absent: what it was before, as the Lease
+    /// keeps it, and for a new installation one that is derived from the uid of the namespace kube-system.
+    #[arg(long, env = "ENO_CLUSTER_ID", value_name = "ID", value_parser = cluster_id::parse)]
     pub cluster_id: Option<String>,
     /// Make an L2BridgeDomain per L2Service in use, for fabric plugins that watch them.
     #[arg(long, env = "ENO_BRIDGE_DOMAINS")]
@@ -41,13 +42,4 @@ pub struct EngineArgs {
     /// Metrics and probes.
     #[command(flatten)]
     pub http: HttpArgs,
-}
-
-fn cluster_id(text: &str) -> Result<String, String> {
-    let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    if (1..=8).contains(&text.len()) && text.bytes().all(good) {
-        Ok(text.to_owned())
-    } else {
-        Err("must have 1 to 8 characters of a-z and 0-9".to_owned())
-    }
 }

@@ -1,4 +1,5 @@
-//! Who leads: a Lease, and in its annotation the term, which is counted up each time a process takes the lead.
+//! Who leads: a Lease, and in its annotations the term, which is counted up each time a process takes the lead, and what
+//! identifies the cluster on devices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +19,9 @@ use crate::tenure::Tenure;
 
 /// The annotation that counts the times that a process took the lead.
 pub const TERM: &str = "eno.k8s.io/term";
+
+/// The annotation that keeps what identifies the cluster on devices.
+pub const CLUSTER: &str = "eno.k8s.io/cluster-id";
 
 /// How long things take. A holder stops before another may begin: `give_up` is shorter than `duration`.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +62,21 @@ pub struct Candidate {
 pub struct Leadership {
     /// Which term this is.
     pub term: u64,
+    /// What the Lease keeps as the identifier of the cluster.
+    pub cluster: Option<String>,
     /// Ends when the lead is lost.
     pub lost: CancellationToken,
+    keep: watch::Sender<Option<String>>,
     renewal: JoinHandle<Lease>,
+}
+
+impl Leadership {
+    /// Has the Lease keep the identifier of the cluster from its next renewal on, which is made at once.
+    pub fn keep(&self, cluster: &str) {
+        if self.cluster.as_deref() != Some(cluster) {
+            self.keep.send_replace(Some(cluster.to_owned()));
+        }
+    }
 }
 
 /// What the Lease looked like and since when, by this process's own clock: the clocks of others are not trusted.
@@ -156,23 +173,40 @@ impl Candidate {
 
     /// `began`: before the Lease was asked for.
     fn hold(&self, lease: Lease, began: Instant) -> Leadership {
-        let term = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM)?.parse().ok());
+        let annotation = |name| lease.metadata.annotations.as_ref().and_then(|all| all.get(name).cloned());
+        let term = annotation(TERM).and_then(|term| term.parse().ok());
+        let cluster = annotation(CLUSTER);
+        let (keep, kept) = watch::channel(None);
         let lost = CancellationToken::new();
         self.tenure.extend(began + self.times.give_up);
-        let renewal = tokio::spawn(self.clone().renew(lease, began, lost.clone()));
-        Leadership { term: term.unwrap_or_default(), lost, renewal }
+        let renewal = tokio::spawn(self.clone().renew(lease, began, lost.clone(), kept));
+        Leadership { term: term.unwrap_or_default(), cluster, lost, keep, renewal }
     }
 
     /// Renews until `lost`, which it also brings about when it can't.
-    async fn renew(self, mut lease: Lease, mut renewed: Instant, lost: CancellationToken) -> Lease {
+    async fn renew(
+        self,
+        mut lease: Lease,
+        mut renewed: Instant,
+        lost: CancellationToken,
+        mut keep: watch::Receiver<Option<String>>,
+    ) -> Lease {
         loop {
             tokio::select! {
                 () = sleep(self.times.renew) => {}
+                Ok(()) = keep.changed() => {}
                 () = lost.cancelled() => return lease,
             }
             while !lost.is_cancelled() {
                 if let Some(spec) = &mut lease.spec {
                     spec.renew_time = Some(MicroTime(Timestamp::now()));
+                }
+                if let Some(cluster) = &*keep.borrow_and_update() {
+                    lease
+                        .metadata
+                        .annotations
+                        .get_or_insert_default()
+                        .insert(CLUSTER.into(), cluster.clone());
                 }
                 let began = Instant::now();
                 let left = self.times.give_up.saturating_sub(renewed.elapsed());

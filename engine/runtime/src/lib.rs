@@ -9,6 +9,7 @@ mod api;
 mod args;
 mod bridge_domains;
 pub mod callbacks;
+mod cluster_id;
 mod drift;
 mod drivers;
 mod events;

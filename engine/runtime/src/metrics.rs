@@ -103,8 +103,8 @@ impl Default for Metrics {
 impl Metrics {
     /// Adds them to a registry, under `eno_engine_…`.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("eno_drift", "Differences found on switches in what is ours", self.drift.clone());
         let all = registry.sub_registry_with_prefix("eno_engine");
+        all.register("drift", "Differences found on switches in what is ours", self.drift.clone());
         all.register("leading", "1 while this process leads", self.leading.clone());
         all.register("objects", "Custom resources by kind and phase", self.objects.clone());
         all.register("transitions", "Transitions written to the outbox", self.transitions.clone());

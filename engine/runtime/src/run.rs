@@ -7,13 +7,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use eno_core::Config;
 use eno_sbi::daemon::{Readiness, serve};
-use eno_sbi::nats::{self, ConnectError};
-use k8s_openapi::api::core::v1::Namespace;
+use eno_sbi::nats::{self, ConnectError, Link};
+use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client};
 use prometheus_client::registry::Registry;
-use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 use tower::layer::layer_fn;
@@ -22,7 +20,8 @@ use tracing::{info, warn};
 
 use crate::EngineArgs;
 use crate::callbacks::Poster;
-use crate::lease::{Candidate, Times};
+use crate::cluster_id::Sources;
+use crate::lease::{Candidate, Leadership, Times};
 use crate::metrics::Metrics;
 use crate::reign::{Realm, ReignError, reign};
 use crate::tenure::{Fenced, Tenure};
@@ -55,44 +54,43 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     let tenure = candidate.tenure();
     let client = client(kube, Some(tenure.clone()))?;
     let poster = Arc::new(Poster::new(&args.callbacks, client.clone(), &args.namespace)?);
-    let connection = match nats::connect(&args.nats, NAME, &shutdown).await {
-        Err(ConnectError::Stopped) => return Ok(()),
-        connection => connection?,
-    };
     let synced = Arc::new(AtomicBool::new(false));
     let standing_by = Arc::new(AtomicBool::new(false));
+    let link = Link::default();
+    link.register(registry.sub_registry_with_prefix("eno_engine"));
     let readiness = {
-        let (synced, standing_by, nats) = (synced.clone(), standing_by.clone(), connection.client.clone());
+        let (synced, standing_by, link) = (synced.clone(), standing_by.clone(), link.clone());
         Readiness::new(move || {
-            if nats.connection_state() != async_nats::connection::State::Connected {
-                return Err("no connection to NATS".into());
-            }
+            link.check()?;
             if synced.load(Ordering::Relaxed) || standing_by.load(Ordering::Relaxed) {
                 return Ok(());
             }
             Err("not in step with the cluster yet".into())
         })
     };
+    // Before NATS answers, so that nobody takes this process for dead meanwhile.
     serve(&args.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
-    let Some(cluster) = cluster_id(&args, &client, &shutdown).await else { return Ok(()) };
-    info!(cluster, "VLANs of this cluster are named eno-{cluster}-<ID> on switches");
-    let config = Config { cluster, bridge_domains: args.bridge_domains, nodes: args.nodes };
+    let connection = match nats::connect(&args.nats, NAME, &shutdown).await {
+        Err(ConnectError::Stopped) => return Ok(()),
+        connection => connection?,
+    };
+    link.set(connection.client.clone());
+    let config = Config {
+        cluster: String::new(),
+        cluster_uid: None,
+        bridge_domains: args.bridge_domains,
+        nodes: args.nodes,
+    };
     let sample_image = args.sample_image.as_deref().map(Arc::from);
-    let realm = Realm { client, connection, poster, config, sample_image, metrics, identity, synced, tenure };
+    let mut realm =
+        Realm { client, connection, poster, config, sample_image, metrics, identity, synced, tenure };
     let mut above = 0;
     while !shutdown.is_cancelled() {
         standing_by.store(true, Ordering::Relaxed);
         let leadership = candidate.lead(above, &shutdown).await;
         standing_by.store(false, Ordering::Relaxed);
         let Some(leadership) = leadership else { break };
-        let stop = async {
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                () = leadership.lost.cancelled() => {}
-            }
-        };
-        let result = reign(&realm, leadership.term, stop).await;
-        if let Err(error) = result {
+        if let Err(error) = lead(&mut realm, args.cluster_id.as_deref(), &leadership, &shutdown).await {
             warn!(%error, "could not lead, trying again");
             if let ReignError::TermUsed { found } = error {
                 above = found;
@@ -105,6 +103,31 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         }
     }
     Ok(())
+}
+
+/// Leads until the lead is lost or `shutdown`.
+async fn lead(
+    realm: &mut Realm,
+    configured: Option<&str>,
+    leadership: &Leadership,
+    shutdown: &CancellationToken,
+) -> Result<(), ReignError> {
+    let stop = || async {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = leadership.lost.cancelled() => {}
+        }
+    };
+    let Realm { client, connection, metrics, .. } = &*realm;
+    let sources = Sources { client, connection, metrics, configured };
+    let cluster = tokio::select! {
+        cluster = sources.find(leadership.cluster.as_deref()) => cluster,
+        () = stop() => return Ok(()),
+    };
+    info!(cluster = cluster.id, "VLANs of this cluster are named eno-{}-<ID> on switches", cluster.id);
+    leadership.keep(&cluster.id);
+    realm.config = Config { cluster: cluster.id, cluster_uid: cluster.uid, ..realm.config.clone() };
+    reign(realm, leadership.term, stop()).await
 }
 
 async fn kube_config(args: &EngineArgs) -> anyhow::Result<kube::Config> {
@@ -128,48 +151,10 @@ fn client(config: kube::Config, tenure: Option<Tenure>) -> anyhow::Result<Client
     Ok(builder.with_layer(&option_layer(fence)).with_layer(&limit).build())
 }
 
-/// The configured id, else one from the uid of kube-system; `None`: told to stop while the API server was away.
-async fn cluster_id(args: &EngineArgs, client: &Client, shutdown: &CancellationToken) -> Option<String> {
-    if let Some(id) = &args.cluster_id {
-        return Some(id.clone());
-    }
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    loop {
-        match namespaces.get_metadata("kube-system").await {
-            Ok(namespace) => return Some(short(namespace.metadata.uid.as_deref().unwrap_or_default())),
-            Err(error) => warn!(%error, "the namespace kube-system can't be read, trying again"),
-        }
-        tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
-            () = shutdown.cancelled() => return None,
-        }
-    }
-}
-
-/// 8 characters of `[a-z0-9]` that stand for a uid.
-fn short(uid: &str) -> String {
-    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    let digit = |byte: &u8| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]);
-    Sha256::digest(uid.as_bytes()).iter().take(8).map(digit).collect()
-}
-
 /// Unique among processes: the host, and what the system's random numbers give.
 fn identity() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());
     let random = std::hash::RandomState::new().build_hasher().finish();
     format!("{}-{}-{random:08x}", host.as_deref().unwrap_or(NAME), std::process::id())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uid_becomes_a_short_id() {
-        let id = short("5b2e3c3e-7e49-4c0e-9a37-4fbe4a1a4e61");
-        assert_eq!(id, short("5b2e3c3e-7e49-4c0e-9a37-4fbe4a1a4e61"));
-        assert_ne!(id, short("5b2e3c3e-7e49-4c0e-9a37-4fbe4a1a4e62"));
-        assert!(id.len() == 8 && id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
-    }
 }

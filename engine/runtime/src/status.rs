@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 
 /// [`Status::ready_inputs`], in hexadecimal.
 const READY_INPUTS: &str = "readyInputs";
+/// [`Status::cluster`].
+pub const CLUSTER_ID: &str = "clusterID";
 /// What a pod's message has at most.
 const MESSAGE: usize = 4000;
 
@@ -50,6 +52,9 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     }
     if !status.switch_ports.is_empty() {
         put(&mut fields, "switchPorts", &status.switch_ports);
+    }
+    if let Some(cluster) = &status.cluster {
+        fields.insert(CLUSTER_ID.into(), (**cluster).into());
     }
     if let Some(device) = &status.device
         && let Ok(Value::Object(device)) = serde_json::to_value(device)
@@ -243,6 +248,7 @@ mod tests {
             }))),
             connection_points: vec!["cp".into()],
             switch_ports: vec!["leaf1:eth1/0:2".into()],
+            cluster: Some("lab".into()),
             device: Some(DeviceInfo {
                 dialect: Some("openconfig".into()),
                 model: Some("x".into()),
@@ -270,7 +276,7 @@ mod tests {
     fn what_is_written_is_read_back() {
         let json = to_json(Kind::L2Service, &full());
         assert_eq!(crate::ingest::status(Kind::L2Service, &json), Some(full()));
-        assert_eq!(json["grantedID"], 10);
+        assert_eq!((&json["grantedID"], &json["clusterID"]), (&json!(10), &json!("lab")));
         assert_eq!(
             (&json["dialect"], &json["readyInputs"]),
             (&json!("openconfig"), &json!("000000000000002a"))

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_real_cluster() {
@@ -87,7 +87,7 @@ fn service(vid: u16) -> L2Service {
     L2Service::new(&format!("s{vid}"), spec)
 }
 
-async fn phase(api: &Api<L2Service>, name: &str, phase: Phase) -> L2Service {
+pub async fn phase(api: &Api<L2Service>, name: &str, phase: Phase) -> L2Service {
     let reached = |object: Option<&L2Service>| {
         object.and_then(|object| object.status.as_ref()?.phase).is_some_and(|now| now == phase)
     };
@@ -169,7 +169,7 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
     timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
     let before = services.get("s12").await.unwrap().resource_version();
     let shutdown = CancellationToken::new();
-    let engine = tokio::spawn(eno_engine::run(args, shutdown.clone()));
+    let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
     services.create(&PostParams::default(), &service(13)).await.unwrap();
     phase(&services, "s13", Phase::Ready).await;
     assert_eq!(services.get("s12").await.unwrap().resource_version(), before);
@@ -184,6 +184,7 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
     to_a_switch_and_back(&nats, client).await;
     shutdown.cancel();
     timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    crate::cluster_id::stays(&nats, client, &args).await;
 }
 
 /// A service that is led out to a physical network, through a switch.

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use eno_conformance::NatsServer;
 use eno_control_plane::parts::{Part, Parts};
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_engine::EngineArgs;
 use eno_nbi_crds::crds;
-use eno_sbi::conformance::NatsServer;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
@@ -236,7 +236,8 @@ async fn install_crds(client: &Client) -> BTreeMap<String, (ApiResource, bool)> 
     let mut resources = BTreeMap::new();
     for crd in crds() {
         api.create(&PostParams::default(), &crd).await.unwrap();
-        let established = await_condition(api.clone(), &crd.name_any(), conditions::is_crd_established());
+        let name = crd.name_any();
+        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
         timeout(PATIENCE, established).await.unwrap().unwrap();
         let names = crd.spec.names;
         let kind = GroupVersionKind::gvk(&crd.spec.group, "v1alpha1", &names.kind);

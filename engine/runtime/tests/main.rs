@@ -3,5 +3,7 @@
 
 mod agent;
 mod cluster;
+mod cluster_id;
 mod fabric;
+mod gitops;
 mod pods;

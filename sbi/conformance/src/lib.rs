@@ -113,6 +113,7 @@ pub fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
     let vlan = |vid| FabricVlan { vid: VlanId::new(vid).unwrap(), owners: vec!["L2Service/s".into()] };
     Desired::Fabric(FabricDesired {
         cluster: "c1".into(),
+        cluster_uid: None,
         device: Device {
             address: "127.0.0.1:830".into(),
             dialect: None,

@@ -10,7 +10,7 @@ use tracing::error;
 use super::{HttpArgs, Readiness, TelemetryArgs, serve, shutdown_on_signals};
 use crate::driver::Driver;
 use crate::host::{self, HostArgs, HostMetrics, HostOptions, Ownership};
-use crate::nats::{self, ConnectError, NatsArgs};
+use crate::nats::{self, ConnectError, Link, NatsArgs};
 
 /// What is known of a driver before it is made.
 #[derive(Clone, Copy, Debug)]
@@ -92,12 +92,19 @@ where
     let metrics = HostMetrics::default();
     metrics.register(&mut registry);
     let driver = make(cli.own, &mut registry).await.map_err(Into::into)?;
+    let link = Link::default();
+    link.register(registry.sub_registry_with_prefix("eno_driver"));
+    let readiness = Readiness::new({
+        let link = link.clone();
+        move || link.check()
+    });
+    // Before NATS answers, so that nobody takes this process for dead meanwhile.
+    serve(&cli.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
     let connection = match nats::connect(&cli.nats, about.program, &shutdown).await {
         Err(ConnectError::Stopped) => return Ok(()),
         connection => connection?,
     };
-    let readiness = Readiness::of_nats(connection.client.clone());
-    serve(&cli.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
+    link.set(connection.client.clone());
     let options = HostOptions { metrics, ..HostOptions::new(connection, about.ownership, about.version) }
         .with_args(&cli.host);
     host::run(driver, options, shutdown).await?;

@@ -1,8 +1,9 @@
 //! `/metrics`, `/healthz` and `/readyz`.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -13,9 +14,12 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
-use super::tls::{TlsArgs, TlsError, TlsListener};
+use super::tls::{Renewed, TlsArgs, TlsError, TlsListener};
+
+/// Between two tries to serve metrics.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where metrics and probes are served.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,15 +27,28 @@ pub struct HttpArgs {
     /// Address of /metrics, /healthz and /readyz; port 0: any that is free, and the log says which.
     #[arg(long, env = "ENO_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
+    /// A further address of /metrics alone, over HTTPS and for clients that show a certificate. The other address is
+    /// without HTTPS then: let it be of the loopback, for probes.
+    #[arg(long, env = "ENO_METRICS_LISTEN", value_name = "ADDRESS:PORT", value_parser = address_and_port,
+          requires_all = ["tls_cert", "tls_key", "tls_client_ca"])]
+    pub metrics_listen: Option<SocketAddr>,
     /// HTTPS.
     #[command(flatten)]
     pub tls: TlsArgs,
 }
 
+/// Also an IPv6 address without brackets, as the downward API gives it.
+fn address_and_port(text: &str) -> Result<SocketAddr, String> {
+    let (address, port) = text.rsplit_once(':').ok_or("must be ADDRESS:PORT, such as 192.0.2.1:9616")?;
+    let address = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
+    let address = address.parse::<IpAddr>().map_err(|error| format!("{address:?}: {error}"))?;
+    Ok((address, port.parse::<u16>().map_err(|error| format!("port {port:?}: {error}"))?).into())
+}
+
 impl HttpArgs {
     /// HTTP at an address.
     pub fn at(listen: SocketAddr) -> Self {
-        Self { listen, tls: TlsArgs::default() }
+        Self { listen, metrics_listen: None, tls: TlsArgs::default() }
     }
 }
 
@@ -49,6 +66,9 @@ pub enum HttpError {
     /// The certificate can't be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Metrics for clients with certificates need one of their own.
+    #[error("--metrics-listen needs --tls-cert, --tls-key and --tls-client-ca")]
+    NoCertificate,
 }
 
 /// Says whether the process can do its work. `Err` tells what it lacks.
@@ -59,14 +79,6 @@ impl Readiness {
     /// Asks `check` at each probe; it must not block.
     pub fn new(check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(check))
-    }
-
-    /// Ready while NATS is connected.
-    pub fn of_nats(client: async_nats::Client) -> Self {
-        Self::new(move || match client.connection_state() {
-            async_nats::connection::State::Connected => Ok(()),
-            _ => Err("no connection to NATS".into()),
-        })
     }
 }
 
@@ -84,31 +96,77 @@ pub async fn serve(
     extra: Router,
     shutdown: CancellationToken,
 ) -> Result<SocketAddr, HttpError> {
-    let tls = TlsListener::config(&args.tls)?;
-    let failed = |source| HttpError::Listen { listen: args.listen, source };
-    let listener = TcpListener::bind(args.listen).await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    let router = Router::new()
-        .route("/metrics", get(metrics).with_state(Arc::new(registry)))
+    let metrics = Router::new().route("/metrics", get(metrics).with_state(Arc::new(registry)));
+    let tls = if args.metrics_listen.is_some() { None } else { Renewed::new(&args.tls)? };
+    let (listener, address) = bind(args.listen).await?;
+    let router = metrics
+        .clone()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready).with_state(readiness))
         .merge(extra);
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    tokio::spawn(async move {
-        let stop = shutdown.cancelled_owned();
-        let served = match tls {
-            Some(config) => {
-                let listener = TlsListener::new(listener, address, config);
-                axum::serve(listener, router).with_graceful_shutdown(stop).await
+    tokio::spawn(answer(listener, address, tls, router, shutdown.clone()));
+    if let Some(listen) = args.metrics_listen {
+        let tls = args.tls.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = serve_metrics(listen, &tls, metrics, shutdown.clone()) => {}
+                () = shutdown.cancelled() => {}
             }
-            None => axum::serve(listener, router).with_graceful_shutdown(stop).await,
-        };
-        if let Err(error) = served {
-            error!(%error, "metrics and probes are no longer served");
-        }
-    });
-    info!(url = %format_args!("{scheme}://{address}/metrics"), "serving metrics and probes");
+        });
+    }
     Ok(address)
+}
+
+/// Serves metrics with certificates that may not be there yet, at an address that the node may not have yet: probes and
+/// the daemon's work don't wait for that.
+async fn serve_metrics(listen: SocketAddr, tls: &TlsArgs, router: Router, shutdown: CancellationToken) {
+    let begin = async || match Renewed::new(tls)? {
+        Some(renewed) => bind(listen).await.map(|(listener, address)| (listener, address, renewed)),
+        None => Err(HttpError::NoCertificate),
+    };
+    let mut told = false;
+    loop {
+        match begin().await {
+            Ok((listener, address, renewed)) => {
+                return answer(listener, address, Some(renewed), router, shutdown).await;
+            }
+            Err(error) if !told => {
+                warn!(%error, %listen, "metrics are not served there yet, trying again");
+                told = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), HttpError> {
+    let failed = |source| HttpError::Listen { listen, source };
+    let listener = TcpListener::bind(listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+async fn answer(
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<Renewed>,
+    router: Router,
+    shutdown: CancellationToken,
+) {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    info!(url = %format_args!("{scheme}://{address}/metrics"), "serving metrics");
+    let stop = shutdown.cancelled_owned();
+    let served = match tls {
+        Some(renewed) => {
+            let listener = TlsListener::new(listener, address, renewed);
+            axum::serve(listener, router).with_graceful_shutdown(stop).await
+        }
+        None => axum::serve(listener, router).with_graceful_shutdown(stop).await,
+    };
+    if let Err(error) = served {
+        error!(%error, %address, "metrics are no longer served");
+    }
 }
 
 async fn metrics(State(registry): State<Arc<Registry>>) -> Response {
@@ -145,6 +203,20 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    #[test]
+    fn an_address_may_be_written_without_brackets() {
+        for (text, address) in [
+            ("192.0.2.1:9616", "192.0.2.1:9616"),
+            ("[2001:db8::1]:9616", "[2001:db8::1]:9616"),
+            ("2001:db8::1:9616", "[2001:db8::1]:9616"),
+        ] {
+            assert_eq!(address_and_port(text), Ok(address.parse().unwrap()));
+        }
+        for text in ["9616", "node:9616", ":9616", "192.0.2.1:x"] {
+            assert!(address_and_port(text).is_err(), "{text}");
+        }
     }
 
     #[tokio::test]

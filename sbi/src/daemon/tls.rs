@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::serve::Listener;
-use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -27,7 +28,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// So many connections are being made at once.
 const HANDSHAKES: usize = 64;
 
-/// The certificate with which metrics and probes are served.
+/// The certificates with which metrics are served, and that clients have to show.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TlsArgs {
     /// A PEM file with the certificate for HTTPS, and those between it and its authority; read again when it changes.
@@ -37,6 +38,10 @@ pub struct TlsArgs {
     /// A PEM file with the private key of the certificate.
     #[arg(long, env = "ENO_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// A PEM file with the authorities of clients, which then have to show a certificate that one of them signed for
+    /// client authentication; read again when it changes. Absent: anybody may ask.
+    #[arg(long, env = "ENO_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
 }
 
 /// Why there is no HTTPS. A retry helps once the files are right. No word of it is from a file.
@@ -68,6 +73,14 @@ pub enum TlsError {
         /// Why.
         source: rustls::Error,
     },
+    /// They can't be used to check clients.
+    #[error("the authorities in {}: {why}", path.display())]
+    Clients {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
 }
 
 impl TlsError {
@@ -80,75 +93,97 @@ impl TlsError {
     }
 }
 
-/// Where the certificate and its key are.
+/// Where the certificate, its key and the clients' authorities are.
 #[derive(Clone, Debug)]
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
+    clients: Option<PathBuf>,
 }
 
 /// What changes when a file does.
-type Stamp = [Option<(u64, u64, i64, i64)>; 2];
+type Stamp = [Option<(u64, u64, i64, i64)>; 3];
 
 impl Files {
-    fn load(&self) -> Result<CertifiedKey, TlsError> {
-        let certificate = |error| TlsError::of(&self.certificate, "certificate", error);
-        let chain = CertificateDer::pem_file_iter(&self.certificate)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(certificate)?;
-        if chain.is_empty() {
-            return Err(certificate(pem::Error::NoItemsFound));
-        }
+    fn load(&self) -> Result<ServerConfig, TlsError> {
+        let provider = Arc::new(default_provider());
+        let pair =
+            |source| TlsError::Pair { certificate: self.certificate.clone(), key: self.key.clone(), source };
+        let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key);
         let key = key.map_err(|error| TlsError::of(&self.key, "private key", error))?;
-        CertifiedKey::from_der(chain, key, &default_provider()).map_err(|source| TlsError::Pair {
-            certificate: self.certificate.clone(),
-            key: self.key.clone(),
-            source,
-        })
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(pair)?;
+        let builder = match &self.clients {
+            Some(path) => builder.with_client_cert_verifier(clients(path, provider)?),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
     }
 
     fn stamp(&self) -> Stamp {
         let of = |data: Metadata| (data.dev(), data.ino(), data.mtime(), data.mtime_nsec());
-        [&self.certificate, &self.key].map(|path| path.metadata().ok().map(of))
+        [Some(&self.certificate), Some(&self.key), self.clients.as_ref()]
+            .map(|path| path.and_then(|path| path.metadata().ok()).map(of))
     }
 }
 
-/// The certificate of the moment: the files are looked at whenever a client comes.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |error| TlsError::of(path, "certificate", error);
+    let chain = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(failed)?;
+    if chain.is_empty() { Err(failed(pem::Error::NoItemsFound)) } else { Ok(chain) }
+}
+
+/// Checks the certificates of clients against the authorities in a file.
+fn clients(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let unfit = |why: String| TlsError::Clients { path: path.to_owned(), why };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots.add(authority).map_err(|error| unfit(error.to_string()))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    verifier.build().map_err(|error| unfit(error.to_string()))
+}
+
+/// The configuration of the moment: the files are looked at whenever a client comes.
 #[derive(Debug)]
-struct Renewed {
+pub(super) struct Renewed {
     files: Files,
-    now: Mutex<(Stamp, Arc<CertifiedKey>)>,
+    now: Mutex<(Stamp, Arc<ServerConfig>)>,
 }
 
 impl Renewed {
-    fn new(files: Files) -> Result<Self, TlsError> {
+    /// `None`: the flags ask for HTTP.
+    pub(super) fn new(args: &TlsArgs) -> Result<Option<Self>, TlsError> {
+        let TlsArgs { tls_cert: Some(certificate), tls_key: Some(key), tls_client_ca: clients } = args else {
+            return Ok(None);
+        };
+        let files = Files { certificate: certificate.clone(), key: key.clone(), clients: clients.clone() };
         let stamp = files.stamp();
         let now = Mutex::new((stamp, Arc::new(files.load()?)));
-        Ok(Self { files, now })
+        Ok(Some(Self { files, now }))
     }
 
-    fn now(&self) -> Arc<CertifiedKey> {
+    fn now(&self) -> Arc<ServerConfig> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = self.files.stamp();
         if stamp != now.0 {
             now.0 = stamp;
             match self.files.load() {
-                Ok(key) => {
-                    info!(certificate = %self.files.certificate.display(), "the certificate was renewed");
-                    now.1 = Arc::new(key);
+                Ok(config) => {
+                    info!(certificate = %self.files.certificate.display(), "the certificates were read again");
+                    now.1 = Arc::new(config);
                 }
-                // One of the two may be written later.
-                Err(error) => warn!(%error, "the certificate from before is used on"),
+                // One of them may be written later.
+                Err(error) => warn!(%error, "the certificates from before are used on"),
             }
         }
         now.1.clone()
-    }
-}
-
-impl ResolvesServerCert for Renewed {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.now())
     }
 }
 
@@ -160,25 +195,9 @@ pub(super) struct TlsListener {
 }
 
 impl TlsListener {
-    /// `None`: the flags ask for HTTP.
-    pub(super) fn config(args: &TlsArgs) -> Result<Option<Arc<ServerConfig>>, TlsError> {
-        let (Some(certificate), Some(key)) = (args.tls_cert.clone(), args.tls_key.clone()) else {
-            return Ok(None);
-        };
-        let files = Files { certificate, key };
-        let renewed = Renewed::new(files.clone())?;
-        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|source| TlsError::Pair { certificate: files.certificate, key: files.key, source })?;
-        let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(renewed));
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Some(Arc::new(config)))
-    }
-
     /// Must be called within a runtime.
-    pub(super) fn new(mut listener: TcpListener, address: SocketAddr, config: Arc<ServerConfig>) -> Self {
+    pub(super) fn new(mut listener: TcpListener, address: SocketAddr, renewed: Renewed) -> Self {
         let (done, connections) = mpsc::channel(1);
-        let acceptor = TlsAcceptor::from(config);
         let accepting = tokio::spawn(async move {
             let mut handshakes = JoinSet::new();
             loop {
@@ -188,7 +207,7 @@ impl TlsListener {
                 // That of axum waits a while where there are no descriptors left.
                 let (stream, peer) = Listener::accept(&mut listener).await;
                 while handshakes.try_join_next().is_some() {}
-                let (acceptor, done) = (acceptor.clone(), done.clone());
+                let (acceptor, done) = (TlsAcceptor::from(renewed.now()), done.clone());
                 handshakes.spawn(async move {
                     match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                         // Nobody takes it when all is over.
@@ -224,9 +243,10 @@ impl Listener for TlsListener {
 mod tests {
     use axum::Router;
     use prometheus_client::registry::Registry;
+    use rcgen::ExtendedKeyUsagePurpose::{self, ClientAuth, ServerAuth};
     use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+    use rustls::ClientConfig;
     use rustls::pki_types::ServerName;
-    use rustls::{ClientConfig, RootCertStore};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_rustls::TlsConnector;
     use tokio_util::sync::CancellationToken;
@@ -250,13 +270,29 @@ mod tests {
     }
 
     async fn get(address: SocketAddr, trusted: &Issuer) -> Result<String, std::io::Error> {
+        get_as(address, trusted, None).await
+    }
+
+    /// As a client with the certificate and the key of these PEM texts.
+    async fn get_as(
+        address: SocketAddr,
+        trusted: &Issuer,
+        shown: Option<&[String; 2]>,
+    ) -> Result<String, std::io::Error> {
         let mut roots = RootCertStore::empty();
         roots.add(trusted.der().clone()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match shown {
+            None => config.with_no_client_auth(),
+            Some([certificate, key]) => {
+                let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                config.with_client_auth_cert(vec![certificate], key).unwrap()
+            }
+        };
         let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from("localhost").unwrap();
         let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
@@ -279,7 +315,8 @@ mod tests {
         let [former, later] = [authority(), authority()];
         let [text, secret] = issued(&former);
         put(&certificate, &text);
-        let tls = TlsArgs { tls_cert: Some(certificate.clone()), tls_key: Some(key.clone()) };
+        let tls =
+            TlsArgs { tls_cert: Some(certificate.clone()), tls_key: Some(key.clone()), tls_client_ca: None };
         let args = HttpArgs { tls, ..HttpArgs::at(([127, 0, 0, 1], 0).into()) };
         let stop = CancellationToken::new();
         let start = async || {
@@ -317,6 +354,63 @@ mod tests {
         let mut answer = Vec::new();
         let _ = plain.read_to_end(&mut answer).await;
         assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+        stop.cancel();
+    }
+    /// The PEM texts of a certificate for this use and of its key.
+    fn client(by: &Issuer, usage: ExtendedKeyUsagePurpose) -> [String; 2] {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.extended_key_usages = vec![usage];
+        [params.signed_by(&key, by).unwrap().pem(), key.serialize_pem()]
+    }
+
+    #[tokio::test]
+    async fn metrics_are_for_who_shows_a_certificate_and_probes_are_on_another_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let [certificate, key, clients] = ["tls.crt", "tls.key", "ca.crt"].map(|name| dir.path().join(name));
+        let [ours, others] = [authority(), authority()];
+        let tls = TlsArgs {
+            tls_cert: Some(certificate.clone()),
+            tls_key: Some(key.clone()),
+            tls_client_ca: Some(clients.clone()),
+        };
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let metrics = SocketAddr::from(([127, 0, 0, 1], eno_control_plane::pick_port().unwrap()));
+        let args = HttpArgs { tls, metrics_listen: Some(metrics), ..HttpArgs::at(loopback) };
+        let stop = CancellationToken::new();
+        let ready = Readiness::new(|| Ok(()));
+        let probes = serve(&args, Registry::default(), ready, Router::new(), stop.clone()).await.unwrap();
+        let probe = async |path: &str| {
+            let mut stream = TcpStream::connect(probes).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        // Probes are there before the certificates are.
+        assert!(probe("/readyz").await.starts_with("HTTP/1.1 200"));
+        assert!(probe("/healthz").await.starts_with("HTTP/1.1 200"));
+        let [text, secret] = issued(&ours);
+        for (path, text) in [(&certificate, &text), (&key, &secret), (&clients, &ours.pem())] {
+            std::fs::write(path, text).unwrap();
+        }
+        let scraper = client(&ours, ClientAuth);
+        while !get_as(metrics, &ours, Some(&scraper)).await.is_ok_and(|answer| answer.contains("200 OK")) {
+            tokio::task::yield_now().await;
+        }
+        for wrong in [None, Some(client(&others, ClientAuth)), Some(client(&ours, ServerAuth))] {
+            let answer = get_as(metrics, &ours, wrong.as_ref()).await;
+            assert!(!answer.is_ok_and(|answer| answer.contains("200 OK")), "{wrong:?}");
+        }
+        // Who is let in changes with the file.
+        let later = authority();
+        let renewed = clients.with_extension("new");
+        std::fs::write(&renewed, later.pem()).unwrap();
+        std::fs::rename(renewed, &clients).unwrap();
+        assert!(get_as(metrics, &ours, Some(&client(&later, ClientAuth))).await.unwrap().contains("# EOF"));
+        let former = get_as(metrics, &ours, Some(&scraper)).await;
+        assert!(!former.is_ok_and(|answer| answer.contains("200 OK")));
         stop.cancel();
     }
 }

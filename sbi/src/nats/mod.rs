@@ -2,6 +2,7 @@
 
 mod credentials;
 mod forget;
+mod link;
 mod streams;
 mod words;
 
@@ -17,8 +18,13 @@ use tracing::{debug, info, warn};
 
 pub use credentials::{Credentials, CredentialsError};
 pub use forget::{ForgetError, forget_subject, forget_target};
+pub use link::Link;
 pub use streams::{StreamError, ensure_streams};
 pub use words::{has_command, was_read_out};
+
+/// A server that says nothing for so long is asked for a sign of life; after three times this without one the connection
+/// counts as lost, and other servers are tried.
+const PING: Duration = Duration::from_secs(5);
 
 /// Where NATS is and how to get in.
 #[derive(Clone, Debug, clap::Args)]
@@ -106,6 +112,7 @@ pub async fn connect(
             .name(identity)
             .custom_inbox_prefix(format!("_INBOX_{}", subject::token(identity)))
             .connection_timeout(Duration::from_secs(5))
+            .ping_interval(PING)
             .require_tls(encrypted)
             .event_callback(move |event| {
                 log(&event);

@@ -116,8 +116,11 @@ impl<'a> Rig<'a> {
             subject.starts_with("eno.v1.") || subject.starts_with("$KV.ENO_CALLBACKS")
         })
         .await;
-        let ways =
-            Ways { kubeconfig: Some(api.kubeconfig().to_owned()), nats_url: Some(nats.url().to_owned()) };
+        let ways = Ways {
+            kubeconfig: Some(api.kubeconfig().to_owned()),
+            nats_url: Some(nats.url().to_owned()),
+            ..Ways::default()
+        };
         sandbox.add_by(Role::Engine, ENGINE, ways).await.expect("an engine");
         let rig = Self {
             system,

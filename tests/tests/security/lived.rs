@@ -72,7 +72,6 @@ const SELDOM: &[(Account, &str, &[&str], &str)] = &[
     (ENGINE, "list", FOLLOWED, "API servers before 1.34 begin a watch with a list"),
     (ENGINE, "list", &["nodes", "namespaces", "pods"], "the same"),
     (ENGINE, "get", FOLLOWED, "the finalizer is looked for when somebody else changed the list of them"),
-    (ENGINE, "get", &["namespaces"], "the cluster's identifier comes from it where none is configured"),
     (NAD, "get", &["network-attachment-definitions"], "it is asked for while the watch is broken"),
 ];
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::configuration::{CONTAINERD_SOCKET, OVSDB_SOCKET};
 use super::holder::{self, OWN};
@@ -64,8 +65,10 @@ impl Service {
 pub struct Machine {
     name: String,
     root: PathBuf,
-    pid: u32,
+    /// Another one each time it is started.
+    pid: AtomicU32,
     holder: PathBuf,
+    cgroup: Option<String>,
 }
 
 impl Machine {
@@ -77,9 +80,16 @@ impl Machine {
         cgroup: Option<String>,
         supervisor: &Supervisor,
     ) -> Result<Self, NodeError> {
-        let root = directory.join(&name);
-        fs::create_dir_all(&root).map_err(NodeError::file("making the directory", &root))?;
-        let pid_file = root.join(holder::PID);
+        let (root, pid, holder) = (directory.join(&name), AtomicU32::default(), holder.to_owned());
+        let machine = Self { name, root, pid, holder, cgroup };
+        machine.restart(supervisor).await?;
+        Ok(machine)
+    }
+
+    /// The same after the machine has ended, with new namespaces and empty directories.
+    pub(super) async fn restart(&self, supervisor: &Supervisor) -> Result<(), NodeError> {
+        fs::create_dir_all(&self.root).map_err(NodeError::file("making the directory", &self.root))?;
+        let pid_file = self.root.join(holder::PID);
         // The one of an earlier life would be taken for the new one.
         match fs::remove_file(&pid_file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -87,12 +97,12 @@ impl Machine {
             }
             _ => {}
         }
-        let mut command = Command::new(holder);
-        command.args(["hold", "--forward", "--hostname", &name]).arg("--root").arg(&root);
-        if let Some(cgroup) = cgroup {
+        let mut command = Command::new(&self.holder);
+        command.args(["hold", "--forward", "--hostname", &self.name]).arg("--root").arg(&self.root);
+        if let Some(cgroup) = &self.cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
-        supervisor.spawn_guardian(&name, command).await?;
+        supervisor.spawn_guardian(&self.name, command).await?;
         let pid = loop {
             match fs::read_to_string(&pid_file) {
                 Ok(text) => break text.trim().parse().unwrap_or_default(),
@@ -102,7 +112,13 @@ impl Machine {
                 Err(error) => return Err(NodeError::file("reading", &pid_file)(error)),
             }
         };
-        Ok(Self { name, root, pid, holder: holder.to_owned() })
+        self.pid.store(pid, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether its namespaces are there.
+    pub fn is_up(&self) -> bool {
+        self.network_namespace().exists()
     }
 
     /// Its name.
@@ -112,17 +128,17 @@ impl Machine {
 
     /// The first process of its namespaces, by its number outside of them.
     pub fn pid(&self) -> u32 {
-        self.pid
+        self.pid.load(Ordering::Relaxed)
     }
 
     /// Its network namespace.
     pub fn network_namespace(&self) -> PathBuf {
-        format!("/proc/{}/ns/net", self.pid).into()
+        format!("/proc/{}/ns/net", self.pid()).into()
     }
 
     /// A path that holds inside as seen from outside, mounts included. It is short, so that it does for sockets.
     pub fn inside(&self, path: impl AsRef<Path>) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.pid));
+        let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
         root.join(path.as_ref().strip_prefix("/").unwrap_or(path.as_ref()))
     }
 
@@ -141,7 +157,7 @@ impl Machine {
     /// A command that runs a program on this machine, to which arguments can be added.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(&self.holder);
-        command.arg("run").arg("--pid").arg(self.pid.to_string()).arg("--").arg(program.as_ref());
+        command.arg("run").arg("--pid").arg(self.pid().to_string()).arg("--").arg(program.as_ref());
         command.env("PATH", super::programs::path());
         command
     }

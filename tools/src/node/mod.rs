@@ -277,9 +277,6 @@ impl Nodes {
         let machines = futures::future::try_join_all(machines).await?;
         let gateways = options.gateways.iter().map(|name| machine(name.clone(), false));
         let gateways = futures::future::try_join_all(gateways).await?;
-        for gateway in &gateways {
-            network::set_loopback_up(&gateway.network_namespace()).await?;
-        }
         let registry = Registry::start(hub.subnet().machine(), images).await;
         let registry =
             registry.map_err(|source| NodeError::Registry { address: hub.subnet().machine(), source })?;
@@ -289,17 +286,38 @@ impl Nodes {
             let pods = Ipv4Net::new_assert(Ipv4Addr::new(10, 244, index + 1, 0), 24);
             nodes.push(Node { machine, address: hub.subnet().node(index), pods });
         }
-        for (index, node) in nodes.iter().enumerate() {
-            let others = nodes.iter().filter(|other| other.name() != node.name());
-            let others: Vec<_> = others.map(|other| (other.pods, other.address)).collect();
-            let namespace = node.machine.network_namespace();
-            hub.join(&format!("node{index}"), &namespace, node.address, &others).await?;
-        }
         let statfs = statfs(dir).map_err(|errno| NodeError::file("looking at", dir)(errno.into()))?;
         // An overlay has no place on another one.
         let overlay = statfs.filesystem_type() == OVERLAYFS_SUPER_MAGIC;
         let snapshotter = if overlay { "native" } else { "overlayfs" };
-        Ok(Self { all: nodes, gateways, hub, registry, kubelet, plugins, programs, snapshotter, id })
+        let nodes = Self { all: nodes, gateways, hub, registry, kubelet, plugins, programs, snapshotter, id };
+        for machine in nodes.machines() {
+            nodes.cable(machine).await?;
+        }
+        Ok(nodes)
+    }
+
+    /// Connects a machine with the network of the nodes, if it is to be on that.
+    async fn cable(&self, machine: &Machine) -> Result<(), NodeError> {
+        let namespace = machine.network_namespace();
+        let Some(index) = self.all.iter().position(|node| node.name() == machine.name()) else {
+            return Ok(network::set_loopback_up(&namespace).await?);
+        };
+        let others = self.all.iter().filter(|other| other.name() != machine.name());
+        let others: Vec<_> = others.map(|other| (other.pods, other.address)).collect();
+        let address = self.hub.subnet().node(u8::try_from(index).unwrap_or_default());
+        Ok(self.hub.join(&format!("node{index}"), &namespace, address, &others).await?)
+    }
+
+    /// Makes a machine anew that has ended. Nothing runs on it then.
+    pub(crate) async fn restart(&self, supervisor: &Supervisor, machine: &Machine) -> Result<(), NodeError> {
+        machine.restart(supervisor).await?;
+        self.cable(machine).await
+    }
+
+    /// All machines that run something.
+    pub(crate) fn machines(&self) -> impl Iterator<Item = &Machine> {
+        self.all.iter().map(|node| &node.machine).chain(&self.gateways)
     }
 
     /// The nodes, in the order of the options.
@@ -319,8 +337,7 @@ impl Nodes {
 
     /// The machine of a node or a gateway.
     pub fn machine(&self, name: &str) -> Option<&Machine> {
-        let nodes = self.all.iter().map(|node| &node.machine);
-        nodes.chain(&self.gateways).find(|machine| machine.name() == name)
+        self.machines().find(|machine| machine.name() == name)
     }
 
     /// The address of this machine on the network of the nodes.
@@ -371,22 +388,17 @@ impl Nodes {
 
     /// Starts what runs on the machines, all at once, and returns when containerd and ovsdb-server listen everywhere.
     pub(crate) async fn start(&self, supervisor: &Supervisor) -> Result<(), NodeError> {
-        let nodes = self.all.iter().map(|node| self.start_services(supervisor, &node.machine, true));
-        let gateways = self.gateways.iter().map(|machine| self.start_services(supervisor, machine, false));
-        futures::future::try_join(
-            futures::future::try_join_all(nodes),
-            futures::future::try_join_all(gateways),
-        )
-        .await?;
+        let started = self.machines().map(|machine| self.start_services(supervisor, machine));
+        futures::future::try_join_all(started).await?;
         Ok(())
     }
 
-    async fn start_services(
+    pub(crate) async fn start_services(
         &self,
         supervisor: &Supervisor,
         machine: &Machine,
-        pods: bool,
     ) -> Result<(), NodeError> {
+        let pods = self.get(machine.name()).is_some();
         machine::make_database(machine, &self.programs).await?;
         for service in Service::ALL.into_iter().filter(|service| pods || !service.is_for_pods()) {
             self.start_service(supervisor, machine.name(), service).await?;

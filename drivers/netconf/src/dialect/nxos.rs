@@ -328,7 +328,15 @@ impl Parser {
             }
         }
         let Self { vlans, ports, .. } = self;
-        Ok(Seen { home: None, vlans, gone: VlanSet::EMPTY, ports, empty_opens: false, layout: Layout::Plain })
+        Ok(Seen {
+            home: None,
+            vlans,
+            gone: VlanSet::EMPTY,
+            contested: VlanSet::EMPTY,
+            ports,
+            empty_opens: false,
+            layout: Layout::Plain,
+        })
     }
 }
 

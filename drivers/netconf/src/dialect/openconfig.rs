@@ -278,6 +278,7 @@ impl Parser {
             home,
             vlans,
             gone: VlanSet::EMPTY,
+            contested: VlanSet::EMPTY,
             ports: self.ports,
             empty_opens: true,
             layout: Layout::Plain,

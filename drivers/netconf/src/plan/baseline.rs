@@ -81,7 +81,7 @@ mod tests {
             adopt: VlanSet::EMPTY,
         };
         let vlans = vlans.iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect();
-        FabricDesired { cluster: "c".into(), device, vlans, ports: Vec::new() }
+        FabricDesired { cluster: "c".into(), cluster_uid: None, device, vlans, ports: Vec::new() }
     }
 
     prop_compose! {

@@ -15,6 +15,8 @@ pub struct Seen {
     pub vlans: BTreeMap<VlanId, SeenVlan>,
     /// VLANs that were ours when last reported, and exist no more: what ports list of them is ours.
     pub gone: VlanSet,
+    /// VLANs under our names that another cluster makes: while there are any, nothing is taken off the device.
+    pub contested: VlanSet,
     /// Of the interfaces that were asked for, those that exist.
     pub ports: BTreeMap<String, SeenPort>,
     /// A trunk must not have an empty list: it would carry every VLAN, or be refused.

@@ -77,7 +77,8 @@ pub fn drift(seen: &Seen, desired: &FabricDesired, known: &Known) -> Vec<Note> {
             Some(_) => {}
         }
     }
-    for vid in ours.difference(&wanted).difference(&known.vlans).iter() {
+    let unwanted = ours.difference(&wanted).difference(&known.vlans);
+    for vid in unwanted.iter().filter(|_| seen.contested.is_empty()) {
         told.tell(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
     }
     let of_ours = ours.union(&wanted);
@@ -144,7 +145,7 @@ fn port(
     let taken: VlanSet = there.taken.keys().copied().collect();
     let not_ours = native.union(&taken).union(&there.inherited);
     let unwanted = tagged.intersection(of_ours).difference(&want).difference(&not_ours);
-    for vid in unwanted.difference(&known).iter() {
+    for vid in unwanted.difference(&known).iter().filter(|_| seen.contested.is_empty()) {
         told.tell(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
     }
 }
@@ -188,6 +189,7 @@ mod tests {
         let vlans: VlanSet = vlans.parse().unwrap();
         FabricDesired {
             cluster: "c".into(),
+            cluster_uid: None,
             device: Device {
                 address: String::new(),
                 dialect: None,

@@ -39,7 +39,9 @@ use tracing::debug;
 use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
-use crate::plan::{Baseline, Changes, Inventory, LeftOut, Plan, Seen, applied, interfaces, plan};
+use crate::plan::{
+    Baseline, Changes, Inventory, LeftOut, Plan, Returns, Seen, applied, interfaces, ours, plan,
+};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::drift::Known;
@@ -72,6 +74,8 @@ pub struct Transaction<'a, S> {
     pub device: &'a DeviceInfo,
     /// The device's VLANs as they were last read.
     pub read: Mutex<Option<Baseline>>,
+    /// What is remembered of VLANs that came back.
+    pub returns: &'a Returns,
 }
 
 /// What is read of the device.
@@ -362,6 +366,7 @@ impl<S: Session> Transaction<'_, S> {
         {
             seen.gone = vlans.difference(&seen.vlans.keys().copied().collect());
         }
+        seen.contested = self.returns.of_others(&ours(&seen, &self.desired.cluster), self.desired);
         *self.read.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Baseline::of(&seen, &self.desired.cluster));
         let asked = interfaces(self.desired);

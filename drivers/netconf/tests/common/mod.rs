@@ -80,6 +80,7 @@ impl Bench {
         let ports: BTreeMap<&str, &str> = ports.iter().copied().collect();
         FabricDesired {
             cluster: CLUSTER.into(),
+            cluster_uid: None,
             device: self.device(name),
             vlans: set(vlans).iter().map(owner).collect(),
             ports: ports

@@ -53,6 +53,7 @@ prop_compose! {
         FabricDesired {
             cluster: "c1".into(),
             device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift, adopt: ids(&adopt) },
+            cluster_uid: None,
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
             ports: ports.into_iter().map(|(name, (wanted, trunk, closed))| FabricPort {
                 name,

@@ -234,6 +234,7 @@ fn desired(address: &str, credential: Option<String>, ports: &[(&str, &str)]) ->
     let all = listed.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     FabricDesired {
         cluster: CLUSTER.into(),
+        cluster_uid: None,
         device: Device {
             address: address.into(),
             dialect: None,

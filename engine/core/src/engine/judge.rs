@@ -401,6 +401,7 @@ impl Engine {
         let pending_changes = device.map(DeviceTarget::pending);
         let last_transaction = device.and_then(|device| device.last.clone());
         let closed_ports: Option<Vec<Name>> = device.map(|device| device.closed().map(Name::from).collect());
+        let cluster = device.map(|_| Name::from(self.config.cluster.as_str()));
         let device = device.and_then(|device| device.info.clone());
         let former = self.former(key).filter(|_| phase != Phase::Ready);
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
@@ -424,6 +425,7 @@ impl Engine {
             realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| record.deleting)),
             connection_points: points,
             switch_ports,
+            cluster,
             device,
             last_transaction: last_transaction.or_else(|| last.last_transaction.clone()),
             closed_ports: closed_ports.unwrap_or_else(|| last.closed_ports.clone()),

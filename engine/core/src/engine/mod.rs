@@ -247,7 +247,7 @@ impl Engine {
             Target::Fabric(name) => {
                 let undecided = self.undecided(name);
                 let device = self.devices.get_mut(name)?;
-                let (desired, settled) = device.desired(&self.config.cluster, self.changes, undecided);
+                let (desired, settled) = device.desired(&self.config, self.changes, undecided);
                 self.changes += 1;
                 let driver = device.driver.clone();
                 self.judge_networks(settled);
@@ -376,7 +376,7 @@ impl Engine {
         self.recall_networks(had);
         self.recall_refusals();
         for device in self.devices.values_mut() {
-            device.begin(&self.config.cluster, self.changes);
+            device.begin(&self.config, self.changes);
         }
         self.changes += 1;
         for name in self.nodes.keys() {

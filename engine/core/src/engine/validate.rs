@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::compat;
 use crate::ids::Place;
 use crate::spec::{
-    AttachmentSpec, BridgeDomainSpec, Cause, ConnectionPointSpec, Invalid, ServiceSpec, Spec,
-    VlanType,
+    AttachmentSpec, BridgeDomainSpec, Cause, ConnectionPointSpec, Invalid, ServiceSpec, Spec, VlanType,
 };
 use crate::{Effect, Key, Kind, Name};
 

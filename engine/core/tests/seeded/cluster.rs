@@ -102,7 +102,12 @@ impl Cluster {
         let mut cluster = Self {
             chance: Chance::new(seed),
             mutant,
-            engine: Engine::new(Config { cluster: "lab".into(), bridge_domains: false, nodes: false }),
+            engine: Engine::new(Config {
+                cluster: "lab".into(),
+                cluster_uid: None,
+                bridge_domains: false,
+                nodes: false,
+            }),
             objects: BTreeMap::new(),
             watch: BTreeMap::new(),
             before: BTreeMap::new(),
@@ -125,7 +130,12 @@ impl Cluster {
 
     /// A new engine, which knows what Kubernetes and NATS hold; it was told in some order.
     fn begin(&mut self) {
-        let mut engine = Engine::new(Config { cluster: "lab".into(), bridge_domains: false, nodes: false });
+        let mut engine = Engine::new(Config {
+            cluster: "lab".into(),
+            cluster_uid: None,
+            bridge_domains: false,
+            nodes: false,
+        });
         let mut events = vec![Event::Drivers(["netconf", "nad"].map(Name::from).into())];
         for node in NODES {
             let labels = Labels::from([("pool".into(), "a".into())]);

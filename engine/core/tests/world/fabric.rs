@@ -518,7 +518,12 @@ impl World {
         for (key, object) in &mut objects {
             object.status = self.statuses.get(key).cloned();
         }
-        self.engine = Engine::new(Config { cluster: "lab".into(), bridge_domains: false, nodes: false });
+        self.engine = Engine::new(Config {
+            cluster: "lab".into(),
+            cluster_uid: None,
+            bridge_domains: false,
+            nodes: false,
+        });
         self.engine.handle(Event::Holding(BTreeSet::from(["netconf".into()])));
         self.engine.handle(Event::Drivers(Self::drivers()));
         for (name, (labels, ready)) in self.nodes.clone() {

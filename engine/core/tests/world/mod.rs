@@ -76,7 +76,8 @@ const NODES: [&str; 4] = ["node1", "node2", "node3", "node4"];
 
 impl World {
     pub fn new(bridge_domains: bool, agents: bool) -> Self {
-        let mut engine = Engine::new(Config { cluster: "lab".into(), bridge_domains, nodes: agents });
+        let mut engine =
+            Engine::new(Config { cluster: "lab".into(), cluster_uid: None, bridge_domains, nodes: agents });
         engine.handle(Event::Drivers(Self::drivers()));
         Self {
             engine,
@@ -413,8 +414,12 @@ impl World {
         for (key, object) in &mut objects {
             object.status = self.statuses.get(key).cloned();
         }
-        let mut engine =
-            Engine::new(Config { cluster: "lab".into(), bridge_domains: false, nodes: self.agents });
+        let mut engine = Engine::new(Config {
+            cluster: "lab".into(),
+            cluster_uid: None,
+            bridge_domains: false,
+            nodes: self.agents,
+        });
         engine.handle(Event::Drivers(Self::drivers()));
         for (name, (labels, ready)) in self.nodes.clone() {
             engine.handle(Event::Node { name, labels, ready });

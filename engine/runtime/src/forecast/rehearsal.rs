@@ -43,8 +43,12 @@ impl Rehearsal {
     /// Brings the core to where the cluster is.
     pub fn new(world: &World) -> Self {
         let agents = world.has_agents();
-        let mut engine =
-            Engine::new(Config { cluster: CLUSTER.into(), bridge_domains: false, nodes: agents });
+        let mut engine = Engine::new(Config {
+            cluster: CLUSTER.into(),
+            cluster_uid: None,
+            bridge_domains: false,
+            nodes: agents,
+        });
         let mut drivers: BTreeSet<Name> = BTreeSet::from(["nad".into()]);
         let nodes = world.node_names().map(|node| Name::from(format!("node/{node}")));
         drivers.extend(nodes.filter(|_| agents));

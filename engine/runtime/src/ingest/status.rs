@@ -47,6 +47,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         transitions: count(source.transitions),
         granted_id: source.granted_id.and_then(|id| VlanId::new(id).ok()),
         realized: realized(kind, source.realized),
+        cluster: source.cluster_id.map(Name::from),
         connection_points: source.connection_points.into_iter().map(Name::from).collect(),
         switch_ports: source.switch_ports,
         device: (device != DeviceInfo::default()).then_some(device),

@@ -4,8 +4,10 @@
 mod drivers;
 mod late_words;
 mod leaders;
+mod nats;
 mod networks;
 mod parts;
+mod upgrade;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! NATS with the TLS of `deploy/nats-tls`: what `kubectl apply -k deploy/` applies, on this machine.
 
+mod metrics;
 mod routes;
 mod shipped;
 

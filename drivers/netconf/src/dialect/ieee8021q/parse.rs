@@ -206,6 +206,7 @@ impl Parser {
             home: None,
             vlans: vlans(&layout),
             gone: VlanSet::EMPTY,
+            contested: VlanSet::EMPTY,
             ports,
             empty_opens: false,
             layout: Layout::Bridge(Box::new(layout)),

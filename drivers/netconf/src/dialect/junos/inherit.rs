@@ -57,6 +57,7 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> Seen {
         home: None,
         vlans: seen,
         gone: VlanSet::EMPTY,
+        contested: VlanSet::EMPTY,
         ports,
         empty_opens: true,
         layout: crate::dialect::Layout::Junos(layout),

@@ -350,6 +350,7 @@ impl Device {
             home: None,
             vlans,
             gone: VlanSet::EMPTY,
+            contested: VlanSet::EMPTY,
             ports,
             empty_opens: false,
             layout: Layout::SrLinux(Box::new(layout)),

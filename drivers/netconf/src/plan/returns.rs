@@ -1,0 +1,131 @@
+//! VLANs under our names that come back after they were taken out: another cluster has our identifier.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use eno_schemas::{FabricDesired, Report, VlanId, VlanSet};
+
+use super::CLASH;
+
+/// A VLAN that came back so often belongs to somebody else. Once may be a device that was started with an older
+/// configuration.
+const OFTEN: u8 = 2;
+
+/// What is remembered of one device for it.
+#[derive(Debug, Default)]
+pub struct Returns(Mutex<Memory>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    cluster: String,
+    /// There, and to be taken out.
+    leaving: VlanSet,
+    /// Taken out, and not back yet.
+    removed: VlanSet,
+    /// How often each came back.
+    counts: BTreeMap<VlanId, u8>,
+}
+
+impl Returns {
+    /// Goes on with what the driver's last report says.
+    pub fn recall(&self, cluster: &str, report: Option<&Report>) {
+        let Some(report) = report else { return };
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.of(cluster);
+        let noted = report.notes.iter().filter(|note| note.kind == CLASH).filter_map(|note| note.item.vlan);
+        memory.counts.extend(noted.map(|vid| (vid, OFTEN)));
+    }
+
+    /// Of the VLANs `ours`, which bear our names on the device now, those that belong to somebody else.
+    pub fn of_others(&self, ours: &VlanSet, desired: &FabricDesired) -> VlanSet {
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.of(&desired.cluster);
+        let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let back = memory.removed.intersection(ours).difference(&wanted);
+        for vid in back.iter() {
+            *memory.counts.entry(vid).or_default() += 1;
+        }
+        memory.removed = memory.removed.difference(ours).difference(&wanted);
+        memory.leaving = memory.leaving.union(&ours.difference(&wanted)).difference(&wanted);
+        // Who made it has taken it out again.
+        memory.counts.retain(|vid, count| !wanted.contains(*vid) && (*count < OFTEN || ours.contains(*vid)));
+        memory.counts.iter().filter(|(_, count)| **count >= OFTEN).map(|(vid, _)| *vid).collect()
+    }
+
+    /// A command ended; what of ours is there for good, if that is known.
+    pub fn ended(&self, there: Option<&VlanSet>) {
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let leaving = std::mem::take(&mut memory.leaving);
+        if let Some(there) = there {
+            memory.removed = memory.removed.union(&leaving.difference(there));
+        }
+    }
+}
+
+impl Memory {
+    fn of(&mut self, cluster: &str) {
+        if self.cluster != cluster {
+            *self = Self { cluster: cluster.to_owned(), ..Self::default() };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_schemas::{Device, Drift, FabricVlan};
+
+    use super::*;
+
+    fn set(text: &str) -> VlanSet {
+        text.parse().unwrap()
+    }
+
+    fn desired(cluster: &str, vlans: &str) -> FabricDesired {
+        let device = Device {
+            address: String::new(),
+            dialect: None,
+            credential: None,
+            host_key: None,
+            drift: Drift::Repair,
+            adopt: VlanSet::EMPTY,
+        };
+        let vlans = set(vlans).iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect();
+        FabricDesired { cluster: cluster.into(), cluster_uid: None, device, vlans, ports: Vec::new() }
+    }
+
+    #[test]
+    fn a_vlan_that_comes_back_twice_is_of_another_cluster() {
+        let (returns, wanted) = (Returns::default(), desired("c", "10"));
+        for _ in 0..2 {
+            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+            // Read back under the locks, and once it was taken out.
+            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+            assert_eq!(returns.of_others(&set("10"), &wanted), set(""));
+            returns.ended(Some(&set("10")));
+        }
+        assert_eq!(returns.of_others(&set("10,20-21"), &wanted), set("20"));
+        returns.ended(Some(&set("10,20-21")));
+        assert_eq!(returns.of_others(&set("10,20"), &wanted), set("20"));
+        // Under another identifier, or once it is gone, nothing is known of it.
+        assert_eq!(returns.of_others(&set("10"), &wanted), set(""));
+        assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+    }
+
+    #[test]
+    fn what_was_not_taken_out_for_good_does_not_come_back() {
+        let (returns, wanted) = (Returns::default(), desired("c", "10"));
+        for _ in 0..4 {
+            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+            assert_eq!(returns.of_others(&set("10"), &wanted), set(""));
+            // The change was taken back.
+            returns.ended(None);
+        }
+        // What is wanted in between is ours.
+        for _ in 0..4 {
+            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+            returns.ended(Some(&set("10")));
+            assert_eq!(returns.of_others(&set("10,20"), &desired("c", "10,20")), set(""));
+            returns.ended(Some(&set("10,20")));
+        }
+    }
+}
