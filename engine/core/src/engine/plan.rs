@@ -464,7 +464,7 @@ impl Engine {
             }
         }
         let (cni, vlans) = nad::cni(&chosen.plugin, spec.interface, spec.vlan_type, &vids);
-        Some(VlanAttachment { cni, vlans, mtu: spec.mtu, subnets })
+        Some(VlanAttachment { cni, vlans, mtu: spec.mtu(chosen), subnets })
     }
 
     fn render_subnet(&self, name: &Name) -> Option<NadSubnet> {
