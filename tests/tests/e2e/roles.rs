@@ -116,7 +116,7 @@ impl Role {
     async fn bind(self, client: &Client) {
         let metadata = ObjectMeta { name: Some(self.user()), ..ObjectMeta::default() };
         let (api_group, kind) = ("rbac.authorization.k8s.io".to_owned(), "ClusterRole".to_owned());
-        let role_ref = RoleRef { api_group: api_group.clone(), kind, name: self.name.to_owned() };
+        let role_ref = RoleRef { api_group: Some(api_group.clone()), kind, name: self.name.to_owned() };
         let subject = Subject {
             kind: "User".into(),
             name: self.user(),
