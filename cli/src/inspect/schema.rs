@@ -122,9 +122,9 @@ fn merged(there: Value, manifest: Value) -> Value {
 /// `/spec/Ports/0/Name` as `spec.Ports[0].Name`.
 fn field(path: &str) -> String {
     let parts = path.split('/').filter(|part| !part.is_empty());
-    let parts = parts.map(|part| match part.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => format!("[{part}]"),
-        false => format!(".{part}"),
+    let parts = parts.map(|part| {
+        let index = part.bytes().all(|byte| byte.is_ascii_digit());
+        if index { format!("[{part}]") } else { format!(".{part}") }
     });
     let field: String = parts.collect();
     if field.is_empty() { "the object".into() } else { field.trim_start_matches('.').to_owned() }

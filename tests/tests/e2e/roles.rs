@@ -295,7 +295,8 @@ fn each_role_with_each_command() {
         let there = Api::<ClusterRole>::all(client.clone()).list(&ours).await.expect("ClusterRoles");
         let mut there: Vec<String> = there.iter().map(ClusterRole::name_any).collect();
         let mut tried: Vec<&str> = ROLES.iter().map(|role| role.name).collect();
-        (there.sort(), tried.sort_unstable());
+        there.sort();
+        tried.sort_unstable();
         assert_eq!(there, tried);
 
         system.namespace(NAMESPACE).await;
