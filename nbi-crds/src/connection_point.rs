@@ -22,7 +22,7 @@ use crate::{CallbackFormat, CallbackSecret, schema};
     annotation("api-approved.kubernetes.io", "unapproved, experimental"),
     label("app.kubernetes.io/part-of", "eno"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "CNIs", type_ = "string", json_path = ".spec.SupportedCnis[*].Name"),
+    printcolumn(name = "CNIs", type_ = "string", json_path = ".status.cnis"),
     printcolumn(name = "NodePool", type_ = "string", json_path = ".spec.NodePool"),
     printcolumn(name = "Interfaces", type_ = "string", json_path = ".spec.Interfaces"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
@@ -71,7 +71,8 @@ pub struct SupportedCni {
     #[schemars(length(min = 1, max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub supported_interface_types: Vec<InterfaceType>,
     /// JSON text of an object with the plugin's parameters: BridgeName for ovs and bridge, PoolName for host-device
-    /// and sriov, Master for macvlan, ipvlan and vlan.
+    /// and sriov, Master for macvlan, ipvlan and vlan; MTU for attachments that name none, but for host-device, sriov and
+    /// userspace; PoolName for ovs where pods' devices come from a device plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 4096),

@@ -29,8 +29,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         crd::<Subnet>(),
         status_only(tidied::<PodNetwork>()),
         with_status::<Bridge>(&["readyInputs", "bridgeConfigs"]),
-        with_status::<PodConfig>(&["podConfigurations", "addresses"]),
-        with_status::<PodNetworkConfig>(&["PodNetworkConfigs", "addresses"]),
+        with_status::<PodConfig>(&["podConfigurations", "addresses", "links", "pods"]),
+        with_status::<PodNetworkConfig>(&["PodNetworkConfigs", "addresses", "links", "pods"]),
     ]
 }
 
@@ -88,5 +88,32 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
         tidy(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a list in a column kubectl shows the first element only.
+    #[test]
+    fn columns_name_one_field_that_is_there() {
+        for mut crd in crds() {
+            let columns =
+                crd.spec.versions.iter_mut().flat_map(|version| version.additional_printer_columns.take());
+            let paths: Vec<String> = columns.flatten().map(|column| column.json_path).collect();
+            assert!(!paths.is_empty(), "{}", crd.spec.names.kind);
+            let root = roots(&mut crd).next().expect("a schema").clone();
+            for path in paths {
+                assert!(!path.contains("[*]"), "{}: {path} shows one element", crd.spec.names.kind);
+                let Some((top, field)) = path[1..].split_once('.').filter(|(top, _)| *top != "metadata")
+                else {
+                    continue;
+                };
+                let field = field.split(['.', '[']).next().unwrap_or_default();
+                let fields = root.properties.as_ref().and_then(|all| all.get(top)?.properties.as_ref());
+                assert!(fields.is_some_and(|all| all.contains_key(field)), "{}: {path}", crd.spec.names.kind);
+            }
+        }
     }
 }

@@ -50,7 +50,7 @@ pub struct L2ServiceAttachmentSpec {
     /// Which of the ConnectionPoint's CNI plugins makes the interface; absent means the first that can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub implementation: Option<CniName>,
-    /// The MTU of the pod's interface in bytes; absent leaves it to the CNI plugin.
+    /// The MTU of the pod's interface in bytes; absent: MTU in Opts of the ConnectionPoint, else the CNI plugin's choice.
     #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 68, max = 65535))]
     pub mtu: Option<u16>,

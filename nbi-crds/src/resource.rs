@@ -29,7 +29,7 @@ macro_rules! eno_resource {
 }
 
 eno_resource! {
-    ConnectionPoint: ["readyInputs"];
+    ConnectionPoint: ["readyInputs", "cnis"];
     FabricDevice: [
         "readyInputs",
         "clusterID",

@@ -114,6 +114,10 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub ready_inputs: Option<String>,
+    /// The names of the CNI plugins that can attach a pod, in one text, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8192))]
+    pub cnis: Option<String>,
     /// The VLAN ID that the object holds; another object asking for the same one is in error.
     #[serde(default, rename = "grantedID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::vlan_id")]

@@ -71,6 +71,9 @@ pub enum Cni {
         /// `socket_file`, the OVSDB socket.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         socket_file: Option<String>,
+        /// The device plugin's resource, `k8s.v1.cni.cncf.io/resourceName`; absent: the bridge's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool: Option<String>,
     },
     /// The reference `bridge` plugin.
     Bridge {

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
-use eno_engine::forecast::{World, wanted};
+use eno_engine::forecast::{Key, Kind, World};
 use eno_engine::trace;
 use eno_schemas::{Applied, Carried, FabricDesired, VlanId, VlanSet};
 use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
-use crate::inspect::{ClusterArgs, MessagesArgs};
+use crate::inspect::path::fabric;
+use crate::inspect::{ClusterArgs, MessagesArgs, left_out};
 
 /// Say for each VLAN on a port of a switch which objects want it, or that it is foreign.
 ///
@@ -29,19 +30,37 @@ pub(super) struct BlameArgs {
     messages: MessagesArgs,
 }
 
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Blame {
+    vlans: Vec<Line>,
+    /// All objects that could want a VLAN are known: what none wants is foreign.
+    complete: bool,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
+}
+
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
     vlan: VlanId,
-    /// The objects that want it; none: it is foreign.
+    /// The objects that want it.
     wanted_by: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
 }
 
 pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
-    let world = World::read(&args.cluster.client().await?).await?;
-    let wanted = wanted(&world);
+    let client = args.cluster.client().await?;
+    let world = World::read(&client, client.default_namespace()).await?;
+    let left_out = left_out(&world);
+    let device = Key::cluster(Kind::FabricDevice, &args.device.as_str().into());
+    if world.lacks(&device) {
+        bail!("{device}: you may not read it");
+    }
+    let nats = args.messages.connect().await?;
+    let wanted = fabric(&world, nats.as_ref()).await?;
     let (driver, fabric) = wanted
         .switches
         .get(&args.device)
@@ -50,7 +69,6 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
         let listed = fabric.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
         bail!("FabricDevice {} does not list port {}; it lists {listed}", args.device, args.port);
     }
-    let nats = args.messages.connect().await?;
     let carried = match &nats {
         Some(nats) => {
             match trace::report(nats, driver, &args.device).await?.and_then(|report| report.applied) {
@@ -62,12 +80,14 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let lines = blame(fabric, &args.port, carried.as_ref());
-    args.output.print(&lines, |lines| {
+    let vlans = blame(fabric, &args.port, carried.as_ref());
+    let complete = !wanted.incomplete.contains(&args.device);
+    let nobody = if complete { "foreign" } else { "not known" };
+    args.output.print(&Blame { vlans, complete, left_out }, |blame| {
         table(
             ["VLAN", "WANTED BY", ""],
-            lines.iter().map(|line| {
-                let by = if line.wanted_by.is_empty() { "foreign".into() } else { line.wanted_by.join(" ") };
+            blame.vlans.iter().map(|line| {
+                let by = if line.wanted_by.is_empty() { nobody.into() } else { line.wanted_by.join(" ") };
                 [line.vlan.to_string(), by, line.note.unwrap_or_default().into()]
             }),
         );

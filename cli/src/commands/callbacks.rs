@@ -3,12 +3,12 @@
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use eno_engine::callbacks::{Undelivered, ask, dead_letters, undelivered};
-use eno_engine::forecast::Key;
+use eno_engine::forecast::{Key, is_namespaced};
 use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
 use serde::Serialize;
 
 use crate::inspect::output::{Format, name, table};
-use crate::inspect::{MessagesArgs, object};
+use crate::inspect::{ClusterArgs, MessagesArgs, object};
 
 /// What became of callbacks: which were not taken, and what to do about them. It needs NATS.
 #[derive(Debug, clap::Args)]
@@ -44,9 +44,22 @@ struct Named {
     /// The object, as KIND/NAME.
     #[arg(value_name = "OBJECT", num_args = 1..=2, required = true)]
     object: Vec<String>,
-    /// The namespace of an object that has one.
-    #[arg(short, long, default_value = "default")]
-    namespace: String,
+    /// The namespace of an object that has one; absent: that of the kubeconfig.
+    #[arg(short, long)]
+    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+impl Named {
+    async fn key(&self) -> anyhow::Result<Key> {
+        let key = object(&self.object, self.namespace.as_deref().unwrap_or_default())?;
+        if self.namespace.is_some() || !is_namespaced(key.kind) {
+            return Ok(key);
+        }
+        let namespace = self.cluster.namespace().await.context("whose namespace? Name it with -n")?;
+        object(&self.object, &namespace)
+    }
 }
 
 /// The answer of `eno callbacks list`.
@@ -69,7 +82,7 @@ pub(super) async fn run(args: CallbacksArgs) -> anyhow::Result<()> {
         Command::Test { named, endpoint: true } => (named, CallbackAction::TestEndpoint),
         Command::Test { named, endpoint: false } => (named, CallbackAction::TestMessage),
     };
-    let key = object(&named.object, &named.namespace)?;
+    let key = named.key().await?;
     let request = CallbackRequest {
         action,
         kind: key.kind.as_str().to_owned(),

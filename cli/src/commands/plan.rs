@@ -4,24 +4,31 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use eno_engine::forecast::{self, Act, Change, Forecast, ObjectTold, SwitchTold, Verdict, World, key_of};
+use eno_engine::forecast::{
+    self, Act, Change, Forecast, ObjectTold, SwitchTold, Verdict, World, is_namespaced, key_of,
+};
 use eno_engine::trace;
 use eno_sbi::nats::Connection;
 use eno_schemas::{Command, Desired, Generation, Preview};
-use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::{Client, Error};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Error};
 use serde::Serialize;
 
-use crate::apply::{api_of, name_of};
+use crate::apply::{api_of, name_of, resource_of};
 use crate::inspect::output::{Format, name, table};
-use crate::inspect::{ClusterArgs, MessagesArgs, manifests};
+use crate::inspect::schema::Schemas;
+use crate::inspect::{ClusterArgs, MessagesArgs, left_out, manifests};
 
 /// Where something would fail.
 const FAILS: u8 = 2;
 
 /// Show what would change if these manifests were applied, or deleted. Nothing is changed.
 ///
-/// The API server checks each object without storing it; what follows from them is worked out as the engine does it.
+/// The API server checks each object without storing it; without the right to write, the schemas of the CRDs do. What
+/// follows from them is worked out as the engine does it.
 /// Where NATS can be asked, the drivers of the switches say what they would send, as the switches are now.
 ///
 /// The exit code is 2 when something would fail.
@@ -33,9 +40,9 @@ pub(super) struct PlanArgs {
     /// Show what would change if they were deleted.
     #[arg(long)]
     delete: bool,
-    /// The namespace of objects that name none.
-    #[arg(short, long, default_value = "default")]
-    namespace: String,
+    /// The namespace of objects that name none; absent: that of the kubeconfig.
+    #[arg(short, long)]
+    namespace: Option<String>,
     /// How it is written.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -59,7 +66,7 @@ enum Output {
 }
 
 /// All that is told.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Plan {
     #[serde(flatten)]
@@ -73,6 +80,12 @@ struct Plan {
     /// Objects of other kinds, which are not looked at.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     others: Vec<String>,
+    /// What could not be read; objects of the manifests among it are not looked at.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
+    /// Objects that the asker may not write: they were checked by the schemas of the CRDs only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    checked_by_schema: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -104,8 +117,10 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         Output::Xml => Some(args.messages.needed().await?),
         _ => args.messages.connect().await?,
     };
-    let world = World::read(&client).await?;
-    let mut plan = Plan { forecast: Forecast::default(), refused: vec![], previews: vec![], others: vec![] };
+    let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
+    let world = World::read(&client, namespace).await?;
+    let mut plan = Plan { left_out: left_out(&world), ..Plan::default() };
+    let schemas = Schemas::new()?;
     let mut changes = Vec::new();
     for object in &mut objects {
         let Some(mut key) = key_of(object) else {
@@ -113,18 +128,38 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
             plan.others.push(name(kind, object.metadata.namespace.as_deref(), &name_of(object)));
             continue;
         };
-        if crate::inspect::is_namespaced(key.kind) && key.namespace().is_none() {
-            object.metadata.namespace = Some(args.namespace.clone());
+        if is_namespaced(key.kind) && key.namespace().is_none() {
+            object.metadata.namespace = Some(namespace.to_owned());
             key = key_of(object).context("an object has a name")?;
+        }
+        if world.lacks(&key) {
+            eprintln!("eno: {key} is left out, since you may not read what is there");
+            plan.left_out.push(key.to_string());
+            continue;
         }
         if args.delete {
             changes.push(Change::Delete(key));
             continue;
         }
-        match checked(&client, object).await {
+        let checked = match checked(&client, object).await {
+            Err(Unchecked::MayNotWrite) => {
+                plan.checked_by_schema.push(key.to_string());
+                schemas.check(key.kind, object, world.object(&key))
+            }
+            Err(Unchecked::Refused(reason)) => Err(reason),
+            Ok(object) => Ok(object),
+        };
+        match checked {
             Ok(object) => changes.push(Change::Apply(key, Box::new(object))),
             Err(reason) => plan.refused.push(Refused { object: key.to_string(), reason }),
         }
+    }
+    if !plan.checked_by_schema.is_empty() {
+        eprintln!(
+            "eno: you may not write {}: checked by the schemas of the CRDs that this eno carries; CEL rules, admission \
+             policies and quotas were not checked",
+            plan.checked_by_schema.join(", ")
+        );
     }
     plan.forecast = forecast::forecast(&world, &changes);
     if let Some(nats) = &nats {
@@ -139,9 +174,26 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     Ok(if plan.fails() { ExitCode::from(FAILS) } else { ExitCode::SUCCESS })
 }
 
+/// Why there is no object as the API server would store it.
+enum Unchecked {
+    /// The asker may not write such objects.
+    MayNotWrite,
+    /// The API server refuses it, in these words.
+    Refused(String),
+}
+
+impl From<Error> for Unchecked {
+    fn from(error: Error) -> Self {
+        Self::Refused(match error {
+            Error::Api(status) => status.message,
+            error => error.to_string(),
+        })
+    }
+}
+
 /// The object as the API server would store it, with its defaults.
-async fn checked(client: &Client, object: &DynamicObject) -> Result<DynamicObject, String> {
-    let api = api_of(client, object).map_err(|error| error.to_string())?;
+async fn checked(client: &Client, object: &DynamicObject) -> Result<DynamicObject, Unchecked> {
+    let api = api_of(client, object).map_err(|error| Unchecked::Refused(error.to_string()))?;
     let params = PatchParams { dry_run: true, ..PatchParams::apply("eno-plan").force() };
     let name = object.metadata.name.as_deref().unwrap_or_default();
     match api.patch(name, &params, &Patch::Apply(object)).await {
@@ -150,9 +202,38 @@ async fn checked(client: &Client, object: &DynamicObject) -> Result<DynamicObjec
         Err(Error::Api(status)) if status.code == 404 && object.metadata.namespace.is_some() => {
             Ok(object.clone())
         }
-        Err(Error::Api(status)) => Err(status.message),
-        Err(error) => Err(error.to_string()),
+        // A quota or a policy may have refused it as well.
+        Err(Error::Api(status)) if status.code == 403 && !may_write(client, object).await? => {
+            Err(Unchecked::MayNotWrite)
+        }
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Asks whether the asker may apply such an object, which may take the right to create it.
+async fn may_write(client: &Client, object: &DynamicObject) -> Result<bool, Unchecked> {
+    let resource = resource_of(object).map_err(|error| Unchecked::Refused(error.to_string()))?;
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    for verb in ["patch", "create"] {
+        let attributes = ResourceAttributes {
+            group: Some(resource.group.clone()),
+            resource: Some(resource.plural.clone()),
+            namespace: object.metadata.namespace.clone(),
+            name: object.metadata.name.clone().filter(|_| verb == "patch"),
+            verb: Some(verb.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let review = reviews.create(&PostParams::default(), &review).await?;
+        if !review.status.is_some_and(|status| status.allowed) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Asks the drivers of the switches that change.

@@ -1,12 +1,12 @@
 //! `eno status`.
 
-use eno_engine::forecast::{Key, World, wanted};
+use eno_engine::forecast::{Key, World};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::inspect::output::{Format, table};
-use crate::inspect::path::{Hop, hops, networks};
-use crate::inspect::{ClusterArgs, MessagesArgs, object};
+use crate::inspect::path::{Hop, fabric, hops, networks};
+use crate::inspect::{ClusterArgs, MessagesArgs, left_out, object};
 
 /// Show how the operator's objects are, or of one object every hop of its way.
 #[derive(Debug, clap::Args)]
@@ -14,7 +14,7 @@ pub(super) struct StatusArgs {
     /// One object, as KIND/NAME; absent: all.
     #[arg(value_name = "OBJECT", num_args = 0..=2)]
     object: Vec<String>,
-    /// The namespace of an object that has one; without an object: only this namespace.
+    /// The namespace of an object that has one, else that of the kubeconfig; without an object: only this namespace.
     #[arg(short, long)]
     namespace: Option<String>,
     /// How it is written.
@@ -35,9 +35,22 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rows {
+    objects: Vec<Row>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Detail {
     #[serde(flatten)]
     row: Row,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -57,18 +70,23 @@ struct Condition {
 
 pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let client = args.cluster.client().await?;
-    let world = World::read(&client).await?;
+    let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
+    let world = World::read(&client, namespace).await?;
+    let left_out = left_out(&world);
     if args.object.is_empty() {
         let wanted =
             |key: &&Key| args.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace));
-        let rows: Vec<Row> = world.keys().filter(wanted).map(|key| row(&world, key)).collect();
-        return args.output.print(&rows, |rows| {
+        let objects = world.keys().filter(wanted).map(|key| row(&world, key)).collect();
+        return args.output.print(&Rows { objects, left_out }, |rows| {
             let cells = |row: &Row| [row.object.clone(), row.phase.clone(), row.message.clone()];
-            table(["OBJECT", "PHASE", "MESSAGE"], rows.iter().map(cells));
+            table(["OBJECT", "PHASE", "MESSAGE"], rows.objects.iter().map(cells));
         });
     }
-    let key = object(&args.object, args.namespace.as_deref().unwrap_or("default"))?;
-    let Some(source) = world.object(&key) else { anyhow::bail!("{key} does not exist") };
+    let key = object(&args.object, namespace)?;
+    let Some(source) = world.object(&key) else {
+        anyhow::ensure!(!world.lacks(&key), "{key}: you may not read it");
+        anyhow::bail!("{key} does not exist")
+    };
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
     let conditions = source.data.pointer("/status/conditions").and_then(Value::as_array);
     let conditions = conditions.into_iter().flatten().map(|condition| Condition {
@@ -80,8 +98,9 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     });
     let nats = args.messages.connect().await?;
     let networks = networks(&world, &key);
-    let switches = hops(&wanted(&world), &networks, nats.as_ref()).await?;
-    let detail = Detail { row: row(&world, &key), conditions: conditions.collect(), switches };
+    let fabric = fabric(&world, nats.as_ref()).await?;
+    let switches = hops(&fabric, &networks, nats.as_ref()).await?;
+    let detail = Detail { row: row(&world, &key), left_out, conditions: conditions.collect(), switches };
     args.output.print(&detail, tables)
 }
 

@@ -1,12 +1,13 @@
 //! `eno trace`.
 
-use eno_engine::forecast::{Key, Kind, World, wanted};
+use eno_engine::forecast::{Key, Kind, World};
 use eno_engine::trace::{self, Subject};
+use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
-use crate::inspect::path::{networks, part};
+use crate::inspect::path::{Fabric, fabric, networks, part};
 use crate::inspect::timeline::{Entry, busy, is_in, of_delivery, of_report, of_transition};
-use crate::inspect::{ClusterArgs, MessagesArgs, object};
+use crate::inspect::{ClusterArgs, MessagesArgs, left_out, object};
 
 /// Show what happened to an object in the last 7 days: its phases, what drivers did on its way meanwhile, and its
 /// callbacks. It needs NATS.
@@ -15,9 +16,9 @@ pub(super) struct TraceArgs {
     /// The object, as KIND/NAME. It may be gone.
     #[arg(value_name = "OBJECT", num_args = 1..=2, required = true)]
     object: Vec<String>,
-    /// The namespace of an object that has one.
-    #[arg(short, long, default_value = "default")]
-    namespace: String,
+    /// The namespace of an object that has one; absent: that of the kubeconfig.
+    #[arg(short, long)]
+    namespace: Option<String>,
     /// How it is written.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -27,23 +28,36 @@ pub(super) struct TraceArgs {
     messages: MessagesArgs,
 }
 
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Trace {
+    entries: Vec<Entry>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
+}
+
 pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
-    let key = object(&args.object, &args.namespace)?;
+    let client = args.cluster.client().await?;
+    let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
+    let key = object(&args.object, namespace)?;
     let nats = args.messages.needed().await?;
     let subject = Subject { kind: key.kind.as_str(), namespace: key.namespace(), name: &key.name };
     let transitions = trace::transitions(&nats, subject).await?;
     let mut entries: Vec<Entry> = transitions.iter().map(of_transition).collect();
     entries.extend(trace::deliveries(&nats, subject).await?.iter().map(of_delivery));
-    let world = World::read(&args.cluster.client().await?).await?;
+    let world = World::read(&client, namespace).await?;
+    let left_out = left_out(&world);
+    let fabric = fabric(&world, Some(&nats)).await?;
     let times = busy(&transitions);
-    for (driver, target) in targets(&world, &key) {
+    for (driver, target) in targets(&world, &fabric, &key) {
         let reports = trace::reports(&nats, &driver, &target).await?;
         let whole = key.kind == Kind::FabricDevice;
         let meanwhile = reports.iter().filter(|report| whole || is_in(&report.at, &times));
         entries.extend(meanwhile.filter_map(of_report));
     }
     entries.sort();
-    args.output.print(&entries, |entries| {
+    args.output.print(&Trace { entries, left_out }, |Trace { entries, .. }| {
         table(
             ["AT", "WHAT", ""],
             entries.iter().map(|entry| [entry.at.clone(), entry.what.clone(), entry.text.clone()]),
@@ -56,13 +70,12 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
 
 /// The targets on the way of an object, each with its driver. Which switches those were is not known of one that is
 /// gone: then it is any of them.
-fn targets(world: &World, key: &Key) -> Vec<(String, String)> {
-    let wanted = wanted(world);
+fn targets(world: &World, fabric: &Fabric, key: &Key) -> Vec<(String, String)> {
     let networks = networks(world, key);
     let network = matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment);
     let gone = network && world.object(key).is_none();
     let mut targets: Vec<(String, String)> = Vec::new();
-    for (switch, (driver, fabric)) in &wanted.switches {
+    for (switch, (driver, fabric)) in &fabric.switches {
         let itself = key.kind == Kind::FabricDevice && *key.name == **switch;
         if itself || gone || !part(fabric, &networks).0.is_empty() {
             targets.push((driver.clone(), switch.clone()));

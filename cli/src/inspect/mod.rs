@@ -3,13 +3,14 @@
 pub(crate) mod manifests;
 pub(crate) mod output;
 pub(crate) mod path;
+pub(crate) mod schema;
 pub(crate) mod timeline;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use eno_engine::forecast::{Key, Kind, Name, kind};
+use eno_engine::forecast::{Key, Name, World, is_namespaced, kind};
 use eno_sbi::nats::{Connection, NatsArgs, connect};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -32,8 +33,17 @@ pub struct ClusterArgs {
 impl ClusterArgs {
     /// Prepares the way to the API server.
     pub async fn client(&self) -> anyhow::Result<Client> {
+        Client::try_from(self.config().await?).context("preparing the way to the API server")
+    }
+
+    /// The namespace of the kubeconfig's context.
+    pub async fn namespace(&self) -> anyhow::Result<String> {
+        Ok(self.config().await?.default_namespace)
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &self.kubeconfig {
+        Ok(match &self.kubeconfig {
             Some(path) => {
                 let file =
                     Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
@@ -41,8 +51,7 @@ impl ClusterArgs {
             }
             None if self.context.is_some() => Config::from_kubeconfig(&options).await?,
             None => Config::infer().await?,
-        };
-        Client::try_from(config).context("preparing the way to the API server")
+        })
     }
 }
 
@@ -104,9 +113,13 @@ pub fn object(words: &[String], namespace: &str) -> anyhow::Result<Key> {
     })
 }
 
-/// Objects of this kind lie in a namespace.
-pub fn is_namespaced(kind: Kind) -> bool {
-    matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig)
+/// Names what could not be read of the cluster, and says so to people.
+pub(crate) fn left_out(world: &World) -> Vec<String> {
+    let left_out: Vec<String> = world.left_out().iter().map(ToString::to_string).collect();
+    if !left_out.is_empty() {
+        eprintln!("eno: left out, since you may not list them: {}", left_out.join(", "));
+    }
+    left_out
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The way of an object through the fabric, switch by switch.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{Key, Kind, Name, Wanted, World};
+use eno_engine::forecast::{Key, Kind, Name, World, wanted};
 use eno_engine::trace;
 use eno_sbi::nats::Connection;
-use eno_schemas::{Applied, FabricDesired, Outcome, Report, VlanSet};
+use eno_schemas::{Applied, Command, Desired, FabricDesired, Outcome, Report, VlanSet};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -75,14 +75,42 @@ pub(crate) fn part(fabric: &FabricDesired, networks: &BTreeSet<String>) -> (Vlan
     (vlans.clone(), ports.map(|port| port.name.clone()).collect())
 }
 
+/// What is wanted of switches.
+pub(crate) struct Fabric {
+    /// By FabricDevice: the driver, and the VLANs and ports with the objects that want them.
+    pub switches: BTreeMap<String, (String, FabricDesired)>,
+    /// The switches of which more may be wanted.
+    pub incomplete: BTreeSet<String>,
+}
+
+/// What is wanted of switches as things are. Where not all could be read that decides it, it is what the engine commanded
+/// last, if NATS can be asked.
+pub(crate) async fn fabric(world: &World, nats: Option<&Connection>) -> anyhow::Result<Fabric> {
+    let mut fabric = Fabric { switches: wanted(world).switches, incomplete: BTreeSet::new() };
+    if world.decides_switches() {
+        return Ok(fabric);
+    }
+    for (switch, (driver, desired)) in &mut fabric.switches {
+        let command = match nats {
+            Some(nats) => trace::command(nats, driver, switch).await?,
+            None => None,
+        };
+        match command {
+            Some(Command { desired: Desired::Fabric(commanded), .. }) => *desired = commanded,
+            _ => _ = fabric.incomplete.insert(switch.clone()),
+        }
+    }
+    Ok(fabric)
+}
+
 /// The switches on the way of `networks`, each with what its driver said last, where NATS can be asked.
 pub(crate) async fn hops(
-    wanted: &Wanted,
+    fabric: &Fabric,
     networks: &BTreeSet<String>,
     nats: Option<&Connection>,
 ) -> anyhow::Result<Vec<Hop>> {
     let mut hops = Vec::new();
-    for (switch, (driver, fabric)) in &wanted.switches {
+    for (switch, (driver, fabric)) in &fabric.switches {
         let (vlans, ports) = part(fabric, networks);
         if vlans.is_empty() {
             continue;

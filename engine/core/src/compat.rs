@@ -91,7 +91,7 @@ mod tests {
     use crate::spec::Plugin;
 
     fn point() -> ConnectionPointSpec {
-        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin };
+        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
         ConnectionPointSpec {
             cnis: vec![
                 offer(Plugin::Macvlan { master: "eth1".into() }),
@@ -100,6 +100,7 @@ mod tests {
                     socket_file: None,
                     datapath: None,
                     patch: None,
+                    pool_name: None,
                 }),
             ],
             node_pool: None,
@@ -151,6 +152,7 @@ mod tests {
             SupportedCni {
                 interfaces: vec![InterfaceType::Kernel],
                 plugin: Plugin::Ipvlan { master: "eth1".into() },
+                mtu: None,
             },
         );
         let chosen = choose(&trunk(None), &point).map(|offer| offer.plugin.name());

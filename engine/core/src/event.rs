@@ -88,6 +88,8 @@ pub struct Object {
     pub forget: bool,
     /// It was made by the engine (an L2BridgeDomain of a service).
     pub generated: bool,
+    /// The keys in `Opts` of a ConnectionPoint that its CNI plugins do not have, in words.
+    pub unknown_opts: Option<Name>,
     /// Its spec, parsed.
     pub spec: Result<Spec, Invalid>,
     /// Its status: looked at only when the object is first seen, since nobody else writes it.

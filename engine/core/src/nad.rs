@@ -128,7 +128,9 @@ pub fn cni(
         VlanType::Trunk | VlanType::SelectiveTrunk => master.to_owned(),
     };
     let cni = match plugin.clone() {
-        Plugin::Ovs { bridge_name, socket_file, .. } => Cni::Ovs { bridge: bridge_name, socket_file },
+        Plugin::Ovs { bridge_name, socket_file, pool_name, .. } => {
+            Cni::Ovs { bridge: bridge_name, socket_file, pool: pool_name }
+        }
         Plugin::Bridge { bridge_name } => Cni::Bridge { bridge: bridge_name },
         Plugin::Macvlan { master } => Cni::Macvlan { master: subinterface(&master) },
         Plugin::Ipvlan { master } => Cni::Ipvlan { master: subinterface(&master) },

@@ -197,6 +197,13 @@ pub struct AttachmentSpec {
     pub mtu: Option<u32>,
 }
 
+impl AttachmentSpec {
+    /// The MTU of the pod's interface where `chosen` makes it.
+    pub fn mtu(&self, chosen: &SupportedCni) -> Option<u32> {
+        self.mtu.or(chosen.mtu)
+    }
+}
+
 /// How a pod sees its VLANs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -267,6 +274,9 @@ pub struct SupportedCni {
     pub interfaces: Vec<InterfaceType>,
     /// The plugin and its options.
     pub plugin: Plugin,
+    /// `MTU` of its options: that of attachments without one of their own, in bytes.
+    #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
 }
 
 /// A CNI plugin and the options that it needs.
@@ -286,6 +296,9 @@ pub enum Plugin {
         /// `Patch`: another Open vSwitch bridge of the nodes that it is joined to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<String>,
+        /// `PoolName`: the device plugin's resource that pods' devices come from, where the switch is offloaded to a NIC.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool_name: Option<String>,
     },
     /// `BridgeName`.
     Bridge {

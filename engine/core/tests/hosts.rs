@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_core::spec::{Plugin, Spec, SupportedCni};
 use eno_core::{Event, Key, Kind, Name, Object, Status};
 use eno_schemas::{
-    Desired, Failure, HostNetwork, InterfaceType, Item, Outcome, OvsDatapath, Phase, Rejection, Uplink,
+    Cni, Desired, Failure, HostNetwork, InterfaceType, Item, Outcome, OvsDatapath, Phase, Rejection, Uplink,
     VlanId,
 };
 
@@ -24,14 +24,20 @@ fn condition(status: &Status, kind: &str) -> Option<(bool, String)> {
 fn offering(name: &str, plugins: Vec<Plugin>, interfaces: &[&str]) -> Object {
     respec(&point(name, Some("pool")), |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
-        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin };
+        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
         spec.cnis = plugins.into_iter().map(offer).collect();
         spec.interfaces = interfaces.iter().map(|nic| (*nic).to_owned()).collect();
     })
 }
 
 fn ovs(bridge: &str) -> Plugin {
-    Plugin::Ovs { bridge_name: bridge.into(), socket_file: None, datapath: None, patch: None }
+    Plugin::Ovs {
+        bridge_name: bridge.into(),
+        socket_file: None,
+        datapath: None,
+        patch: None,
+        pool_name: None,
+    }
 }
 
 fn with_mtu(object: &Object, mtu: Option<u32>) -> Object {
@@ -179,6 +185,7 @@ fn who_gives_way_gets_it_when_the_older_goes() {
                 socket_file: None,
                 datapath: Some(OvsDatapath::Netdev),
                 patch: None,
+                pool_name: None,
             }],
             &["eth8"],
         ),
@@ -388,4 +395,77 @@ fn a_restart_in_the_middle() {
     assert!(
         matches!(network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "200")
     );
+}
+
+/// The ConnectionPoint `cp` with other options of its first CNI plugin.
+fn with_options(w: &World, change: impl FnOnce(&mut SupportedCni)) -> Object {
+    respec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &arc("cp"))], |spec| {
+        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+        change(&mut spec.cnis[0]);
+    })
+}
+
+#[test]
+fn attachments_without_an_mtu_take_that_of_the_connection_point() {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.apply(with_mtu(&attachment("b", &["s"], "cp"), Some(1400)));
+    w.pod(pod("x", "node1", &[("attach.eno.k8s.io/a", "")]));
+    w.settle();
+    let nad = |w: &World, name| w.nad("ns", name).unwrap().mtu;
+    assert_eq!((nad(&w, "a"), nad(&w, "b")), (None, Some(1400)));
+
+    w.apply(with_options(&w, |cni| cni.mtu = Some(9000)));
+    w.settle();
+    assert_eq!((nad(&w, "a"), nad(&w, "b")), (Some(9000), Some(1400)));
+    assert_eq!(given(&w, "node1", "x").unwrap().links[0].mtu, Some(9000));
+    let Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) = network(&w, "node1", "br-cp") else { panic!() };
+    assert_eq!(uplink.mtu, Some(9000));
+    assert_eq!(w.phases[&a].len(), 4, "it was pending until that was there");
+}
+
+#[test]
+fn the_pool_of_an_ovs_connection_point_is_the_nads() {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.apply(with_options(&w, |cni| {
+        let Plugin::Ovs { pool_name, .. } = &mut cni.plugin else { unreachable!() };
+        *pool_name = Some("vendor.com/nics".into());
+    }));
+    w.settle();
+    let Cni::Ovs { pool, .. } = w.nad("ns", "a").unwrap().cni else { panic!() };
+    assert_eq!(pool.as_deref(), Some("vendor.com/nics"));
+    assert_eq!(w.phase(&a), Phase::Ready);
+}
+
+#[test]
+fn unknown_options_are_a_condition_and_no_error() {
+    let mut w = World::with_agents();
+    let cp = Key::cluster(Kind::ConnectionPoint, &arc("cp"));
+    let told = |w: &World| condition(&w.statuses[&cp], "UnknownOpts");
+    assert_eq!(told(&w), None);
+    let mut slip = with_options(&w, |_| ());
+    slip.unknown_opts = Some("ovs has no key \"Mtu\"; did you mean MTU?".into());
+    w.apply(slip);
+    w.settle();
+    assert!(told(&w).is_some_and(|(holds, words)| holds && words.contains("did you mean MTU?")));
+    assert_eq!(w.phases[&cp], [Phase::Pending, Phase::Ready], "it stays ready");
+    // It is there when something else is wrong, too.
+    let mut worse = w.objects[&cp].clone();
+    if let Ok(Spec::ConnectionPoint(spec)) = &mut worse.spec {
+        spec.node_pool = Some("nowhere".into());
+    }
+    w.apply(worse);
+    w.settle();
+    assert_eq!((w.phase(&cp), told(&w).is_some()), (Phase::Error, true));
+    let mut right = with_options(&w, |_| ());
+    if let Ok(Spec::ConnectionPoint(spec)) = &mut right.spec {
+        spec.node_pool = Some("pool".into());
+    }
+    right.unknown_opts = None;
+    w.apply(right);
+    w.settle();
+    assert_eq!((w.phase(&cp), told(&w)), (Phase::Ready, None));
 }

@@ -341,7 +341,11 @@ fn plugins_that_must_give_an_address_need_a_subnet() {
     let mut offering = point("cpx", Some("pool"));
     let Ok(Spec::ConnectionPoint(spec)) = &mut offering.spec else { unreachable!() };
     let kernel = vec![eno_schemas::InterfaceType::Kernel];
-    spec.cnis = vec![SupportedCni { interfaces: kernel, plugin: Plugin::Ipvlan { master: "eth1".into() } }];
+    spec.cnis = vec![SupportedCni {
+        interfaces: kernel,
+        plugin: Plugin::Ipvlan { master: "eth1".into() },
+        mtu: None,
+    }];
     w.apply(offering);
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cpx"));

@@ -263,6 +263,7 @@ fn a_second_nic_that_no_device_names() {
     let offer = |master: &str| SupportedCni {
         interfaces: vec![InterfaceType::Kernel],
         plugin: Plugin::Macvlan { master: master.into() },
+        mtu: None,
     };
     let parents = w.apply(respec(&point("parents", Some("both")), |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };

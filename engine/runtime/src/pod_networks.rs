@@ -20,6 +20,7 @@ use tracing::warn;
 use crate::api::MANAGER;
 use crate::latest::{self, Pace};
 use crate::metrics::Metrics;
+use crate::status::joined;
 
 /// Objects per answer of a list.
 const PAGE: u32 = 500;
@@ -231,9 +232,12 @@ async fn tell(api: &Api<DynamicObject>, name: &str, status: &PodNetworkStatus) -
 
 /// What it says.
 fn status(view: &PodView) -> PodNetworkStatus {
+    let interfaces: Vec<_> = view.interfaces.iter().map(interface).collect();
     PodNetworkStatus {
         node: view.node.to_string(),
-        interfaces: view.interfaces.iter().map(interface).collect(),
+        interface_names: joined(interfaces.iter().filter_map(|interface| interface.name.as_deref())),
+        addresses: joined(interfaces.iter().flat_map(|interface| &interface.addresses)),
+        interfaces,
     }
 }
 
@@ -274,7 +278,13 @@ mod tests {
             mtu: 1500,
             addresses: vec!["192.168.100.2/24".parse().unwrap()],
         };
-        let not = LinkEntry { name: String::new(), mtu: 0, ..there.clone() };
+        let not = LinkEntry { name: String::new(), mtu: 0, addresses: vec![], ..there.clone() };
+        let second = LinkEntry {
+            link: "pc1".into(),
+            name: "pc1123".into(),
+            addresses: vec!["192.168.101.2/24".parse().unwrap(), "fd00::2/64".parse().unwrap()],
+            ..there.clone()
+        };
         let of = |entry, problem| PodInterface {
             owner: owner.clone(),
             kind: "veth",
@@ -284,13 +294,15 @@ mod tests {
         };
         let view = PodView {
             node: "worker1".into(),
-            interfaces: vec![of(there, None), of(not, Some("the name is too long".into()))],
+            interfaces: vec![of(there, None), of(second, None), of(not, Some("the name is too long".into()))],
         };
         let json = serde_json::to_value(status(&view)).unwrap();
         assert_eq!(json["interfaces"][0]["owner"], json!({ "kind": "PodConfig", "name": "pc" }));
         assert_eq!(json["interfaces"][0]["addresses"], json!(["192.168.100.2/24"]));
         assert_eq!(json["interfaces"][0]["mtu"], 1500);
-        assert_eq!(json["interfaces"][1]["message"], "the name is too long");
-        assert!(json["interfaces"][1].get("name").is_none() && json["interfaces"][1].get("mtu").is_none());
+        assert_eq!(json["interfaces"][2]["message"], "the name is too long");
+        assert!(json["interfaces"][2].get("name").is_none() && json["interfaces"][2].get("mtu").is_none());
+        assert_eq!(json["interfaceNames"], "pc0123, pc1123");
+        assert_eq!(json["addresses"], "192.168.100.2/24, 192.168.101.2/24, fd00::2/64");
     }
 }

@@ -15,6 +15,8 @@ const READY_INPUTS: &str = "readyInputs";
 pub const CLUSTER_ID: &str = "clusterID";
 /// What a pod's message has at most.
 const MESSAGE: usize = 4000;
+/// So many names a column shows.
+const SHOWN: usize = 16;
 
 /// The `status` of an object. Absent fields are not in it, so that it is also the body of a server-side apply.
 pub fn to_json(kind: Kind, status: &Status) -> Value {
@@ -86,7 +88,36 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if !status.nodes.is_empty() {
         put(&mut fields, "bridgeConfigs", &bridges(status));
     }
+    for (field, names) in columns(status) {
+        fields.insert(field.into(), names.into());
+    }
     Value::Object(fields)
+}
+
+/// What kubectl shows in columns. A column takes one text: of a list it shows the first element only.
+fn columns(status: &Status) -> impl Iterator<Item = (&'static str, String)> {
+    let (cnis, links, pods) = match status.realized.as_deref() {
+        Some(Spec::ConnectionPoint(spec)) => {
+            (joined(spec.cnis.iter().map(|cni| cni.plugin.name().as_str())), None, None)
+        }
+        Some(Spec::PodLinks(spec)) => {
+            let links = joined(spec.links.iter().map(|link| &*link.name));
+            (None, links, joined(status.pods.iter().map(|pod| &*pod.name)))
+        }
+        _ => (None, None, None),
+    };
+    [("cnis", cnis), ("links", links), ("pods", pods)]
+        .into_iter()
+        .filter_map(|(field, names)| Some((field, names?)))
+}
+
+/// These names as one text, with at most [`SHOWN`] of them; `None`: there are none.
+pub fn joined<N: std::fmt::Display>(names: impl IntoIterator<Item = N>) -> Option<String> {
+    let mut names = names.into_iter();
+    let shown: Vec<String> = names.by_ref().take(SHOWN).map(|name| name.to_string()).collect();
+    let more = names.count();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!shown.is_empty()).then(|| format!("{}{rest}", shown.join(", ")))
 }
 
 fn last_transaction(last: &LastTransaction) -> crds::LastTransaction {
@@ -358,6 +389,7 @@ mod tests {
     fn pods_are_told_as_their_users_know_it() {
         let json = to_json(Kind::PodNetworkConfig, &pods());
         assert_eq!(json["phase"], "configuring");
+        assert_eq!((&json["pods"], json.get("links")), (&json!("p, q"), None));
         assert_eq!(
             json["PodNetworkConfigs"],
             json!([
@@ -379,6 +411,35 @@ mod tests {
         );
         let attachment = to_json(Kind::L2ServiceAttachment, &pods());
         assert_eq!((&attachment["phase"], &attachment["addresses"]), (&json!("pending"), &json["addresses"]));
+    }
+
+    #[test]
+    fn a_column_names_all_or_says_how_many_more() {
+        assert_eq!(joined::<&str>([]), None);
+        assert_eq!(joined(["pc0"]).as_deref(), Some("pc0"));
+        assert_eq!(joined(["pc0", "pc1"]).as_deref(), Some("pc0, pc1"));
+        let text = joined(0..20).unwrap();
+        assert!(text.starts_with("0, 1, ") && text.ends_with(", 15 and 4 more"), "{text}");
+    }
+
+    #[test]
+    fn columns_show_what_is_realized() {
+        let realized = |kind, spec| {
+            let spec = crate::ingest::spec(kind, &spec).unwrap();
+            to_json(kind, &Status { realized: Some(Arc::new(spec)), ..Status::default() })
+        };
+        let cni =
+            |name, opts: &str| json!({ "Name": name, "SupportedInterfaceTypes": ["kernel"], "Opts": opts });
+        let cnis = [cni("ovs", r#"{"BridgeName": "br"}"#), cni("macvlan", r#"{"Master": "eth1"}"#)];
+        let point = realized(Kind::ConnectionPoint, json!({ "SupportedCnis": cnis }));
+        assert_eq!(point["cnis"], "ovs, macvlan");
+        let link = |name_field: &str, name| json!({ (name_field): name, "linkType": "dummy" });
+        let links = [link("name", "a"), link("name", "b")];
+        let config = realized(Kind::PodConfig, json!({ "networkAttachments": links }));
+        assert_eq!((&config["links"], config.get("pods")), (&json!("a, b"), None));
+        let networks = [link("networkName", "c"), link("networkName", "d")];
+        let config = realized(Kind::PodNetworkConfig, json!({ "additionalNetworks": networks }));
+        assert_eq!(config["links"], "c, d");
     }
 
     #[test]

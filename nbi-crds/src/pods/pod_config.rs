@@ -22,13 +22,8 @@ use super::LinkFields;
     category = "eno",
     label("app.kubernetes.io/part-of", "eno"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Links", type_ = "string", json_path = ".spec.networkAttachments[*].name"),
-    printcolumn(
-        name = "Pods",
-        type_ = "string",
-        json_path = ".status.podConfigurations[*].podName",
-        priority = 1
-    ),
+    printcolumn(name = "Links", type_ = "string", json_path = ".status.links"),
+    printcolumn(name = "Pods", type_ = "string", json_path = ".status.pods", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]

@@ -21,8 +21,8 @@ use crate::schema;
     annotation("api-approved.kubernetes.io", "unapproved, experimental"),
     label("app.kubernetes.io/part-of", "eno"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.node"),
-    printcolumn(name = "Interfaces", type_ = "string", json_path = ".status.interfaces[*].name"),
-    printcolumn(name = "Addresses", type_ = "string", json_path = ".status.interfaces[*].addresses[*]"),
+    printcolumn(name = "Interfaces", type_ = "string", json_path = ".status.interfaceNames"),
+    printcolumn(name = "Addresses", type_ = "string", json_path = ".status.addresses"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 pub struct PodNetworkSpec {}
@@ -40,6 +40,14 @@ pub struct PodNetworkStatus {
     #[serde(default)]
     #[schemars(schema_with = "schema::list::<PodInterface, 256>")]
     pub interfaces: Vec<PodInterface>,
+    /// The names of its interfaces in one text, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8192))]
+    pub interface_names: Option<String>,
+    /// The addresses of its interfaces in one text, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8192))]
+    pub addresses: Option<String>,
 }
 
 /// An interface of a pod.

@@ -73,6 +73,14 @@ pub struct ConfigStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<Lease, 40000>")]
     pub addresses: Vec<Lease>,
+    /// The names of the interfaces that each pod is given, in one text, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8192))]
+    pub links: Option<String>,
+    /// The names of the pods that have an entry, in one text, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8192))]
+    pub pods: Option<String>,
 }
 
 /// What one pod has.

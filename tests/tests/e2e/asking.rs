@@ -44,7 +44,7 @@ fn a_plan_says_what_comes_true() {
         assert!(hop["ports"].as_array().is_some_and(|ports| ports.contains(&json!("Ethernet1"))), "{hop:#}");
 
         let blame = system.eno_json(&["blame", "leaf1", "Ethernet1"], "", 0).await;
-        let ours = blame.as_array().expect("a list").iter().find(|line| line["vlan"] == 240);
+        let ours = blame["vlans"].as_array().expect("a list").iter().find(|line| line["vlan"] == 240);
         assert_eq!(ours.expect("VLAN 240")["wantedBy"], json!(["L2Service/ask-a"]));
 
         let gone = system.eno_json(&["plan", "--delete", "-f", "-"], &network, 0).await;
@@ -54,7 +54,7 @@ fn a_plan_says_what_comes_true() {
         system.delete(&network).await;
         system.until_without([240]).await;
         let trace = system.eno_json(&["trace", "l2sa/a", "-n", "ask"], "", 0).await;
-        let phases: Vec<&str> = trace
+        let phases: Vec<&str> = trace["entries"]
             .as_array()
             .expect("a list")
             .iter()

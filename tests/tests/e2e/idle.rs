@@ -40,7 +40,8 @@ fn nothing_is_written_when_nothing_changes() {
         // What is only news is written a moment later: each switch's last change too.
         for switch in system.sandbox.switches() {
             let trace = system.eno_json(&["trace", &format!("fd/{}", switch.name)], "", 0).await;
-            let of_driver = trace.as_array().expect("a list").iter().filter(|entry| entry["what"] != "phase");
+            let of_driver =
+                trace["entries"].as_array().expect("a list").iter().filter(|entry| entry["what"] != "phase");
             let mut changes =
                 of_driver.filter_map(|entry| entry["text"].as_str()).filter(|text| text.contains(" added, "));
             let Some(last) = changes.next_back().map(str::to_owned) else { continue };

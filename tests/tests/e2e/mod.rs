@@ -16,6 +16,7 @@ mod idle;
 mod main_path;
 mod ovs_fabric;
 mod reference;
+mod roles;
 mod ways;
 
 use eno_nbi_crds::{ConnectionPoint, Phase};

@@ -125,7 +125,7 @@ fn plugin<'a>(cni: &'a Cni, vlans: &NadVlans) -> Result<(Plugin<'a>, Option<Stri
     }
     let cannot = |plugin| Err(Impossible::VlanType { plugin, vlans: vlan_type(vlans) });
     Ok(match (cni, vlans) {
-        (Cni::Ovs { bridge, socket_file }, _) => {
+        (Cni::Ovs { bridge, socket_file, pool }, _) => {
             let (vlan, trunk) = match vlans {
                 NadVlans::Access(vid) => (Some(*vid), None),
                 NadVlans::Trunk => (None, None),
@@ -133,7 +133,9 @@ fn plugin<'a>(cni: &'a Cni, vlans: &NadVlans) -> Result<(Plugin<'a>, Option<Stri
                 NadVlans::Selective(set) => (None, Some(set.iter().map(|id| Trunk::Id { id }).collect())),
             };
             let socket_file = socket_file.as_deref();
-            (Plugin::Ovs { vlan, trunk, bridge, socket_file }, Some(format!("{OVS_RESOURCE_PREFIX}{bridge}")))
+            // A bridge whose ports are virtual functions of a NIC takes them from the NIC's device plugin.
+            let resource = pool.clone().unwrap_or_else(|| format!("{OVS_RESOURCE_PREFIX}{bridge}"));
+            (Plugin::Ovs { vlan, trunk, bridge, socket_file }, Some(resource))
         }
         (Cni::Bridge { bridge }, NadVlans::Access(vid)) => (
             Plugin::Bridge { bridge, vlan: Some(*vid), vlan_trunk: None, preserve_default_vlan: false },

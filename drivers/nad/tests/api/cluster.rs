@@ -119,7 +119,7 @@ impl Changes {
 /// An access attachment on an OVS bridge.
 pub fn ovs(vid: u16) -> VlanAttachment {
     VlanAttachment {
-        cni: Cni::Ovs { bridge: "br-data".into(), socket_file: None },
+        cni: Cni::Ovs { bridge: "br-data".into(), socket_file: None, pool: None },
         vlans: NadVlans::Access(VlanId::new(vid).expect("a VLAN ID")),
         mtu: None,
         subnets: Vec::new(),

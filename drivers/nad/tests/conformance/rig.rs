@@ -172,7 +172,7 @@ impl Rig for Namespaced {
 
     fn desired(&self, items: &BTreeSet<usize>) -> Desired {
         let attachment = VlanAttachment {
-            cni: Cni::Ovs { bridge: "br-data".into(), socket_file: None },
+            cni: Cni::Ovs { bridge: "br-data".into(), socket_file: None, pool: None },
             vlans: NadVlans::Access(VlanId::MAX),
             mtu: None,
             subnets: Vec::new(),

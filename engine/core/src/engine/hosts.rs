@@ -243,12 +243,12 @@ impl Engine {
         match spec {
             Some(Spec::Attachment(spec)) => {
                 let point = point_spec(&spec.connection_point)?;
-                let chosen = &compat::choose(spec, point).ok()?.plugin;
+                let chosen = compat::choose(spec, point).ok()?;
                 let mut vids = BTreeSet::new();
                 for name in &spec.services {
                     vids.insert(self.effective(&Key::cluster(Kind::L2Service, name), Spec::service)?.vid);
                 }
-                let network = match chosen {
+                let network = match &chosen.plugin {
                     Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name } => bridge_name,
                     Plugin::Macvlan { master } | Plugin::Ipvlan { master } => {
                         if spec.vlan_type != VlanType::Access {
@@ -265,7 +265,7 @@ impl Engine {
                     }
                 };
                 let (point, network) = (spec.connection_point.clone(), network.clone());
-                Some(vec![Demand { point, network, vids, mtu: spec.mtu }])
+                Some(vec![Demand { point, network, vids, mtu: spec.mtu(chosen) }])
             }
             Some(Spec::BridgeDomain(spec)) => {
                 let mut demands = Vec::new();

@@ -32,7 +32,7 @@ impl Engine {
         let point_key = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
         let point = self.effective(&point_key, Spec::connection_point);
         let point = point.ok_or_else(|| format!("ConnectionPoint {} is not there", spec.connection_point))?;
-        let plugin = &compat::choose(spec, point).map_err(|invalid| invalid.to_string())?.plugin;
+        let chosen = compat::choose(spec, point).map_err(|invalid| invalid.to_string())?;
         let on = self.hosts.nodes_of(&spec.connection_point);
         if let Some(node) = state.pod.node.as_ref().filter(|node| !on.contains(*node)) {
             return Err(format!(
@@ -44,7 +44,7 @@ impl Engine {
             spec.services.iter().map(|name| self.part(name)).collect::<Result<_, String>>()?;
         let vids: BTreeSet<VlanId> = parts.iter().map(|part| part.vid).collect();
         let name = self.interface_name(key, state)?;
-        let kind = main_link(plugin, spec.vlan_type, &vids)?;
+        let kind = main_link(&chosen.plugin, spec.vlan_type, &vids)?;
         let main = link_id(key, &key.name);
         let template = |name: Name, id: String, ifname: String, kind: LinkKind| Template {
             name,
@@ -56,7 +56,7 @@ impl Engine {
                 name: LinkName::Fixed(ifname),
                 kind,
                 member_of: None,
-                mtu: spec.mtu,
+                mtu: spec.mtu(chosen),
                 mac: None,
                 alias: None,
                 addresses: Vec::new(),

@@ -104,7 +104,7 @@ impl Engine {
             // That was the last word on it.
             return self.let_go(key);
         }
-        let (phase, message, verdict) = if record.deleting {
+        let (phase, message, mut verdict) = if record.deleting {
             self.deleting(key)
         } else if let Some(problem) = &record.problem {
             (
@@ -115,6 +115,7 @@ impl Engine {
         } else {
             self.living(key)
         };
+        self.note_unknown_opts(key, &mut verdict);
         if before.is_none() && !matches!(phase, Phase::Pending | Phase::Terminating | Phase::Deleted) {
             self.say(key, Phase::Pending, String::new(), &Verdict::default(), now);
         }

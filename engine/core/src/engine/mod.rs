@@ -13,6 +13,7 @@ mod hotplug;
 mod inputs;
 mod judge;
 mod leases;
+mod opts;
 mod plan;
 mod pods;
 mod podstate;
@@ -452,6 +453,7 @@ impl Engine {
                     record.generation = object.generation;
                     record.waited = false;
                     record.spec = object.spec.map(Arc::new);
+                    record.unknown_opts = object.unknown_opts;
                 }
                 self.changed(&object.key);
                 return;

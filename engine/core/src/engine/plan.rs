@@ -490,7 +490,7 @@ impl Engine {
             }
         }
         let (cni, vlans) = nad::cni(&chosen.plugin, spec.interface, spec.vlan_type, &vids);
-        Some(VlanAttachment { cni, vlans, mtu: spec.mtu, subnets })
+        Some(VlanAttachment { cni, vlans, mtu: spec.mtu(chosen), subnets })
     }
 
     /// Keeps the L2BridgeDomain of a service in use, where that is asked for.

@@ -26,6 +26,8 @@ pub struct Record {
     pub finalized: bool,
     pub forget: bool,
     pub generated: bool,
+    /// [`Object::unknown_opts`].
+    pub unknown_opts: Option<Name>,
     /// What the manifest says.
     pub spec: Result<Arc<Spec>, Invalid>,
     /// What is realised: the spec when it is valid in all that it depends on, else the last that was.
@@ -73,6 +75,7 @@ impl Record {
             finalized: object.finalized,
             forget: object.forget,
             generated: object.generated,
+            unknown_opts: object.unknown_opts,
             spec: object.spec.map(Arc::new),
             effective: status.realized.clone(),
             counted: None,

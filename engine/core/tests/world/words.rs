@@ -20,6 +20,7 @@ pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
         finalized: false,
         forget: false,
         generated: false,
+        unknown_opts: None,
         spec: Ok(spec),
         status: None,
     }
@@ -51,7 +52,7 @@ pub fn device(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
 }
 
 pub fn point(name: &str, pool: Option<&str>) -> Object {
-    let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin };
+    let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
     let spec = ConnectionPointSpec {
         cnis: vec![
             offer(Plugin::Ovs {
@@ -59,6 +60,7 @@ pub fn point(name: &str, pool: Option<&str>) -> Object {
                 socket_file: None,
                 datapath: None,
                 patch: None,
+                pool_name: None,
             }),
             offer(Plugin::Macvlan { master: "eth1".into() }),
         ],

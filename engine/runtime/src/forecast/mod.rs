@@ -13,7 +13,7 @@ use kube::api::DynamicObject;
 pub use eno_core::{Key, Kind, Name};
 
 pub use told::{Act, Forecast, NadTold, NodeTold, ObjectTold, PodTold, PortTold, SwitchTold, Verdict};
-pub use world::{ReadError, World, key_of};
+pub use world::{LeftOut, ReadError, World, key_of};
 
 use rehearsal::Rehearsal;
 
@@ -42,7 +42,7 @@ pub fn forecast(world: &World, changes: &[Change]) -> Forecast {
                     Some(_) => Act::Change,
                 };
                 acts.insert(key.clone(), act);
-                rehearsal.apply(key, object);
+                rehearsal.apply(key, object, world);
             }
             Change::Delete(key) => {
                 acts.insert(key.clone(), if world.object(key).is_some() { Act::Delete } else { Act::None });
@@ -51,7 +51,9 @@ pub fn forecast(world: &World, changes: &[Change]) -> Forecast {
         }
     }
     let after = rehearsal.snapshot();
-    told::compare(&before, &after, &acts)
+    let mut forecast = told::compare(&before, &after, &acts);
+    forecast.objects.retain_mut(|object| told::withhold(object, world, &rehearsal));
+    forecast
 }
 
 /// What is wanted of all targets as things are.
@@ -91,6 +93,11 @@ pub fn kind(text: &str) -> Option<Kind> {
         let singular = kind.as_str().to_ascii_lowercase();
         singular == wanted || resource.plural == wanted || short_names(*kind).contains(&wanted.as_str())
     })
+}
+
+/// Objects of this kind lie in a namespace.
+pub fn is_namespaced(kind: Kind) -> bool {
+    matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig)
 }
 
 fn short_names(kind: Kind) -> &'static [&'static str] {

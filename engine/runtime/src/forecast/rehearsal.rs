@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_core::spec::Spec;
 use eno_core::{Config, Effect, Engine, Event, Key, Kind, Name, Object, PodView, Status, Target};
 use eno_schemas::{
     Applied, AppliedLink, AppliedNetwork, Desired, Generation, HostNetwork, LinkName, NodeDesired, Outcome,
@@ -26,6 +27,14 @@ pub(super) struct Rehearsal {
     /// Switches that can't be changed at present: they confirm nothing.
     silent: BTreeSet<Target>,
     sequence: u64,
+}
+
+/// Something that an object depends on and that could not be read.
+pub(super) struct Unread {
+    /// The object names it; else only its path is unknown.
+    pub decides: bool,
+    /// What it is.
+    pub words: String,
 }
 
 /// How things are once nothing happens any more.
@@ -55,7 +64,7 @@ impl Rehearsal {
         let mut objects = BTreeMap::new();
         let mut silent = BTreeSet::new();
         for (key, source) in world.objects() {
-            let object = ingest::object(key.clone(), source);
+            let object = object(key, source, world);
             if key.kind == Kind::FabricDevice {
                 let driver = source.data.pointer("/spec/Driver").and_then(serde_json::Value::as_str);
                 drivers.insert(driver.unwrap_or("netconf").into());
@@ -82,8 +91,8 @@ impl Rehearsal {
     }
 
     /// An object is applied.
-    pub fn apply(&mut self, key: &Key, source: &DynamicObject) {
-        let mut object = ingest::object(key.clone(), source);
+    pub fn apply(&mut self, key: &Key, source: &DynamicObject, world: &World) {
+        let mut object = object(key, source, world);
         if let Some(there) = self.objects.get(key) {
             // Applying leaves what others wrote.
             object.finalized = there.finalized;
@@ -109,6 +118,38 @@ impl Rehearsal {
         object.deleting = true;
         let object = object.clone();
         self.engine.handle(Event::Object(Box::new(object)));
+    }
+
+    /// What an object depends on, by itself or by what it names, and could not be read.
+    pub fn unread(&self, key: &Key, world: &World) -> Option<Unread> {
+        // Kinds name no kind that leads back to them.
+        let mut next = vec![key.clone()];
+        while let Some(key) = next.pop() {
+            match self.objects.get(&key) {
+                Some(object) => next.extend(object.spec.iter().flat_map(Spec::references)),
+                None if world.lacks(&key) => {
+                    return Some(Unread { decides: true, words: format!("{key} could not be read") });
+                }
+                None => {}
+            }
+        }
+        if world.knows_nodes() || !self.reaches_nodes(key) {
+            return None;
+        }
+        Some(Unread { decides: false, words: "the nodes of its path could not be read".into() })
+    }
+
+    /// An object that is realised on the nodes of a ConnectionPoint.
+    fn reaches_nodes(&self, key: &Key) -> bool {
+        let attaches = |object: &Object| {
+            let spec = object.spec.as_ref().ok().and_then(Spec::attachment);
+            spec.is_some_and(|spec| spec.services.contains(&key.name))
+        };
+        match key.kind {
+            Kind::L2ServiceAttachment | Kind::L2BridgeDomain => true,
+            Kind::L2Service => self.objects.values().any(attaches),
+            _ => false,
+        }
     }
 
     /// Lets everything happen that follows, and looks.
@@ -191,6 +232,15 @@ impl Rehearsal {
         };
         self.engine.handle(Event::Report(target.clone(), Box::new(report)));
     }
+}
+
+/// An object as the core is to see it. Where namespaces could not be read, each of them counts as open.
+fn object(key: &Key, source: &DynamicObject, world: &World) -> Object {
+    let mut object = ingest::object(key.clone(), source);
+    if let (Ok(Spec::PhysicalNetwork(spec)), false) = (&mut object.spec, world.knows_namespaces()) {
+        spec.namespaces = None;
+    }
+    object
 }
 
 fn unreachable(status: &Status) -> bool {

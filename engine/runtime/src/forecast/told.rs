@@ -6,7 +6,8 @@ use eno_core::{Key, Name, PodView, Status, Target};
 use eno_schemas::{Desired, FabricDesired, Phase, VlanSet};
 use serde::Serialize;
 
-use super::rehearsal::Snapshot;
+use super::World;
+use super::rehearsal::{Rehearsal, Snapshot};
 
 /// What would become of it all.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -204,6 +205,26 @@ pub(super) fn compare(before: &Snapshot, after: &Snapshot, acts: &BTreeMap<Key, 
         }
     }
     forecast
+}
+
+/// Takes back what was worked out of an object from less than it depends on. False: then nothing is left to be told.
+pub(super) fn withhold(object: &mut ObjectTold, world: &World, rehearsal: &Rehearsal) -> bool {
+    let Some(kind) = super::kind(object.kind) else { return true };
+    let name = Name::from(object.name.as_str());
+    let key = match &object.namespace {
+        Some(namespace) => Key::namespaced(kind, &namespace.as_str().into(), &name),
+        None => Key::cluster(kind, &name),
+    };
+    let Some(unread) = rehearsal.unread(&key, world) else { return true };
+    let status = world.object(&key).and_then(|there| crate::ingest::status(kind, there.data.get("status")?));
+    object.before = status.as_ref().and_then(verdict);
+    if let Some(after) = &mut object.after
+        && object.act != Act::Delete
+        && (unread.decides || after.phase != Some(Phase::Error))
+    {
+        *after = Verdict { phase: None, message: format!("not known: {}", unread.words) };
+    }
+    object.act != Act::None
 }
 
 /// What is gone has no verdict any more.

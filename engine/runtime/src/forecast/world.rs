@@ -1,6 +1,7 @@
 //! What the watches would tell, read once.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use eno_core::{Event, Key, Kind, Name};
 use futures::TryStreamExt as _;
@@ -15,14 +16,56 @@ use crate::{api, ingest, marks};
 
 /// Objects per answer.
 const PAGE: u32 = 500;
+const NODES: &str = "nodes";
+const NAMESPACES: &str = "namespaces";
+const PODS: &str = "pods";
 
-/// The cluster could not be read. A retry may help where the API server did not answer.
+/// The cluster could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("listing {what}: {source}")]
-pub struct ReadError {
-    what: String,
-    source: Box<kube::Error>,
+pub enum ReadError {
+    /// The API server did not answer, or refused for another reason than missing rights. A retry may help.
+    #[error("listing {what}: {source}")]
+    Listing {
+        /// What was listed.
+        what: String,
+        /// Why it was not.
+        source: Box<kube::Error>,
+    },
+    /// The asker has no rights. A retry can't help.
+    #[error(
+        "you may list none of the operator's kinds, neither in the whole cluster nor in namespace {0}; the ClusterRole eno-viewer gives that right"
+    )]
+    Nothing(String),
 }
+
+impl ReadError {
+    fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Listing { source, .. }
+            if matches!(&**source, kube::Error::Api(status) if status.code == 403))
+    }
+}
+
+/// What the asker may not list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// In the plural.
+    what: String,
+    kind: Option<Kind>,
+    /// The namespace where it was listed all the same.
+    except: Option<Name>,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.except {
+            Some(namespace) => write!(f, "{} outside namespace {namespace}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+/// What was found, and what could not be listed of it.
+type Found<K> = (Vec<K>, Option<LeftOut>);
 
 /// A cluster as its API server shows it.
 #[derive(Clone, Debug, Default)]
@@ -31,34 +74,74 @@ pub struct World {
     nodes: Vec<SlimNode>,
     namespaces: Vec<PartialObjectMeta<Namespace>>,
     pods: Vec<SlimPod>,
+    left_out: Vec<LeftOut>,
 }
 
 impl World {
-    /// Reads all kinds that the engine watches.
-    pub async fn read(client: &Client) -> Result<Self, ReadError> {
+    /// Reads all kinds that the engine watches, as far as the asker may: of what may not be listed in the whole cluster,
+    /// `namespace` is tried.
+    pub async fn read(client: &Client, namespace: &str) -> Result<Self, ReadError> {
         let kinds: FuturesUnordered<_> = Kind::ALL
             .into_iter()
             .map(|kind| async move {
-                let objects: Api<DynamicObject> = Api::all_with(client.clone(), &api::resource(kind));
-                Ok::<_, ReadError>((kind, list(&objects, kind.as_str(), ListParams::default()).await?))
+                let resource = api::resource(kind);
+                let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+                let inside = super::is_namespaced(kind)
+                    .then(|| Api::namespaced_with(client.clone(), namespace, &resource));
+                let what = LeftOut { what: resource.plural, kind: Some(kind), except: None };
+                let found = find(all, inside, namespace, what, ListParams::default()).await?;
+                Ok::<_, ReadError>((kind, found))
             })
             .collect();
         let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+        let of = |what: &str| LeftOut { what: what.into(), kind: None, except: None };
         let nodes = Api::all_with(client.clone(), &seen::nodes());
         let pods = Api::all_with(client.clone(), &seen::pods());
-        let (kinds, nodes, namespaces, pods) = futures::try_join!(
+        let pods_inside = Some(Api::namespaced_with(client.clone(), namespace, &seen::pods()));
+        let (kinds, (nodes, no_nodes), (namespaces, no_namespaces), (pods, no_pods)) = futures::try_join!(
             kinds.try_collect::<Vec<_>>(),
-            list(&nodes, "nodes", ListParams::default()),
-            namespaces(client),
-            list(&pods, "pods", unfinished),
+            find(nodes, None, namespace, of(NODES), ListParams::default()),
+            namespaces(client, of(NAMESPACES)),
+            find(pods, pods_inside, namespace, of(PODS), unfinished),
         )?;
-        let mut objects = BTreeMap::new();
-        for (kind, found) in kinds {
-            objects.extend(
-                found.into_iter().filter_map(|object| Some((ingest::key(kind, &object.metadata)?, object))),
-            );
+        let mut world = Self { nodes, namespaces, pods, ..Self::default() };
+        for (kind, (found, left_out)) in kinds {
+            let keyed =
+                found.into_iter().filter_map(|object| Some((ingest::key(kind, &object.metadata)?, object)));
+            world.objects.extend(keyed);
+            world.left_out.extend(left_out);
         }
-        Ok(Self { objects, nodes, namespaces, pods })
+        if world.left_out.iter().filter(|left| left.except.is_none()).count() == Kind::ALL.len() {
+            return Err(ReadError::Nothing(namespace.to_owned()));
+        }
+        world.left_out.sort_by(|a, b| a.what.cmp(&b.what));
+        world.left_out.extend([no_namespaces, no_nodes, no_pods].into_iter().flatten());
+        Ok(world)
+    }
+
+    /// What could not be listed.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// The object may be there though it was not found.
+    pub fn lacks(&self, key: &Key) -> bool {
+        let read = |left: &LeftOut| left.except.is_some() && left.except.as_deref() == key.namespace();
+        self.left_out.iter().any(|left| left.kind == Some(key.kind) && !read(left))
+    }
+
+    /// All is known that decides what is wanted of switches.
+    pub fn decides_switches(&self) -> bool {
+        let other = |kind: Kind| matches!(kind, Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig);
+        self.left_out.iter().all(|left| left.kind.map_or(left.what == PODS, other))
+    }
+
+    pub(super) fn knows_nodes(&self) -> bool {
+        self.left_out.iter().all(|left| left.what != NODES)
+    }
+
+    pub(super) fn knows_namespaces(&self) -> bool {
+        self.left_out.iter().all(|left| left.what != NAMESPACES)
     }
 
     /// An object as the API server holds it.
@@ -103,11 +186,40 @@ impl World {
     }
 }
 
-async fn namespaces(client: &Client) -> Result<Vec<PartialObjectMeta<Namespace>>, ReadError> {
+async fn namespaces(
+    client: &Client,
+    what: LeftOut,
+) -> Result<Found<PartialObjectMeta<Namespace>>, ReadError> {
     let namespaces = Api::<Namespace>::all(client.clone());
-    let list = namespaces.list_metadata(&ListParams::default()).await;
-    list.map(|list| list.items)
-        .map_err(|source| ReadError { what: "namespaces".into(), source: Box::new(source) })
+    match namespaces.list_metadata(&ListParams::default()).await {
+        Ok(list) => Ok((list.items, None)),
+        Err(source) => {
+            let error = ReadError::Listing { what: what.what.clone(), source: Box::new(source) };
+            if error.is_forbidden() { Ok((Vec::new(), Some(what))) } else { Err(error) }
+        }
+    }
+}
+
+/// Lists all; without that right, what is in the namespace.
+async fn find<K>(
+    all: Api<K>,
+    inside: Option<Api<K>>,
+    namespace: &str,
+    what: LeftOut,
+    params: ListParams,
+) -> Result<Found<K>, ReadError>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    match list(&all, &what.what, params.clone()).await {
+        Err(error) if error.is_forbidden() => {}
+        result => return Ok((result?, None)),
+    }
+    let Some(inside) = inside else { return Ok((Vec::new(), Some(what))) };
+    match list(&inside, &what.what, params).await {
+        Err(error) if error.is_forbidden() => Ok((Vec::new(), Some(what))),
+        result => Ok((result?, Some(LeftOut { except: Some(namespace.into()), ..what }))),
+    }
 }
 
 async fn list<K>(objects: &Api<K>, what: &str, params: ListParams) -> Result<Vec<K>, ReadError>
@@ -118,7 +230,8 @@ where
     let mut params = params.limit(PAGE);
     loop {
         let page = objects.list(&params).await;
-        let page = page.map_err(|source| ReadError { what: what.to_owned(), source: Box::new(source) })?;
+        let page =
+            page.map_err(|source| ReadError::Listing { what: what.to_owned(), source: Box::new(source) })?;
         found.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),

@@ -6,9 +6,9 @@ use eno_schemas::OvsDatapath;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{interface_name, plain};
+use super::{interface_name, link, plain};
 
-/// All keys that any plugin knows; others are left to the plugins of other implementations.
+/// All keys that any plugin has, but for [`MTU`]; others are left to the plugins of other implementations.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Opts {
@@ -20,6 +20,57 @@ struct Opts {
     master: Option<String>,
     engine: Option<String>,
     if_type: Option<String>,
+}
+
+/// The key of the MTU of attachments that have none of their own.
+const MTU: &str = "MTU";
+
+/// The keys that a plugin has.
+fn keys(name: CniName) -> &'static [&'static str] {
+    match name {
+        CniName::Ovs => &["BridgeName", "SocketFile", "Datapath", "Patch", "PoolName", MTU],
+        CniName::Bridge => &["BridgeName", MTU],
+        CniName::Macvlan | CniName::Ipvlan | CniName::Vlan => &["Master", MTU],
+        CniName::HostDevice | CniName::Sriov => &["PoolName"],
+        CniName::Userspace => &["BridgeName", "Engine", "IfType"],
+    }
+}
+
+/// The keys of a ConnectionPoint's Opts that its plugins do not have, in words; `None`: there are none.
+pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
+    /// So many are named.
+    const NAMED: usize = 8;
+    let cnis = spec["SupportedCnis"].as_array().into_iter().flatten().enumerate();
+    let mut words: Vec<String> = cnis
+        .filter_map(|(index, cni)| {
+            let name = crds::CniName::deserialize(&cni["Name"]).ok().map(plain::cni)?;
+            let opts: Map<String, Value> = serde_json::from_str(cni["Opts"].as_str()?).ok()?;
+            let unknown = opts.keys().filter(|key| !keys(name).contains(&key.as_str()));
+            Some(unknown.map(|key| unknown_key(index, name, key)).collect::<Vec<_>>())
+        })
+        .flatten()
+        .collect();
+    let more = words.len().saturating_sub(NAMED);
+    words.truncate(NAMED);
+    if more > 0 {
+        words.push(format!("{more} more"));
+    }
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+fn unknown_key(index: usize, name: CniName, key: &str) -> String {
+    /// Keys that are less alike are no slips.
+    const ALIKE: f64 = 0.6;
+    let alike = |known: &str| {
+        strsim::normalized_damerau_levenshtein(&known.to_ascii_lowercase(), &key.to_ascii_lowercase())
+    };
+    let nearest = keys(name).iter().max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    let hint = match nearest.filter(|nearest| alike(nearest) >= ALIKE) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => format!("it has {}", keys(name).join(", ")),
+    };
+    let shown: String = key.chars().take(64).collect();
+    format!("spec.SupportedCnis[{index}].Opts: {} has no key {shown:?}; {hint}", name.as_str())
 }
 
 pub(super) fn connection_point(source: crds::ConnectionPointSpec) -> Result<ConnectionPointSpec, Invalid> {
@@ -45,17 +96,32 @@ fn supported(index: usize, source: &crds::SupportedCni) -> Result<SupportedCni, 
     }
     let field = format!("SupportedCnis[{index}].Opts");
     let text = source.opts.as_deref().map(str::trim).filter(|text| !text.is_empty()).unwrap_or("{}");
-    let opts =
-        serde_json::from_str::<Map<String, Value>>(text).map(Value::Object).and_then(Opts::deserialize);
-    let opts = opts.map_err(|error| {
+    let unreadable = |error: serde_json::Error| {
         let example = r#"{"BridgeName": "br-data"}"#;
         let problem = format!("is not a JSON object with text values, such as '{example}': {error}");
         Invalid::new(&field, problem)
-    })?;
+    };
+    let mut opts: Map<String, Value> = serde_json::from_str(text).map_err(unreadable)?;
+    let name = plain::cni(source.name);
+    let mtu = opts.remove(MTU).filter(|value| !value.is_null() && keys(name).contains(&MTU));
+    let opts = Opts::deserialize(Value::Object(opts)).map_err(unreadable)?;
     Ok(SupportedCni {
         interfaces: source.supported_interface_types.iter().copied().map(plain::interface).collect(),
-        plugin: plugin(&field, plain::cni(source.name), opts)?,
+        plugin: plugin(&field, name, opts)?,
+        mtu: mtu.map(|value| mtu_of(&format!("{field}.{MTU}"), &value)).transpose()?,
     })
+}
+
+/// A number, or the text of one.
+fn mtu_of(field: &str, value: &Value) -> Result<u32, Invalid> {
+    let number = match value {
+        Value::String(text) => text.parse().ok(),
+        value => value.as_u64().and_then(|number| u32::try_from(number).ok()),
+    };
+    let number =
+        number.ok_or_else(|| Invalid::new(field, format!("{value} is no number of bytes, such as 9000")))?;
+    link::mtu(field, number)?;
+    Ok(number)
 }
 
 fn plugin(field: &str, name: CniName, opts: Opts) -> Result<Plugin, Invalid> {
@@ -90,7 +156,9 @@ fn plugin(field: &str, name: CniName, opts: Opts) -> Result<Plugin, Invalid> {
                     return Err(Invalid::new(format!("{field}.Patch"), problem));
                 }
             }
-            Plugin::Ovs { bridge_name, socket_file: opts.socket_file, datapath, patch: opts.patch }
+            let pool_name = opts.pool_name.map(|name| pool(Some(name))).transpose()?;
+            let Opts { socket_file, patch, .. } = opts;
+            Plugin::Ovs { bridge_name, socket_file, datapath, patch, pool_name }
         }
         CniName::Bridge => {
             Plugin::Bridge { bridge_name: interface(opts.bridge_name, "BridgeName", "br-data")? }

@@ -45,6 +45,10 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
     {
         parsed = Err(invalid);
     }
+    let unknown_opts = match kind {
+        Kind::ConnectionPoint => connection_point::unknown_opts(&source.data["spec"]),
+        _ => None,
+    };
     let has = |pairs: &Option<std::collections::BTreeMap<String, String>>, (key, value): (&str, &str)| {
         pairs.as_ref().and_then(|pairs| pairs.get(key)).is_some_and(|found| found == value)
     };
@@ -59,6 +63,7 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
             .is_some_and(|all| all.iter().any(|one| one == api::finalizer(kind))),
         forget: has(&meta.annotations, (crds::FORGET_ANNOTATION, "true")),
         generated: kind == Kind::L2BridgeDomain && has(&meta.labels, MANAGED_BY),
+        unknown_opts: unknown_opts.map(Name::from),
         spec: parsed,
         status: source.data.get("status").and_then(|value| status(kind, value)),
         key,

@@ -45,10 +45,18 @@ fn the_options_of_each_cni() {
     }
     let with_socket = plugin("ovs", r#"{"BridgeName": "br-data", "SocketFile": "/run/ovs/db.sock"}"#);
     let socket_file = Some("/run/ovs/db.sock".into());
-    assert_eq!(with_socket, Plugin::Ovs { bridge_name: br(), socket_file, datapath: None, patch: None });
+    let ovs = Plugin::Ovs { bridge_name: br(), socket_file, datapath: None, patch: None, pool_name: None };
+    assert_eq!(with_socket, ovs);
     let joined = plugin("ovs", r#"{"BridgeName": "br-data", "Datapath": "netdev", "Patch": "br-phy"}"#);
     let (datapath, patch) = (Some(OvsDatapath::Netdev), Some("br-phy".into()));
-    assert_eq!(joined, Plugin::Ovs { bridge_name: br(), socket_file: None, datapath, patch });
+    assert_eq!(
+        joined,
+        Plugin::Ovs { bridge_name: br(), socket_file: None, datapath, patch, pool_name: None }
+    );
+    let offloaded = plugin("ovs", r#"{"BridgeName": "br-data", "PoolName": "vendor.com/nics"}"#);
+    let pool_name = Some("vendor.com/nics".into());
+    let (socket_file, datapath, patch) = (None, None, None);
+    assert_eq!(offloaded, Plugin::Ovs { bridge_name: br(), socket_file, datapath, patch, pool_name });
     for name in ["macvlan", "ipvlan", "vlan"] {
         assert_eq!(plugin(name, r#"{"Master": "eth1", "Other": 1}"#).master(), Some("eth1"));
     }
@@ -60,6 +68,54 @@ fn the_options_of_each_cni() {
         Plugin::Userspace { bridge_name: br(), engine: "ovs-dpdk".into(), if_type: "vhostuser".into() }
     );
     plugin("userspace", r#"{"BridgeName": "br-data", "Engine": "vpp", "IfType": "memif"}"#);
+}
+
+#[test]
+fn the_mtu_of_a_connection_point() {
+    let mtu = |name, opts| {
+        let Spec::ConnectionPoint(spec) = good(Kind::ConnectionPoint, cp(name, opts)) else { panic!() };
+        spec.cnis[0].mtu
+    };
+    assert_eq!(mtu("ovs", r#"{"BridgeName": "br"}"#), None);
+    assert_eq!(mtu("ovs", r#"{"BridgeName": "br", "MTU": 9000}"#), Some(9000));
+    assert_eq!(mtu("macvlan", r#"{"Master": "eth1", "MTU": "1400"}"#), Some(1400));
+    assert_eq!(mtu("bridge", r#"{"BridgeName": "br", "MTU": null}"#), None);
+    // These plugins have none.
+    assert_eq!(mtu("sriov", r#"{"PoolName": "a.com/b", "MTU": "x"}"#), None);
+}
+
+#[test]
+fn unknown_options_are_told() {
+    let told = |name, opts| connection_point::unknown_opts(&cp(name, opts));
+    for (name, opts) in [
+        (
+            "ovs",
+            r#"{"BridgeName": "b", "SocketFile": "/s", "Datapath": "netdev", "Patch": "p", "PoolName": "x", "MTU": 1}"#,
+        ),
+        ("bridge", r#"{"BridgeName": "b", "MTU": 1500}"#),
+        ("vlan", r#"{"Master": "eth1", "MTU": 1500}"#),
+        ("sriov", r#"{"PoolName": "a.com/b"}"#),
+        ("userspace", r#"{"BridgeName": "b", "Engine": "vpp", "IfType": "memif"}"#),
+        ("ovs", ""),
+        ("ovs", "{"),
+    ] {
+        assert_eq!(told(name, opts), None, "{name} {opts}");
+    }
+    for (name, opts, words) in [
+        ("ovs", r#"{"BridgeNmae": "b"}"#, "ovs has no key \"BridgeNmae\"; did you mean BridgeName?"),
+        ("ovs", r#"{"BridgeName": "b", "mtu": 1}"#, "ovs has no key \"mtu\"; did you mean MTU?"),
+        ("sriov", r#"{"poolname": "p"}"#, "sriov has no key \"poolname\"; did you mean PoolName?"),
+        ("sriov", r#"{"PoolName": "p", "MTU": 9000}"#, "sriov has no key \"MTU\"; it has PoolName"),
+        ("macvlan", r#"{"Master": "m", "\n": 1}"#, "macvlan has no key \"\\n\"; it has Master, MTU"),
+    ] {
+        let words = format!("spec.SupportedCnis[0].Opts: {words}");
+        assert_eq!(told(name, opts), Some(words), "{name} {opts}");
+    }
+    let many: serde_json::Map<_, _> = (0..30).map(|n| (format!("{n:0300}"), json!(""))).collect();
+    let words = told("ovs", &json!(many).to_string()).unwrap();
+    assert!(words.ends_with("; 22 more") && words.len() < 4000, "{words}");
+    // It is no error.
+    assert_eq!(plugin("bridge", r#"{"BridgeName": "b", "Vlan": 5}"#).bridge(), Some("b"));
 }
 
 #[test]
@@ -81,6 +137,15 @@ fn options_that_are_refused() {
         ("ovs", r#"{"BridgeName": "b", "Datapath": "x"}"#, "Opts.Datapath", "use system or netdev"),
         ("ovs", r#"{"BridgeName": "b", "Patch": "a b"}"#, "Opts.Patch", "is not an interface name"),
         ("ovs", r#"{"BridgeName": "b", "Patch": "b"}"#, "Opts.Patch", "is the bridge itself"),
+        (
+            "ovs",
+            r#"{"BridgeName": "b", "PoolName": "a b"}"#,
+            "Opts.PoolName",
+            "is not the name of a resource",
+        ),
+        ("ovs", r#"{"BridgeName": "b", "MTU": "jumbo"}"#, "Opts.MTU", "is no number of bytes"),
+        ("ovs", r#"{"BridgeName": "b", "MTU": 1500.5}"#, "Opts.MTU", "is no number of bytes"),
+        ("macvlan", r#"{"Master": "m", "MTU": 20}"#, "Opts.MTU", "use 68 to 65535"),
         ("userspace", r#"{"BridgeName": "b", "Engine": "x"}"#, "Opts.Engine", "use ovs-dpdk or vpp"),
         ("userspace", r#"{"BridgeName": "b", "IfType": "x"}"#, "Opts.IfType", "use vhostuser or memif"),
     ] {
@@ -320,6 +385,10 @@ fn objects() {
         let of = |finalizer: &str| json!({ "metadata": { "name": "a", "namespace": "ns", "finalizers": [finalizer] } });
         assert!(seen(kind, of(finalizer)).finalized && !seen(kind, of("eno.k8s.io/engine")).finalized);
     }
+    let of = |opts: &str| json!({ "metadata": { "name": "cp" }, "spec": cp("ovs", opts) });
+    let point = seen(Kind::ConnectionPoint, of(r#"{"BridgeName": "b", "Brigde": ""}"#));
+    assert!(point.spec.is_ok() && point.unknown_opts.is_some_and(|words| words.contains("Brigde")));
+    assert_eq!(seen(Kind::ConnectionPoint, of(r#"{"BridgeName": "b"}"#)).unknown_opts, None);
     let domain = seen(
         Kind::L2BridgeDomain,
         json!({ "metadata": { "name": "d", "labels": { "app.kubernetes.io/managed-by": "eno" } },

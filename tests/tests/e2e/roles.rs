@@ -1,0 +1,318 @@
+//! Each ClusterRole of `deploy/rbac` with each command of those that people run: what it shows, what it leaves out and says
+//! so, what it refuses.
+
+use std::path::Path;
+
+use eno_nbi_crds::{L2ServiceAttachment, Phase};
+use eno_tests::{System, shared};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding, RoleRef, Subject};
+use kube::api::{Api, ListParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::e2e::{attachment, point, service};
+
+const NAMESPACE: &str = "roles";
+const VID: u16 = 260;
+/// The kinds in the order in which they are named.
+const KINDS: [&str; 12] = [
+    "bridges",
+    "connectionpoints",
+    "fabricdevices",
+    "l2bridgedomains",
+    "l2serviceattachments",
+    "l2services",
+    "nodepools",
+    "physicalnetworks",
+    "podconfigs",
+    "podnetworkconfigs",
+    "routes",
+    "subnets",
+];
+
+/// What a role may.
+#[derive(Clone, Copy)]
+struct Role {
+    name: &'static str,
+    /// Where it is bound: in one namespace, else in the cluster.
+    inside: bool,
+    /// What it may list.
+    reads: &'static [&'static str],
+    /// What it may apply.
+    writes: &'static [&'static str],
+}
+
+const fn role(name: &'static str, reads: &'static [&'static str], writes: &'static [&'static str]) -> Role {
+    Role { name, inside: false, reads, writes }
+}
+
+const fn inside(name: &'static str, reads: &'static [&'static str], writes: &'static [&'static str]) -> Role {
+    Role { name, inside: true, reads, writes }
+}
+
+const NFVO: &[&str] = &["l2serviceattachments", "l2services", "routes", "subnets"];
+const ALL: &[&str] = &[
+    "bridges",
+    "connectionpoints",
+    "fabricdevices",
+    "l2bridgedomains",
+    "l2serviceattachments",
+    "l2services",
+    "namespaces",
+    "nodepools",
+    "nodes",
+    "physicalnetworks",
+    "podconfigs",
+    "podnetworkconfigs",
+    "pods",
+    "routes",
+    "subnets",
+];
+
+/// All ClusterRoles.
+const ROLES: [Role; 18] = [
+    role("eno-admin", &KINDS, &KINDS),
+    role("eno-viewer", &KINDS, &[]),
+    role("eno-nfvo", NFVO, NFVO),
+    // It patches what is there and creates nothing.
+    role("eno-engine", ALL, &[]),
+    role("eno-driver-nad", &[], &[]),
+    inside("eno-attachment-admin", &["l2serviceattachments"], &["l2serviceattachments"]),
+    inside("eno-attachment-viewer", &["l2serviceattachments"], &[]),
+    inside("eno-attachment-user", &[], &[]),
+    inside("eno-podconfig-editor", &["podconfigs"], &["podconfigs"]),
+    inside("eno-podconfig-viewer", &["podconfigs"], &[]),
+    inside("eno-podconfig-user", &[], &[]),
+    inside("eno-podnetworkconfig-editor", &["podnetworkconfigs"], &["podnetworkconfigs"]),
+    inside("eno-podnetworkconfig-viewer", &["podnetworkconfigs"], &[]),
+    inside("eno-podnetworkconfig-user", &[], &[]),
+    inside("eno-bridge-editor", &["bridges"], &["bridges"]),
+    inside("eno-bridge-viewer", &["bridges"], &[]),
+    inside("eno-bridge-user", &[], &[]),
+    inside("eno-podnetwork-viewer", &[], &[]),
+];
+
+impl Role {
+    fn reads(self, what: &str) -> bool {
+        self.reads.contains(&what)
+    }
+
+    /// In the words of the commands.
+    fn left_out(self) -> Vec<String> {
+        let all = KINDS.into_iter().chain(["namespaces", "nodes", "pods"]);
+        let left_out = all.filter_map(|what| match (self.reads(what), self.inside) {
+            (true, true) => Some(format!("{what} outside namespace {NAMESPACE}")),
+            (true, false) => None,
+            (false, _) => Some(what.to_owned()),
+        });
+        left_out.collect()
+    }
+
+    fn user(self) -> String {
+        format!("roles-{}", self.name)
+    }
+
+    async fn bind(self, client: &Client) {
+        let metadata = ObjectMeta { name: Some(self.user()), ..ObjectMeta::default() };
+        let (api_group, kind) = ("rbac.authorization.k8s.io".to_owned(), "ClusterRole".to_owned());
+        let role_ref = RoleRef { api_group: Some(api_group.clone()), kind, name: self.name.to_owned() };
+        let subject = Subject {
+            kind: "User".into(),
+            name: self.user(),
+            api_group: Some(api_group),
+            ..Subject::default()
+        };
+        let subjects = Some(vec![subject]);
+        if self.inside {
+            let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
+            let binding = RoleBinding { metadata, role_ref, subjects };
+            bindings.create(&PostParams::default(), &binding).await.expect("a RoleBinding");
+        } else {
+            let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+            let binding = ClusterRoleBinding { metadata, role_ref, subjects };
+            bindings.create(&PostParams::default(), &binding).await.expect("a ClusterRoleBinding");
+        }
+    }
+
+    /// The administrator's kubeconfig, in the name of somebody with this role, with the namespace of its context.
+    fn kubeconfig(self, system: &System, dir: &Path) -> String {
+        let text = std::fs::read_to_string(&system.sandbox.info().kubeconfig).expect("a kubeconfig");
+        let mut config: Value = serde_saphyr::from_str(&text).expect("YAML");
+        config["users"][0]["user"]["as"] = self.user().into();
+        config["contexts"][0]["context"]["namespace"] = NAMESPACE.into();
+        let path = dir.join(self.name);
+        std::fs::write(&path, config.to_string()).expect("a file");
+        path.display().to_string()
+    }
+}
+
+/// Runs commands in the name of somebody.
+struct As<'a> {
+    system: &'a System,
+    role: Role,
+    kubeconfig: String,
+}
+
+impl As<'_> {
+    async fn run(&self, arguments: &[&str], input: &str) -> (Option<i32>, Value, String) {
+        let arguments = [arguments, &["--kubeconfig", &self.kubeconfig]].concat();
+        let output = self.system.eno(&arguments, input).await;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), stderr)
+    }
+
+    /// It works and says what it leaves out, to people and programs.
+    async fn works(&self, arguments: &[&str], input: &str) -> Value {
+        let (code, told, stderr) = self.run(&[arguments, &["-o", "json"]].concat(), input).await;
+        let name = self.role.name;
+        assert_eq!(code, Some(0), "{name}: {arguments:?}: {stderr}{told:#}");
+        let left_out = self.role.left_out();
+        let found: Vec<&str> =
+            told["leftOut"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        assert!(
+            left_out.iter().all(|what| found.contains(&what.as_str())),
+            "{name}: {arguments:?}: {found:?}"
+        );
+        assert_eq!(stderr.contains("left out"), !left_out.is_empty(), "{name}: {arguments:?}: {stderr}");
+        assert!(
+            left_out.is_empty() || stderr.contains(&left_out.join(", ")),
+            "{name}: {arguments:?}: {stderr}"
+        );
+        told
+    }
+
+    async fn refused(&self, arguments: &[&str], words: &str) {
+        let (code, _, stderr) = self.run(arguments, "").await;
+        assert_eq!(code, Some(1), "{}: {arguments:?}: {stderr}", self.role.name);
+        assert!(stderr.contains(words), "{}: {arguments:?}: {stderr}", self.role.name);
+    }
+
+    async fn each_command(&self) {
+        if self.role.reads.iter().all(|what| !KINDS.contains(what)) {
+            for command in [&["status"][..], &["trace", "l2sa/a"], &["blame", "leaf1", "Ethernet1"]] {
+                self.refused(command, "you may list none of the operator's kinds").await;
+            }
+            let (code, _, stderr) = self.run(&["plan", "-f", "-"], &service("roles-b", VID + 1, "")).await;
+            assert!(code == Some(1) && stderr.contains("you may list none"), "{}: {stderr}", self.role.name);
+            return self.refused(&["adopt", "leaf1", "3999"], "forbidden").await;
+        }
+        self.status().await;
+        self.plan().await;
+        let trace = self.works(&["trace", "l2sa/a"], "").await;
+        assert!(trace["entries"].as_array().is_some_and(|entries| !entries.is_empty()), "{trace:#}");
+        self.blame().await;
+        self.adopt().await;
+    }
+
+    async fn status(&self) {
+        let all = self.works(&["status"], "").await;
+        let shown = |name: &str| {
+            let rows = all["objects"].as_array().expect("a list");
+            rows.iter().any(|row| row["object"] == name && row["phase"] == "ready")
+        };
+        assert_eq!(shown("L2Service/roles-a"), self.role.reads("l2services"), "{all:#}");
+        assert_eq!(shown("L2ServiceAttachment/roles/a"), self.role.reads("l2serviceattachments"), "{all:#}");
+        if !self.role.reads("l2serviceattachments") {
+            return self
+                .refused(&["status", "l2sa/a"], "L2ServiceAttachment/roles/a: you may not read it")
+                .await;
+        }
+        // Without -n it is the namespace of the kubeconfig.
+        let one = self.works(&["status", "l2sa/a"], "").await;
+        assert_eq!((&one["object"], &one["phase"]), (&json!("L2ServiceAttachment/roles/a"), &json!("ready")));
+        let hops = one["switches"].as_array().into_iter().flatten();
+        let leaf = hops.into_iter().any(|hop| hop["switch"] == "leaf1" && hop["state"] == "confirmed");
+        assert_eq!(leaf, self.role.reads("fabricdevices"), "{one:#}");
+    }
+
+    async fn plan(&self) {
+        let manifests = [
+            service("roles-b", VID + 1, ""),
+            attachment(NAMESPACE, "b", "roles", "roles-b", "VlanType: access")
+                .replace("namespace: roles, ", ""),
+        ]
+        .concat();
+        let plan = self.works(&["plan", "-f", "-"], &manifests).await;
+        for (plural, object, kind) in [
+            ("l2services", "L2Service/roles-b", "L2Service"),
+            ("l2serviceattachments", "L2ServiceAttachment/roles/b", "L2ServiceAttachment"),
+        ] {
+            let strings = |field: &str| {
+                let list = plan[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+                list.map(str::to_owned).collect::<Vec<_>>()
+            };
+            let (reads, writes) = (self.role.reads(plural), self.role.writes.contains(&plural));
+            assert_eq!(strings("leftOut").contains(&object.to_owned()), !reads, "{object}: {plan:#}");
+            let by_schema = strings("checkedBySchema").contains(&object.to_owned());
+            assert_eq!(by_schema, reads && !writes, "{}: {object}: {plan:#}", self.role.name);
+            let told = plan["objects"].as_array().expect("a list").iter().find(|one| one["kind"] == kind);
+            assert_eq!(told.map(|one| &one["act"]), reads.then_some(&json!("create")), "{object}: {plan:#}");
+            // What depends on something that was not read has no verdict.
+            let verdict = told.map(|one| one["after"]["phase"].as_str().unwrap_or("not known"));
+            let known = if self.role.reads("nodes") { "ready" } else { "not known" };
+            assert_eq!(verdict, reads.then_some(known), "{}: {object}: {plan:#}", self.role.name);
+        }
+        let gone = self.works(&["plan", "--delete", "-f", "-"], &service("roles-a", VID, "")).await;
+        assert_eq!(gone["objects"][0]["act"].as_str(), self.role.reads("l2services").then_some("delete"));
+        if self.role.reads("l2services") {
+            let nonsense = service("roles-c", 5000, "");
+            let (code, plan, _) = self.run(&["plan", "-f", "-", "-o", "json"], &nonsense).await;
+            let reason = plan["refused"][0]["reason"].as_str().unwrap_or_default();
+            assert!(code == Some(2) && reason.contains("SegmentationID"), "{}: {plan:#}", self.role.name);
+        }
+    }
+
+    async fn blame(&self) {
+        let command = ["blame", "leaf1", "Ethernet1"];
+        if !self.role.reads("fabricdevices") {
+            return self.refused(&command, "FabricDevice/leaf1: you may not read it").await;
+        }
+        let blame = self.works(&command, "").await;
+        let line = blame["vlans"].as_array().expect("a list").iter().find(|line| line["vlan"] == VID);
+        assert_eq!(line.expect("the VLAN")["wantedBy"], json!(["L2Service/roles-a"]), "{}", self.role.name);
+        assert_eq!(blame["complete"], true, "what was not read, the engine's commands say: {blame:#}");
+    }
+
+    async fn adopt(&self) {
+        // Reading it comes first.
+        let may = self.role.writes.contains(&"fabricdevices") || self.role.name == "eno-engine";
+        if !may {
+            return self.refused(&["adopt", "leaf1", "3999"], "forbidden").await;
+        }
+        for arguments in [&["adopt", "leaf1", "3999"][..], &["adopt", "leaf1", "3999", "--undo"]] {
+            let (code, _, stderr) = self.run(arguments, "").await;
+            assert_eq!(code, Some(0), "{}: {stderr}", self.role.name);
+        }
+    }
+}
+
+#[test]
+fn each_role_with_each_command() {
+    shared(async |system| {
+        let client = system.sandbox.client();
+        let ours = ListParams::default().labels("app.kubernetes.io/part-of=eno");
+        let there = Api::<ClusterRole>::all(client.clone()).list(&ours).await.expect("ClusterRoles");
+        let mut there: Vec<String> = there.iter().map(ClusterRole::name_any).collect();
+        let mut tried: Vec<&str> = ROLES.iter().map(|role| role.name).collect();
+        there.sort();
+        tried.sort_unstable();
+        assert_eq!(there, tried);
+
+        system.namespace(NAMESPACE).await;
+        point(system, "roles", &["node1"]).await;
+        let network =
+            [service("roles-a", VID, ""), attachment(NAMESPACE, "a", "roles", "roles-a", "VlanType: access")]
+                .concat();
+        system.apply(&network).await;
+        system.becomes::<L2ServiceAttachment>("roles/a", Phase::Ready).await;
+        let dir = tempfile::tempdir().expect("a directory");
+        for role in ROLES {
+            role.bind(&client).await;
+            let kubeconfig = role.kubeconfig(system, dir.path());
+            As { system, role, kubeconfig }.each_command().await;
+        }
+        system.delete(&network).await;
+        system.until_without([VID]).await;
+    });
+}
