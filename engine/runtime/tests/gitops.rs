@@ -236,7 +236,8 @@ async fn install_crds(client: &Client) -> BTreeMap<String, (ApiResource, bool)> 
     let mut resources = BTreeMap::new();
     for crd in crds() {
         api.create(&PostParams::default(), &crd).await.unwrap();
-        let established = await_condition(api.clone(), &crd.name_any(), conditions::is_crd_established());
+        let name = crd.name_any();
+        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
         timeout(PATIENCE, established).await.unwrap().unwrap();
         let names = crd.spec.names;
         let kind = GroupVersionKind::gvk(&crd.spec.group, "v1alpha1", &names.kind);
