@@ -35,6 +35,7 @@ impl Invalid {
     }
 
     /// With this cause.
+    #[must_use]
     pub fn because(self, cause: Cause) -> Self {
         Self { cause, ..self }
     }
