@@ -185,8 +185,19 @@ mod tests {
     #[test]
     fn the_examples_are_valid() {
         let schemas = Schemas::new().expect("schemas");
-        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/demo").into();
-        let objects = crate::inspect::manifests::read(&[examples]).expect("manifests");
+        let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+        let files = [
+            "attachments",
+            "connection-points",
+            "l2-services",
+            "node-pool",
+            "physical-network",
+            "routes",
+            "subnets",
+        ];
+        let mut files: Vec<_> = files.iter().map(|name| examples.join(format!("demo/{name}.yaml"))).collect();
+        files.push(examples.join("podconfig/podconfig.yaml"));
+        let objects = crate::inspect::manifests::read(&files).expect("manifests");
         let keys = objects.iter().filter_map(|object| Some((eno_engine::forecast::key_of(object)?, object)));
         let mut checked = 0;
         for (key, object) in keys {
