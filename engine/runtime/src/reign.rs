@@ -109,6 +109,7 @@ async fn rule(
     tasks: &mut JoinSet<()>,
 ) -> Result<(), ReignError> {
     let Realm { client, connection, metrics, .. } = realm;
+    let began = Instant::now();
     metrics.leading.set(1);
     ensure_streams(&connection.jetstream, connection.replicas).await.map_err(async_nats::Error::from)?;
     let (outbox, commands) =
@@ -181,7 +182,8 @@ async fn rule(
         uncommanded: Vec::new(),
         publishing: JoinSet::new(),
         over: over.clone(),
-        began: Instant::now(),
+        began,
+        caught_up: false,
         since: Timestamp::now(),
     };
     // What one participant was told is decided for all.
@@ -238,6 +240,7 @@ async fn rule(
                 break;
             }
         }
+        throne.catch_up();
         let put_off = throne.retries.first().map(|(at, ..)| *at);
         wake = wake.into_iter().chain(throne.waits.front().map(|(until, _)| *until)).chain(put_off).min();
     }
@@ -280,6 +283,8 @@ struct Throne {
     publishing: JoinSet<Result<(), publish::Superseded>>,
     over: CancellationToken,
     began: Instant,
+    /// Nothing is left to be published of what follows from all that there was at the start.
+    caught_up: bool,
     since: Timestamp,
 }
 
@@ -399,6 +404,16 @@ impl Throne {
         self.realm.synced.store(true, std::sync::atomic::Ordering::Relaxed);
         self.realm.metrics.synced.set(u64::try_from(Timestamp::now().as_second()).unwrap_or_default());
         info!(took = ?self.began.elapsed(), "in step with the cluster");
+    }
+
+    /// Tells how long it took until nothing was left to be published.
+    fn catch_up(&mut self) {
+        if !self.caught_up && self.begun && self.gate.counts().0 == 0 {
+            self.caught_up = true;
+            let took = self.began.elapsed();
+            self.realm.metrics.catch_up.set(took.as_secs_f64());
+            info!(?took, "caught up with the cluster");
+        }
     }
 
     /// Works out what follows from all that was taken in, and hands it out; true: there is something to publish.
