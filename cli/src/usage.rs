@@ -12,6 +12,13 @@ pub(crate) fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     status.vmrss.with_context(|| format!("process {pid} has no memory"))
 }
 
+/// The time on CPUs so far, of all of its threads, in seconds.
+pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+    let stat = process(pid)?.stat().with_context(|| format!("reading what process {pid} uses"))?;
+    #[expect(clippy::cast_precision_loss, reason = "far below where a number loses its last digit")]
+    Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
+}
+
 /// How many file descriptors are open, but for connections to one server.
 pub(crate) fn open_files(pid: u32, server: SocketAddr) -> anyhow::Result<usize> {
     let reading = || format!("reading what process {pid} has open");
@@ -50,5 +57,6 @@ mod tests {
         assert!(open_files(pid, other).unwrap() > open_files(pid, one).unwrap() + 30);
         drop(connections);
         assert!(resident_kib(pid).unwrap() > 1000);
+        assert!(cpu_seconds(pid).unwrap() < 3600.0);
     }
 }

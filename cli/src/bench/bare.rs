@@ -4,22 +4,33 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::load::{Apis, EVERYWHERE, NAMESPACE, base, each, name};
+use super::counters::{self, Cpu, cpu_since};
+use super::load::{Apis, EVERYWHERE, NAMESPACE, SERVICES, base, each, name};
 use crate::apply::apply_all;
 use crate::sandbox::Sandbox;
 
+/// What a client alone takes.
+pub(super) struct Bare {
+    /// To create all pairs and to make the operator's writes.
+    pub(super) creating: Duration,
+    /// To delete it all.
+    pub(super) deleting: Duration,
+    pub(super) creating_cpu: Cpu,
+    pub(super) deleting_cpu: Cpu,
+}
+
 /// Creates `size` pairs, and makes `writes` further writes as the operator would: a NetworkAttachmentDefinition and
-/// a status of each object, again and again.
+/// a status of each object, again and again. Then deletes all of that, and takes the finalizers off.
 pub(super) async fn run(
     sandbox: &Sandbox,
     size: usize,
     writes: u64,
     concurrency: usize,
-) -> anyhow::Result<Duration> {
+) -> anyhow::Result<Bare> {
     let client = sandbox.client();
     apply_all(&client, "eno-bench", &base(&[EVERYWHERE])?).await?;
     let apis = Apis::new(&client);
@@ -27,6 +38,7 @@ pub(super) async fn run(
     let resource = ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions");
     let nads: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &resource);
     let writes = usize::try_from(writes).context("too many writes")?;
+    let before = counters::cpu(sandbox)?;
     let started = Instant::now();
     each(0..size, concurrency, |index| {
         let (apis, nads) = (&apis, &nads);
@@ -40,7 +52,31 @@ pub(super) async fn run(
         }
     })
     .await?;
-    Ok(started.elapsed())
+    let creating = started.elapsed();
+    let between = counters::cpu(sandbox)?;
+    let started = Instant::now();
+    each(0..size, concurrency, |index| delete(&apis, &nads, index)).await?;
+    let deleting = started.elapsed();
+    let deleting_cpu = cpu_since(counters::cpu(sandbox)?, &between);
+    Ok(Bare { creating, deleting, creating_cpu: cpu_since(between, &before), deleting_cpu })
+}
+
+/// The deletes of a pair and what the operator writes for them.
+async fn delete(apis: &Apis, nads: &Api<DynamicObject>, index: usize) -> anyhow::Result<()> {
+    let (name, params) = (name(index), PatchParams::default());
+    let without = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    apis.delete(index).await?;
+    match nads.delete(&name, &DeleteParams::background()).await {
+        // There is none where the operator made fewer writes than there are pairs.
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        result => drop(result.context("deleting a NetworkAttachmentDefinition")?),
+    }
+    let taken_off = apis.attachments.patch_metadata(&name, &params, &without).await;
+    taken_off.context("taking a finalizer off")?;
+    if index < SERVICES {
+        apis.services.patch_metadata(&name, &params, &without).await.context("taking a finalizer off")?;
+    }
+    Ok(())
 }
 
 async fn write(apis: &Apis, nads: &Api<DynamicObject>, index: usize, turn: usize) -> kube::Result<()> {

@@ -73,6 +73,37 @@ pub(super) async fn transactions(
     Ok(all)
 }
 
+/// The parts that share the machine's cores with the operator, and its own.
+const PARTS: [&str; 9] = [
+    "kube-apiserver",
+    "etcd",
+    "kube-controller-manager",
+    "nats-server",
+    "engine",
+    "driver-nad",
+    "driver-netconf",
+    "driver-ovs-fabric",
+    "simulator",
+];
+
+/// Seconds on CPUs, by part; `client` is this process.
+pub(super) type Cpu = BTreeMap<&'static str, f64>;
+
+/// What each part has used so far.
+pub(super) fn cpu(sandbox: &Sandbox) -> anyhow::Result<Cpu> {
+    let running = PARTS.into_iter().filter_map(|part| Some((part, sandbox.pid(part)?)));
+    let all = running.chain([("client", std::process::id())]);
+    all.map(|(part, pid)| Ok((part, usage::cpu_seconds(pid)?))).collect()
+}
+
+/// What each part has used since, without those that have used next to nothing.
+pub(super) fn cpu_since(now: Cpu, before: &Cpu) -> Cpu {
+    now.into_iter()
+        .map(|(part, seconds)| (part, seconds - before.get(part).copied().unwrap_or_default()))
+        .filter(|(_, seconds)| *seconds >= 0.05)
+        .collect()
+}
+
 /// Resident memory of a child, in KiB.
 pub(super) fn resident_kib(sandbox: &Sandbox, child: &str) -> anyhow::Result<u64> {
     usage::resident_kib(sandbox.pid(child).with_context(|| format!("{child} does not run"))?)

@@ -24,7 +24,7 @@ use crate::switch;
 use counters::Writes;
 use load::{Apis, EVERYWHERE, SERVICES, SINGLE, Tracker, each};
 use racks::Racks;
-use report::{Figures, percentile};
+use report::{CpuSeconds, Figures, percentile};
 
 /// Measures how fast and how big the operator is, in sandboxes of its own.
 #[derive(Debug, clap::Args)]
@@ -58,7 +58,7 @@ pub struct BenchArgs {
     json: Option<PathBuf>,
 }
 
-/// Measures, and prints the figures.
+/// Measures, and prints the figures; an error when an aim is missed by more than twice.
 pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()> {
     tokio::select! {
         figures = measure(&args) => {
@@ -68,6 +68,10 @@ pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()>
             println!("{json}");
             if let Some(path) = &args.json {
                 std::fs::write(path, json + "\n").with_context(|| format!("writing {}", path.display()))?;
+            }
+            let missed = figures.missed();
+            if !missed.is_empty() {
+                bail!("an aim is missed by more than twice: {}", missed.join("; "));
             }
             Ok(())
         }
@@ -89,7 +93,11 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
         let sandbox = self::sandbox(args, &dir.path().join("bare"), false).await?;
         let bare = bare::run(&sandbox, args.size, writes, args.concurrency).await;
         sandbox.stop().await;
-        figures.bare_client = Some(bare?.as_secs_f64());
+        let bare = bare?;
+        figures.bare_client = Some(bare.creating.as_secs_f64());
+        figures.bare_client_deleting = Some(bare.deleting.as_secs_f64());
+        figures.cpu.bare_creating = bare.creating_cpu;
+        figures.cpu.bare_deleting = bare.deleting_cpu;
     }
     Ok(figures)
 }
@@ -122,11 +130,13 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     let objects = args.size + services;
 
     let before = counters::writes(&client).await?;
+    let cpu_before = counters::cpu(sandbox)?;
     let transactions = counters::transactions(&http, sandbox).await?;
     let started = Instant::now();
     each(0..args.size, args.concurrency, |index| apis.create(index)).await?;
     tracker.until("creating", |seen| seen.ready.len() == objects).await?;
     let create_to_ready = started.elapsed();
+    let creating = counters::cpu_since(counters::cpu(sandbox)?, &cpu_before);
     eprintln!("  everything ready after {:.2} s", create_to_ready.as_secs_f64());
     let mut our_writes = counters::since(&counters::writes(&client).await?, &before);
     remove_creates(&mut our_writes, services, args.size);
@@ -140,14 +150,18 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     let idle_writes = counters::since(&counters::writes(&client).await?, &before).values().sum();
 
     let restart = restart::measure(sandbox, &http, &client).await?;
-    eprintln!("  an engine that was started anew is done after {:.2} s", restart.seconds);
+    eprintln!("  an engine that was started anew has caught up after {:.2} s", restart.seconds);
 
     let mut changes = one_by_one(args, &apis, &tracker, EVERYWHERE.name).await?;
     let racks = match &racks {
         Some(racks) => Some(racks.measure(args, sandbox, &http, &apis, &tracker).await?),
         None => None,
     };
+    let before = quiet(&client).await?;
+    let cpu_before = counters::cpu(sandbox)?;
     let delete_to_nothing = delete(args, sandbox, &http, &apis, &tracker).await?;
+    let deleting = counters::cpu_since(counters::cpu(sandbox)?, &cpu_before);
+    let deleting_writes = counters::since(&counters::writes(&client).await?, &before);
     eprintln!("  nothing left after {:.2} s", delete_to_nothing.as_secs_f64());
     let sum: u64 = our_writes.values().sum();
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -158,6 +172,9 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
         concurrency: args.concurrency,
         create_to_ready: create_to_ready.as_secs_f64(),
         bare_client: None,
+        bare_client_deleting: None,
+        cpu: CpuSeconds { creating, deleting, ..CpuSeconds::default() },
+        deleting_writes,
         our_writes_per_pair: sum as f64 / args.size as f64,
         our_writes,
         transactions,

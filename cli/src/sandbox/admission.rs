@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, DynamicObject, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use super::{MANAGER, SandboxError};
@@ -17,6 +17,8 @@ use crate::manifests;
 
 /// The object that nobody makes, and what the names of the policies that apply to nothing else begin with.
 const PROBE: &str = "eno-sandbox-probe";
+/// Another one, which those policies don't apply to.
+const BOUND: &str = "eno-sandbox-bound";
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Takes the binding of an earlier start away.
@@ -27,22 +29,22 @@ pub(super) async fn unbind(client: &Client) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Binds the policy as soon as it works.
+/// Binds the policy as soon as it works, and waits until it does for all objects: an API server takes a new policy up
+/// about a second later, and until then the engine has a finalizer to write for each object.
 async fn bind(client: &Client) -> Result<(), SandboxError> {
     let policy = manifests::admission()?;
     let probe: Vec<DynamicObject> = policy.iter().map(only_for_probe).collect();
     for object in &probe {
         apply(client, MANAGER, object).await?;
     }
-    while !works(client).await {
-        tokio::time::sleep(INTERVAL).await;
-    }
+    works(client, PROBE).await;
     for object in &probe {
         delete(client, object).await?;
     }
     for object in &policy {
         apply(client, MANAGER, object).await?;
     }
+    works(client, BOUND).await;
     Ok(())
 }
 
@@ -68,10 +70,10 @@ fn only_for_probe(object: &DynamicObject) -> DynamicObject {
     object
 }
 
-/// Whether the probe, which is only tried, would get the finalizer.
-async fn works(client: &Client) -> bool {
+/// Waits until an object of this name, which is only tried, would get the finalizer.
+async fn works(client: &Client, name: &str) {
     let route = eno_nbi_crds::Route::new(
-        PROBE,
+        name,
         eno_nbi_crds::RouteSpec {
             prefix: "192.0.2.0".to_owned(),
             mask: 24,
@@ -82,10 +84,11 @@ async fn works(client: &Client) -> bool {
         },
     );
     let routes: Api<eno_nbi_crds::Route> = Api::all(client.clone());
-    let tried = routes.create(&PostParams { dry_run: true, ..PostParams::default() }, &route).await;
-    tried.is_ok_and(|route| {
-        route.metadata.finalizers.is_some_and(|all| all.iter().any(|one| one == eno_nbi_crds::FINALIZER))
-    })
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let ours = |one: &String| one == eno_nbi_crds::FINALIZER;
+    while !routes.create(&params, &route).await.is_ok_and(|route| route.finalizers().iter().any(ours)) {
+        tokio::time::sleep(INTERVAL).await;
+    }
 }
 
 async fn delete(client: &Client, object: &DynamicObject) -> Result<(), SandboxError> {

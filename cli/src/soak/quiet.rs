@@ -133,8 +133,9 @@ impl Soak<'_> {
             }
             leaders.push(name);
             let undelivered = engine_metrics::value(&metrics, CALLBACKS) != Some(0.0);
-            let busy = engine_metrics::under_way(&metrics).or(undelivered.then_some(CALLBACKS));
-            wrong.extend(busy.map(|gauge| format!("{gauge} of {name} is not 0")));
+            let busy = engine_metrics::under_way(&metrics);
+            let busy = busy.or_else(|| undelivered.then(|| format!("{CALLBACKS} is not 0")));
+            wrong.extend(busy.map(|what| format!("of {name} {what}")));
         }
         if leaders.len() != 1 {
             wrong.push(format!("{} engines lead", leaders.len()));

@@ -1,13 +1,15 @@
 //! Kubernetes Events, for errors, recoveries and deletions. They are courtesy: what can't be written is dropped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use eno_core::{Key, Status};
 use eno_schemas::Phase;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -18,18 +20,55 @@ use crate::metrics::Metrics;
 const ROOM: usize = 8192;
 /// `note` has at most 1 kB.
 const NOTE: usize = 1000;
+/// While the writer is busy, Events of deletions come so far apart.
+const BESIDE: Duration = Duration::from_millis(250);
 
 /// The way to the Events of the cluster.
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<(ObjectReference, Event)>,
+    deletions: mpsc::Sender<(ObjectReference, Event)>,
+    busy: watch::Sender<bool>,
     metrics: Arc<Metrics>,
+}
+
+/// What is to be written. Deletions give way: where many objects go at once, their Events would slow down just that. No
+/// Event of the object can come after it, so the order of each object's Events stays.
+struct Waiting<T> {
+    queue: mpsc::Receiver<T>,
+    deletions: mpsc::Receiver<T>,
+    busy: watch::Receiver<bool>,
+    /// The first deletion, and until when it gives way.
+    held: Option<(T, Instant)>,
+}
+
+impl<T> Waiting<T> {
+    /// The next one; `None`: nothing will come any more.
+    async fn next(&mut self) -> Option<T> {
+        loop {
+            let until = self.held.as_ref().map_or_else(Instant::now, |(_, until)| *until);
+            tokio::select! {
+                biased;
+                Some(next) = self.queue.recv() => return Some(next),
+                Some(next) = self.deletions.recv(), if self.held.is_none() => {
+                    self.held = Some((next, Instant::now() + BESIDE));
+                }
+                _ = timeout_at(until, self.busy.wait_for(|busy| !*busy)), if self.held.is_some() => {
+                    return self.held.take().map(|(next, _)| next);
+                }
+                else => return None,
+            }
+        }
+    }
 }
 
 impl Events {
     /// Writes them until `stop`, one after the other, so that they never crowd out anything that matters.
     pub fn start(client: Client, identity: &str, metrics: Arc<Metrics>, stop: CancellationToken) -> Self {
-        let (queue, mut events) = mpsc::channel::<(ObjectReference, Event)>(ROOM);
+        let (queue, events) = mpsc::channel::<(ObjectReference, Event)>(ROOM);
+        let (deletions, last) = mpsc::channel(ROOM);
+        let busy = watch::Sender::new(false);
+        let mut waiting = Waiting { queue: events, deletions: last, busy: busy.subscribe(), held: None };
         let reporter = Reporter { controller: api::MANAGER.into(), instance: Some(identity.into()) };
         let recorder = Recorder::new(client, reporter);
         let counts = metrics.clone();
@@ -37,7 +76,7 @@ impl Events {
             loop {
                 let (object, event) = tokio::select! {
                     () = stop.cancelled() => return,
-                    next = events.recv() => match next {
+                    next = waiting.next() => match next {
                         Some(next) => next,
                         None => return,
                     },
@@ -51,7 +90,12 @@ impl Events {
                 }
             }
         });
-        Self { queue, metrics }
+        Self { queue, deletions, busy, metrics }
+    }
+
+    /// More urgent things are written, or no longer.
+    pub fn busy(&self, busy: bool) {
+        self.busy.send_if_modified(|before| std::mem::replace(before, busy) != busy);
     }
 
     /// Tells of a transition, if it is worth an Event.
@@ -62,22 +106,30 @@ impl Events {
             (_, Some(Phase::Deleted)) => (EventType::Normal, "Deleted"),
             _ => return,
         };
-        self.tell(of_object(key, uid), type_, reason, "Reconcile", &status.message);
+        let queue = if status.phase == Some(Phase::Deleted) { &self.deletions } else { &self.queue };
+        self.put(queue, of_object(key, uid), event(type_, reason, "Reconcile", &status.message));
     }
 
     /// Tells of something about an object.
     pub fn tell(&self, object: ObjectReference, type_: EventType, reason: &str, action: &str, note: &str) {
-        let mut note = note.to_owned();
-        if note.len() > NOTE {
-            note.truncate(note.floor_char_boundary(NOTE));
-            note.push('…');
-        }
-        let note = (!note.is_empty()).then_some(note);
-        let event = Event { type_, reason: reason.into(), note, action: action.into(), secondary: None };
-        if self.queue.try_send((object, event)).is_err() {
+        self.put(&self.queue, object, event(type_, reason, action, note));
+    }
+
+    fn put(&self, queue: &mpsc::Sender<(ObjectReference, Event)>, object: ObjectReference, event: Event) {
+        if queue.try_send((object, event)).is_err() {
             self.metrics.write("event", "dropped");
         }
     }
+}
+
+fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
+    let mut note = note.to_owned();
+    if note.len() > NOTE {
+        note.truncate(note.floor_char_boundary(NOTE));
+        note.push('…');
+    }
+    let note = (!note.is_empty()).then_some(note);
+    Event { type_, reason: reason.into(), note, action: action.into(), secondary: None }
 }
 
 /// A custom resource, as an Event refers to it.
@@ -112,5 +164,36 @@ pub fn of_node(name: &str) -> ObjectReference {
         name: Some(name.into()),
         uid: Some(name.into()),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn deletions_give_way_to_all_else_and_still_come() {
+        let (tell, queue) = mpsc::channel(8);
+        let (tell_last, deletions) = mpsc::channel(8);
+        let busy = watch::Sender::new(true);
+        let mut waiting = Waiting { queue, deletions, busy: busy.subscribe(), held: None };
+        for one in ["gone 1", "gone 2", "gone 3", "gone 4"] {
+            tell_last.try_send(one).unwrap();
+        }
+        tell.try_send("error").unwrap();
+        let began = Instant::now();
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("error"), Duration::ZERO));
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 1"), BESIDE));
+        // An error does not wait for the deletion that is held back.
+        let next = tokio::time::timeout(BESIDE / 2, waiting.next()).await;
+        assert!(next.is_err());
+        tell.try_send("another").unwrap();
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("another"), BESIDE * 3 / 2));
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 2"), BESIDE * 2));
+        busy.send_replace(false);
+        assert_eq!(waiting.next().await, Some("gone 3"));
+        drop((tell, tell_last));
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 4"), BESIDE * 2));
+        assert_eq!(waiting.next().await, None);
     }
 }

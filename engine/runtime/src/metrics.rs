@@ -70,6 +70,8 @@ pub struct Metrics {
     watch_errors: Family<What, Counter>,
     /// Seconds since the epoch at which the engine was last in step with the cluster; 0: never.
     pub synced: Gauge<u64, AtomicU64>,
+    /// Seconds from taking the lead until all that follows from what was there was published; 0: not yet.
+    pub catch_up: Gauge<f64, AtomicU64>,
 }
 
 impl Default for Metrics {
@@ -96,6 +98,7 @@ impl Default for Metrics {
             malformed: Family::default(),
             watch_errors: Family::default(),
             synced: Gauge::default(),
+            catch_up: Gauge::default(),
         }
     }
 }
@@ -141,6 +144,11 @@ impl Metrics {
         all.register("malformed", "Messages that could not be read", self.malformed.clone());
         all.register("watch_errors", "Watches that broke off", self.watch_errors.clone());
         all.register("synced_timestamp_seconds", "When the engine was last in step", self.synced.clone());
+        all.register(
+            "catch_up_seconds",
+            "Time from taking the lead until nothing was left to publish; 0: not yet",
+            self.catch_up.clone(),
+        );
     }
 
     /// A transition is in the outbox.
@@ -222,6 +230,7 @@ impl Metrics {
         self.callbacks_pending.set(0);
         self.callbacks_failing.set(0);
         self.mailbox.set(0);
+        self.catch_up.set(0.0);
     }
 }
 

@@ -110,6 +110,7 @@ async fn rule(
     tasks: &mut JoinSet<()>,
 ) -> Result<(), ReignError> {
     let Realm { client, connection, metrics, .. } = realm;
+    let began = Instant::now();
     metrics.leading.set(1);
     ensure_streams(&connection.jetstream, connection.replicas).await.map_err(async_nats::Error::from)?;
     let (outbox, commands) =
@@ -183,7 +184,8 @@ async fn rule(
         uncommanded: Vec::new(),
         publishing: JoinSet::new(),
         over: over.clone(),
-        began: Instant::now(),
+        began,
+        caught_up: false,
         since: Timestamp::now(),
     };
     // What one participant was told is decided for all.
@@ -241,6 +243,7 @@ async fn rule(
                 break;
             }
         }
+        throne.catch_up();
         let put_off = throne.retries.first().map(|(at, ..)| *at);
         let deadline = throne.deadlines.first().map(|(at, ..)| *at);
         let waits = throne.waits.front().map(|(until, _)| *until);
@@ -287,6 +290,8 @@ struct Throne {
     publishing: JoinSet<Result<(), publish::Superseded>>,
     over: CancellationToken,
     began: Instant,
+    /// Nothing is left to be published of what follows from all that there was at the start.
+    caught_up: bool,
     since: Timestamp,
 }
 
@@ -406,6 +411,16 @@ impl Throne {
         self.realm.synced.store(true, std::sync::atomic::Ordering::Relaxed);
         self.realm.metrics.synced.set(u64::try_from(Timestamp::now().as_second()).unwrap_or_default());
         info!(took = ?self.began.elapsed(), "in step with the cluster");
+    }
+
+    /// Tells how long it took until nothing was left to be published.
+    fn catch_up(&mut self) {
+        if !self.caught_up && self.begun && self.gate.counts().0 == 0 {
+            self.caught_up = true;
+            let took = self.began.elapsed();
+            self.realm.metrics.catch_up.set(took.as_secs_f64());
+            info!(?took, "caught up with the cluster");
+        }
     }
 
     /// Works out what follows from all that was taken in, and hands it out; true: there is something to publish.

@@ -46,6 +46,7 @@ pub async fn run(
     let mut turns = Ready::default();
     let mut news = Line::new(Instant::now());
     loop {
+        tools.events.busy(running.len() > BUSY);
         let told = news.due().filter(|_| running.len() <= BUSY);
         let wake = waiting.first().map(|(at, _)| *at).into_iter().chain(told).min();
         tokio::select! {

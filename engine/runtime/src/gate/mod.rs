@@ -67,7 +67,8 @@ pub struct Turn {
     pub transaction: Option<Transaction>,
 }
 
-/// What may be published now, and when to ask again.
+/// What may be published now, and when to ask again: at once where a target waits only for others that are handed out
+/// here, since those may have nothing to publish.
 #[derive(Debug, Default)]
 pub struct Due {
     /// Targets whose turn has come, each by itself.
@@ -260,8 +261,10 @@ impl Gate {
             }
         }
         // A namespace with many takes no other's turn.
-        let room = room.saturating_sub(due.alone.len());
         due.alone.extend(std::iter::from_fn(|| alone.pop()).take(room).cloned());
+        if room > 0 && !alone.is_empty() {
+            due.again(now);
+        }
         if ready {
             switches.extend(self.transactions.iter().flat_map(Open::switches));
             for group in groups(&switches) {
@@ -297,6 +300,9 @@ impl Gate {
         }
         if holding.len() > 1 {
             due.together.push(holding);
+            if !plain.is_empty() {
+                due.again(now);
+            }
         } else {
             due.alone.extend(holding);
             due.alone.extend(plain);

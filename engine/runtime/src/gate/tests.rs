@@ -1,3 +1,5 @@
+mod unchanged;
+
 use super::*;
 
 /// No switch has to do with another.
