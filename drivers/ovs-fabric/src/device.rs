@@ -106,7 +106,7 @@ pub enum Ended {
     /// A newer command came before anything was changed.
     Superseded,
     /// All is there that can be.
-    Done(Done),
+    Done(Box<Done>),
 }
 
 /// What was done and is there.
@@ -189,7 +189,7 @@ impl Device {
             }
             Some((done, found)) => {
                 outcome.known_then = Known::Found(Arc::new(found));
-                Ended::Done(done)
+                Ended::Done(Box::new(done))
             }
         })
     }

@@ -96,7 +96,7 @@ impl OvsFabricDriver {
                 if done.rejected.is_empty() && !done.drift_stays {
                     target.verified = Some(hash.clone());
                 }
-                applied(done)
+                applied(*done)
             }
             Ok(Ended::Superseded) => superseded(),
             Err(error) => {

@@ -1,5 +1,7 @@
 //! Nothing is ready whose ends can't reach each other.
 
+#![allow(clippy::many_single_char_names, reason = "a, b and s are objects of those names")]
+
 use eno_core::spec::{LeadsTo, NodePoolSpec, PhysicalNetworkSpec, Plugin, Spec, SupportedCni};
 use eno_core::{Key, Kind, Labels, Name, Object, Selector, Status, Target};
 use eno_schemas::{InterfaceType, Phase};

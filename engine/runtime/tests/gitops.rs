@@ -161,7 +161,7 @@ async fn gitops_tools_judge_objects_as_the_engine_does() {
         w.create(kind, name, spec).await;
         let mut object = w.get(kind, name).await;
         assert_eq!(object["status"], json!({ "observedGeneration": -1 }), "{kind}");
-        assert_eq!(w.judge(&[object.clone()]), [says("InProgress", "Progressing")], "{kind}");
+        assert_eq!(w.judge(std::slice::from_ref(&object)), [says("InProgress", "Progressing")], "{kind}");
         object.as_object_mut().unwrap().remove("status");
         assert_eq!(w.judge(&[object]), [says("Current", "Progressing")], "{kind}");
     }
@@ -182,7 +182,7 @@ async fn gitops_tools_judge_objects_as_the_engine_does() {
                 last.iter().any(|phase| status["phase"] == *phase)
             })
             .await;
-        assert_eq!(w.judge(&[object.clone()]), [says(kstatus, argocd)], "{object}");
+        assert_eq!(w.judge(std::slice::from_ref(&object)), [says(kstatus, argocd)], "{object}");
         for condition in object["status"]["conditions"].as_array().unwrap() {
             assert_eq!(condition["observedGeneration"], 1, "{object}");
         }

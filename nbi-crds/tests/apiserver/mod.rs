@@ -147,7 +147,7 @@ async fn valid_specs_are_taken(client: &Client) {
     for (kind, spec) in accepted::ACCEPTED {
         match try_create(client, kind, spec).await {
             Ok(object) => {
-                assert_eq!(object.data["status"], json!({ "observedGeneration": UNOBSERVED }), "{kind}")
+                assert_eq!(object.data["status"], json!({ "observedGeneration": UNOBSERVED }), "{kind}");
             }
             Err(error) => wrong.push(format!("{kind} {spec}\n  {error}")),
         }

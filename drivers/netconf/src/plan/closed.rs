@@ -24,13 +24,13 @@ pub fn recall<'a>(
     let Some(Applied::Fabric { ports, carried, closed, .. }) = applied else {
         return Cow::Borrowed(desired);
     };
-    let is_closed = |port: &FabricPort| match closed {
-        Some(closed) => closed.contains(&port.name),
-        // Of a version that does not say it.
-        None => {
-            let of_ours = ports.get(&port.name).is_some_and(|vlans| !vlans.is_empty());
-            of_ours && carried.get(&port.name).is_some_and(|carried| !carried.open)
+    let is_closed = |port: &FabricPort| {
+        if let Some(closed) = closed {
+            return closed.contains(&port.name);
         }
+        // Of a version that does not report it.
+        let of_ours = ports.get(&port.name).is_some_and(|vlans| !vlans.is_empty());
+        of_ours && carried.get(&port.name).is_some_and(|carried| !carried.open)
     };
     if desired.ports.iter().all(|port| port.closed == is_closed(port)) {
         return Cow::Borrowed(desired);

@@ -48,6 +48,7 @@ pub struct SeenVlan {
 
 /// An interface that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the interface")]
 pub struct SeenPort {
     /// It is in the configuration, and not only in the hardware.
     pub configured: bool,

@@ -63,7 +63,9 @@ impl Engine {
     pub(super) fn dirty_routes(&mut self, key: &Key) {
         let Some(record) = self.records.get(key).filter(|_| key.kind == Kind::Subnet) else { return };
         let routes: Vec<Key> = record.linked.iter().cloned().collect();
-        routes.iter().for_each(|route| self.dirty_if_bad_route(route));
+        for route in &routes {
+            self.dirty_if_bad_route(route);
+        }
     }
 
     pub(super) fn dirty_if_bad_route(&mut self, key: &Key) {

@@ -247,7 +247,9 @@ impl Cluster {
 
     fn wire(&mut self, wires: Wires) {
         self.wires = wires;
-        switches(wires).into_iter().for_each(|switch| self.apply(switch));
+        for switch in switches(wires) {
+            self.apply(switch);
+        }
     }
 
     /// Something that is under way arrives.

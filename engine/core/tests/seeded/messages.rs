@@ -229,7 +229,7 @@ impl Cluster {
                 let ports = fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect();
                 Applied::Fabric {
                     vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-                    closed: closed(&ports),
+                    closed: Some(closed(&ports)),
                     ports,
                     carried: BTreeMap::new(),
                 }

@@ -276,7 +276,7 @@ impl World {
         let ports = ports.map(|port| (port.name.clone(), port.vlans.clone())).collect();
         let applied = Applied::Fabric {
             vlans: real.into_iter().flat_map(|state| &state.vlans).map(|vlan| vlan.vid).collect(),
-            closed: closed(&ports),
+            closed: Some(closed(&ports)),
             ports,
             carried: BTreeMap::new(),
         };

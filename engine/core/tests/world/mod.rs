@@ -333,7 +333,7 @@ impl World {
                         .map(|vlan| vlan.vid)
                         .filter(|vid| !refused(*vid, ""))
                         .collect(),
-                    closed: closed(&ports),
+                    closed: Some(closed(&ports)),
                     ports,
                     carried: BTreeMap::new(),
                 }

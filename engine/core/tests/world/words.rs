@@ -186,7 +186,7 @@ pub fn bridge(object_name: &str, name: &str, cidrs: &[&str]) -> Object {
 }
 
 /// The ports that carry something have a list.
-pub fn closed(ports: &BTreeMap<String, VlanSet>) -> Option<BTreeSet<String>> {
+pub fn closed(ports: &BTreeMap<String, VlanSet>) -> BTreeSet<String> {
     let carrying = ports.iter().filter(|(_, vlans)| !vlans.is_empty());
-    Some(carrying.map(|(name, _)| name.clone()).collect())
+    carrying.map(|(name, _)| name.clone()).collect()
 }
