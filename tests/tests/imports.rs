@@ -111,3 +111,24 @@ fn the_core_is_pure() {
     let impure: Vec<_> = IMPURE.into_iter().filter(|import| seen.contains(import)).collect();
     assert!(impure.is_empty(), "eno-core sees {impure:?}");
 }
+
+/// Cargo does not look for the files of `tests` itself, so one that `main.rs` leaves out would never run.
+#[test]
+fn every_file_of_tests_is_a_module_of_the_one_binary() {
+    let mut left_out = Vec::new();
+    for package in metadata().workspace_packages() {
+        let tests = package.manifest_path.with_file_name("tests");
+        let Ok(main) = std::fs::read_to_string(tests.join("main.rs")) else { continue };
+        let targets: Vec<_> = package.targets.iter().map(|target| &target.src_path).collect();
+        for entry in tests.read_dir_utf8().expect("a folder").map(|entry| entry.expect("an entry")) {
+            let path = entry.path();
+            let is_module = path.extension() == Some("rs") || path.join("mod.rs").exists();
+            let name = path.file_stem().unwrap_or_default();
+            let is_known = main.lines().any(|line| line == format!("mod {name};"));
+            if is_module && !is_known && !targets.iter().any(|target| *target == path) {
+                left_out.push(path.to_owned());
+            }
+        }
+    }
+    assert!(left_out.is_empty(), "not in main.rs: {left_out:?}");
+}

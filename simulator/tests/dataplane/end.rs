@@ -79,7 +79,11 @@ async fn a_simulator_that_is_killed_leaves_nothing() {
     let (node1, node2) = (Host::new(), Host::new());
     let wires = wires(&node1, &node2);
     let mut victim = Command::new(std::env::current_exe().expect("this program"));
-    victim.args(["--exact", "--include-ignored", "end::a_simulator_that_is_killed_leaves_nothing"]);
+    victim.args([
+        "--exact",
+        "--include-ignored",
+        "dataplane::end::a_simulator_that_is_killed_leaves_nothing",
+    ]);
     victim.env(VICTIM, serde_json::to_string(&(dir.path(), &wires)).expect("JSON"));
     let mut victim = victim.stdout(Stdio::null()).spawn().expect("it starts");
     eventually("it is not ready", || dir.path().join("ready").exists()).await;
