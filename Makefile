@@ -33,22 +33,26 @@ THREADS ?= 4
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --include-ignored)
 
 # Modules called `lanes` hold what `make lanes` runs.
-test: export PROPTEST_CASES ?= 200
+test: export PROPTEST_CASES ?= 256
 test: deps lint supply parts
 	$(TEST) -- --test-threads $(THREADS) --skip lanes:: $(AS_ROOT)
 	echo "Tests in lanes were not run. To run them: make lanes"
 	$(if $(AS_ROOT),,echo "Tests that need root were not run. To run them: sudo -E make test")
 
 # The crash rigs at every point, and the modules called `lanes`; properties and histories with all their cases.
-lanes: export PROPTEST_CASES ?= 3000
+lanes: export PROPTEST_CASES ?= 4000
 lanes: export ENO_SEEDS ?= 20000
 lanes: export ENO_CRASH_ALL = 1
 lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
-	$(TEST) --test tests -- law histories seeded killed --include-ignored
-	$(TEST) --test transaction_scale
-	for place in api nats netconf mutants; do ENO_CRASH_PLACE=$$place $(TEST) --test tests -- lanes::crash --include-ignored; done
-	$(TEST) --lib --test tests -- lanes:: --skip lanes::crash --include-ignored
+	failed=(); \
+	$(TEST) --test tests -- law:: histories:: seeded:: agent::killed:: --include-ignored || failed+=(properties); \
+	$(TEST) --test transaction_scale || failed+=(transaction_scale); \
+	for place in api nats netconf mutants; do \
+	  ENO_CRASH_PLACE=$$place $(TEST) --test tests -- lanes::crash --include-ignored || failed+=("crash at $$place"); \
+	done; \
+	$(TEST) --lib --test tests -- lanes:: --skip lanes::crash --include-ignored || failed+=(lanes); \
+	if [ $${#failed[@]} -gt 0 ]; then echo "failed: $${failed[*]}"; exit 1; fi
 
 bench: deps
 	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
@@ -73,6 +77,8 @@ fmt:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	# It is no target of `cargo test`.
+	$(CARGO) clippy --workspace --test transaction_scale --locked -- -D warnings
 
 # All at once, so that the features of the dependencies, and with them the artefacts, are those of the tests.
 build:

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use eno_engine::forecast::{
     self, Act, Change, Forecast, ObjectTold, SwitchTold, Verdict, World, is_namespaced, key_of,
 };
@@ -162,7 +162,17 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         );
     }
     plan.forecast = forecast::forecast(&world, &changes);
-    if let Some(nats) = &nats {
+    if !world.decides_switches() {
+        // What is wanted of them lacks what was not read: a driver would answer how that is taken away.
+        let lacking = plan.left_out.join(", ");
+        ensure!(
+            !matches!(args.output, Output::Xml),
+            "what the switches would get is not known, since you may not list {lacking}"
+        );
+        eprintln!("eno: what switches and nodes would get is not known, since you may not list {lacking}");
+        plan.forecast.switches.clear();
+        plan.forecast.nodes.clear();
+    } else if let Some(nats) = &nats {
         plan.previews = previews(nats, &plan.forecast.switches).await?;
     }
     match args.output {
@@ -245,7 +255,7 @@ async fn previews(nats: &Connection, switches: &[SwitchTold]) -> anyhow::Result<
         if let Some(Command { desired: Desired::Fabric(last), .. }) =
             trace::command(nats, &switch.driver, &switch.name).await?
         {
-            desired.cluster = last.cluster;
+            (desired.cluster, desired.cluster_uid) = (last.cluster, last.cluster_uid);
         }
         let desired = Desired::Fabric(desired);
         let command = Command {

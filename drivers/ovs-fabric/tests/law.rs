@@ -9,6 +9,7 @@ use eno_driver_ovs_fabric::view::{Interface, Mode, Port, View};
 use eno_ovsdb::Uuid;
 use eno_schemas::{Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, VlanId, VlanSet};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 const CLUSTER: &str = "c";
 
@@ -167,7 +168,10 @@ fn ours(view: &View, desired: &FabricDesired) -> VlanSet {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/law.proptest-regressions"))),
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn one_change_is_enough(view in any_view(), desired in any_desired()) {

@@ -253,6 +253,11 @@ impl As<'_> {
             let known = if self.role.reads("nodes") { "ready" } else { "not known" };
             assert_eq!(verdict, reads.then_some(known), "{}: {object}: {plan:#}", self.role.name);
         }
+        if !self.role.reads("nodes") {
+            for field in ["switches", "previews"] {
+                assert!(plan[field].as_array().is_none_or(Vec::is_empty), "{}: {plan:#}", self.role.name);
+            }
+        }
         let gone = self.works(&["plan", "--delete", "-f", "-"], &service("roles-a", VID, "")).await;
         assert_eq!(gone["objects"][0]["act"].as_str(), self.role.reads("l2services").then_some("delete"));
         if self.role.reads("l2services") {
