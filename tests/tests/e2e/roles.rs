@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use eno_nbi_crds::{L2ServiceAttachment, Phase};
+use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, shared};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding, RoleRef, Subject};
 use kube::api::{Api, ListParams, PostParams};
@@ -310,6 +310,7 @@ fn each_role_with_each_command() {
             [service("roles-a", VID, ""), attachment(NAMESPACE, "a", "roles", "roles-a", "VlanType: access")]
                 .concat();
         system.apply(&network).await;
+        system.becomes::<L2Service>("roles-a", Phase::Ready).await;
         system.becomes::<L2ServiceAttachment>("roles/a", Phase::Ready).await;
         let dir = tempfile::tempdir().expect("a directory");
         for role in ROLES {
