@@ -49,6 +49,10 @@ pub struct DeviceTarget {
     said: Option<String>,
     /// The hash of the state last reported as applied.
     reported: Option<String>,
+    /// What was handed out before this count was for another device, or for other interfaces.
+    since: u64,
+    /// So was what a former process commanded last.
+    elsewhere: bool,
     /// Term and sequence of the last generation that was applied or failed.
     answered: Option<(u64, u64)>,
     /// The present state is the one reported as applied.
@@ -125,6 +129,8 @@ impl DeviceTarget {
             commanded: None,
             said: None,
             reported: None,
+            since: 0,
+            elsewhere: false,
             answered: None,
             settled: false,
         };
@@ -136,21 +142,24 @@ impl DeviceTarget {
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
-    /// port name. True when the target's command changes by it alone.
+    /// port name; that a port is closed, where it stands for the same interface of the same device. True when the
+    /// target's command changes by it alone.
     pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
         // At another address there may be another device.
         let same = self.access.address == spec.device.address && self.driver == spec.driver;
-        let closed = |name: &str| same && self.ports.iter().any(|port| port.closed && port.name == name);
         let new: Vec<FabricPort> = ports
             .iter()
             .map(|name| {
                 let listed = spec.ports.iter().find(|port| port.name == *name);
+                let lag = listed.and_then(|port| port.lag.as_deref());
+                let was_closed =
+                    |port: &FabricPort| port.closed && *port.name == **name && port.lag.as_deref() == lag;
                 FabricPort {
                     name: name.to_string(),
-                    lag: listed.and_then(|port| port.lag.as_deref().map(str::to_owned)),
+                    lag: lag.map(str::to_owned),
                     mode: listed.map(|port| port.mode).unwrap_or_default(),
                     vlans: VlanSet::EMPTY,
-                    closed: closed(name),
+                    closed: same && self.ports.iter().any(was_closed),
                 }
             })
             .collect();
@@ -178,6 +187,9 @@ impl DeviceTarget {
                 self.changes.left(vid, &network, ports);
             }
             self.changes.weigh(vid, None);
+        }
+        if !same || has_other_lags(&self.ports, &new) {
+            self.since = count;
         }
         (self.ports, self.access, self.driver) = (new, spec.device.clone(), spec.driver.clone());
         self.settled = false;
@@ -276,6 +288,8 @@ impl DeviceTarget {
     pub fn was_commanded(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
         let mut had = BTreeSet::new();
         self.commanded = Some(Desired::Fabric(former.clone()).hash());
+        self.elsewhere =
+            former.device.address != self.access.address || has_other_lags(&former.ports, &self.ports);
         self.said.clone_from(&self.commanded);
         for FabricVlan { vid, owners } in &former.vlans {
             let carries = |port: &FabricPort| {
@@ -347,7 +361,9 @@ impl DeviceTarget {
         };
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
         news.found = was && report.applied.is_some();
-        if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied {
+        if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied
+            && self.is_about_these_ports(&report)
+        {
             news.closed = self.are_closed(closed);
         }
         let mut touched = self.take_applied(report.applied, was);
@@ -379,6 +395,14 @@ impl DeviceTarget {
         }
         self.owners_of(&touched, &mut news.networks);
         news
+    }
+
+    /// True when a report is on a command for the present device and its present interfaces.
+    fn is_about_these_ports(&self, report: &Report) -> bool {
+        match self.changes.contained(&report.generation.hash) {
+            Some(contained) => contained.count >= self.since,
+            None => self.since == 0 && !self.elsewhere,
+        }
     }
 
     /// These ports are trunks of ours that have a list; true when that is news.
@@ -594,6 +618,12 @@ impl DeviceTarget {
     pub fn networks(&self) -> BTreeSet<Key> {
         self.wanted.values().flat_map(|owners| owners.keys().cloned()).collect()
     }
+}
+
+/// True when a port stands for another interface than `before`.
+fn has_other_lags(before: &[FabricPort], now: &[FabricPort]) -> bool {
+    let other = |port: &FabricPort| before.iter().any(|old| old.name == port.name && old.lag != port.lag);
+    now.iter().any(other)
 }
 
 fn rollback_condition(rollback: Rollback) -> (&'static str, bool, &'static str, String) {

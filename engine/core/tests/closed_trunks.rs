@@ -124,3 +124,69 @@ fn another_device_is_not_known() {
         assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]), "{restarts}");
     }
 }
+
+/// leaf1 as it is, but at another address.
+fn moved(w: &World) -> eno_core::Object {
+    respec(&w.objects[&leaf1().0], |spec| {
+        if let Spec::Device(spec) = spec {
+            spec.device.address = "192.0.2.1:830".into();
+        }
+    })
+}
+
+/// leaf1 as it is, but `e1` is a member of a LAG.
+fn in_lag(w: &World) -> eno_core::Object {
+    respec(&w.objects[&leaf1().0], |spec| {
+        if let Spec::Device(spec) = spec {
+            let port = spec.ports.iter_mut().find(|port| &*port.name == "e1");
+            port.expect("a port e1").lag = Some("po1".into());
+        }
+    })
+}
+
+#[test]
+fn the_last_report_of_another_device_is_not_taken_after_a_restart() {
+    let (mut w, _) = ready();
+    w.silent.insert(leaf1().1);
+    // Nobody leads when the address changes; the last command and the last report are still there.
+    let object = moved(&w);
+    w.objects.insert(leaf1().0, object);
+    w.restart();
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
+}
+
+#[test]
+fn a_late_report_of_another_device_is_not_taken() {
+    let (mut w, _) = ready();
+    w.silent.insert(leaf1().1);
+    let desired = w.commands[&leaf1().1].clone();
+    w.apply(moved(&w));
+    w.settle();
+    let applied = w.targets[&leaf1().1].clone();
+    w.report(&leaf1().1, desired.hash(), Outcome::Applied, Some(applied), Vec::new());
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
+    // That of the new one is.
+    tells(&mut w, Outcome::Applied, &["e2"]);
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec!["e2"], vec!["e2"]));
+}
+
+#[test]
+fn a_port_in_a_lag_is_another_interface() {
+    for restarts in [false, true] {
+        let (mut w, _) = ready();
+        w.silent.insert(leaf1().1);
+        let object = in_lag(&w);
+        if restarts {
+            w.objects.insert(leaf1().0, object);
+            w.restart();
+        } else {
+            w.apply(object);
+        }
+        w.settle();
+        let rest = &ALL[1..];
+        assert_eq!((in_status(&w), commanded(&w)), (rest.into(), rest.into()), "{restarts}");
+    }
+}
