@@ -16,6 +16,9 @@ use crate::{Key, Name};
 /// So many bytes of notes of one kind are shown.
 const NOTES: usize = 4000;
 
+/// The kind of a driver's notes that another cluster uses our cluster ID: then it takes nothing off the switch.
+const CLASH: &str = "ClusterIDClash";
+
 /// The state of one switch.
 #[allow(clippy::struct_excessive_bools, reason = "facts of a switch, independent of each other")]
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub struct DeviceTarget {
     /// It had not answered when the deadline of a transaction came, and has done nothing by itself since.
     pub late: bool,
     changes: Changes,
+    /// The networks that still have a VLAN where nobody wants it, since of a switch with a clash nothing is taken off.
+    kept: BTreeSet<(Key, VlanId)>,
     /// A report on a state that was handed out, or on the present one, has come since the start.
     known: bool,
     /// The hash of the state that a former process commanded last.
@@ -125,6 +130,7 @@ impl DeviceTarget {
             held: false,
             late: false,
             changes: Changes::default(),
+            kept: BTreeSet::new(),
             known: false,
             commanded: None,
             said: None,
@@ -362,7 +368,7 @@ impl DeviceTarget {
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
         news.found = was && report.applied.is_some();
         if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied
-            && self.is_about_these_ports(&report)
+            && self.is_about_these_ports(&report.generation.hash)
         {
             news.closed = self.are_closed(closed);
         }
@@ -388,7 +394,9 @@ impl DeviceTarget {
             let hash = report.generation.hash;
             if let Some(contained) = self.changes.contained(&hash) {
                 touched = touched.union(&self.is_known_now());
+                let kept = self.keep(&contained);
                 (news.networks, news.decided) = self.settle(&contained);
+                news.networks.extend(kept);
                 news.count = contained.count;
             }
             self.reported = Some(hash);
@@ -397,9 +405,9 @@ impl DeviceTarget {
         news
     }
 
-    /// True when a report is on a command for the present device and its present interfaces.
-    fn is_about_these_ports(&self, report: &Report) -> bool {
-        match self.changes.contained(&report.generation.hash) {
+    /// True when the command of this hash was for the present device and its present interfaces.
+    fn is_about_these_ports(&self, hash: &str) -> bool {
+        match self.changes.contained(hash) {
             Some(contained) => contained.count >= self.since,
             None => self.since == 0 && !self.elsewhere,
         }
@@ -449,6 +457,31 @@ impl DeviceTarget {
         }
         self.applied = Some(seen);
         touched
+    }
+
+    /// Takes down which networks still have what they gave up by the confirmed state, since there is a clash; those for
+    /// which that is news.
+    fn keep(&mut self, contained: &Extent) -> BTreeSet<Key> {
+        let before = std::mem::take(&mut self.kept);
+        if let Some(seen) = self.applied.as_ref().filter(|_| self.clash().is_some()) {
+            let open = self.changes.open_vlans().filter(|vid| !contained.without.contains(*vid));
+            let open = open.flat_map(|vid| self.changes.open(vid).map(move |network| (network.clone(), vid)));
+            let is_left = |vid: VlanId| match self.wanted.get(&vid) {
+                None => seen.vlans.contains(vid) || !seen.carriers(vid).is_empty(),
+                Some(owners) => {
+                    let wanted = |port: &u16| owners.values().any(|ports| ports.contains(port));
+                    !seen.carriers(vid).iter().all(wanted)
+                }
+            };
+            let kept = open.chain(before.iter().cloned()).filter(|(_, vid)| is_left(*vid));
+            self.kept = kept.collect();
+        }
+        before.symmetric_difference(&self.kept).map(|(network, _)| network.clone()).collect()
+    }
+
+    /// What the driver says of another cluster with our cluster ID: then nothing is taken off the switch.
+    pub fn clash(&self) -> Option<&str> {
+        self.notes.iter().find(|note| note.kind == CLASH).map(|note| note.message.as_str())
     }
 
     /// Adds the networks that have to do with these VLANs.
@@ -558,7 +591,7 @@ impl DeviceTarget {
     /// True when nothing that `network` gave up is left on the device. (A network that was given up before this
     /// process began is known to be gone once the device has reported on a state of ours.)
     pub fn gone(&self, network: &Key) -> bool {
-        self.known && !self.changes.has_open(network)
+        self.known && !self.changes.has_open(network) && self.kept.iter().all(|(owner, _)| owner != network)
     }
 
     /// True when the device is verifiably empty of ours.
@@ -586,7 +619,7 @@ impl DeviceTarget {
             let message = "its change is held until every switch of the transaction has verified its own";
             said.push(("Held", true, "Transaction", message.into()));
         }
-        for kind in ["ClusterIDClash", "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
+        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
             let notes: Vec<&str> = self
                 .notes
                 .iter()

@@ -35,16 +35,20 @@ fn ready() -> (World, Key) {
 
 /// leaf1 tells these ports, and that nothing else has changed.
 fn tells(w: &mut World, outcome: Outcome, closed: &[&str]) {
-    let (_, target) = leaf1();
-    let desired = w.commands[&target].clone();
-    let Desired::Fabric(fabric) = &desired else { panic!("no switch") };
+    let desired = w.commands[&leaf1().1].clone();
+    tells_of(w, &desired, outcome, closed);
+}
+
+/// The same, in answer to this command.
+fn tells_of(w: &mut World, desired: &Desired, outcome: Outcome, closed: &[&str]) {
+    let Desired::Fabric(fabric) = desired else { panic!("no switch") };
     let applied = Applied::Fabric {
         vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
         ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
         carried: BTreeMap::new(),
         closed: Some(closed.iter().map(|name| (*name).to_owned()).collect()),
     };
-    w.report(&target, desired.hash(), outcome, Some(applied), Vec::new());
+    w.report(&leaf1().1, desired.hash(), outcome, Some(applied), Vec::new());
 }
 
 const ALL: [&str; 4] = ["e1", "e2", "u1", "u2"];
@@ -163,8 +167,7 @@ fn a_late_report_of_another_device_is_not_taken() {
     let desired = w.commands[&leaf1().1].clone();
     w.apply(moved(&w));
     w.settle();
-    let applied = w.targets[&leaf1().1].clone();
-    w.report(&leaf1().1, desired.hash(), Outcome::Applied, Some(applied), Vec::new());
+    tells_of(&mut w, &desired, Outcome::Applied, &ALL);
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
     // That of the new one is.
