@@ -53,6 +53,7 @@ impl Returns {
     }
 
     /// The same, for somebody whose looks are to leave it as it is.
+    #[must_use]
     pub fn copy(&self) -> Self {
         Self(Mutex::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()))
     }
