@@ -129,7 +129,7 @@ impl NetconfDriver {
         let desired = &*recall(desired, generation, work.reported());
         let content = content(desired);
         let known = device.verified.as_ref().filter(|(verified, _)| *verified == content);
-        let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, &generation.hash));
+        let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, &content));
         let returns = device.returns(desired, work.reported());
         let mut intent = work.intent();
         let mut again = false;
@@ -172,6 +172,9 @@ impl NetconfDriver {
                 other_before: known.is_none() && device.verified.is_some(),
                 baseline: baseline.as_ref(),
             };
+            if live.fresh {
+                returns.may_have_restarted();
+            }
             let ended = transaction.run(circumstances).await;
             returns.ended(confirmed(&ended));
             let read = transaction.read.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -226,7 +229,8 @@ impl NetconfDriver {
                 }
             },
         };
-        let returns = device.returns(desired, None);
+        // A look changes nothing of what is remembered.
+        let returns = device.returns.as_ref().map(|returns| returns.copy()).unwrap_or_default();
         let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
         let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
         let info = live.info();
@@ -427,9 +431,11 @@ impl Driver for NetconfDriver {
     }
 }
 
-/// The hash of a desired state, whatever is remembered of its ports: that is nothing to be made.
+/// The hash of a desired state, whatever is remembered of its ports and whichever uid the cluster has: that is nothing
+/// to be made.
 fn content(desired: &FabricDesired) -> String {
     let mut desired = desired.clone();
+    desired.cluster_uid = None;
     desired.ports.iter_mut().for_each(|port| port.closed = false);
     Desired::Fabric(desired).hash()
 }
@@ -444,10 +450,12 @@ fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
     }
 }
 
-/// What of the command was not there when another process verified it; `None`: none did.
-fn verified_before(work: &Work, hash: &str) -> Option<Known> {
+/// What of the command was not there when another process verified it; `None`: none did. An engine of an older version
+/// commanded the bare content.
+fn verified_before(work: &Work, content: &str) -> Option<Known> {
     let reported = work.reported()?;
-    let verified = reported.generation.hash == hash && reported.outcome == Outcome::Applied;
+    let same = [&*work.command.generation.hash, content].contains(&&*reported.generation.hash);
+    let verified = same && reported.outcome == Outcome::Applied;
     verified.then(|| Known::of_report(reported))
 }
 

@@ -37,6 +37,8 @@ pub use seen::{InterfaceState, Inventory, Mode, Seen, SeenPort, SeenVlan};
 
 /// The kind of notes about VLANs of another cluster with our identifier.
 const CLASH: &str = "ClusterIDClash";
+/// How many of them there are.
+const MOST_NOTES: usize = 50;
 
 /// What is to be done, and what can't be.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -104,7 +106,7 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
     if !seen.contested.is_empty() {
         // Whose the others are can't be told either.
         ours_then = VlanSet::EMPTY;
-        plan.notes.extend(seen.contested.iter().map(|vid| clash(vid, &desired.cluster)));
+        plan.notes.extend(clashes(&seen.contested, &desired.cluster));
     }
     let mut still_carried = VlanSet::EMPTY;
     for (name, ports) in &members {
@@ -146,6 +148,16 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
     }
     keep_what_is_named(seen, &mut plan);
     plan
+}
+
+/// A note for each VLAN up to a bound, then one with the count of the rest.
+fn clashes(contested: &VlanSet, cluster: &str) -> Vec<Note> {
+    let mut notes: Vec<Note> = contested.iter().take(MOST_NOTES).map(|vid| clash(vid, cluster)).collect();
+    if let Some(more) = contested.len().checked_sub(MOST_NOTES).filter(|more| *more > 0) {
+        let message = format!("and {more} more VLANs of the other cluster");
+        notes.push(Note { kind: CLASH.into(), item: Item::TARGET, message });
+    }
+    notes
 }
 
 fn clash(vid: VlanId, cluster: &str) -> Note {
@@ -368,4 +380,19 @@ pub fn applied(seen: &Seen, desired: &FabricDesired) -> Applied {
         }
     }
     Applied::Fabric { vlans: ours, ports, carried, closed: Some(closed::closed(seen, desired)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vlans_of_another_cluster_are_noted_up_to_a_bound() {
+        let notes = |set: &str| clashes(&set.parse().unwrap(), "c");
+        assert_eq!(notes("1-50").len(), 50);
+        assert!(notes("1-50").iter().all(|note| note.item.vlan.is_some()));
+        let many = notes("1-4000");
+        assert_eq!((many.len(), &*many[50].message), (51, "and 3950 more VLANs of the other cluster"));
+        assert!(many.iter().all(|note| note.kind == CLASH));
+    }
 }

@@ -115,6 +115,26 @@ async fn a_new_process_tells_drift_from_work_not_done_yet() {
     }
 }
 
+#[tokio::test]
+async fn the_uid_of_the_cluster_is_nothing_to_be_made() {
+    for restarts in [false, true] {
+        let mut bench = Bench::start(|_| ()).await;
+        let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
+        desired.device.drift = Drift::Report;
+        let done = bench.settle("leaf1", &desired).await;
+        if restarts {
+            bench.restart_driver();
+        }
+        remove(&bench, "100");
+        let reported = report(&desired, &done);
+        desired.cluster_uid = Some("uid".into());
+        let work = work("leaf1", desired).with_reported(Some(reported));
+        let found = bench.driver.reconcile(work).await;
+        assert_eq!((drift(&found), &found.change), (vec!["VLAN 100 on Ethernet1 missing"], &None));
+        assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1").1, "102");
+    }
+}
+
 /// The notes about another cluster with the same identifier.
 fn clash(reconciled: &Reconciled) -> Vec<String> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "ClusterIDClash");

@@ -36,7 +36,7 @@ pub struct OvsFabricDriver {
 #[derive(Default)]
 struct Target {
     session: Option<Session>,
-    /// The hash of the desired state that was there in full when it was last read.
+    /// The [content] of the desired state that was there in full when it was last read.
     verified: Option<String>,
 }
 
@@ -86,15 +86,15 @@ impl OvsFabricDriver {
                 }
             },
         };
-        let hash = &work.command.generation.hash;
-        let was_verified = target.verified.as_ref() == Some(hash);
+        let content = content(desired);
+        let was_verified = target.verified.as_ref() == Some(&content);
         let session = target.session.insert(session);
         let ended = session.device.reconcile(desired, was_verified, || work.is_current()).await;
         let info = session.device.info();
         let reconciled = match ended {
             Ok(Ended::Done(done)) => {
                 if done.rejected.is_empty() && !done.drift_stays {
-                    target.verified = Some(hash.clone());
+                    target.verified = Some(content);
                 }
                 applied(*done)
             }
@@ -174,6 +174,11 @@ impl Driver for OvsFabricDriver {
     async fn forget(&self, target: &str) {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
     }
+}
+
+/// The hash of a desired state, whichever uid the cluster has: another one is no drift.
+fn content(desired: &FabricDesired) -> String {
+    Desired::Fabric(FabricDesired { cluster_uid: None, ..desired.clone() }).hash()
 }
 
 fn applied(done: Done) -> Reconciled {

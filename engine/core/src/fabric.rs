@@ -16,6 +16,9 @@ use crate::{Key, Name};
 /// So many bytes of notes of one kind are shown.
 const NOTES: usize = 4000;
 
+/// The kind of a driver's notes that another cluster uses our cluster ID: then it takes nothing off the switch.
+const CLASH: &str = "ClusterIDClash";
+
 /// The state of one switch.
 #[allow(clippy::struct_excessive_bools, reason = "facts of a switch, independent of each other")]
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub struct DeviceTarget {
     /// It had not answered when the deadline of a transaction came, and has done nothing by itself since.
     pub late: bool,
     changes: Changes,
+    /// The networks that still have a VLAN where nobody wants it, since of a switch with a clash nothing is taken off.
+    kept: BTreeSet<(Key, VlanId)>,
     /// A report on a state that was handed out, or on the present one, has come since the start.
     known: bool,
     /// The hash of the state that a former process commanded last.
@@ -49,6 +54,10 @@ pub struct DeviceTarget {
     said: Option<String>,
     /// The hash of the state last reported as applied.
     reported: Option<String>,
+    /// What was handed out before this count was for another device, or for other interfaces.
+    since: u64,
+    /// So was what a former process commanded last.
+    elsewhere: bool,
     /// Term and sequence of the last generation that was applied or failed.
     answered: Option<(u64, u64)>,
     /// The present state is the one reported as applied.
@@ -121,10 +130,13 @@ impl DeviceTarget {
             held: false,
             late: false,
             changes: Changes::default(),
+            kept: BTreeSet::new(),
             known: false,
             commanded: None,
             said: None,
             reported: None,
+            since: 0,
+            elsewhere: false,
             answered: None,
             settled: false,
         };
@@ -136,21 +148,24 @@ impl DeviceTarget {
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
-    /// port name. True when the target's command changes by it alone.
+    /// port name; that a port is closed, where it stands for the same interface of the same device. True when the
+    /// target's command changes by it alone.
     pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
         // At another address there may be another device.
         let same = self.access.address == spec.device.address && self.driver == spec.driver;
-        let closed = |name: &str| same && self.ports.iter().any(|port| port.closed && port.name == name);
         let new: Vec<FabricPort> = ports
             .iter()
             .map(|name| {
                 let listed = spec.ports.iter().find(|port| port.name == *name);
+                let lag = listed.and_then(|port| port.lag.as_deref());
+                let was_closed =
+                    |port: &FabricPort| port.closed && *port.name == **name && port.lag.as_deref() == lag;
                 FabricPort {
                     name: name.to_string(),
-                    lag: listed.and_then(|port| port.lag.as_deref().map(str::to_owned)),
+                    lag: lag.map(str::to_owned),
                     mode: listed.map(|port| port.mode).unwrap_or_default(),
                     vlans: VlanSet::EMPTY,
-                    closed: closed(name),
+                    closed: same && self.ports.iter().any(was_closed),
                 }
             })
             .collect();
@@ -178,6 +193,9 @@ impl DeviceTarget {
                 self.changes.left(vid, &network, ports);
             }
             self.changes.weigh(vid, None);
+        }
+        if !same || has_other_lags(&self.ports, &new) {
+            self.since = count;
         }
         (self.ports, self.access, self.driver) = (new, spec.device.clone(), spec.driver.clone());
         self.settled = false;
@@ -276,6 +294,8 @@ impl DeviceTarget {
     pub fn was_commanded(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
         let mut had = BTreeSet::new();
         self.commanded = Some(Desired::Fabric(former.clone()).hash());
+        self.elsewhere =
+            former.device.address != self.access.address || has_other_lags(&former.ports, &self.ports);
         self.said.clone_from(&self.commanded);
         for FabricVlan { vid, owners } in &former.vlans {
             let carries = |port: &FabricPort| {
@@ -347,7 +367,9 @@ impl DeviceTarget {
         };
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
         news.found = was && report.applied.is_some();
-        if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied {
+        if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied
+            && self.is_about_these_ports(&report.generation.hash)
+        {
             news.closed = self.are_closed(closed);
         }
         let mut touched = self.take_applied(report.applied, was);
@@ -372,13 +394,23 @@ impl DeviceTarget {
             let hash = report.generation.hash;
             if let Some(contained) = self.changes.contained(&hash) {
                 touched = touched.union(&self.is_known_now());
+                let kept = self.keep(&contained);
                 (news.networks, news.decided) = self.settle(&contained);
+                news.networks.extend(kept);
                 news.count = contained.count;
             }
             self.reported = Some(hash);
         }
         self.owners_of(&touched, &mut news.networks);
         news
+    }
+
+    /// True when the command of this hash was for the present device and its present interfaces.
+    fn is_about_these_ports(&self, hash: &str) -> bool {
+        match self.changes.contained(hash) {
+            Some(contained) => contained.count >= self.since,
+            None => self.since == 0 && !self.elsewhere,
+        }
     }
 
     /// These ports are trunks of ours that have a list; true when that is news.
@@ -425,6 +457,31 @@ impl DeviceTarget {
         }
         self.applied = Some(seen);
         touched
+    }
+
+    /// Takes down which networks still have what they gave up by the confirmed state, since there is a clash; those for
+    /// which that is news.
+    fn keep(&mut self, contained: &Extent) -> BTreeSet<Key> {
+        let before = std::mem::take(&mut self.kept);
+        if let Some(seen) = self.applied.as_ref().filter(|_| self.clash().is_some()) {
+            let open = self.changes.open_vlans().filter(|vid| !contained.without.contains(*vid));
+            let open = open.flat_map(|vid| self.changes.open(vid).map(move |network| (network.clone(), vid)));
+            let is_left = |vid: VlanId| match self.wanted.get(&vid) {
+                None => seen.vlans.contains(vid) || !seen.carriers(vid).is_empty(),
+                Some(owners) => {
+                    let wanted = |port: &u16| owners.values().any(|ports| ports.contains(port));
+                    !seen.carriers(vid).iter().all(wanted)
+                }
+            };
+            let kept = open.chain(before.iter().cloned()).filter(|(_, vid)| is_left(*vid));
+            self.kept = kept.collect();
+        }
+        before.symmetric_difference(&self.kept).map(|(network, _)| network.clone()).collect()
+    }
+
+    /// What the driver says of another cluster with our cluster ID: then nothing is taken off the switch.
+    pub fn clash(&self) -> Option<&str> {
+        self.notes.iter().find(|note| note.kind == CLASH).map(|note| note.message.as_str())
     }
 
     /// Adds the networks that have to do with these VLANs.
@@ -534,7 +591,7 @@ impl DeviceTarget {
     /// True when nothing that `network` gave up is left on the device. (A network that was given up before this
     /// process began is known to be gone once the device has reported on a state of ours.)
     pub fn gone(&self, network: &Key) -> bool {
-        self.known && !self.changes.has_open(network)
+        self.known && !self.changes.has_open(network) && self.kept.iter().all(|(owner, _)| owner != network)
     }
 
     /// True when the device is verifiably empty of ours.
@@ -562,7 +619,7 @@ impl DeviceTarget {
             let message = "its change is held until every switch of the transaction has verified its own";
             said.push(("Held", true, "Transaction", message.into()));
         }
-        for kind in ["ClusterIDClash", "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
+        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
             let notes: Vec<&str> = self
                 .notes
                 .iter()
@@ -594,6 +651,12 @@ impl DeviceTarget {
     pub fn networks(&self) -> BTreeSet<Key> {
         self.wanted.values().flat_map(|owners| owners.keys().cloned()).collect()
     }
+}
+
+/// True when a port stands for another interface than `before`.
+fn has_other_lags(before: &[FabricPort], now: &[FabricPort]) -> bool {
+    let other = |port: &FabricPort| before.iter().any(|old| old.name == port.name && old.lag != port.lag);
+    now.iter().any(other)
 }
 
 fn rollback_condition(rollback: Rollback) -> (&'static str, bool, &'static str, String) {

@@ -473,6 +473,11 @@ impl DeviceSpec {
     pub fn is_same_device(&self, other: &Self) -> bool {
         (&self.driver, &self.device.address) == (&other.driver, &other.device.address)
     }
+
+    /// The LAG of a port.
+    pub fn lag(&self, port: &Name) -> Option<&Name> {
+        self.ports.iter().find(|listed| listed.name == *port)?.lag.as_ref()
+    }
 }
 
 /// A port of a switch.

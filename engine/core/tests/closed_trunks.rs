@@ -35,16 +35,20 @@ fn ready() -> (World, Key) {
 
 /// leaf1 tells these ports, and that nothing else has changed.
 fn tells(w: &mut World, outcome: Outcome, closed: &[&str]) {
-    let (_, target) = leaf1();
-    let desired = w.commands[&target].clone();
-    let Desired::Fabric(fabric) = &desired else { panic!("no switch") };
+    let desired = w.commands[&leaf1().1].clone();
+    tells_of(w, &desired, outcome, closed);
+}
+
+/// The same, in answer to this command.
+fn tells_of(w: &mut World, desired: &Desired, outcome: Outcome, closed: &[&str]) {
+    let Desired::Fabric(fabric) = desired else { panic!("no switch") };
     let applied = Applied::Fabric {
         vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
         ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
         carried: BTreeMap::new(),
         closed: Some(closed.iter().map(|name| (*name).to_owned()).collect()),
     };
-    w.report(&target, desired.hash(), outcome, Some(applied), Vec::new());
+    w.report(&leaf1().1, desired.hash(), outcome, Some(applied), Vec::new());
 }
 
 const ALL: [&str; 4] = ["e1", "e2", "u1", "u2"];
@@ -122,5 +126,70 @@ fn another_device_is_not_known() {
         }
         w.settle();
         assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]), "{restarts}");
+    }
+}
+
+/// leaf1 as it is, but at another address.
+fn moved(w: &World) -> eno_core::Object {
+    respec(&w.objects[&leaf1().0], |spec| {
+        if let Spec::Device(spec) = spec {
+            spec.device.address = "192.0.2.1:830".into();
+        }
+    })
+}
+
+/// leaf1 as it is, but `e1` is a member of a LAG.
+fn in_lag(w: &World) -> eno_core::Object {
+    respec(&w.objects[&leaf1().0], |spec| {
+        if let Spec::Device(spec) = spec {
+            let port = spec.ports.iter_mut().find(|port| &*port.name == "e1");
+            port.expect("a port e1").lag = Some("po1".into());
+        }
+    })
+}
+
+#[test]
+fn the_last_report_of_another_device_is_not_taken_after_a_restart() {
+    let (mut w, _) = ready();
+    w.silent.insert(leaf1().1);
+    // Nobody leads when the address changes; the last command and the last report are still there.
+    let object = moved(&w);
+    w.objects.insert(leaf1().0, object);
+    w.restart();
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
+}
+
+#[test]
+fn a_late_report_of_another_device_is_not_taken() {
+    let (mut w, _) = ready();
+    w.silent.insert(leaf1().1);
+    let desired = w.commands[&leaf1().1].clone();
+    w.apply(moved(&w));
+    w.settle();
+    tells_of(&mut w, &desired, Outcome::Applied, &ALL);
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
+    // That of the new one is.
+    tells(&mut w, Outcome::Applied, &["e2"]);
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (vec!["e2"], vec!["e2"]));
+}
+
+#[test]
+fn a_port_in_a_lag_is_another_interface() {
+    for restarts in [false, true] {
+        let (mut w, _) = ready();
+        w.silent.insert(leaf1().1);
+        let object = in_lag(&w);
+        if restarts {
+            w.objects.insert(leaf1().0, object);
+            w.restart();
+        } else {
+            w.apply(object);
+        }
+        w.settle();
+        let rest = &ALL[1..];
+        assert_eq!((in_status(&w), commanded(&w)), (rest.into(), rest.into()), "{restarts}");
     }
 }

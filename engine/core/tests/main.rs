@@ -1,6 +1,7 @@
 //! The core in worlds that the tests make: lives of objects, and properties over random histories.
 //! One binary, since each is linked with all that it uses.
 
+mod clashes;
 mod closed_trunks;
 mod histories;
 mod hosts;

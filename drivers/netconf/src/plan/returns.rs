@@ -7,15 +7,15 @@ use eno_schemas::{FabricDesired, Report, VlanId, VlanSet};
 
 use super::CLASH;
 
-/// A VLAN that came back so often belongs to somebody else. Once may be a device that was started with an older
-/// configuration.
+/// A VLAN that came back so often within sessions belongs to somebody else. What is back in a new session may be of an
+/// older configuration with which the device was started.
 const OFTEN: u8 = 2;
 
 /// What is remembered of one device for it.
 #[derive(Debug, Default)]
 pub struct Returns(Mutex<Memory>);
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Memory {
     cluster: String,
     /// There, and to be taken out.
@@ -50,6 +50,18 @@ impl Returns {
         // Who made it has taken it out again.
         memory.counts.retain(|vid, count| !wanted.contains(*vid) && (*count < OFTEN || ours.contains(*vid)));
         memory.counts.iter().filter(|(_, count)| **count >= OFTEN).map(|(vid, _)| *vid).collect()
+    }
+
+    /// The same, for somebody whose looks are to leave it as it is.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self(Mutex::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+    }
+
+    /// A new session began. The device may have started with an older configuration, so that nobody has brought back
+    /// what is there again.
+    pub fn may_have_restarted(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).removed = VlanSet::EMPTY;
     }
 
     /// A command ended; what of ours is there for good, if that is known.
@@ -109,6 +121,29 @@ mod tests {
         // Under another identifier, or once it is gone, nothing is known of it.
         assert_eq!(returns.of_others(&set("10"), &wanted), set(""));
         assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+    }
+
+    #[test]
+    fn what_an_older_configuration_brings_back_is_not_of_others() {
+        let (returns, wanted) = (Returns::default(), desired("c", "10"));
+        for _ in 0..4 {
+            returns.may_have_restarted();
+            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+            returns.ended(Some(&set("10")));
+        }
+    }
+
+    #[test]
+    fn a_copy_leaves_what_is_remembered() {
+        let (returns, wanted) = (Returns::default(), desired("c", "10"));
+        for _ in 0..2 {
+            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+            returns.ended(Some(&set("10")));
+        }
+        // With 20 wanted it would be ours.
+        assert_eq!(returns.copy().of_others(&set("10,20"), &desired("c", "10,20")), set(""));
+        assert_eq!(returns.copy().of_others(&set("10,20"), &wanted), set("20"));
+        assert_eq!(returns.of_others(&set("10,20"), &wanted), set("20"));
     }
 
     #[test]

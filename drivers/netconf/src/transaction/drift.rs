@@ -83,14 +83,16 @@ pub fn drift(seen: &Seen, desired: &FabricDesired, known: &Known) -> Vec<Note> {
     }
     let of_ours = ours.union(&wanted);
     for (interface, ports) in members(desired) {
-        let emptied = seen.ports.get(interface).is_some_and(|there| is_emptied(there, &ports));
-        if emptied {
+        if ports.iter().any(|port| known.port(port)) {
+            continue;
+        }
+        if seen.ports.get(interface).is_some_and(|there| is_emptied(there, &ports)) {
             // What is left as it is, the plan notes.
             if desired.device.drift == Drift::Repair {
                 let item = ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
                 told.tell(item, || list_is_gone(interface));
             }
-        } else if !ports.iter().any(|port| known.port(port)) {
+        } else {
             port(&mut told, seen, interface, &ports, &of_ours, known);
         }
     }
@@ -285,6 +287,16 @@ mod tests {
         assert_eq!(drift(&there, &wanted, &Known::of(&items)), []);
         let notes = drift(&there, &wanted, &Known::of(&items[1..]));
         assert_eq!(notes.len(), 2, "{notes:?}");
+    }
+
+    #[test]
+    fn a_list_that_is_known_to_be_gone_is_no_drift() {
+        let mut wanted = desired("100", &[("e1", "100")]);
+        wanted.ports[0].closed = true;
+        let mut there = seen("100", &[("e1", "")]);
+        there.ports.get_mut("e1").unwrap().open = true;
+        assert_eq!(words(&there, &wanted), ["e1 carries every VLAN: its list is gone"]);
+        assert_eq!(drift(&there, &wanted, &Known::of(&[Item::port("e1")])), []);
     }
 
     #[test]

@@ -244,8 +244,9 @@ impl<S: Session> Transaction<'_, S> {
             }
         };
         // A full device's state is large, and now there is another one to read.
+        let contested = seen.contested.clone();
         drop(seen);
-        let ended = match self.verify(read, &planned, view, inventory, &mut left_out).await {
+        let ended = match self.verify(read, &planned, contested, view, inventory, &mut left_out).await {
             Ok(verified) => self.end(verified, planned, view, inventory, started).await,
             Err(error) => Err(error),
         };
@@ -255,16 +256,20 @@ impl<S: Session> Transaction<'_, S> {
         ended
     }
 
-    /// Reads back what was committed.
+    /// Reads back what was committed. While VLANs were `contested`, no removal was asked for.
     async fn verify(
         &self,
         read: Call,
         planned: &Plan,
+        contested: VlanSet,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
         left_out: &mut LeftOut,
     ) -> Result<Verified, TransactionError> {
-        let now = self.parse(&read.await?, view, inventory).await?;
+        let mut now = self.parse(&read.await?, view, inventory).await?;
+        if !contested.is_empty() {
+            now.contested = contested;
+        }
         let missing = plan(&now, self.desired, left_out).changes;
         if !missing.is_empty() {
             if extent::nothing_happened(&planned.changes, &missing) || extent::size(&missing) > MOST_MISSING {

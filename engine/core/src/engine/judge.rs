@@ -344,9 +344,14 @@ impl Engine {
                 return None;
             }
             let forget = "annotate it with eno.k8s.io/forget=true to let it go without";
-            return Some(match &device.failure {
-                Some(failure) => format!("it can't be given back what is ours: {}; {forget}", failure.reason),
-                None => format!("removing what is ours from the device ({})", self.waits_for(&device.driver)),
+            return Some(match (&device.failure, device.clash()) {
+                (Some(failure), _) => {
+                    format!("it can't be given back what is ours: {}; {forget}", failure.reason)
+                }
+                (None, Some(clash)) => format!("what is ours is not taken off: {clash}; {forget}"),
+                (None, None) => {
+                    format!("removing what is ours from the device ({})", self.waits_for(&device.driver))
+                }
             });
         }
         let networks: BTreeSet<Key> = match record.spec.as_ref().ok().and_then(|spec| spec.attachment()) {
@@ -361,11 +366,14 @@ impl Engine {
         for name in &record.left {
             let Some(device) = self.devices.get(name) else { continue };
             if networks.iter().any(|network| !device.gone(network)) {
-                return Some(match &device.failure {
-                    Some(failure) => {
+                return Some(match (&device.failure, device.clash()) {
+                    (Some(failure), _) => {
                         format!("FabricDevice {name}: its VLANs can't be removed yet: {}", failure.reason)
                     }
-                    None => format!(
+                    (None, Some(clash)) => {
+                        format!("FabricDevice {name}: its VLANs can't be removed yet: {clash}")
+                    }
+                    (None, None) => format!(
                         "FabricDevice {name}: the removal of its VLANs {}",
                         self.waits_for(&device.driver)
                     ),

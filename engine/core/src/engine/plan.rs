@@ -34,7 +34,7 @@ impl Engine {
             let changed = if let Some(device) = self.devices.get_mut(name) {
                 device.reshape(spec, ports, self.changes)
             } else {
-                let device = DeviceTarget::new(spec, ports, self.closed_ports(name, spec), self.changes);
+                let device = DeviceTarget::new(spec, ports, &self.closed_ports(name, spec), self.changes);
                 self.devices.insert(name.clone(), device);
                 true
             };
@@ -62,15 +62,15 @@ impl Engine {
         }
     }
 
-    /// The ports that a former process knew to be closed, if that was the same device.
-    fn closed_ports(&self, name: &Name, spec: &DeviceSpec) -> &[Name] {
-        let Some(record) = self.records.get(&Key::cluster(Kind::FabricDevice, name)) else { return &[] };
+    /// The ports that a former process knew to be closed, if they are the same interfaces of the same device.
+    fn closed_ports(&self, name: &Name, spec: &DeviceSpec) -> Vec<Name> {
+        let Some(record) = self.records.get(&Key::cluster(Kind::FabricDevice, name)) else {
+            return Vec::new();
+        };
         let before = record.status.realized.as_deref().and_then(Spec::device);
-        if before.is_some_and(|before| before.is_same_device(spec)) {
-            &record.status.closed_ports
-        } else {
-            &[]
-        }
+        let Some(before) = before.filter(|before| before.is_same_device(spec)) else { return Vec::new() };
+        let same = |port: &&Name| before.lag(port) == spec.lag(port);
+        record.status.closed_ports.iter().filter(same).cloned().collect()
     }
 
     /// Devices that were being deleted when this process began: what is ours goes from them before they do.
@@ -92,7 +92,7 @@ impl Engine {
         let topology = Topology::new(all.filter_map(|(name, spec)| Some((name, spec.device()?))));
         for (name, spec) in leaving.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
             let ports = topology.port_names(name);
-            let device = DeviceTarget::new(spec, ports, self.closed_ports(name, spec), self.changes);
+            let device = DeviceTarget::new(spec, ports, &self.closed_ports(name, spec), self.changes);
             self.devices.insert(name.clone(), device);
             self.publish.insert(Target::Fabric(name.clone()));
         }

@@ -41,6 +41,8 @@ pub struct World {
     pub silent: BTreeSet<Target>,
     pub pending: BTreeMap<Target, Desired>,
     pub rejections: BTreeMap<Target, Vec<Rejection>>,
+    /// What drivers note.
+    pub notes: BTreeMap<Target, Vec<Note>>,
     /// What is not there is waited for without end.
     pub patient: bool,
     /// The nodes have agents.
@@ -90,6 +92,7 @@ impl World {
             published: 0,
             silent: BTreeSet::new(),
             pending: BTreeMap::new(),
+            notes: BTreeMap::new(),
             rejections: BTreeMap::new(),
             patient: false,
             agents,
@@ -368,7 +371,7 @@ impl World {
             outcome,
             applied,
             rejected,
-            notes: Vec::new(),
+            notes: self.notes.get(target).cloned().unwrap_or_default(),
             device: None,
             change: None,
         };
