@@ -168,6 +168,39 @@ fn what_the_engine_leases_no_definition_gives() {
 }
 
 #[test]
+fn pods_that_end_move_no_attachment_when_the_pool_has_moved() {
+    let mut w = World::with_agents();
+    let first =
+        with(&subnet("sn", "10.63.0.0/24"), |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.9"));
+    w.apply(first.clone());
+    let (_, a) = attached(&mut w);
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    w.pod(pod("y", "node1", &[(HOT, "")]));
+    w.settle();
+    w.apply(with(&first, |spec| spec.hot_plug_pool = hot("10.63.0.20", "10.63.0.29")));
+    w.settle();
+    let before = w.phases[&a].clone();
+    assert_eq!(
+        pools(&w, "a"),
+        Some(["10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec())
+    );
+    w.pod_gone("uid-x");
+    w.settle();
+    let apart = ["10.63.0.1-10.63.0.1", "10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"];
+    assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
+    assert_eq!(w.phases[&a], before, "it stays ready while its definition follows");
+    // So it does where the next engine sees the pod go.
+    w.restart();
+    w.settle();
+    w.pod_gone("uid-y");
+    w.settle();
+    let apart = ["10.63.0.1-10.63.0.19", "10.63.0.30-10.63.0.254"];
+    assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
+    assert_eq!(w.phases[&a], before);
+}
+
+#[test]
 fn a_definition_that_has_nothing_left_to_give_is_not_there() {
     let mut w = World::with_agents();
     let all =

@@ -13,6 +13,15 @@ use crate::{Key, Kind, Name};
 use super::Engine;
 use super::judge::Verdict;
 
+/// What becomes of addresses that the engine leases of a range that a NetworkAttachmentDefinition gives.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leases {
+    /// It gives the others only.
+    LeftOut,
+    /// It is looked at as if there were none.
+    Ignored,
+}
+
 impl Engine {
     /// A pod with an address of the Subnet reaches the next hops of its Routes.
     pub(super) fn check_subnet(&self, spec: &SubnetSpec) -> Result<(), Invalid> {
@@ -85,7 +94,7 @@ impl Engine {
         routes
     }
 
-    pub(super) fn render_subnet(&self, name: &Name) -> Option<NadSubnet> {
+    pub(super) fn render_subnet(&self, name: &Name, leases: Leases) -> Option<NadSubnet> {
         let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?;
         let is_there = |name| self.effective(&Key::cluster(Kind::Route, name), Spec::route).is_some();
         if !subnet.routes.iter().all(is_there) {
@@ -95,25 +104,28 @@ impl Engine {
         Some(NadSubnet {
             ipam: subnet.ipam,
             network: subnet.network,
-            pools: self.nad_pools(name, subnet)?,
+            pools: self.nad_pools(name, subnet, leases)?,
             routes: routes.map(|route| NadRoute { prefix: route.prefix, next_hop: route.next_hop }).collect(),
             dns: subnet.dns.clone(),
         })
     }
 
     /// What a NetworkAttachmentDefinition may give of a Subnet; `None`: no address is left.
-    fn nad_pools(&self, name: &Name, subnet: &SubnetSpec) -> Option<Vec<Pool>> {
+    fn nad_pools(&self, name: &Name, subnet: &SubnetSpec, leases: Leases) -> Option<Vec<Pool>> {
         let next_hops: Vec<IpAddr> = self.routes_of(subnet).into_iter().map(|route| route.next_hop).collect();
         let pool = PoolKey::Subnet(name.clone());
-        for_nads(subnet, &next_hops, |range| self.podnet.ipam.taken(&pool, range))
+        for_nads(subnet, &next_hops, |range| match leases {
+            Leases::LeftOut => self.podnet.ipam.taken(&pool, range),
+            Leases::Ignored => BTreeSet::new(),
+        })
     }
 
     /// The Subnet of an access attachment that has no address left for its NetworkAttachmentDefinition.
-    pub(super) fn exhausted(&self, key: &Key) -> Option<Name> {
+    pub(super) fn exhausted(&self, key: &Key, leases: Leases) -> Option<Name> {
         let spec = self.effective(key, Spec::attachment)?;
         self.nad_subnets(spec)
             .into_iter()
-            .find(|(name, subnet)| self.nad_pools(name, subnet).is_none())
+            .find(|(name, subnet)| self.nad_pools(name, subnet, leases).is_none())
             .map(|(name, _)| name.clone())
     }
 

@@ -10,6 +10,7 @@ use crate::spec::{Cause, Spec};
 use crate::topology::Ports;
 use crate::{Condition, Effect, Key, Kind, Name, Status};
 
+use super::addresses::Leases;
 use super::inputs::Inputs;
 use super::record::Record;
 use super::{Engine, NAD_DRIVER};
@@ -280,8 +281,8 @@ impl Engine {
         let Some(nad) = self.nads.get(key) else {
             return verdict.wait("its NetworkAttachmentDefinition is not planned yet".into());
         };
-        inputs.add(nad.hash());
-        if let Some(subnet) = self.exhausted(key) {
+        inputs.add(nad.inputs());
+        if let Some(subnet) = self.exhausted(key, Leases::LeftOut) {
             verdict.refuse(format!(
                 "NetworkAttachmentDefinition: Subnet {subnet} has no address left to give; narrow its HotPlugPool or widen its AllocationPool"
             ));
