@@ -258,9 +258,10 @@ fn host_local_is_said_to_repeat_addresses() {
     // Another attachment of it counts by itself.
     let b = w.apply(attachment("b", &["s"], "cp"));
     w.settle();
-    for (key, other) in [(&a, "ns/b"), (&b, "ns/a")] {
+    for key in [&a, &b] {
         let said = condition(&w, key, "AddressesUnique").unwrap();
-        assert!(said.reason == "PerAttachment" && said.message.contains(other), "{said:?}");
+        let others = "pods of this attachment and of others on the Subnet get the same addresses";
+        assert!(said.reason == "PerAttachment" && said.message.contains(others), "{said:?}");
     }
     w.delete(&b);
     w.settle();
@@ -270,6 +271,58 @@ fn host_local_is_said_to_repeat_addresses() {
     w.apply(subnet("sn", "10.1.0.0/24"));
     w.settle();
     assert_eq!(condition(&w, &a, "AddressesUnique"), None, "whereabouts");
+}
+
+/// The attachments that are said to share addresses, which are the same for a new engine.
+fn sharing(w: &mut World, all: &[Key]) -> Vec<String> {
+    w.settle();
+    let shared = |w: &World| -> Vec<String> {
+        let said = |key: &&Key| condition(w, key, "AddressesUnique").is_some();
+        let there = all.iter().filter(|key| w.objects.contains_key(*key));
+        there.filter(said).map(|key| key.name.to_string()).collect()
+    };
+    let before = (shared(w), all.iter().map(|key| w.statuses[key].clone()).collect::<Vec<_>>());
+    w.restart();
+    w.settle();
+    let after = (shared(w), all.iter().map(|key| w.statuses[key].clone()).collect::<Vec<_>>());
+    assert_eq!(before, after);
+    after.0
+}
+
+#[test]
+fn who_shares_a_host_local_subnet_is_said_to_and_who_is_alone_is_not() {
+    let mut w = World::leaf_spine();
+    let selector = r#"[{"key":"pool","operator":"In","values":["one"]}]"#;
+    let node_selector = serde_json::from_str::<Selector>(selector).unwrap();
+    w.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector })));
+    for name in ["x", "y"] {
+        w.apply(with(&subnet(name, "10.1.0.0/24"), |spec| spec.ipam = Ipam::HostLocal));
+    }
+    let on = |w: &mut World, name: &str, vid, subnet: &str| {
+        w.apply(on_subnets(&service(name, vid, &[]), &[subnet]))
+    };
+    on(&mut w, "s", 100, "x");
+    on(&mut w, "t", 200, "y");
+    let mut all: Vec<Key> = ["d", "e"].map(|name| w.apply(attachment(name, &["s"], "cp"))).to_vec();
+    all.push(w.apply(attachment("b", &["t"], "cp")));
+    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
+    // Two join one that was alone, both at once.
+    on(&mut w, "s", 100, "y");
+    assert_eq!(sharing(&mut w, &all), ["d", "e", "b"]);
+    // One that sorts first says no other words to the rest.
+    all.push(w.apply(attachment("a", &["t"], "cp")));
+    assert_eq!(sharing(&mut w, &all), ["d", "e", "b", "a"]);
+    let a = all.pop().unwrap();
+    w.delete(&a);
+    assert_eq!(sharing(&mut w, &all), ["d", "e", "b"]);
+    // They leave it alone again.
+    on(&mut w, "s", 100, "x");
+    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
+    // One moves by itself.
+    w.apply(attachment("d", &["t"], "cp"));
+    assert_eq!(sharing(&mut w, &all), ["d", "b"]);
+    w.apply(attachment("d", &["s"], "cp"));
+    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
 }
 
 #[test]

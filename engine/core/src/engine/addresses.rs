@@ -184,9 +184,8 @@ impl Engine {
         let point = &spec.connection_point;
         let (reason, others) = if self.points.get(point).is_some_and(|point| point.has_several_nodes) {
             ("PerNode", format!("pods on different nodes of ConnectionPoint {point}"))
-        } else if let Some(other) = self.attachments_on(name).find(|other| *other != key) {
-            let other = format!("{}/{}", other.namespace, other.name);
-            ("PerAttachment", format!("pods of this attachment and of L2ServiceAttachment {other}"))
+        } else if self.attachments_on(name).any(|other| other != key) {
+            ("PerAttachment", "pods of this attachment and of others on the Subnet".into())
         } else {
             return;
         };
@@ -204,22 +203,45 @@ impl Engine {
         })
     }
 
-    /// An attachment came, changed or goes: another one on a host-local Subnet of it has something to say, or no more.
+    /// An attachment came or changed, or a service with all of its own did: one that was alone on a host-local Subnet of
+    /// it is so no longer.
     pub(super) fn judge_neighbours(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
-        let services = record.linked.iter().filter_map(|service| self.effective(service, Spec::service));
-        let local = |name: &&Name| {
-            let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet);
-            subnet.is_some_and(|subnet| subnet.ipam == Ipam::HostLocal)
+        let services: Vec<&Key> =
+            if key.kind == Kind::L2Service { vec![key] } else { record.linked.iter().collect() };
+        let specs = services.into_iter().filter_map(|service| self.effective(service, Spec::service));
+        let is_own = |other: &Key| {
+            let names = |record: &super::Record| record.linked.contains(key);
+            other == key || self.records.get(other).is_some_and(names)
         };
-        let mut neighbours: Vec<Key> = Vec::new();
-        for subnet in services.flat_map(|service| &service.subnets).filter(local) {
-            // Of more than two, each has another one before and after.
-            let on: Vec<&Key> = self.attachments_on(subnet).take(3).collect();
-            if on.len() < 3 {
-                neighbours.extend(on.into_iter().cloned());
-            }
+        let mut alone: Vec<Key> = Vec::new();
+        for subnet in specs.flat_map(|service| &service.subnets).filter(|subnet| self.is_host_local(subnet)) {
+            let mut others = self.attachments_on(subnet).filter(|other| !is_own(other));
+            alone.extend(others.next().filter(|_| others.next().is_none()).cloned());
         }
-        self.judge.extend(neighbours);
+        self.judge.extend(alone);
+    }
+
+    /// Something names a Subnet no longer, or an attachment a service: who is left on the Subnet may be alone now.
+    pub(super) fn judge_remaining(&mut self, reference: &Key) {
+        let subnets: Vec<Name> = match reference.kind {
+            Kind::Subnet => vec![reference.name.clone()],
+            Kind::L2Service => {
+                let service = self.effective(reference, Spec::service);
+                service.map(|service| service.subnets.clone()).unwrap_or_default()
+            }
+            _ => return,
+        };
+        let mut alone: Vec<Key> = Vec::new();
+        for subnet in subnets.iter().filter(|subnet| self.is_host_local(subnet)) {
+            let mut left = self.attachments_on(subnet);
+            alone.extend(left.next().filter(|_| left.next().is_none()).cloned());
+        }
+        self.judge.extend(alone);
+    }
+
+    fn is_host_local(&self, subnet: &Name) -> bool {
+        let subnet = self.effective(&Key::cluster(Kind::Subnet, subnet), Spec::subnet);
+        subnet.is_some_and(|subnet| subnet.ipam == Ipam::HostLocal)
     }
 }

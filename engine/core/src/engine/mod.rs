@@ -666,6 +666,7 @@ impl Engine {
         }
         self.dirty_if_deleting(reference);
         self.dirty_if_bad_route(reference);
+        self.judge_remaining(reference);
     }
 
     /// The effective spec of an object, read as one kind's.

@@ -92,6 +92,7 @@ impl Engine {
                 Kind::L2Service | Kind::L2BridgeDomain => {
                     self.reclaim.insert(key.clone());
                     self.replan.insert(key.clone());
+                    self.judge_neighbours(key);
                 }
                 _ => {}
             }
