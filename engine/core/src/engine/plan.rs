@@ -104,9 +104,10 @@ impl Engine {
         let Some(record) = self.records.get(key) else { return };
         let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
         let Some(spec) = spec.and_then(|spec| spec.connection_point()) else { return };
-        let masters: Vec<&str> = spec.cnis.iter().filter_map(|cni| cni.plugin.master()).collect();
+        // Several plugins may have one parent.
+        let masters: BTreeSet<&str> = spec.cnis.iter().filter_map(|cni| cni.plugin.master()).collect();
         let nics: Vec<&str> = if spec.interfaces.is_empty() {
-            masters
+            masters.into_iter().collect()
         } else {
             spec.interfaces.iter().map(String::as_str).collect()
         };
