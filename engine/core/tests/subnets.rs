@@ -209,17 +209,20 @@ fn a_definition_that_has_nothing_left_to_give_is_not_there() {
     let (_, a) = attached(&mut w);
     w.pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
-    let problem = "NetworkAttachmentDefinition: Subnet sn has no address left to give; narrow its HotPlugPool or widen \
-                   its AllocationPool";
-    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, problem));
-    assert_eq!(w.nad("ns", "a"), None);
+    let problem = "Subnet sn has no address left for the NetworkAttachmentDefinition, which is not there; narrow its \
+                   HotPlugPool or widen its AllocationPool";
+    let said = condition(&w, &a, "AddressesAssigned").unwrap();
+    assert_eq!((said.holds, said.reason, &*said.message), (false, "NoneLeft", problem));
+    assert_eq!((&*w.phases[&a], w.nad("ns", "a")), (&[Phase::Pending, Phase::Ready][..], None));
     assert_eq!(addresses(&w, "node1", "x"), ["10.63.0.1/24"], "pods that run get it all the same");
     w.restart();
     w.settle();
-    assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Error, None));
+    assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Ready, None));
+    assert_eq!(condition(&w, &a, "AddressesAssigned").map(|said| said.reason), Some("NoneLeft"));
     w.apply(with(&all, |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.253")));
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+    assert_eq!(condition(&w, &a, "AddressesAssigned"), None);
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.254-10.63.0.254".into()]));
     w.pod_gone("uid-x");
     w.delete(&a);

@@ -177,6 +177,12 @@ impl Engine {
             }
             return;
         }
+        if let Some(subnet) = self.exhausted(key, Leases::LeftOut) {
+            let message = format!(
+                "Subnet {subnet} has no address left for the NetworkAttachmentDefinition, which is not there; narrow its HotPlugPool or widen its AllocationPool"
+            );
+            verdict.notes.push(("AddressesAssigned", false, "NoneLeft", message));
+        }
         let subnets = self.nad_subnets(spec);
         let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {
             return;

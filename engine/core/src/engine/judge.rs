@@ -10,7 +10,6 @@ use crate::spec::{Cause, Spec};
 use crate::topology::Ports;
 use crate::{Condition, Effect, Key, Kind, Name, Status};
 
-use super::addresses::Leases;
 use super::inputs::Inputs;
 use super::record::Record;
 use super::{Engine, NAD_DRIVER};
@@ -282,11 +281,6 @@ impl Engine {
             return verdict.wait("its NetworkAttachmentDefinition is not planned yet".into());
         };
         inputs.add(nad.inputs());
-        if let Some(subnet) = self.exhausted(key, Leases::LeftOut) {
-            verdict.refuse(format!(
-                "NetworkAttachmentDefinition: Subnet {subnet} has no address left to give; narrow its HotPlugPool or widen its AllocationPool"
-            ));
-        }
         match nad.hop() {
             NadHop::Confirmed => {}
             NadHop::Refused { reason, retryable } => {
