@@ -88,7 +88,7 @@ pub struct Object {
     pub forget: bool,
     /// It was made by the engine (an L2BridgeDomain of a service).
     pub generated: bool,
-    /// The keys in `Opts` of a ConnectionPoint that its CNI plugins do not have, in words.
+    /// What has no effect in `Opts` of a ConnectionPoint, in words.
     pub unknown_opts: Option<Name>,
     /// Its spec, parsed.
     pub spec: Result<Spec, Invalid>,

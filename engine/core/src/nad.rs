@@ -15,6 +15,8 @@ use crate::{Key, Name};
 pub struct NadTarget {
     /// The hash of what is wanted; compared with the hash of what was reported.
     hash: Box<str>,
+    /// The same of what would be wanted if nothing were leased.
+    inputs: Box<str>,
     /// It is to be there.
     pub wanted: bool,
     /// `metadata.uid` of the attachment that it belongs to.
@@ -47,12 +49,13 @@ pub enum NadHop<'a> {
 impl NadTarget {
     /// A NAD of which nothing is known.
     pub fn new(uid: Name) -> Self {
-        Self { hash: "".into(), wanted: false, uid, reported: None }
+        Self { hash: "".into(), inputs: "".into(), wanted: false, uid, reported: None }
     }
 
-    /// Says what is wanted; true when that is new.
-    pub fn want(&mut self, desired: &Desired) -> bool {
+    /// Says what is wanted, and what would be if nothing were leased; true when what is wanted is new.
+    pub fn want(&mut self, desired: &Desired, unleased: &Desired) -> bool {
         let hash = desired.hash().into_boxed_str();
+        self.inputs = if unleased == desired { hash.clone() } else { unleased.hash().into_boxed_str() };
         self.wanted = matches!(desired, Desired::Nad(NadDesired { attachment: Some(_), .. }));
         let new = hash != self.hash;
         self.hash = hash;
@@ -93,9 +96,9 @@ impl NadTarget {
         }
     }
 
-    /// What the inputs of a ready attachment include.
-    pub fn hash(&self) -> &str {
-        &self.hash
+    /// What the inputs of a ready attachment include: a pod that takes or gives back an address does not change it.
+    pub fn inputs(&self) -> &str {
+        &self.inputs
     }
 }
 

@@ -168,6 +168,39 @@ fn what_the_engine_leases_no_definition_gives() {
 }
 
 #[test]
+fn pods_that_end_move_no_attachment_when_the_pool_has_moved() {
+    let mut w = World::with_agents();
+    let first =
+        with(&subnet("sn", "10.63.0.0/24"), |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.9"));
+    w.apply(first.clone());
+    let (_, a) = attached(&mut w);
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    w.pod(pod("y", "node1", &[(HOT, "")]));
+    w.settle();
+    w.apply(with(&first, |spec| spec.hot_plug_pool = hot("10.63.0.20", "10.63.0.29")));
+    w.settle();
+    let before = w.phases[&a].clone();
+    assert_eq!(
+        pools(&w, "a"),
+        Some(["10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec())
+    );
+    w.pod_gone("uid-x");
+    w.settle();
+    let apart = ["10.63.0.1-10.63.0.1", "10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"];
+    assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
+    assert_eq!(w.phases[&a], before, "it stays ready while its definition follows");
+    // So it does where the next engine sees the pod go.
+    w.restart();
+    w.settle();
+    w.pod_gone("uid-y");
+    w.settle();
+    let apart = ["10.63.0.1-10.63.0.19", "10.63.0.30-10.63.0.254"];
+    assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
+    assert_eq!(w.phases[&a], before);
+}
+
+#[test]
 fn a_definition_that_has_nothing_left_to_give_is_not_there() {
     let mut w = World::with_agents();
     let all =
@@ -176,17 +209,20 @@ fn a_definition_that_has_nothing_left_to_give_is_not_there() {
     let (_, a) = attached(&mut w);
     w.pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
-    let problem = "NetworkAttachmentDefinition: Subnet sn has no address left to give; narrow its HotPlugPool or widen \
-                   its AllocationPool";
-    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, problem));
-    assert_eq!(w.nad("ns", "a"), None);
+    let problem = "Subnet sn has no address left for the NetworkAttachmentDefinition, which is not there; narrow its \
+                   HotPlugPool or widen its AllocationPool";
+    let said = condition(&w, &a, "AddressesAssigned").unwrap();
+    assert_eq!((said.holds, said.reason, &*said.message), (false, "NoneLeft", problem));
+    assert_eq!((&*w.phases[&a], w.nad("ns", "a")), (&[Phase::Pending, Phase::Ready][..], None));
     assert_eq!(addresses(&w, "node1", "x"), ["10.63.0.1/24"], "pods that run get it all the same");
     w.restart();
     w.settle();
-    assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Error, None));
+    assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Ready, None));
+    assert_eq!(condition(&w, &a, "AddressesAssigned").map(|said| said.reason), Some("NoneLeft"));
     w.apply(with(&all, |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.253")));
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+    assert_eq!(condition(&w, &a, "AddressesAssigned"), None);
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.254-10.63.0.254".into()]));
     w.pod_gone("uid-x");
     w.delete(&a);
@@ -225,9 +261,10 @@ fn host_local_is_said_to_repeat_addresses() {
     // Another attachment of it counts by itself.
     let b = w.apply(attachment("b", &["s"], "cp"));
     w.settle();
-    for (key, other) in [(&a, "ns/b"), (&b, "ns/a")] {
+    for key in [&a, &b] {
         let said = condition(&w, key, "AddressesUnique").unwrap();
-        assert!(said.reason == "PerAttachment" && said.message.contains(other), "{said:?}");
+        let others = "pods of this attachment and of others on the Subnet get the same addresses";
+        assert!(said.reason == "PerAttachment" && said.message.contains(others), "{said:?}");
     }
     w.delete(&b);
     w.settle();
@@ -237,6 +274,58 @@ fn host_local_is_said_to_repeat_addresses() {
     w.apply(subnet("sn", "10.1.0.0/24"));
     w.settle();
     assert_eq!(condition(&w, &a, "AddressesUnique"), None, "whereabouts");
+}
+
+/// The attachments that are said to share addresses, which are the same for a new engine.
+fn sharing(w: &mut World, all: &[Key]) -> Vec<String> {
+    w.settle();
+    let shared = |w: &World| -> Vec<String> {
+        let said = |key: &&Key| condition(w, key, "AddressesUnique").is_some();
+        let there = all.iter().filter(|key| w.objects.contains_key(*key));
+        there.filter(said).map(|key| key.name.to_string()).collect()
+    };
+    let before = (shared(w), all.iter().map(|key| w.statuses[key].clone()).collect::<Vec<_>>());
+    w.restart();
+    w.settle();
+    let after = (shared(w), all.iter().map(|key| w.statuses[key].clone()).collect::<Vec<_>>());
+    assert_eq!(before, after);
+    after.0
+}
+
+#[test]
+fn who_shares_a_host_local_subnet_is_said_to_and_who_is_alone_is_not() {
+    let mut w = World::leaf_spine();
+    let selector = r#"[{"key":"pool","operator":"In","values":["one"]}]"#;
+    let node_selector = serde_json::from_str::<Selector>(selector).unwrap();
+    w.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector })));
+    for name in ["x", "y"] {
+        w.apply(with(&subnet(name, "10.1.0.0/24"), |spec| spec.ipam = Ipam::HostLocal));
+    }
+    let on = |w: &mut World, name: &str, vid, subnet: &str| {
+        w.apply(on_subnets(&service(name, vid, &[]), &[subnet]))
+    };
+    on(&mut w, "s", 100, "x");
+    on(&mut w, "t", 200, "y");
+    let mut all: Vec<Key> = ["d", "e"].map(|name| w.apply(attachment(name, &["s"], "cp"))).to_vec();
+    all.push(w.apply(attachment("b", &["t"], "cp")));
+    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
+    // Two join one that was alone, both at once.
+    on(&mut w, "s", 100, "y");
+    assert_eq!(sharing(&mut w, &all), ["d", "e", "b"]);
+    // One that sorts first says no other words to the rest.
+    all.push(w.apply(attachment("a", &["t"], "cp")));
+    assert_eq!(sharing(&mut w, &all), ["d", "e", "b", "a"]);
+    let a = all.pop().unwrap();
+    w.delete(&a);
+    assert_eq!(sharing(&mut w, &all), ["d", "e", "b"]);
+    // They leave it alone again.
+    on(&mut w, "s", 100, "x");
+    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
+    // One moves by itself.
+    w.apply(attachment("d", &["t"], "cp"));
+    assert_eq!(sharing(&mut w, &all), ["d", "b"]);
+    w.apply(attachment("d", &["s"], "cp"));
+    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
 }
 
 #[test]

@@ -281,6 +281,65 @@ fn a_second_nic_that_no_device_names() {
 }
 
 #[test]
+fn devices_that_are_applied_one_after_the_other_make_no_error_in_between() {
+    let mut w = leaves();
+    w.patient = true;
+    place(&mut w, "both", &["node1", "node2"]);
+    let both = w.apply(respec(&point("both", Some("both")), |spec| {
+        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+        spec.interfaces = vec!["eth2".into(), "eth3".into()];
+    }));
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "both"));
+    let leaf = |n: usize, more: &[(&str, LeadsTo)]| {
+        let (name, link) = (format!("node{n}"), link(if n == 1 { "leaf2" } else { "leaf1" }, "u1"));
+        let ports =
+            [("e1", node(&name)), ("u1", link), ("e2", nic(&name, "eth2")), ("e3", nic(&name, "eth3"))];
+        device(&format!("leaf{n}"), &[&ports[..], more].concat())
+    };
+    w.apply(leaf(1, &[]));
+    w.settle();
+    assert_eq!((w.phase(&both), w.phase(&a)), (Phase::Pending, Phase::Pending), "{}", w.message(&both));
+    assert!(
+        w.message(&both).contains("node node2 of NodePool both has no switch port"),
+        "{}",
+        w.message(&both)
+    );
+    w.apply(leaf(2, &[]));
+    w.settle();
+    assert_eq!((says(&w, &both), says(&w, &a)), (ready(), ready()));
+    for key in [&both, &a] {
+        assert!(!w.phases[key].contains(&Phase::Error), "{:?}", w.phases[key]);
+    }
+    // Its time is over, and then it is an error at once.
+    w.engine.handle(eno_core::Event::Waited(both.clone()));
+    w.apply(device("leaf2", &[("e1", node("node2"))]));
+    w.settle();
+    assert_eq!(w.phase(&both), Phase::Error);
+}
+
+#[test]
+fn a_parent_of_several_plugins_is_counted_once() {
+    let mut w = leaves();
+    place(&mut w, "both", &["node1", "node2"]);
+    let both = w.apply(respec(&point("both", Some("both")), |spec| {
+        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+        let (eth1, eth2) = (|| "eth1".to_owned(), || "eth2".to_owned());
+        let plugins = [
+            Plugin::Macvlan { master: eth2() },
+            Plugin::Ipvlan { master: eth1() },
+            Plugin::Vlan { master: eth2() },
+            Plugin::Ipvlan { master: eth2() },
+        ];
+        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
+        (spec.interfaces, spec.cnis) = (Vec::new(), plugins.map(offer).to_vec());
+    }));
+    w.settle();
+    let words = "NIC eth2 of node node1 has no switch port (nor have 1 more)";
+    assert!(w.message(&both).contains(words), "{}", w.message(&both));
+}
+
+#[test]
 fn a_physical_network_shows_its_ports() {
     let mut w = leaves();
     let dc = Key::cluster(Kind::PhysicalNetwork, &"dc".into());

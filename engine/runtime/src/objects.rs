@@ -18,6 +18,8 @@ pub struct Stored {
     pub finalizers: Box<[Name]>,
     /// Names the content of the status that the API server holds, as [`status::content`] does.
     pub told: Option<u64>,
+    /// As [`status::is_former`] has it, of that status.
+    pub former: bool,
     /// As [`api::version`] has it.
     pub version: u64,
     kind: Kind,
@@ -41,6 +43,7 @@ impl Stored {
                 .map(|one| Name::from(one.as_str()))
                 .collect(),
             kind: key.kind,
+            former: status.as_ref().is_some_and(|status| status::is_former(key.kind, status)),
             told: status.filter(ingest::is_observed).map(status::content_of),
             version: api::version(&object.metadata),
             // An object that came as JSON goes as JSON.

@@ -387,13 +387,21 @@ impl Throne {
             let known = Told { content, version: stored.version };
             self.job(&object.key, Change::Known(known));
         }
-        let Some(last) = self.outbox.last.remove(&object.key) else { return self.tell_again(object, stored) };
-        let counter = object.status.as_ref().map_or(0, |status| status.transitions);
-        let Some(told) = last.status.filter(|told| last.uid == *uid && told.transitions > counter) else {
-            return;
-        };
-        self.job(&object.key, Change::Status(Arc::new(told.clone()), uid.clone()));
-        object.status = Some(told);
+        if let Some(last) = self.outbox.last.remove(&object.key) {
+            let counter = object.status.as_ref().map_or(0, |status| status.transitions);
+            if let Some(told) = last.status.filter(|told| last.uid == *uid && told.transitions > counter) {
+                self.job(&object.key, Change::Status(Arc::new(told.clone()), uid.clone()));
+                object.status = Some(told);
+                return;
+            }
+        } else {
+            self.tell_again(object, stored);
+        }
+        // The core sees nothing new in it. Of one with pods it does, as soon as their nodes report.
+        if let Some(status) = object.status.as_ref().filter(|status| stored.former && status.pods.is_empty())
+        {
+            self.job(&object.key, Change::Status(Arc::new(status.clone()), uid.clone()));
+        }
     }
 
     /// Tells the last transition of an object once more, when the outbox that had it was lost.

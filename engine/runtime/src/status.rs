@@ -13,6 +13,10 @@ use serde_json::{Map, Value, json};
 const READY_INPUTS: &str = "readyInputs";
 /// [`Status::cluster`].
 pub const CLUSTER_ID: &str = "clusterID";
+/// The column with the CNI plugins of a ConnectionPoint.
+const CNIS: &str = "cnis";
+/// The column with the interfaces that a configuration makes.
+const LINKS: &str = "links";
 /// What a pod's message has at most.
 const MESSAGE: usize = 4000;
 /// So many names a column shows.
@@ -94,6 +98,23 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     Value::Object(fields)
 }
 
+/// True of a status that lacks what an engine writes now of an object that has not changed since: the text of a column, or
+/// the generation that its conditions are of.
+pub fn is_former(kind: Kind, status: &Value) -> bool {
+    let column = match kind {
+        Kind::ConnectionPoint => Some(CNIS),
+        Kind::PodConfig | Kind::PodNetworkConfig => Some(LINKS),
+        _ => None,
+    };
+    let realized = status.get("realized").is_some();
+    let lacks = |column| realized && status.get(column).is_none();
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    column.is_some_and(lacks)
+        || conditions.any(|condition| {
+            condition["type"] != crds::CALLBACK_DELIVERED && condition.get("observedGeneration").is_none()
+        })
+}
+
 /// What kubectl shows in columns. A column takes one text: of a list it shows the first element only.
 fn columns(status: &Status) -> impl Iterator<Item = (&'static str, String)> {
     let (cnis, links, pods) = match status.realized.as_deref() {
@@ -106,7 +127,7 @@ fn columns(status: &Status) -> impl Iterator<Item = (&'static str, String)> {
         }
         _ => (None, None, None),
     };
-    [("cnis", cnis), ("links", links), ("pods", pods)]
+    [(CNIS, cnis), (LINKS, links), ("pods", pods)]
         .into_iter()
         .filter_map(|(field, names)| Some((field, names?)))
 }
@@ -440,6 +461,45 @@ mod tests {
         let networks = [link("networkName", "c"), link("networkName", "d")];
         let config = realized(Kind::PodNetworkConfig, json!({ "additionalNetworks": networks }));
         assert_eq!(config["links"], "c, d");
+    }
+
+    #[test]
+    fn a_former_status_is_written_once() {
+        let cni = json!({ "Name": "bridge", "SupportedInterfaceTypes": ["kernel"], "Opts": r#"{"BridgeName": "br"}"# });
+        let links = json!([{ "name": "a", "linkType": "dummy" }]);
+        for (kind, spec, column) in [
+            (Kind::ConnectionPoint, json!({ "SupportedCnis": [cni] }), Some(CNIS)),
+            (Kind::PodConfig, json!({ "networkAttachments": links }), Some(LINKS)),
+            (Kind::PodNetworkConfig, json!({ "eth0": { "mtu": 1400 } }), None),
+            (Kind::NodePool, json!({ "NodeSelector": { "matchLabels": { "a": "b" } } }), None),
+        ] {
+            let realized = Some(Arc::new(crate::ingest::spec(kind, &spec).unwrap()));
+            let conditions = full().conditions;
+            let phase = Some(Phase::Ready);
+            let status = Status { phase, realized, conditions, observed_generation: 3, ..Status::default() };
+            let now = to_json(kind, &status);
+            let mut without_column = now.clone();
+            let mut without_generation = now.clone();
+            without_generation["conditions"][0].as_object_mut().unwrap().remove("observedGeneration");
+            let mut former = vec![without_generation];
+            if let Some(column) = column {
+                assert!(without_column.as_object_mut().unwrap().remove(column).is_some());
+                former.push(without_column);
+            }
+            for stored in former {
+                assert!(is_former(kind, &stored), "{stored}");
+                let written = to_json(kind, &crate::ingest::status(kind, &stored).unwrap());
+                assert_ne!(content_of(stored), content_of(written.clone()));
+                assert_eq!(content_of(written), content_of(now.clone()));
+            }
+            // What its next reader would write is no other content, and so it is not written again.
+            let read = crate::ingest::status(kind, &now).unwrap();
+            assert_eq!(content(kind, &read), content_of(now.clone()));
+            let mut with_callbacks = now;
+            let conditions = with_callbacks["conditions"].as_array_mut().unwrap();
+            conditions.push(json!({ "type": "CallbackDelivered", "status": "False" }));
+            assert_eq!(is_former(kind, &with_callbacks), kind == Kind::PodNetworkConfig);
+        }
     }
 
     #[test]

@@ -13,6 +13,15 @@ use crate::{Key, Kind, Name};
 use super::Engine;
 use super::judge::Verdict;
 
+/// What becomes of addresses that the engine leases of a range that a NetworkAttachmentDefinition gives.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leases {
+    /// It gives the others only.
+    LeftOut,
+    /// It is looked at as if there were none.
+    Ignored,
+}
+
 impl Engine {
     /// A pod with an address of the Subnet reaches the next hops of its Routes.
     pub(super) fn check_subnet(&self, spec: &SubnetSpec) -> Result<(), Invalid> {
@@ -85,7 +94,7 @@ impl Engine {
         routes
     }
 
-    pub(super) fn render_subnet(&self, name: &Name) -> Option<NadSubnet> {
+    pub(super) fn render_subnet(&self, name: &Name, leases: Leases) -> Option<NadSubnet> {
         let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?;
         let is_there = |name| self.effective(&Key::cluster(Kind::Route, name), Spec::route).is_some();
         if !subnet.routes.iter().all(is_there) {
@@ -95,25 +104,28 @@ impl Engine {
         Some(NadSubnet {
             ipam: subnet.ipam,
             network: subnet.network,
-            pools: self.nad_pools(name, subnet)?,
+            pools: self.nad_pools(name, subnet, leases)?,
             routes: routes.map(|route| NadRoute { prefix: route.prefix, next_hop: route.next_hop }).collect(),
             dns: subnet.dns.clone(),
         })
     }
 
     /// What a NetworkAttachmentDefinition may give of a Subnet; `None`: no address is left.
-    fn nad_pools(&self, name: &Name, subnet: &SubnetSpec) -> Option<Vec<Pool>> {
+    fn nad_pools(&self, name: &Name, subnet: &SubnetSpec, leases: Leases) -> Option<Vec<Pool>> {
         let next_hops: Vec<IpAddr> = self.routes_of(subnet).into_iter().map(|route| route.next_hop).collect();
         let pool = PoolKey::Subnet(name.clone());
-        for_nads(subnet, &next_hops, |range| self.podnet.ipam.taken(&pool, range))
+        for_nads(subnet, &next_hops, |range| match leases {
+            Leases::LeftOut => self.podnet.ipam.taken(&pool, range),
+            Leases::Ignored => BTreeSet::new(),
+        })
     }
 
     /// The Subnet of an access attachment that has no address left for its NetworkAttachmentDefinition.
-    pub(super) fn exhausted(&self, key: &Key) -> Option<Name> {
+    pub(super) fn exhausted(&self, key: &Key, leases: Leases) -> Option<Name> {
         let spec = self.effective(key, Spec::attachment)?;
         self.nad_subnets(spec)
             .into_iter()
-            .find(|(name, subnet)| self.nad_pools(name, subnet).is_none())
+            .find(|(name, subnet)| self.nad_pools(name, subnet, leases).is_none())
             .map(|(name, _)| name.clone())
     }
 
@@ -165,6 +177,12 @@ impl Engine {
             }
             return;
         }
+        if let Some(subnet) = self.exhausted(key, Leases::LeftOut) {
+            let message = format!(
+                "Subnet {subnet} has no address left for the NetworkAttachmentDefinition, which is not there; narrow its HotPlugPool or widen its AllocationPool"
+            );
+            verdict.notes.push(("AddressesAssigned", false, "NoneLeft", message));
+        }
         let subnets = self.nad_subnets(spec);
         let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {
             return;
@@ -172,9 +190,8 @@ impl Engine {
         let point = &spec.connection_point;
         let (reason, others) = if self.points.get(point).is_some_and(|point| point.has_several_nodes) {
             ("PerNode", format!("pods on different nodes of ConnectionPoint {point}"))
-        } else if let Some(other) = self.attachments_on(name).find(|other| *other != key) {
-            let other = format!("{}/{}", other.namespace, other.name);
-            ("PerAttachment", format!("pods of this attachment and of L2ServiceAttachment {other}"))
+        } else if self.attachments_on(name).any(|other| other != key) {
+            ("PerAttachment", "pods of this attachment and of others on the Subnet".into())
         } else {
             return;
         };
@@ -192,22 +209,45 @@ impl Engine {
         })
     }
 
-    /// An attachment came, changed or goes: another one on a host-local Subnet of it has something to say, or no more.
+    /// An attachment came or changed, or a service with all of its own did: one that was alone on a host-local Subnet of
+    /// it is so no longer.
     pub(super) fn judge_neighbours(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
-        let services = record.linked.iter().filter_map(|service| self.effective(service, Spec::service));
-        let local = |name: &&Name| {
-            let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet);
-            subnet.is_some_and(|subnet| subnet.ipam == Ipam::HostLocal)
+        let services: Vec<&Key> =
+            if key.kind == Kind::L2Service { vec![key] } else { record.linked.iter().collect() };
+        let specs = services.into_iter().filter_map(|service| self.effective(service, Spec::service));
+        let is_own = |other: &Key| {
+            let names = |record: &super::Record| record.linked.contains(key);
+            other == key || self.records.get(other).is_some_and(names)
         };
-        let mut neighbours: Vec<Key> = Vec::new();
-        for subnet in services.flat_map(|service| &service.subnets).filter(local) {
-            // Of more than two, each has another one before and after.
-            let on: Vec<&Key> = self.attachments_on(subnet).take(3).collect();
-            if on.len() < 3 {
-                neighbours.extend(on.into_iter().cloned());
-            }
+        let mut alone: Vec<Key> = Vec::new();
+        for subnet in specs.flat_map(|service| &service.subnets).filter(|subnet| self.is_host_local(subnet)) {
+            let mut others = self.attachments_on(subnet).filter(|other| !is_own(other));
+            alone.extend(others.next().filter(|_| others.next().is_none()).cloned());
         }
-        self.judge.extend(neighbours);
+        self.judge.extend(alone);
+    }
+
+    /// Something names a Subnet no longer, or an attachment a service: who is left on the Subnet may be alone now.
+    pub(super) fn judge_remaining(&mut self, reference: &Key) {
+        let subnets: Vec<Name> = match reference.kind {
+            Kind::Subnet => vec![reference.name.clone()],
+            Kind::L2Service => {
+                let service = self.effective(reference, Spec::service);
+                service.map(|service| service.subnets.clone()).unwrap_or_default()
+            }
+            _ => return,
+        };
+        let mut alone: Vec<Key> = Vec::new();
+        for subnet in subnets.iter().filter(|subnet| self.is_host_local(subnet)) {
+            let mut left = self.attachments_on(subnet);
+            alone.extend(left.next().filter(|_| left.next().is_none()).cloned());
+        }
+        self.judge.extend(alone);
+    }
+
+    fn is_host_local(&self, subnet: &Name) -> bool {
+        let subnet = self.effective(&Key::cluster(Kind::Subnet, subnet), Spec::subnet);
+        subnet.is_some_and(|subnet| subnet.ipam == Ipam::HostLocal)
     }
 }

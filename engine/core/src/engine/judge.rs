@@ -280,12 +280,7 @@ impl Engine {
         let Some(nad) = self.nads.get(key) else {
             return verdict.wait("its NetworkAttachmentDefinition is not planned yet".into());
         };
-        inputs.add(nad.hash());
-        if let Some(subnet) = self.exhausted(key) {
-            verdict.refuse(format!(
-                "NetworkAttachmentDefinition: Subnet {subnet} has no address left to give; narrow its HotPlugPool or widen its AllocationPool"
-            ));
-        }
+        inputs.add(nad.inputs());
         match nad.hop() {
             NadHop::Confirmed => {}
             NadHop::Refused { reason, retryable } => {

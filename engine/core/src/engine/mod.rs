@@ -37,6 +37,7 @@ use crate::spec::{BridgeDomainSpec, Spec};
 use crate::topology::Topology;
 use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Target};
 
+use addresses::Leases;
 use record::{Network, Point, Record};
 use said::Said;
 pub use together::Group;
@@ -257,7 +258,7 @@ impl Engine {
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 let wanted = self.nads.get(&key)?.wanted;
-                let attachment = if wanted { self.render(&key) } else { None };
+                let attachment = if wanted { self.render(&key, Leases::LeftOut) } else { None };
                 let nad = self.nads.get_mut(&key)?;
                 if wanted && attachment.is_none() {
                     nad.was_not_said();
@@ -553,7 +554,8 @@ impl Engine {
             return self.withdraw_nad(key, &uid);
         }
         let mut nad = NadTarget::new(uid);
-        nad.want(&Desired::Nad(commanded));
+        let commanded = Desired::Nad(commanded);
+        nad.want(&commanded, &commanded);
         self.nads.insert(key.clone(), nad);
         self.plan_nad(key);
     }
@@ -562,7 +564,8 @@ impl Engine {
     fn withdraw_nad(&mut self, key: &Key, uid: &Name) {
         let target = Target::Nad(key.namespace.clone(), key.name.clone());
         let nad = self.nads.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
-        nad.want(&nad::desired(key, &nad.uid, None));
+        let nothing = nad::desired(key, &nad.uid, None);
+        nad.want(&nothing, &nothing);
         if nad.hop() == nad::NadHop::Confirmed {
             self.nads.remove(key);
             self.effects.push(Effect::Forget(target));
@@ -663,6 +666,7 @@ impl Engine {
         }
         self.dirty_if_deleting(reference);
         self.dirty_if_bad_route(reference);
+        self.judge_remaining(reference);
     }
 
     /// The effective spec of an object, read as one kind's.

@@ -1,4 +1,4 @@
-//! Keys in `Opts` of a ConnectionPoint that have no effect. They are no error: the object is as ready as without them.
+//! What has no effect in `Opts` of a ConnectionPoint. It is no error: the object is as ready as without it.
 
 use crate::Key;
 

@@ -14,6 +14,7 @@ use crate::topology::{Ports, Topology, add_ports};
 use crate::{Effect, Key, Kind, Labels, Name, Target};
 
 use super::Engine;
+use super::addresses::Leases;
 use super::record::{Network, Point, Record};
 
 impl Engine {
@@ -103,9 +104,10 @@ impl Engine {
         let Some(record) = self.records.get(key) else { return };
         let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
         let Some(spec) = spec.and_then(|spec| spec.connection_point()) else { return };
-        let masters: Vec<&str> = spec.cnis.iter().filter_map(|cni| cni.plugin.master()).collect();
+        // Several plugins may have one parent.
+        let masters: BTreeSet<&str> = spec.cnis.iter().filter_map(|cni| cni.plugin.master()).collect();
         let nics: Vec<&str> = if spec.interfaces.is_empty() {
-            masters
+            masters.into_iter().collect()
         } else {
             spec.interfaces.iter().map(String::as_str).collect()
         };
@@ -452,26 +454,30 @@ impl Engine {
     pub(super) fn plan_nad(&mut self, key: &Key) {
         let Some(record) = self.records.get(key).filter(|record| record.finalized) else { return };
         let uid = record.uid.clone();
-        let attachment = match &record.effective {
-            None if !self.nads.contains_key(key) && record.status.realized.is_none() => return,
-            None => None,
+        let is_wanted = record.effective.is_some();
+        if !is_wanted && !self.nads.contains_key(key) && record.status.realized.is_none() {
+            return;
+        }
+        let wish = |leases| {
             // One that could only give what is another's is not there.
-            Some(_) if self.exhausted(key).is_some() => None,
-            // What can't be rendered, since something that it names was taken away by force, stays as it is.
-            Some(_) => match self.render(key) {
-                Some(attachment) => Some(attachment),
-                None => return,
-            },
+            let attachment = if is_wanted && self.exhausted(key, leases).is_none() {
+                Some(self.render(key, leases)?)
+            } else {
+                None
+            };
+            Some(nad::desired(key, &uid, attachment))
         };
+        // What can't be rendered, since something that it names was taken away by force, stays as it is.
+        let (Some(desired), Some(unleased)) = (wish(Leases::LeftOut), wish(Leases::Ignored)) else { return };
         let nad = self.nads.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
         nad.uid = uid;
-        if nad.want(&nad::desired(key, &nad.uid, attachment)) {
+        if nad.want(&desired, &unleased) {
             self.publish.insert(Target::Nad(key.namespace.clone(), key.name.clone()));
         }
     }
 
     /// What an attachment's NAD gives to a pod.
-    pub(super) fn render(&self, key: &Key) -> Option<VlanAttachment> {
+    pub(super) fn render(&self, key: &Key, leases: Leases) -> Option<VlanAttachment> {
         let spec: &AttachmentSpec = self.effective(key, Spec::attachment)?;
         let point = self.effective(
             &Key::cluster(Kind::ConnectionPoint, &spec.connection_point),
@@ -485,7 +491,7 @@ impl Engine {
             vids.insert(service.vid);
             if spec.vlan_type == VlanType::Access {
                 for subnet in &service.subnets {
-                    subnets.push(self.render_subnet(subnet)?);
+                    subnets.push(self.render_subnet(subnet, leases)?);
                 }
             }
         }

@@ -45,7 +45,11 @@ impl Engine {
         };
         let problem = checked.err();
         let arriving = |key: &Key| self.records.get(key).is_none_or(|record| record.incomplete);
-        let incomplete = problem.is_some() && !record.waited && record.linked.iter().any(arriving);
+        // No object names the FabricDevices that lead to a connection point: some of them may be on their way.
+        let lacks_ports = key.kind == Kind::ConnectionPoint
+            && self.points.get(&key.name).is_some_and(|point| !point.missing.is_empty());
+        let incomplete =
+            problem.is_some() && !record.waited && (lacks_ports || record.linked.iter().any(arriving));
         if incomplete && !record.incomplete {
             self.effects.push(Effect::Await(key.clone()));
         }
@@ -92,6 +96,7 @@ impl Engine {
                 Kind::L2Service | Kind::L2BridgeDomain => {
                     self.reclaim.insert(key.clone());
                     self.replan.insert(key.clone());
+                    self.judge_neighbours(key);
                 }
                 _ => {}
             }

@@ -24,19 +24,21 @@ struct Opts {
 
 /// The key of the MTU of attachments that have none of their own.
 const MTU: &str = "MTU";
+const POOL_NAME: &str = "PoolName";
 
 /// The keys that a plugin has.
 fn keys(name: CniName) -> &'static [&'static str] {
     match name {
-        CniName::Ovs => &["BridgeName", "SocketFile", "Datapath", "Patch", "PoolName", MTU],
+        CniName::Ovs => &["BridgeName", "SocketFile", "Datapath", "Patch", POOL_NAME, MTU],
         CniName::Bridge => &["BridgeName", MTU],
         CniName::Macvlan | CniName::Ipvlan | CniName::Vlan => &["Master", MTU],
-        CniName::HostDevice | CniName::Sriov => &["PoolName"],
+        CniName::HostDevice | CniName::Sriov => &[POOL_NAME],
         CniName::Userspace => &["BridgeName", "Engine", "IfType"],
     }
 }
 
-/// The keys of a ConnectionPoint's Opts that its plugins do not have, in words; `None`: there are none.
+/// What has no effect in a ConnectionPoint's Opts, in words: keys that its plugins do not have, and values of [`MTU`] and of
+/// ovs' PoolName that can't be used; `None`: there is none.
 pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
     /// So many are named.
     const NAMED: usize = 8;
@@ -45,8 +47,14 @@ pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
         .filter_map(|(index, cni)| {
             let name = crds::CniName::deserialize(&cni["Name"]).ok().map(plain::cni)?;
             let opts: Map<String, Value> = serde_json::from_str(cni["Opts"].as_str()?).ok()?;
-            let unknown = opts.keys().filter(|key| !keys(name).contains(&key.as_str()));
-            Some(unknown.map(|key| unknown_key(index, name, key)).collect::<Vec<_>>())
+            let unknown = |(key, value): (&String, &Value)| {
+                if keys(name).contains(&key.as_str()) {
+                    unusable(index, name, key, value)
+                } else {
+                    Some(unknown_key(index, name, key))
+                }
+            };
+            Some(opts.iter().filter_map(unknown).collect::<Vec<_>>())
         })
         .flatten()
         .collect();
@@ -56,6 +64,19 @@ pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
         words.push(format!("{more} more"));
     }
     (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// Why the value of a key that a plugin has counts as absent, where that is no error: objects that had one before the
+/// plugin had the key stay as good as they were.
+fn unusable(index: usize, name: CniName, key: &str, value: &Value) -> Option<String> {
+    let field = format!("SupportedCnis[{index}].Opts.{key}");
+    let invalid = match (name, key, value) {
+        (_, _, Value::Null) => return None,
+        (_, MTU, value) => mtu_of(&field, value).err()?,
+        (CniName::Ovs, POOL_NAME, Value::String(value)) => pool_name(&field, value).err()?,
+        _ => return None,
+    };
+    Some(format!("{invalid}; it counts as absent"))
 }
 
 fn unknown_key(index: usize, name: CniName, key: &str) -> String {
@@ -108,7 +129,8 @@ fn supported(index: usize, source: &crds::SupportedCni) -> Result<SupportedCni, 
     Ok(SupportedCni {
         interfaces: source.supported_interface_types.iter().copied().map(plain::interface).collect(),
         plugin: plugin(&field, name, opts)?,
-        mtu: mtu.map(|value| mtu_of(&format!("{field}.{MTU}"), &value)).transpose()?,
+        // What can't be used is told by [`unknown_opts`].
+        mtu: mtu.and_then(|value| mtu_of(&field, &value).ok()),
     })
 }
 
@@ -118,8 +140,10 @@ fn mtu_of(field: &str, value: &Value) -> Result<u32, Invalid> {
         Value::String(text) => text.parse().ok(),
         value => value.as_u64().and_then(|number| u32::try_from(number).ok()),
     };
-    let number =
-        number.ok_or_else(|| Invalid::new(field, format!("{value} is no number of bytes, such as 9000")))?;
+    // Values of others are of any length.
+    let shown = || value.to_string().chars().take(64).collect::<String>();
+    let number = number
+        .ok_or_else(|| Invalid::new(field, format!("{} is no number of bytes, such as 9000", shown())))?;
     link::mtu(field, number)?;
     Ok(number)
 }
@@ -156,7 +180,7 @@ fn plugin(field: &str, name: CniName, opts: Opts) -> Result<Plugin, Invalid> {
                     return Err(Invalid::new(format!("{field}.Patch"), problem));
                 }
             }
-            let pool_name = opts.pool_name.map(|name| pool(Some(name))).transpose()?;
+            let pool_name = opts.pool_name.filter(|name| pool_name(POOL_NAME, name).is_ok());
             let Opts { socket_file, patch, .. } = opts;
             Plugin::Ovs { bridge_name, socket_file, datapath, patch, pool_name }
         }

@@ -90,7 +90,7 @@ fn unknown_options_are_told() {
     for (name, opts) in [
         (
             "ovs",
-            r#"{"BridgeName": "b", "SocketFile": "/s", "Datapath": "netdev", "Patch": "p", "PoolName": "x", "MTU": 1}"#,
+            r#"{"BridgeName": "b", "SocketFile": "/s", "Datapath": "netdev", "Patch": "p", "PoolName": "x", "MTU": 1500}"#,
         ),
         ("bridge", r#"{"BridgeName": "b", "MTU": 1500}"#),
         ("vlan", r#"{"Master": "eth1", "MTU": 1500}"#),
@@ -119,6 +119,38 @@ fn unknown_options_are_told() {
 }
 
 #[test]
+fn options_that_can_not_be_used_count_as_absent() {
+    for (name, opts, words) in [
+        (
+            "ovs",
+            r#"{"BridgeName": "b", "MTU": "auto"}"#,
+            r#"MTU: "auto" is no number of bytes, such as 9000"#,
+        ),
+        ("ovs", r#"{"BridgeName": "b", "MTU": ""}"#, r#"MTU: "" is no number of bytes, such as 9000"#),
+        (
+            "bridge",
+            r#"{"BridgeName": "b", "MTU": 1500.5}"#,
+            "MTU: 1500.5 is no number of bytes, such as 9000",
+        ),
+        ("macvlan", r#"{"Master": "m", "MTU": 20}"#, "MTU: is 20; use 68 to 65535 bytes"),
+        (
+            "ovs",
+            r#"{"BridgeName": "b", "PoolName": "a b"}"#,
+            r#"PoolName: "a b" is not the name of a resource, such as vendor.com/nics"#,
+        ),
+    ] {
+        let spec = cp(name, opts);
+        let words = format!("spec.SupportedCnis[0].Opts.{words}; it counts as absent");
+        assert_eq!(connection_point::unknown_opts(&spec), Some(words), "{name} {opts}");
+        let Spec::ConnectionPoint(spec) = good(Kind::ConnectionPoint, spec) else { panic!() };
+        assert_eq!(spec.cnis[0].mtu, None, "{name} {opts}");
+        if let Plugin::Ovs { pool_name, .. } = &spec.cnis[0].plugin {
+            assert_eq!(*pool_name, None);
+        }
+    }
+}
+
+#[test]
 fn options_that_are_refused() {
     for (name, opts, field, words) in [
         ("ovs", "{", "Opts", "is not a JSON object"),
@@ -137,15 +169,6 @@ fn options_that_are_refused() {
         ("ovs", r#"{"BridgeName": "b", "Datapath": "x"}"#, "Opts.Datapath", "use system or netdev"),
         ("ovs", r#"{"BridgeName": "b", "Patch": "a b"}"#, "Opts.Patch", "is not an interface name"),
         ("ovs", r#"{"BridgeName": "b", "Patch": "b"}"#, "Opts.Patch", "is the bridge itself"),
-        (
-            "ovs",
-            r#"{"BridgeName": "b", "PoolName": "a b"}"#,
-            "Opts.PoolName",
-            "is not the name of a resource",
-        ),
-        ("ovs", r#"{"BridgeName": "b", "MTU": "jumbo"}"#, "Opts.MTU", "is no number of bytes"),
-        ("ovs", r#"{"BridgeName": "b", "MTU": 1500.5}"#, "Opts.MTU", "is no number of bytes"),
-        ("macvlan", r#"{"Master": "m", "MTU": 20}"#, "Opts.MTU", "use 68 to 65535"),
         ("userspace", r#"{"BridgeName": "b", "Engine": "x"}"#, "Opts.Engine", "use ovs-dpdk or vpp"),
         ("userspace", r#"{"BridgeName": "b", "IfType": "x"}"#, "Opts.IfType", "use vhostuser or memif"),
     ] {

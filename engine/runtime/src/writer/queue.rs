@@ -147,7 +147,7 @@ enum Urgency {
     Due,
     /// As long as there is more urgent work: it may pass by itself.
     Passing,
-    /// As well for its turn among its like: it changes no phase.
+    /// As well for its turn among its like: it changes no phase, and the object is not in error.
     News,
     /// It is in line for that turn.
     InLine,
@@ -220,8 +220,9 @@ impl Queue {
                 self.todo.entries.push_back(Entry { previous: None, status, object, at, again: true });
             }
             Change::Status(status, uid) => {
-                // What waits to be written takes this along.
+                // What waits to be written takes this along. That an error is stalled now waits for no turn.
                 let urgency = match self.held {
+                    _ if self.todo.status.is_none() && status.phase == Some(Phase::Error) => Urgency::Due,
                     _ if self.todo.status.is_none() => Urgency::News,
                     Some(held) => held.urgency,
                     None => Urgency::Due,

@@ -157,6 +157,30 @@ fn news_stands_in_line() {
 }
 
 #[test]
+fn news_of_an_error_never_stands_in_line() {
+    let now = Instant::now();
+    let due = now + HOLD;
+    let news = |message| Change::Status(status(Phase::Error, message), "uid".into());
+    let mut queue = Queue::new(&key(), 0);
+    queue.add(news("stalled"), now);
+    assert!(matches!(queue.next(now, true, false), Next::Wait(at) if at == due));
+    let Next::Work(todo) = queue.next(due, true, false) else { panic!("it waits for nothing else") };
+    // While that is written there is more.
+    queue.add(news("more"), due);
+    done(&mut queue, *todo, due);
+    let Next::Work(todo) = queue.next(due + HOLD, true, false) else { panic!("it waits for nothing else") };
+    assert_eq!(todo.status.unwrap().message, "more");
+    // News that stands in line when the error comes goes with it.
+    let mut queue = Queue::new(&key(), 0);
+    queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
+    assert!(matches!(queue.next(due, false, false), Next::Line));
+    say(&mut queue, Phase::Error, "now", due);
+    queue.add(news("stalled"), due);
+    let Next::Work(todo) = queue.next(due, true, false) else { panic!("it waits for nothing else") };
+    assert_eq!(todo.status.unwrap().message, "stalled");
+}
+
+#[test]
 fn what_may_pass_waits_for_what_is_urgent_alone() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
