@@ -1,6 +1,7 @@
 //! Sandboxes with real nodes: a kubelet, containerd, Open vSwitch and an agent each, wired to the simulated switches.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use eno::sandbox::{ExecOutput, SandboxOptions};
 use eno_nbi_crds::{PodInterface, PodNetwork, PodNetworkStatus};
@@ -105,6 +106,21 @@ impl System {
                 Some((folder.file_name()?.to_str()?.to_owned(), status))
             })
             .collect()
+    }
+
+    /// Waits until one process on a node runs this program: one that a kubelet starts again is away for a moment.
+    pub async fn process(&self, node: &str, program: &str) -> (String, String) {
+        let mut looks = tokio::time::interval(Duration::from_millis(50));
+        let looking = async {
+            loop {
+                looks.tick().await;
+                if let Ok([process]) = <[_; 1]>::try_from(self.processes(node, program)) {
+                    return process;
+                }
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, looking).await;
+        found.unwrap_or_else(|_| panic!("{program} on {node}: {:?}", self.processes(node, program)))
     }
 
     /// Sets a label of a pod, or takes it away.

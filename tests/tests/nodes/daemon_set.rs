@@ -21,9 +21,8 @@ const AGENTS: &str = "eno-node";
 const AGENT_CAPABILITIES: u64 = 1 << 12 | 1 << 21;
 
 /// The one process of a program on a node, which may do this and nothing more, whatever it runs.
-fn confined(system: &System, node: &str, program: &str, capabilities: u64) -> String {
-    let processes = system.processes(node, program);
-    let [(pid, status)] = &processes[..] else { panic!("{program} on {node}: {processes:?}") };
+async fn confined(system: &System, node: &str, program: &str, capabilities: u64) -> String {
+    let (pid, status) = system.process(node, program).await;
     let value = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         line.map_or_else(|| panic!("{key} in {status}"), str::trim)
@@ -33,7 +32,7 @@ fn confined(system: &System, node: &str, program: &str, capabilities: u64) -> St
     }
     // A filter of system calls (proc_pid_status(5)), which nothing can take off again.
     assert_eq!((value("Seccomp"), value("NoNewPrivs")), ("2", "1"), "{program}");
-    pid.clone()
+    pid
 }
 
 /// A TAP device, for which the agent needs `/dev/net/tun`, and an interface with a kernel parameter, which is set below
@@ -57,8 +56,8 @@ fn pods_of_the_daemon_set_plumb_other_pods() {
     };
     own(options, async |system| {
         for node in NODES {
-            confined(system, node, AGENT, AGENT_CAPABILITIES);
-            confined(system, node, RESOLVER, 0);
+            confined(system, node, AGENT, AGENT_CAPABILITIES).await;
+            confined(system, node, RESOLVER, 0).await;
         }
         let network = network("daemon", 150);
         let oam = attachment("daemon", "oam", "");
@@ -136,8 +135,10 @@ async fn extras(system: &System, count: usize) {
 
 /// Both of a node's processes die, and the kubelet starts them again, as confined as before.
 async fn killed_agents_come_back(system: &System) {
-    let before = [(AGENT, AGENT_CAPABILITIES), (RESOLVER, 0)]
-        .map(|(program, capabilities)| confined(system, NODES[0], program, capabilities));
+    let before = [
+        confined(system, NODES[0], AGENT, AGENT_CAPABILITIES).await,
+        confined(system, NODES[0], RESOLVER, 0).await,
+    ];
     for pid in &before {
         system.on_node(NODES[0], &["kill", "-KILL", pid]).await;
     }
@@ -150,6 +151,6 @@ async fn killed_agents_come_back(system: &System) {
     system
         .until(system.pods(AGENTS), config, "the agent's pod again", |all| all.values().any(restarted))
         .await;
-    confined(system, NODES[0], AGENT, AGENT_CAPABILITIES);
-    confined(system, NODES[0], RESOLVER, 0);
+    confined(system, NODES[0], AGENT, AGENT_CAPABILITIES).await;
+    confined(system, NODES[0], RESOLVER, 0).await;
 }
