@@ -10,9 +10,9 @@ use std::time::Instant;
 pub(crate) struct Tenures(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl Tenures {
-    /// It is ours until then.
-    pub fn extend(&self, name: &str, until: Instant) {
-        self.all().insert(name.to_owned(), until);
+    /// It is ours until then. False when it was not up to now, so that work on it may have been given up.
+    pub fn extend(&self, name: &str, until: Instant) -> bool {
+        self.all().insert(name.to_owned(), until).is_some_and(|former| Instant::now() < former)
     }
 
     /// It is not ours.
@@ -54,12 +54,13 @@ mod tests {
         let tenures = Tenures::default();
         let (one, now) = (tenures.of("one"), Instant::now());
         assert!(!one.holds() && Tenure::default().holds());
-        tenures.extend("one", now + Duration::from_mins(1));
+        assert!(!tenures.extend("one", now + Duration::from_mins(1)), "it is new");
         assert!(one.holds() && !tenures.of("two").holds());
-        tenures.extend("one", now);
+        assert!(tenures.extend("one", now));
         assert!(!one.holds());
-        tenures.extend("one", now + Duration::from_mins(1));
+        assert!(!tenures.extend("one", now + Duration::from_mins(1)), "it had ended");
         tenures.end("one");
         assert!(!one.holds());
+        assert!(!tenures.extend("one", now + Duration::from_mins(1)), "it was lost");
     }
 }

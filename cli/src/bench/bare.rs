@@ -80,7 +80,7 @@ async fn delete(apis: &Apis, nads: &Api<DynamicObject>, index: usize) -> anyhow:
 }
 
 async fn write(apis: &Apis, nads: &Api<DynamicObject>, index: usize, turn: usize) -> kube::Result<()> {
-    let name = name(index);
+    let (name, service) = (name(index), name(index % SERVICES));
     let params = PatchParams::apply("eno-bench").force();
     match turn % 3 {
         0 => {
@@ -98,8 +98,8 @@ async fn write(apis: &Apis, nads: &Api<DynamicObject>, index: usize, turn: usize
             apis.attachments.patch_status(&name, &params, &Patch::Apply(status)).await.map(drop)
         }
         _ => {
-            let status = status("L2Service", &name, turn);
-            apis.services.patch_status(&name, &params, &Patch::Apply(status)).await.map(drop)
+            let status = status("L2Service", &service, turn);
+            apis.services.patch_status(&service, &params, &Patch::Apply(status)).await.map(drop)
         }
     }
 }

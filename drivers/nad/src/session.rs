@@ -6,7 +6,7 @@ use std::time::Duration;
 use eno_sbi::{Driver, Identity, Reconciled, Work};
 use eno_schemas::{Applied, Desired, Failure, Item, NadDesired, PayloadKind, Rejection};
 use futures::{Stream, StreamExt, stream};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, ValidationDirective};
 use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -173,7 +173,12 @@ impl NadDriver {
         wanted: &Wanted,
         guard: Guard<'_>,
     ) -> Result<Seen, CallError> {
-        let parameters = PatchParams { force: guard != Guard::Absent, ..PatchParams::apply(FIELD_MANAGER) };
+        let parameters = PatchParams {
+            force: guard != Guard::Absent,
+            // Looking for unknown fields takes the API server a second parse, and a NAD's schema is known.
+            field_validation: Some(ValidationDirective::Ignore),
+            ..PatchParams::apply(FIELD_MANAGER)
+        };
         let name = wanted.name();
         let patch = Patch::Apply(wanted.apply(guard));
         let mut object = self

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use eno_core::{Key, Kind};
 use eno_nbi_crds as crds;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, GetParams, Patch, PatchParams, Request};
+use kube::api::{ApiResource, GetParams, Patch, PatchParams, Request, ValidationDirective};
 use kube::{Client, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -130,9 +130,12 @@ pub async fn patch<P: Serialize + std::fmt::Debug>(
     subresource: Option<&str>,
     patch: &Patch<P>,
 ) -> Result<Written, WriteError> {
-    let params = match patch {
-        Patch::Apply(_) => PatchParams::apply(MANAGER).force(),
-        _ => PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() },
+    let params = PatchParams {
+        field_manager: Some(MANAGER.into()),
+        force: matches!(patch, Patch::Apply(_)),
+        // Looking for unknown fields takes the API server a second parse, and our types have none.
+        field_validation: Some(ValidationDirective::Ignore),
+        ..PatchParams::default()
     };
     let path = kube::api::DynamicObject::url_path(&resource(key.kind), key.namespace());
     let request = Request::new(path);

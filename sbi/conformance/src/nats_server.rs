@@ -5,6 +5,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use eno_control_plane::parts::{Part, Parts};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
@@ -52,6 +54,13 @@ impl NatsServer {
         if let Some(mut child) = self.child.take() {
             child.kill().await.expect("nats-server ends");
         }
+    }
+
+    /// Stops or continues it: a server that is stopped keeps its connections and answers nothing.
+    pub fn freeze(&self, frozen: bool) {
+        let pid = self.child.as_ref().and_then(Child::id).expect("nats-server runs");
+        let signal = if frozen { Signal::SIGSTOP } else { Signal::SIGCONT };
+        kill(Pid::from_raw(pid.cast_signed()), signal).expect("nats-server takes a signal");
     }
 
     /// Where it listens.

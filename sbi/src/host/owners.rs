@@ -144,20 +144,20 @@ impl Owners {
         }
         let tried: Vec<_> = stream::iter(attempts).buffer_unordered(AT_ONCE).collect().await;
         for (name, before, after) in tried {
-            match after {
+            let unbroken = match after {
                 Some(held) => self.tenures.extend(&name, held.renewed + self.lease),
-                None => self.tenures.end(&name),
+                None => {
+                    self.tenures.end(&name);
+                    false
+                }
+            };
+            if before.is_some() && !unbroken {
+                warn!(%name, "another instance may work on it, leaving it");
+                let _ = self.answers.send(Answer::Lost(name.clone()));
             }
-            match (before.is_some(), after.is_some()) {
-                (false, true) => {
-                    debug!(%name, "working on it from now on");
-                    let _ = self.answers.send(Answer::Owned(name.clone()));
-                }
-                (true, false) => {
-                    warn!(%name, "another instance may work on it, leaving it");
-                    let _ = self.answers.send(Answer::Lost(name.clone()));
-                }
-                _ => {}
+            if after.is_some() && !unbroken {
+                debug!(%name, "working on it from now on");
+                let _ = self.answers.send(Answer::Owned(name.clone()));
             }
             self.names.insert(name, after);
         }
@@ -165,9 +165,9 @@ impl Owners {
 
     async fn renew_one(&self, store: Option<&Store>, name: &str, held: Option<Held>) -> Option<Held> {
         let started = Instant::now();
-        // Nobody else can have got it before the lease has ended.
-        let kept = held.filter(|held| held.renewed.elapsed() < self.lease);
-        let Some(store) = store else { return kept };
+        // Nobody else can have got it before the lease has ended, which it may do while no answer comes.
+        let kept = || held.filter(|held| held.renewed.elapsed() < self.lease);
+        let Some(store) = store else { return kept() };
         let key = subject::key(&self.driver, name);
         let value = self.instance.clone().into_bytes();
         let now = |revision| Some(Held { revision, renewed: started });
@@ -177,7 +177,7 @@ impl Owners {
                 Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => {}
                 Err(error) => {
                     warn!(%error, %name, "renewing the ownership");
-                    return kept;
+                    return kept();
                 }
             }
         }
@@ -194,7 +194,7 @@ impl Owners {
             }
             Err(error) => {
                 debug!(%error, %name, "trying to own it");
-                kept
+                kept()
             }
         }
     }

@@ -32,7 +32,11 @@ type Answerer = Arc<dyn Fn(&Command) -> Reconciled + Send + Sync>;
 struct Script {
     begun: watch::Sender<Vec<(String, u64)>>,
     forgotten: watch::Sender<Vec<String>>,
+    /// What was begun last.
+    work: Mutex<Option<Work>>,
     open: watch::Sender<bool>,
+    /// Work that was not current any more when it went on.
+    given_up: watch::Sender<u32>,
     answer: Mutex<Answerer>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
     change: mpsc::UnboundedSender<String>,
@@ -57,7 +61,9 @@ impl Stub {
         Self(Arc::new(Script {
             begun: watch::channel(Vec::new()).0,
             forgotten: watch::channel(Vec::new()).0,
+            work: Mutex::default(),
             open: watch::channel(true).0,
+            given_up: watch::channel(0).0,
             answer: Mutex::new(Arc::new(|_| applied())),
             changes: Mutex::new(Some(changes)),
             change,
@@ -83,6 +89,15 @@ impl Stub {
         assert!(waited.is_ok(), "the driver has only begun {:?}", self.begun());
     }
 
+    async fn until_not_current(&self) {
+        let ended = async {
+            while self.0.work.lock().unwrap().as_ref().is_none_or(Work::is_current) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.expect("the work is not current any more");
+    }
+
     async fn until_forgotten(&self, target: &str) {
         let mut forgotten = self.0.forgotten.subscribe();
         let wanted = |forgotten: &Vec<String>| forgotten.iter().any(|name| name == target);
@@ -101,10 +116,16 @@ impl Driver for Stub {
 
     async fn reconcile(&self, work: Work) -> Reconciled {
         work.progress("at it");
+        *self.0.work.lock().unwrap() = Some(work.clone());
         self.0.begun.send_modify(|begun| {
             begun.push((work.command.target.clone(), work.command.generation.sequence));
         });
         self.0.open.subscribe().wait_for(|open| *open).await.unwrap();
+        if !work.is_current() {
+            self.0.given_up.send_modify(|count| *count += 1);
+            let outcome = Outcome::Progress { message: "given up".into() };
+            return Reconciled { outcome, applied: None, ..applied() };
+        }
         // Not within the lock, since it may panic.
         let answer = self.0.answer.lock().unwrap().clone();
         answer(&work.command)
@@ -296,20 +317,44 @@ async fn a_target_that_comes_back_while_it_is_forgotten_is_worked_on() {
     drop(server);
 }
 
+async fn with_short_leases(server: &NatsServer) -> Engine {
+    let (connection, lease) = (server.connect("eno-test").await, Duration::from_secs(2));
+    let owners = kv::Config {
+        bucket: subject::OWNERS.into(),
+        max_age: lease,
+        limit_markers: Some(lease),
+        ..kv::Config::default()
+    };
+    nats::ensure_streams(&connection.jetstream, 1).await.unwrap();
+    connection.jetstream.update_key_value(owners).await.unwrap();
+    Engine { connection }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_given_up_while_the_server_is_frozen_is_begun_again() {
+    for ownership in [Ownership::PerTarget, Ownership::WholeDriver] {
+        let (server, stub) = (NatsServer::start().await, Stub::new());
+        let engine = with_short_leases(&server).await;
+        let host = Running::start(&server, &stub, "one", ownership).await;
+        stub.open(false);
+        engine.command(&command("a", 1, 1)).await;
+        stub.until_begun(|begun| begun.len() == 1).await;
+        server.freeze(true);
+        stub.until_not_current().await;
+        stub.open(true);
+        stub.0.given_up.subscribe().wait_for(|count| *count == 1).await.unwrap();
+        server.freeze(false);
+        engine.report(DRIVER, "a", done(1)).await;
+        assert_eq!(stub.begun(), [("a".into(), 1), ("a".into(), 1)]);
+        host.end().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_instances_one_works_and_the_other_takes_over() {
     for ownership in [Ownership::PerTarget, Ownership::WholeDriver] {
         let server = NatsServer::start().await;
-        let (connection, lease) = (server.connect("eno-test").await, Duration::from_secs(2));
-        let owners = kv::Config {
-            bucket: subject::OWNERS.into(),
-            max_age: lease,
-            limit_markers: Some(lease),
-            ..kv::Config::default()
-        };
-        nats::ensure_streams(&connection.jetstream, 1).await.unwrap();
-        connection.jetstream.update_key_value(owners).await.unwrap();
-        let engine = Engine { connection };
+        let engine = with_short_leases(&server).await;
         let (one, two) = (Stub::new(), Stub::new());
         let first = Running::start(&server, &one, "one", ownership).await;
         engine.command(&command("a", 1, 1)).await;

@@ -59,21 +59,22 @@ const ALL: &[&str] = &[
     "l2bridgedomains",
     "l2serviceattachments",
     "l2services",
-    "namespaces",
     "nodepools",
-    "nodes",
     "physicalnetworks",
     "podconfigs",
     "podnetworkconfigs",
-    "pods",
     "routes",
     "subnets",
+    "namespaces",
+    "nodes",
+    "pods",
 ];
+const ALL_BUT_PODS: &[&str] = ALL.split_at(ALL.len() - 1).0;
 
 /// All ClusterRoles.
 const ROLES: [Role; 18] = [
-    role("eno-admin", &KINDS, &KINDS),
-    role("eno-viewer", &KINDS, &[]),
+    role("eno-admin", ALL_BUT_PODS, &KINDS),
+    role("eno-viewer", ALL_BUT_PODS, &[]),
     role("eno-nfvo", NFVO, NFVO),
     // It patches what is there and creates nothing.
     role("eno-engine", ALL, &[]),
