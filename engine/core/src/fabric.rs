@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, Desired, Device, DeviceInfo, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
+    Applied, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
     Outcome, Rejection, Report, Rollback, VlanId, VlanSet,
 };
 
@@ -35,6 +35,8 @@ pub struct DeviceTarget {
     pub failure: Option<Failure>,
     /// What the driver noted.
     pub notes: Vec<Note>,
+    /// When the differences among these were put right, RFC 3339.
+    repaired: Option<String>,
     /// What the device said of itself.
     pub info: Option<DeviceInfo>,
     /// The last change of the device.
@@ -125,6 +127,7 @@ impl DeviceTarget {
             rejected: Vec::new(),
             failure: None,
             notes: Vec::new(),
+            repaired: None,
             info: None,
             last: None,
             held: false,
@@ -365,6 +368,8 @@ impl DeviceTarget {
             Outcome::RolledBack { .. } => ChangeOutcome::RolledBack,
             _ => ChangeOutcome::Confirmed,
         };
+        let repaired = report.change.as_ref().filter(|_| self.access.drift == Drift::Repair);
+        let repaired = repaired.map(|change| change.at.clone());
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
         news.found = was && report.applied.is_some();
         if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied
@@ -388,7 +393,7 @@ impl DeviceTarget {
         let applied_it = failure.is_none();
         self.failure = failure;
         self.rejected = report.rejected;
-        self.notes = report.notes;
+        (self.notes, self.repaired) = (report.notes, repaired);
         if applied_it {
             self.late = false;
             let hash = report.generation.hash;
@@ -627,7 +632,9 @@ impl DeviceTarget {
                 .map(|note| note.message.as_str())
                 .collect();
             if !notes.is_empty() {
-                said.push((kind, true, "ReportedByDriver", listed(&notes)));
+                let repaired = self.repaired.as_ref().filter(|_| kind == "Drift");
+                let when = repaired.map(|at| format!("; put right at {at}")).unwrap_or_default();
+                said.push((kind, true, "ReportedByDriver", listed(&notes) + &when));
             } else if kind == "Drift" && self.known {
                 said.push((kind, false, "AsWanted", String::new()));
             }

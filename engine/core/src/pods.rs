@@ -75,7 +75,8 @@ pub struct PodView {
 pub struct PodInterface {
     /// The object that asked for it.
     pub owner: Key,
-    /// As `ip link add type …` calls it; `primary` for a change of the pod's primary interface.
+    /// As `ip link add type …` calls it; `primary` for a change of the pod's primary interface, `none` where what asks for
+    /// it is not there.
     pub kind: &'static str,
     /// What is there; with an empty `name` when nothing is there yet.
     pub entry: LinkEntry,

@@ -76,6 +76,19 @@ fn they_come_back_from_status_when_engine_nats_and_driver_are_lost() {
     assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
 }
 
+/// The engine was killed before it wrote them down.
+#[test]
+fn they_come_back_from_the_last_report_which_is_all_that_is_needed() {
+    let (mut w, _) = ready();
+    w.statuses.get_mut(&leaf1().0).unwrap().closed_ports.clear();
+    w.restart();
+    w.silent.insert(leaf1().1);
+    w.settle();
+    assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
+    let drift = condition(&w.statuses[&leaf1().0], "Drift");
+    assert_eq!(drift.map(|drift| drift.holds), Some(false));
+}
+
 #[test]
 fn what_is_held_counts_once_it_is_confirmed() {
     let (mut w, _) = ready();

@@ -2,7 +2,7 @@
 
 use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
 use eno_core::{Event, Kind, Object};
-use eno_schemas::{HostNetwork, Item, LinkName, Phase, Rejection};
+use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, Phase, Rejection, VlanId};
 
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use crate::world::*;
@@ -260,6 +260,91 @@ fn a_bridge_belongs_to_one_namespace() {
     }
     w.settle();
     assert_eq!(w.phase(&thief), Phase::Ready, "{}", w.message(&thief));
+}
+
+/// Every way onto an interface of the host but a port of a bridge.
+fn made_on(parent: &str) -> Vec<LinkKind> {
+    vec![
+        LinkKind::Macvlan { master: parent.into() },
+        LinkKind::Ipvlan { master: parent.into() },
+        LinkKind::Vlan { parent: Parent::Host(parent.into()), vlan: VlanId::new(300).unwrap() },
+    ]
+}
+
+#[test]
+fn networks_of_connection_points_are_for_attachments() {
+    let mut w = World::with_agents();
+    let parents = [("br-cp", true), ("eth1", true), ("eth1.100", true), ("eth9", false), ("eth9.100", false)];
+    let all = parents
+        .into_iter()
+        .flat_map(|(parent, known)| made_on(parent).into_iter().map(move |on| (on, known)));
+    for (n, (on, is_of_the_point)) in all.enumerate() {
+        let c = w.apply(config(&format!("c{n}"), vec![link("x", on.clone())]));
+        w.settle();
+        if is_of_the_point {
+            assert_eq!(w.phase(&c), Phase::Error, "{on:?}");
+            assert!(w.message(&c).contains("of ConnectionPoint cp, which only"), "{}", w.message(&c));
+        } else {
+            assert_eq!(w.phase(&c), Phase::Ready, "the agent knows: {on:?}: {}", w.message(&c));
+        }
+    }
+}
+
+#[test]
+fn a_bridge_of_pods_is_no_parent_for_other_namespaces_in_either_order() {
+    for kind in made_on("pcbr0") {
+        for bridge_first in [true, false] {
+            let mut w = World::with_agents();
+            let mut bridged = config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]);
+            let mut other = config("o", vec![link("x", kind.clone())]);
+            other.key.namespace = "elsewhere".into();
+            bridged.created = if bridge_first { 10 } else { 50 };
+            other.created = if bridge_first { 50 } else { 10 };
+            let (first, second) = if bridge_first { (bridged, other) } else { (other, bridged) };
+            let (first, second) = (w.apply(first), w.apply(second));
+            w.settle();
+            assert_eq!(w.phase(&first), Phase::Ready, "{kind:?} {bridge_first} {}", w.message(&first));
+            assert_eq!(w.phase(&second), Phase::Error, "{kind:?} {bridge_first}");
+            assert!(w.message(&second).contains("belongs to namespace"), "{}", w.message(&second));
+            if bridge_first {
+                let same = w.apply(config("s", vec![link("y", kind.clone())]));
+                w.settle();
+                assert_eq!(w.phase(&same), Phase::Ready, "in its own namespace: {}", w.message(&same));
+            }
+            w.delete(&first);
+            w.settle();
+            assert_eq!(w.phase(&second), Phase::Ready, "{kind:?} {bridge_first} {}", w.message(&second));
+        }
+    }
+}
+
+#[test]
+fn an_attachment_that_a_label_names_and_nobody_made_is_in_the_pods_view() {
+    let mut w = World::with_agents();
+    w.pod(pod("a", "node1", &[(LABEL, "c"), ("attach.eno.k8s.io/oam", "")]));
+    w.settle();
+    let problems = |w: &World| -> Vec<Option<String>> {
+        let view = w.views.get(&arc("uid-a"));
+        view.iter().flat_map(|view| &view.interfaces).map(|interface| interface.problem.clone()).collect()
+    };
+    let missing = Some("there is no L2ServiceAttachment oam in namespace ns, which a label names".to_owned());
+    assert_eq!(problems(&w), [missing.clone()]);
+    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.settle();
+    assert_eq!(problems(&w), [None, missing.clone()]);
+    w.delete(&c);
+    w.apply(service("oam", 100, &[]));
+    let a = w.apply(attachment("oam", &["oam"], "cp"));
+    w.settle();
+    assert!(!problems(&w).contains(&missing), "{:?}", problems(&w));
+    // Somebody takes its finalizer off.
+    w.objects.remove(&a);
+    w.engine.handle(Event::ObjectGone(a));
+    w.settle();
+    assert_eq!(problems(&w), [missing]);
+    w.pod(pod("a", "node1", &[]));
+    w.settle();
+    assert_eq!(problems(&w), []);
 }
 
 #[test]

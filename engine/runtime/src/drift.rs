@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use eno_core::Name;
-use eno_schemas::Report;
+use eno_schemas::{Drift, Report};
 
 /// The kind of notes that tell of drift.
 pub const DRIFT: &str = "Drift";
@@ -13,11 +13,15 @@ pub const DRIFT: &str = "Drift";
 pub struct Drifts(HashMap<Name, BTreeSet<String>>);
 
 impl Drifts {
-    /// Takes in a report; the differences that were not there at the one before.
-    pub fn take(&mut self, name: &Name, report: &Report) -> Vec<String> {
+    /// Takes in a report; the differences that were not there at the one before. Of a switch whose differences are put
+    /// right, those that a report with a change tells of are gone by then.
+    pub fn take(&mut self, name: &Name, report: &Report, policy: Drift) -> Vec<String> {
         let notes = report.notes.iter().filter(|note| note.kind == DRIFT);
         let found: BTreeSet<String> = notes.map(|note| note.message.clone()).collect();
         let before = self.0.remove(name).unwrap_or_default();
+        if policy == Drift::Repair && report.change.is_some() {
+            return found.into_iter().collect();
+        }
         let new = found.difference(&before).cloned().collect();
         if !found.is_empty() {
             self.0.insert(name.clone(), found);
@@ -28,7 +32,7 @@ impl Drifts {
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Generation, Item, Note, Outcome};
+    use eno_schemas::{ChangeReport, Generation, Item, Note, Outcome};
 
     use super::*;
 
@@ -57,15 +61,35 @@ mod tests {
         }
     }
 
+    fn changed(drifts: &[&str]) -> Report {
+        let at = "2026-01-01T00:00:00Z".into();
+        let change = ChangeReport { transaction: None, at, took_ms: 5, added: 1, removed: 0 };
+        Report { change: Some(change), ..report(drifts) }
+    }
+
     #[test]
     fn a_difference_is_told_once_for_as_long_as_it_is_there() {
         let (mut drifts, leaf) = (Drifts::default(), Name::from("leaf1"));
-        assert_eq!(drifts.take(&leaf, &report(&["a"])), ["a"]);
-        assert_eq!(drifts.take(&leaf, &report(&["a", "b"])), ["b"]);
-        assert!(drifts.take(&leaf, &report(&["a", "b"])).is_empty());
-        assert_eq!(drifts.take(&"leaf2".into(), &report(&["a"])), ["a"]);
-        // It was repaired, and is there again.
-        assert!(drifts.take(&leaf, &report(&[])).is_empty());
-        assert_eq!(drifts.take(&leaf, &report(&["a"])), ["a"]);
+        let mut take = |name: &Name, report: Report| drifts.take(name, &report, Drift::Report);
+        assert_eq!(take(&leaf, report(&["a"])), ["a"]);
+        assert_eq!(take(&leaf, report(&["a", "b"])), ["b"]);
+        assert!(take(&leaf, report(&["a", "b"])).is_empty());
+        assert!(take(&leaf, changed(&["a", "b"])).is_empty(), "the change was another one");
+        assert_eq!(take(&"leaf2".into(), report(&["a"])), ["a"]);
+        // Somebody put it right, and it is there again.
+        assert!(take(&leaf, report(&[])).is_empty());
+        assert_eq!(take(&leaf, report(&["a"])), ["a"]);
+    }
+
+    #[test]
+    fn a_difference_that_is_put_right_is_told_each_time() {
+        let (mut drifts, leaf) = (Drifts::default(), Name::from("leaf1"));
+        let mut take = |report: Report| drifts.take(&leaf, &report, Drift::Repair);
+        for _ in 0..2 {
+            assert_eq!(take(changed(&["a"])), ["a"]);
+        }
+        // What could not be put right stays.
+        assert_eq!(take(report(&["a"])), ["a"]);
+        assert!(take(report(&["a"])).is_empty());
     }
 }

@@ -204,6 +204,7 @@ fn view(mtu: u32) -> PodView {
 async fn pod_networks_of(client: &Client) {
     let pods: Api<core::Pod> = Api::default_namespaced(client.clone());
     let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &pod_networks::resource());
+    let events: Api<Told> = Api::default_namespaced(client.clone());
     let mut uids = Vec::new();
     for name in ["a", "b"] {
         let made = pods.create(&PostParams::default(), &a_pod(name)).await.unwrap();
@@ -213,7 +214,9 @@ async fn pod_networks_of(client: &Client) {
     let start = || {
         let (say, words) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
-        let task = tokio::spawn(pod_networks::run(client.clone(), words, metrics.clone(), stop.clone()));
+        let tell = Events::start(client.clone(), "test", metrics.clone(), stop.clone());
+        let task =
+            tokio::spawn(pod_networks::run(client.clone(), words, tell, metrics.clone(), stop.clone()));
         (say, stop, task)
     };
     let want = |say: &mpsc::UnboundedSender<pod_networks::Word>, name: &str, uid: &Name, view| {
@@ -251,8 +254,25 @@ async fn pod_networks_of(client: &Client) {
     want(&say, "a", &next, Some(Box::new(view(1400))));
     until(&api, "a", mtu(1400)).await;
     want(&say, "a", &uids[0], None);
-    want(&say, "b", &uids[1], Some(Box::new(view(1300))));
+    // What a label names and nobody made is told on the pod.
+    let mut missing = view(1300);
+    missing.interfaces.push(PodInterface {
+        kind: "none",
+        problem: Some("there is no PodConfig pc".into()),
+        ..missing.interfaces[0].clone()
+    });
+    want(&say, "b", &uids[1], Some(Box::new(missing)));
     until(&api, "b", mtu(1300)).await;
+    let on_the_pod = |event: &Told| {
+        event.regarding.as_ref().is_some_and(|regarding| regarding.uid.as_deref() == Some(&*uids[1]))
+            && event.note.as_deref() == Some("there is no PodConfig pc")
+    };
+    let told = async {
+        while !events.list(&ListParams::default()).await.unwrap().iter().any(on_the_pod) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(PATIENCE, told).await.expect("an Event on the pod");
     let left = api.get("a").await.unwrap();
     assert_eq!(left.owner_references()[0].uid, *next);
     // It goes with its pod, whether or not that is told.

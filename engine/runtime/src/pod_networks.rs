@@ -10,6 +10,7 @@ use eno_core::{Key, LinkEntry, Name, PodInterface, PodView};
 use eno_nbi_crds::{self as crds, PodNetwork, PodNetworkStatus};
 use futures::TryStreamExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::runtime::events::EventType;
 use kube::{Client, Resource as _, ResourceExt as _};
 use serde::Deserialize as _;
 use serde_json::json;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::api::MANAGER;
+use crate::events::{Events, of_pod};
 use crate::latest::{self, Pace};
 use crate::metrics::Metrics;
 use crate::status::joined;
@@ -66,6 +68,7 @@ type All = Arc<Mutex<HashMap<Id, Found>>>;
 pub async fn run(
     client: Client,
     mut words: mpsc::UnboundedReceiver<Word>,
+    events: Events,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
@@ -92,7 +95,7 @@ pub async fn run(
     };
     let pace = Pace { what: "pod-network", at_once: WRITES, gather: GATHER };
     let write = latest::run(pace, wanted, &metrics, stop.clone(), |id, (uid, view)| {
-        bring(client.clone(), all.clone(), id, uid, view)
+        bring(client.clone(), all.clone(), events.clone(), id, uid, view)
     });
     tokio::select! {
         () = sort => {}
@@ -157,6 +160,7 @@ fn content(status: &PodNetworkStatus) -> u64 {
 async fn bring(
     client: Client,
     all: All,
+    events: Events,
     id: Id,
     uid: Option<Name>,
     view: Option<Box<PodView>>,
@@ -196,6 +200,10 @@ async fn bring(
             tell(&api, &id.1, &status).await?;
         }
         result => result?,
+    }
+    for missing in view.interfaces.iter().filter(|interface| interface.kind == "none") {
+        let problem = missing.problem.as_deref().unwrap_or_default();
+        events.tell(of_pod(&id.0, &id.1, &uid), EventType::Warning, "ReferenceNotFound", "Attach", problem);
     }
     remember(Some(Found { uid, content }));
     Ok(())

@@ -151,7 +151,8 @@ async fn rule(
     let (samples, deployments) = mpsc::unbounded_channel();
     if realm.config.nodes {
         tasks.spawn(marks::run(client.clone(), marked, metrics.clone(), over.clone()));
-        tasks.spawn(pod_networks::run(client.clone(), views, metrics.clone(), over.clone()));
+        let tell = events.clone();
+        tasks.spawn(pod_networks::run(client.clone(), views, tell, metrics.clone(), over.clone()));
         let image = realm.sample_image.clone();
         let events = events.clone();
         tasks.spawn(samples::run(client.clone(), image, deployments, events, metrics.clone(), over.clone()));

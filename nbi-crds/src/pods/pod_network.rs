@@ -59,7 +59,8 @@ pub struct PodInterface {
     /// The interface, as its owner's spec names it.
     #[schemars(length(max = 512))]
     pub link: String,
-    /// As `ip link add type …` calls it; `primary`: a change of the interface that the cluster's own network made.
+    /// As `ip link add type …` calls it; `primary`: a change of the interface that the cluster's own network made;
+    /// `none`: the owner, which a label of the pod names, does not exist.
     #[schemars(length(max = 16))]
     pub kind: String,
     /// What it is called in the pod; absent: it is not there yet.

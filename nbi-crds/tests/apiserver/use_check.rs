@@ -75,7 +75,11 @@ pub async fn a_label_needs_the_right_to_use(client: &Client) {
             "eno-podnetworkconfig-user",
             "may not use PodNetworkConfig pnc",
         ),
-        (json!({ "attach.eno.k8s.io/oam": "net1" }), "eno-attachment-user", "attach.eno.k8s.io/"),
+        (
+            json!({ "attach.eno.k8s.io/oam": "net1", "attach.eno.k8s.io/voice": "" }),
+            "eno-attachment-user",
+            "may not use L2ServiceAttachment oam, voice, which a label attach.eno.k8s.io/",
+        ),
     ];
     for (labels, role, words) in &cases {
         // The policy takes effect some time after it was applied.

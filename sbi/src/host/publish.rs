@@ -95,7 +95,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes a report unless the stream holds a newer one, or this one but for its time.
+    /// Publishes a report unless the stream holds a newer one, or one that says the same.
     pub async fn publish(&self, record: &mut Record, report: &Report) -> Result<Published, ReportError> {
         let server = |source: async_nats::Error| ReportError::Server {
             operation: "publishing",
@@ -222,10 +222,12 @@ fn failed(
     }
 }
 
-/// Equal but for the time.
+/// `b` says nothing that `a` did not say, but for the time. A change that was made is news each time, such as the repair
+/// of what another hand changes again and again.
 fn same(a: &Report, b: &Report) -> bool {
-    (&a.generation, &a.outcome, &a.applied, &a.rejected, &a.notes, &a.device, &a.instance)
-        == (&b.generation, &b.outcome, &b.applied, &b.rejected, &b.notes, &b.device, &b.instance)
+    b.change.as_ref().is_none_or(|change| a.change.as_ref() == Some(change))
+        && (&a.generation, &a.outcome, &a.applied, &a.rejected, &a.notes, &a.device, &a.instance)
+            == (&b.generation, &b.outcome, &b.applied, &b.rejected, &b.notes, &b.device, &b.instance)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv;
 use eno_schemas::{
-    Applied, Command, Decision, Desired, Device, Drift, DriverHello, Failure, Generation, NadDesired,
-    NadOwner, Outcome, PayloadKind, Preview, Report, Transaction, decode, encode, subject,
+    Applied, ChangeReport, Command, Decision, Desired, Device, Drift, DriverHello, Failure, Generation, Item,
+    NadDesired, NadOwner, Note, Outcome, PayloadKind, Preview, Report, Transaction, decode, encode, subject,
 };
 use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;
@@ -446,6 +446,40 @@ async fn what_may_pass_later_is_tried_again_and_a_panic_is_no_end() {
     // Another hand's change leads to one more, with the same command.
     stub.0.change.send("a".into()).unwrap();
     stub.until_begun(|begun| begun.len() == 4).await;
+    host.end().await;
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_is_news_each_time_and_a_look_is_not() {
+    let Setup { server, engine, stub, host } = setup().await;
+    let repairs = std::sync::atomic::AtomicU32::new(0);
+    stub.answer(move |_| {
+        let count = repairs.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        // The third finds nothing to do.
+        let change = (count != 2).then(|| ChangeReport {
+            transaction: None,
+            at: format!("2026-01-01T00:00:0{count}Z"),
+            took_ms: 5,
+            added: 1,
+            removed: 0,
+        });
+        let message = "VLAN 5 was missing".into();
+        let notes = vec![Note { kind: "Drift".into(), item: Item::TARGET, message }];
+        Reconciled { notes, change, ..applied() }
+    });
+    engine.command(&command("a", 1, 1)).await;
+    for count in [0, 1, 3] {
+        let at = format!("2026-01-01T00:00:0{count}Z");
+        engine
+            .report(DRIVER, "a", |report| report.change.as_ref().is_some_and(|change| change.at == at))
+            .await;
+        stub.0.change.send("a".into()).unwrap();
+        if count == 1 {
+            stub.until_begun(|begun| begun.len() == 3).await;
+            stub.0.change.send("a".into()).unwrap();
+        }
+    }
     host.end().await;
     drop(server);
 }

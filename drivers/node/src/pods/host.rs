@@ -9,19 +9,43 @@ use eno_schemas::{HostNetwork, NodeDesired};
 use super::check::Refusal;
 use super::kind::{self, Base};
 use super::mark::{self, GROUP, LEAVING};
+use crate::host::mark::{Was, group};
 use crate::netlink::{Kind, Link, Links, Snapshot};
 
 /// `RT_TABLE_MAIN`.
 const MAIN: u32 = 254;
 
+/// What shows on an interface that a network of ours is made of it. A name that is commanded shows nothing: the interface
+/// may be somebody else's.
+#[derive(Clone, Copy, Debug)]
+enum Proof {
+    /// The group that we give what we make.
+    Made,
+    /// The alternative name that we give a NIC before we use it.
+    Used,
+    /// Nothing: an administrator may name an Open vSwitch bridge of his own.
+    Named,
+}
+
 /// What pods share of the host, as of the beginning of a reconcile.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     links: Arc<Links>,
+    cluster: String,
+    /// [`group`] of the cluster.
+    group: u32,
     /// Interfaces with an address of the node, or a default route.
     busy: BTreeMap<u32, &'static str>,
+    /// What may be a parent whatever it is.
+    allowed: BTreeSet<String>,
     bridges: BTreeSet<String>,
-    parents: BTreeSet<String>,
+    parents: BTreeMap<String, Proof>,
+}
+
+fn foreign(name: &str) -> Refusal {
+    Refusal::for_now(format!(
+        "the host's interface {name} was not made by ENO, nor was it given to ENO to use"
+    ))
 }
 
 /// True when something is to be made on an interface of the host: only then it counts what else that carries.
@@ -36,7 +60,7 @@ impl Host {
     pub fn new(
         links: Arc<Links>,
         found: &Snapshot,
-        networks: &BTreeMap<String, HostNetwork>,
+        desired: &NodeDesired,
         allowed: &BTreeSet<String>,
     ) -> Self {
         let mut busy = BTreeMap::new();
@@ -55,26 +79,39 @@ impl Host {
                 busy.insert(index, "carries the node's default route");
             }
         }
-        let mut parents = allowed.clone();
+        let mut parents = BTreeMap::new();
         let mut bridges = BTreeSet::new();
-        for (name, network) in networks {
-            match network {
-                HostNetwork::Master { vlans, .. } => {
-                    parents.insert(name.clone());
-                    parents.extend(vlans.iter().map(|vlan| format!("{name}.{}", vlan.get())));
+        for (name, network) in &desired.networks {
+            let proof = match network {
+                HostNetwork::Master { bond, vlans, .. } => {
+                    let subinterfaces = vlans.iter().map(|vlan| format!("{name}.{}", vlan.get()));
+                    parents.extend(subinterfaces.map(|name| (name, Proof::Made)));
+                    if bond.is_empty() { Proof::Used } else { Proof::Made }
                 }
-                HostNetwork::Ovs { .. } | HostNetwork::Bridge { .. } | HostNetwork::PodBridge { .. } => {
-                    bridges.insert(name.clone());
-                    parents.insert(name.clone());
-                }
+                HostNetwork::Ovs { .. } => Proof::Named,
+                HostNetwork::Bridge { .. } | HostNetwork::PodBridge { .. } => Proof::Made,
+            };
+            if !matches!(network, HostNetwork::Master { .. }) {
+                bridges.insert(name.clone());
             }
+            parents.insert(name.clone(), proof);
         }
-        Self { links, busy, bridges, parents }
+        let (cluster, allowed) = (desired.cluster.clone(), allowed.clone());
+        Self { links, group: group(&cluster), cluster, busy, allowed, bridges, parents }
+    }
+
+    fn shows(&self, link: &Link, proof: Proof) -> bool {
+        match proof {
+            Proof::Made => link.group == self.group,
+            Proof::Used => Was::of(link, &self.cluster).is_some(),
+            Proof::Named => true,
+        }
     }
 
     /// The interface that macvlan, ipvlan and vlan interfaces of pods may be made on, if `name` is one.
     pub fn parent(&self, name: &str) -> Result<u32, Refusal> {
-        if !self.parents.contains(name) {
+        let proof = self.parents.get(name);
+        if proof.is_none() && !self.allowed.contains(name) {
             return Err(Refusal::never(format!(
                 "the host's interface {name} is neither a network of ours nor on the agent's list of allowed ones"
             )));
@@ -83,6 +120,9 @@ impl Host {
             .links
             .named(name)
             .ok_or_else(|| Refusal::for_now(format!("the host has no interface {name}")))?;
+        if !self.allowed.contains(name) && !proof.is_some_and(|proof| self.shows(link, *proof)) {
+            return Err(foreign(name));
+        }
         if link.group == GROUP || link.group == LEAVING {
             return Err(Refusal::never(format!("the host's interface {name} is the end of a pod's")));
         }
@@ -106,6 +146,7 @@ impl Host {
         self.known_bridge(name)?;
         let link = self.links.named(name);
         match link.map(|link| (link, &link.kind)) {
+            Some((link, _)) if !self.shows(link, Proof::Made) => Err(foreign(name)),
             Some((link, Kind::Bridge { vlan_filtering, .. })) if *vlan_filtering || !filtering => {
                 Ok(link.index)
             }

@@ -228,7 +228,7 @@ impl<R: Resolve> Pods<R> {
         let allowed = &self.shared.options.allowed_masters;
         let heard = self.shared.ears.host().filter(|_| !whole && !host::has_parents(desired));
         if let Some(links) = heard {
-            let host = Host::new(links, &Snapshot::default(), &desired.networks, allowed);
+            let host = Host::new(links, &Snapshot::default(), desired, allowed);
             if host.stale(desired).next().is_none() {
                 return Ok(host);
             }

@@ -33,7 +33,7 @@ pub fn look(
         busy.addresses = netlink.addresses()?;
         busy.routes = netlink.routes()?;
     }
-    let look = || Host::new(ears.host().unwrap_or_default(), &busy, &desired.networks, allowed_masters);
+    let look = || Host::new(ears.host().unwrap_or_default(), &busy, desired, allowed_masters);
     let host = look();
     let stale: Vec<Link> = host.stale(desired).cloned().collect();
     if stale.is_empty() {

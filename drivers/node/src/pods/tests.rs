@@ -67,7 +67,7 @@ impl Rig {
         let life = move || {
             let found = Netlink::open()?.snapshot()?;
             let links = Arc::new(found.links.iter().cloned().collect());
-            let host = Host::new(links, &found, &desired.networks, &BTreeSet::new());
+            let host = Host::new(links, &found, &desired, &BTreeSet::new());
             let inner = Sockets::open(
                 Netlink::open()?,
                 pod,

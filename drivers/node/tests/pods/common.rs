@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use eno_driver_node::host::mark::group;
 use eno_driver_node::netlink::{Link, Namespace, Netlink, NetlinkError, Request, Snapshot};
 use eno_driver_node::pods::mark::GROUP;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
@@ -45,6 +46,13 @@ pub fn bare(name: &str, kind: &str) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Other(kind.to_owned()))]));
+    message
+}
+
+/// As ENO makes them.
+pub fn made(name: &str, kind: &str) -> LinkMessage {
+    let mut message = bare(name, kind);
+    message.attributes.push(LinkAttribute::Group(group(CLUSTER)));
     message
 }
 
@@ -98,7 +106,7 @@ impl Node {
         let pods = pods(&host, &runtime, &allowed, audit, &folder);
         let node = Self { host, runtime, pods, desired, allowed, audit, folder };
         node.on_host(|netlink| {
-            netlink.execute(Request::add_link(BRIDGE, bare(BRIDGE, "bridge")))?;
+            netlink.execute(Request::add_link(BRIDGE, made(BRIDGE, "bridge")))?;
             let index = netlink.link_named(BRIDGE)?.unwrap().index;
             netlink.execute(Request::set_up(BRIDGE, index, true))
         })
@@ -111,6 +119,7 @@ impl Node {
         self.on_host(|netlink| {
             let mut message = LinkMessage::default();
             message.attributes.push(LinkAttribute::IfName(BRIDGE_OF_VLANS.to_owned()));
+            message.attributes.push(LinkAttribute::Group(group(CLUSTER)));
             message.attributes.push(LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Bridge),
                 LinkInfo::Data(InfoData::Bridge(vec![

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use eno_driver_node::netlink::{Namespace, Request};
-use eno_schemas::{Item, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, Rejection, VlanId};
+use eno_driver_node::host::mark::Was;
+use eno_driver_node::netlink::{Namespace, Netlink, Request};
+use eno_schemas::{
+    HostNetwork, Item, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, Rejection, VlanId,
+    VlanSet,
+};
 use futures::StreamExt as _;
 
 use crate::pods::common::*;
@@ -120,8 +124,65 @@ async fn a_bridge_that_is_not_there_yet() {
     node.desired.networks.insert("br-late".to_owned(), network);
     let rejection = refused(&mut node, &pod, with(|link| link.kind = on("br-late"))).await;
     assert!(rejection.retryable && rejection.reason.contains("no bridge br-late"), "{rejection:?}");
-    node.on_host(|netlink| netlink.execute(Request::add_link("br-late", bare("br-late", "bridge")))).await;
+    node.on_host(|netlink| netlink.execute(Request::add_link("br-late", made("br-late", "bridge")))).await;
     node.settle().await;
+}
+
+/// Everything that can be asked for on an interface of the host.
+fn kinds_on(name: &str) -> [LinkKind; 5] {
+    let vlans = Some(PortVlans::Access(VlanId::new(5).unwrap()));
+    [
+        on(name),
+        LinkKind::Veth { master: Some(Master::Bridge { bridge: name.to_owned(), vlans }) },
+        LinkKind::Macvlan { master: name.to_owned() },
+        LinkKind::Ipvlan { master: name.to_owned() },
+        LinkKind::Vlan { parent: Parent::Host(name.to_owned()), vlan: VlanId::new(5).unwrap() },
+    ]
+}
+
+/// That a network of that name is commanded makes an interface of others not ours.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn what_others_made_is_no_network_of_ours() {
+    let (mut node, pod) = setup().await;
+    let vlans: VlanSet = "7".parse().unwrap();
+    let networks = [
+        ("cni0", HostNetwork::PodBridge { addresses: Vec::new(), mtu: None }),
+        ("br-hand", HostNetwork::Bridge { uplink: None, vlans: vlans.clone(), mtu: None }),
+        ("eth9", HostNetwork::PodBridge { addresses: Vec::new(), mtu: None }),
+        ("eth8", HostNetwork::Master { bond: Vec::new(), vlans, mtu: None }),
+    ];
+    let mut foreign: Vec<&str> = networks.iter().map(|(name, _)| *name).collect();
+    foreign.push("eth8.7");
+    let made = foreign.clone();
+    node.on_host(move |netlink| {
+        for name in made {
+            let kind = if name.starts_with("eth") { "dummy" } else { "bridge" };
+            netlink.execute(Request::add_link(name, bare(name, kind)))?;
+        }
+        // In use elsewhere: that is no leave to use it here.
+        let index = netlink.link_named("eth9")?.unwrap().index;
+        let was = Was { mtu: 1500, up: false, address_generation: None }.written(CLUSTER, index);
+        netlink.execute(Request::add_altname("eth9", index, &was))
+    })
+    .await;
+    node.desired.networks.extend(networks.map(|(name, network)| (name.to_owned(), network)));
+    let before = node.on_host(Netlink::links).await;
+    for name in foreign {
+        for kind in kinds_on(name) {
+            let what = format!("{kind:?}");
+            node.want("a", vec![link("net1", kind)]);
+            let rejected = node.reconcile().await.rejected;
+            let reasons: Vec<&str> = rejected.iter().map(|rejection| rejection.reason.as_str()).collect();
+            let expected = ["was not made by ENO", "no network of this node"];
+            assert!(
+                reasons.len() == 1 && expected.iter().any(|words| reasons[0].contains(words)),
+                "{what}: {reasons:?}"
+            );
+            assert_eq!(node.on_host(Netlink::links).await, before, "{what}");
+            assert!(snapshot(&pod).await.named("net1").is_none(), "{what}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

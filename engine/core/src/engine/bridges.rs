@@ -1,10 +1,10 @@
-//! Bridges of pods: a name belongs to the first namespace that uses it.
+//! Bridges of pods: a name belongs to the first namespace that uses it. What links of others are made on besides them.
 
 use std::collections::BTreeSet;
 
 use eno_schemas::Phase;
 
-use crate::podnet::template::{BridgeFacts, pod_bridge};
+use crate::podnet::template::{BridgeFacts, host_parent, pod_bridge};
 use crate::spec::{BridgeSpec, Cause, Invalid, PodLinksSpec, Spec};
 use crate::{Key, Kind, Name};
 
@@ -33,7 +33,7 @@ impl Engine {
 
     fn realises(&self, key: &Key, bridge: &str) -> bool {
         let spec = self.records.get(key).and_then(|record| record.effective.as_deref());
-        spec.is_some_and(|spec| bridges_of(spec).contains(bridge))
+        spec.is_some_and(|spec| names_of(spec).contains(bridge))
     }
 
     /// Brings the index of the users of bridges up to date with what an object names.
@@ -41,7 +41,7 @@ impl Engine {
         let Some(record) = self.records.get_mut(key) else { return };
         let stays = record.status.phase != Some(Phase::Deleted);
         let specs = record.spec.as_deref().ok().into_iter().chain(record.effective.as_deref());
-        let now: BTreeSet<String> = specs.filter(|_| stays).flat_map(bridges_of).map(str::to_owned).collect();
+        let now: BTreeSet<String> = specs.filter(|_| stays).flat_map(names_of).map(str::to_owned).collect();
         if now == record.bridges {
             return;
         }
@@ -87,14 +87,41 @@ impl Engine {
 
     pub(super) fn check_links(&self, key: &Key, spec: &PodLinksSpec) -> Result<(), Invalid> {
         for link in &spec.links {
-            let Some(bridge) = pod_bridge(&link.kind) else { continue };
             let list = match key.kind {
                 Kind::PodConfig => "networkAttachments",
                 _ => "additionalNetworks",
             };
-            self.check_bridge_name(&format!("{list}[{}].master", link.name), key, bridge)?;
+            if let Some(bridge) = pod_bridge(&link.kind) {
+                self.check_bridge_name(&format!("{list}[{}].master", link.name), key, bridge)?;
+            } else if let Some(parent) = host_parent(&link.kind) {
+                self.check_parent(&format!("{list}[{}].parent", link.name), key, parent)?;
+            }
         }
         Ok(())
+    }
+
+    /// What a connection point offers is given to attachments alone, and a bridge of pods to its own namespace. Of other
+    /// interfaces the agent knows which are allowed.
+    fn check_parent(&self, field: &str, key: &Key, parent: &str) -> Result<(), Invalid> {
+        if let Some(point) = carriers(parent).find_map(|name| self.hosts.owner_of(name)) {
+            let problem = format!(
+                "{parent} is a network of ConnectionPoint {point}, which only an L2ServiceAttachment leads to; \
+                 choose another interface"
+            );
+            return Err(Invalid::new(field, problem).because(Cause::NotPermitted));
+        }
+        let counts = |other: &Key| {
+            other == key || (other.namespace != key.namespace && self.has_as_bridge(other, parent))
+        };
+        self.first_user(parent, counts)
+            .filter(|first| *first != key)
+            .map_or(Ok(()), |first| Err(belongs_to(field, parent, first)))
+    }
+
+    fn has_as_bridge(&self, key: &Key, name: &str) -> bool {
+        let Some(record) = self.records.get(key) else { return false };
+        let mut specs = record.effective.iter().chain(record.wanted());
+        specs.any(|spec| bridges_of(spec).contains(name))
     }
 
     pub(super) fn check_bridge(&self, key: &Key, spec: &BridgeSpec) -> Result<(), Invalid> {
@@ -117,14 +144,7 @@ impl Engine {
             return Err(Invalid::new(field, problem).because(Cause::NameConflict));
         }
         match self.first_user(bridge, |_| true) {
-            Some(first) if first.namespace != key.namespace => Err(Invalid::new(
-                field,
-                format!(
-                    "bridge {bridge} belongs to namespace {}, where {} {} uses it; choose another name",
-                    first.namespace, first.kind, first.name
-                ),
-            )
-            .because(Cause::NameConflict)),
+            Some(first) if first.namespace != key.namespace => Err(belongs_to(field, bridge, first)),
             _ => Ok(()),
         }
     }
@@ -134,8 +154,7 @@ impl Engine {
         let users = self.bridge_users.get(bridge)?.iter().filter(|key| counts(key));
         let users = users.filter_map(|key| Some((key, self.records.get(key)?)));
         let users = users.filter(|(key, record)| {
-            self.realises(key, bridge)
-                || record.wanted().is_some_and(|spec| bridges_of(spec).contains(bridge))
+            self.realises(key, bridge) || record.wanted().is_some_and(|spec| names_of(spec).contains(bridge))
         });
         users
             .min_by_key(|(key, record)| (!self.realises(key, bridge), record.seniority(), (*key).clone()))
@@ -198,4 +217,27 @@ fn bridges_of(spec: &Spec) -> BTreeSet<&str> {
         Spec::PodLinks(spec) => spec.links.iter().filter_map(|link| pod_bridge(&link.kind)).collect(),
         _ => BTreeSet::new(),
     }
+}
+
+/// The interfaces of the host that a spec names: [`bridges_of`], and what its other links are made on.
+fn names_of(spec: &Spec) -> BTreeSet<&str> {
+    let mut names = bridges_of(spec);
+    if let Spec::PodLinks(spec) = spec {
+        names.extend(spec.links.iter().filter_map(|link| host_parent(&link.kind)).flat_map(carriers));
+    }
+    names
+}
+
+/// An interface, and the one that it is a VLAN of by its name, such as `eth1` for `eth1.100`.
+fn carriers(name: &str) -> impl Iterator<Item = &str> {
+    let lower = name.rsplit_once('.').filter(|(_, vlan)| vlan.bytes().all(|byte| byte.is_ascii_digit()));
+    [Some(name), lower.map(|(lower, _)| lower)].into_iter().flatten()
+}
+
+fn belongs_to(field: &str, bridge: &str, first: &Key) -> Invalid {
+    let (namespace, kind, name) = (&first.namespace, first.kind, &first.name);
+    let problem = format!(
+        "bridge {bridge} belongs to namespace {namespace}, where {kind} {name} uses it; choose another name"
+    );
+    Invalid::new(field, problem).because(Cause::NameConflict)
 }

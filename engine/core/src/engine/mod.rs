@@ -26,7 +26,7 @@ mod validate;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{Desired, NadDesired, Report, VlanId};
+use eno_schemas::{Desired, Drift, NadDesired, Report, VlanId};
 
 use crate::fabric::DeviceTarget;
 use crate::hosts::Hosts;
@@ -249,9 +249,13 @@ impl Engine {
             Target::Fabric(name) => {
                 let undecided = self.undecided(name);
                 let device = self.devices.get_mut(name)?;
+                let was_known = device.is_known();
                 let (desired, settled) = device.desired(&self.config, self.changes, undecided);
                 self.changes += 1;
                 let driver = device.driver.clone();
+                if device.is_known() != was_known {
+                    self.judge.insert(Key::cluster(Kind::FabricDevice, name));
+                }
                 self.judge_networks(settled);
                 Some((driver, desired))
             }
@@ -274,6 +278,11 @@ impl Engine {
                 Some((hosts::NODE_DRIVER.into(), desired))
             }
         }
+    }
+
+    /// What is done about differences on a switch.
+    pub fn drift_policy(&self, device: &Name) -> Drift {
+        self.devices.get(device).map(|device| device.access().drift).unwrap_or_default()
     }
 
     /// True when a target of which `desired` was commanded is still reached in the same way, by the same driver.
@@ -503,6 +512,7 @@ impl Engine {
         if pods::gives(key.kind) {
             self.forget_giver(key);
             self.seeds.remove(key);
+            self.views.extend(self.podnet.selected.get(key).into_iter().flatten().cloned());
         }
         for reference in linked {
             self.unlink(&reference, key);

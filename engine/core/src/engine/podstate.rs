@@ -238,7 +238,7 @@ impl Engine {
     }
 
     fn view_of(&self, uid: &Name, state: &PodState) -> Option<PodView> {
-        let name = state.pod.node.clone().filter(|_| !state.given.is_empty())?;
+        let name = state.pod.node.clone()?;
         let node = self.hosts.node(&name)?;
         let mut interfaces = Vec::new();
         for (owner, given) in &state.given {
@@ -263,6 +263,18 @@ impl Engine {
                     problem: hop.problem(),
                 });
             }
+        }
+        let hot = state.asked.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
+        for owner in hot.filter(|key| !self.records.contains_key(key)) {
+            let Key { kind, namespace, name } = owner;
+            let problem = format!("there is no {kind} {name} in namespace {namespace}, which a label names");
+            interfaces.push(PodInterface {
+                owner: owner.clone(),
+                kind: "none",
+                entry: nothing(name),
+                routes: Vec::new(),
+                problem: Some(problem),
+            });
         }
         (!interfaces.is_empty()).then_some(PodView { node: name, interfaces })
     }

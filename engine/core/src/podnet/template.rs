@@ -163,6 +163,15 @@ pub fn pod_bridge(kind: &LinkKind) -> Option<&str> {
     }
 }
 
+/// The interface of the host that a link of another kind is made on.
+pub fn host_parent(kind: &LinkKind) -> Option<&str> {
+    match kind {
+        LinkKind::Macvlan { master } | LinkKind::Ipvlan { master } => Some(master),
+        LinkKind::Vlan { parent: Parent::Host(parent), .. } => Some(parent),
+        _ => None,
+    }
+}
+
 /// What on the host a link shares with those of other pods.
 pub fn shared_master(kind: &LinkKind) -> Option<&str> {
     match kind {

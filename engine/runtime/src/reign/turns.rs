@@ -111,7 +111,7 @@ impl Throne {
 
     /// Tells of differences on a switch that were not there at its last report.
     fn tell_drift(&mut self, name: &Name, report: &Report) {
-        let new = self.drifts.take(name, report);
+        let new = self.drifts.take(name, report, self.engine.drift_policy(name));
         if new.is_empty() || self.is_former(report) {
             return;
         }
