@@ -76,9 +76,9 @@ pub async fn a_label_needs_the_right_to_use(client: &Client) {
             "may not use PodNetworkConfig pnc",
         ),
         (
-            json!({ "attach.eno.k8s.io/oam": "net1", "attach.eno.k8s.io/voice": "" }),
+            json!({ "attach.eno.k8s.io/oam": "net1" }),
             "eno-attachment-user",
-            "may not use L2ServiceAttachment oam, voice, which a label attach.eno.k8s.io/",
+            "may not use L2ServiceAttachment oam, which a label attach.eno.k8s.io/",
         ),
     ];
     for (labels, role, words) in &cases {

@@ -122,6 +122,7 @@ async fn bridge(namespace: &Namespace, name: &'static str) {
     let make = move || {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.push(LinkAttribute::Group(crate::host::mark::group(CLUSTER)));
         message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
         let mut netlink = Netlink::open().unwrap();
         netlink.execute(Request::add_link(name, message)).unwrap();

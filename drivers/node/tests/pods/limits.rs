@@ -157,7 +157,7 @@ async fn what_others_made_is_no_network_of_ours() {
     let made = foreign.clone();
     node.on_host(move |netlink| {
         for name in made {
-            let kind = if name.starts_with("eth") { "dummy" } else { "bridge" };
+            let kind = if name.starts_with("eth") { "veth" } else { "bridge" };
             netlink.execute(Request::add_link(name, bare(name, kind)))?;
         }
         // In use elsewhere: that is no leave to use it here.
