@@ -39,6 +39,9 @@ test: deps lint supply parts
 	echo "Tests in lanes were not run. To run them: make lanes"
 	$(if $(AS_ROOT),,echo "Tests that need root were not run. To run them: sudo -E make test")
 
+# It bounds the memory of the process, of which code that is not optimised takes some MB more.
+OPTIMISED := --config profile.dev.package.eno-driver-netconf.opt-level=1
+
 # The crash rigs at every point, and the modules called `lanes`; properties and histories with all their cases.
 lanes: export PROPTEST_CASES ?= 4000
 lanes: export ENO_SEEDS ?= 20000
@@ -47,7 +50,7 @@ lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
 	failed=(); \
 	$(TEST) --test tests -- law:: histories:: seeded:: agent::killed:: --include-ignored || failed+=(properties); \
-	$(TEST) --test transaction_scale || failed+=(transaction_scale); \
+	$(TEST) --test transaction_scale $(OPTIMISED) || failed+=(transaction_scale); \
 	for place in api nats netconf mutants; do \
 	  ENO_CRASH_PLACE=$$place $(TEST) --test tests -- lanes::crash --include-ignored || failed+=("crash at $$place"); \
 	done; \

@@ -328,7 +328,7 @@ fn an_attachment_that_a_label_names_and_nobody_made_is_in_the_pods_view() {
         view.iter().flat_map(|view| &view.interfaces).map(|interface| interface.problem.clone()).collect()
     };
     let missing = Some("there is no L2ServiceAttachment oam in namespace ns, which a label names".to_owned());
-    assert_eq!(problems(&w), [missing.clone()]);
+    assert_eq!(problems(&w), std::slice::from_ref(&missing));
     let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
     w.settle();
     assert_eq!(problems(&w), [None, missing.clone()]);

@@ -144,12 +144,11 @@ impl Owners {
         }
         let tried: Vec<_> = stream::iter(attempts).buffer_unordered(AT_ONCE).collect().await;
         for (name, before, after) in tried {
-            let unbroken = match after {
-                Some(held) => self.tenures.extend(&name, held.renewed + self.lease),
-                None => {
-                    self.tenures.end(&name);
-                    false
-                }
+            let unbroken = if let Some(held) = after {
+                self.tenures.extend(&name, held.renewed + self.lease)
+            } else {
+                self.tenures.end(&name);
+                false
             };
             if before.is_some() && !unbroken {
                 warn!(%name, "another instance may work on it, leaving it");
