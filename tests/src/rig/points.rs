@@ -14,7 +14,7 @@ const ALL: &str = "ENO_CRASH_ALL";
 const ONLY: &str = "ENO_CRASH_ONLY";
 
 /// So many writes are tried for one at which a mutant is noticed.
-const TRIES: usize = 6;
+const TRIES: usize = 16;
 
 /// How many of the points are tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
