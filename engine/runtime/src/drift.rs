@@ -13,8 +13,8 @@ pub const DRIFT: &str = "Drift";
 pub struct Drifts(HashMap<Name, BTreeSet<String>>);
 
 impl Drifts {
-    /// Takes in a report; the differences that were not there at the one before. Of a switch whose differences are put
-    /// right, those that a report with a change tells of are gone by then.
+    /// Takes in a report; the differences that were not there at the one before. On a switch
+    /// whose differences are put right, a report with a change names those that are gone by then.
     pub fn take(&mut self, name: &Name, report: &Report, policy: Drift) -> Vec<String> {
         let notes = report.notes.iter().filter(|note| note.kind == DRIFT);
         let found: BTreeSet<String> = notes.map(|note| note.message.clone()).collect();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_once_for_as_long_as_it_is_there() {
+    fn a_difference_is_new_once_for_as_long_as_it_is_there() {
         let (mut drifts, leaf) = (Drifts::default(), Name::from("leaf1"));
         let mut take = |name: &Name, report: Report| drifts.take(name, &report, Drift::Report);
         assert_eq!(take(&leaf, report(&["a"])), ["a"]);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_that_is_put_right_is_told_each_time() {
+    fn a_difference_that_is_put_right_is_new_each_time() {
         let (mut drifts, leaf) = (Drifts::default(), Name::from("leaf1"));
         let mut take = |report: Report| drifts.take(&leaf, &report, Drift::Repair);
         for _ in 0..2 {

@@ -254,7 +254,7 @@ async fn pod_networks_of(client: &Client) {
     want(&say, "a", &next, Some(Box::new(view(1400))));
     until(&api, "a", mtu(1400)).await;
     want(&say, "a", &uids[0], None);
-    // What a label names and nobody made is told on the pod.
+    // The pod gets an Event about what its label names and nobody made.
     let mut missing = view(1300);
     missing.interfaces.push(PodInterface {
         kind: "none",
@@ -267,12 +267,12 @@ async fn pod_networks_of(client: &Client) {
         event.regarding.as_ref().is_some_and(|regarding| regarding.uid.as_deref() == Some(&*uids[1]))
             && event.note.as_deref() == Some("there is no PodConfig pc")
     };
-    let told = async {
+    let written = async {
         while !events.list(&ListParams::default()).await.unwrap().iter().any(on_the_pod) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(PATIENCE, told).await.expect("an Event on the pod");
+    timeout(PATIENCE, written).await.expect("an Event on the pod");
     let left = api.get("a").await.unwrap();
     assert_eq!(left.owner_references()[0].uid, *next);
     // It goes with its pod, whether or not that is told.
