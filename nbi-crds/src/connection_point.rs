@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,11 @@ pub struct ConnectionPointSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::interface_names::<16>")]
     pub interfaces: Vec<String>,
+    /// The namespaces whose attachments with VlanType trunk may see every VLAN here. Absent: a trunk is for namespaces that all
+    /// L2Services here are open to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub trunk_namespaces: Option<LabelSelector>,
     /// An http or https URL that gets a POST of this object on every transition of its phase.
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]

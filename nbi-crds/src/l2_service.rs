@@ -1,5 +1,6 @@
 //! L2Service: a VLAN.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{CallbackFormat, CallbackSecret, schema};
 
 /// A layer-2 network: a VLAN on the fabric, and the subnets that pods on it get their addresses from.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "eno.k8s.io",
     version = "v1alpha1",
@@ -41,6 +42,11 @@ pub struct L2ServiceSpec {
     #[serde(default, rename = "PhysicalNW", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::names::<64>")]
     pub physical_nw: Vec<String>,
+    /// The namespaces whose attachments may use it; absent means all that its PhysicalNetworks are open to. Trunks of other
+    /// namespaces don't see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub namespaces: Option<LabelSelector>,
     /// An http or https URL that gets a POST of this object on every transition of its phase.
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{CallbackFormat, CallbackSecret, CniName, InterfaceType, schema};
 
 /// L2Services brought to the pods of a namespace, as one NetworkAttachmentDefinition of the same name.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "eno.k8s.io",
     version = "v1alpha1",
@@ -54,6 +55,11 @@ pub struct L2ServiceAttachmentSpec {
     #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 68, max = 65535))]
     pub mtu: Option<u16>,
+    /// The other namespaces whose pods may use its NetworkAttachmentDefinition, and so keep it from being deleted; absent
+    /// means none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub usable_from: Option<LabelSelector>,
     /// An http or https URL that gets a POST of this object on every transition of its phase.
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]
@@ -72,7 +78,7 @@ pub struct L2ServiceAttachmentSpec {
 pub enum VlanType {
     /// One VLAN, untagged.
     Access,
-    /// Everything that the port carries, tagged.
+    /// Everything that the bridge or NIC carries, tagged: see TrunkNamespaces of the ConnectionPoint.
     Trunk,
     /// The VLANs of the named L2Services only, tagged.
     SelectiveTrunk,

@@ -105,6 +105,7 @@ mod tests {
             ],
             node_pool: None,
             interfaces: vec![],
+            trunk_namespaces: None,
         }
     }
 
@@ -120,6 +121,7 @@ mod tests {
             vlan_type,
             implementation,
             mtu: None,
+            usable_from: None,
         }
     }
 

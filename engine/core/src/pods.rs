@@ -15,8 +15,9 @@ pub struct Pod {
     pub namespace: Name,
     /// Its name.
     pub name: Name,
-    /// The NetworkAttachmentDefinitions of its own namespace that it uses, by its annotation or its labels.
-    pub uses: Vec<Name>,
+    /// The NetworkAttachmentDefinitions that it uses, each with its namespace: by its annotation, or by its labels in its
+    /// own.
+    pub uses: Vec<(Name, Name)>,
     /// Its labels that choose a configuration: `podconfig`, `podNetworkConfig` and `attach.eno.k8s.io/…`.
     pub labels: BTreeMap<Name, Name>,
     /// Where it runs.

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 pub type Labels = BTreeMap<String, String>;
 
 /// A selector: all of its requirements hold. The empty one selects everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Selector(pub Vec<Requirement>);
 
 /// One requirement on one label.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Requirement {
     /// The label.
@@ -25,7 +25,7 @@ pub struct Requirement {
 }
 
 /// The relation of a label to the values of a requirement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Operator {
     /// Its value is one of them.
     In,

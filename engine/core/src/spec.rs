@@ -174,6 +174,9 @@ pub struct ServiceSpec {
     /// Where it leaves the fabric.
     #[serde(default, rename = "PhysicalNW", skip_serializing_if = "Vec::is_empty")]
     pub physical_networks: Vec<Name>,
+    /// Whose attachments may use it; absent: everyone's whom its PhysicalNetworks allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<Selector>,
 }
 
 /// Services at a connection point.
@@ -196,6 +199,9 @@ pub struct AttachmentSpec {
     /// Bytes.
     #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// The other namespaces whose pods may use it; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usable_from: Option<Selector>,
 }
 
 impl AttachmentSpec {
@@ -389,6 +395,9 @@ pub struct ConnectionPointSpec {
     /// The NICs of the nodes that lead to the fabric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<String>,
+    /// The namespaces whose trunks may see every VLAN here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk_namespaces: Option<Selector>,
 }
 
 /// A subnet.

@@ -16,5 +16,7 @@ mod stalled;
 mod subnets;
 mod transaction_histories;
 mod transactions;
+mod trunks;
+mod users;
 mod ways;
 mod world;

@@ -99,6 +99,29 @@ fn a_network_without_a_port_is_waited_for() {
     assert_eq!((says(&w, &s), says(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
 }
 
+/// A service that is deleted while it is used is no longer validated; its attachment says who holds the VLAN at the new
+/// port.
+#[test]
+fn an_attachment_says_what_hinders_a_service_that_is_being_deleted() {
+    let mut w = leaves();
+    w.apply(service("held", 100, &[]));
+    w.apply(attachment("holder", &["held"], "cp1"));
+    w.apply(device("leaf2", &[("e1", node("node2")), ("gw", network("dc"))]));
+    let s = w.apply(service("s", 100, &["dc"]));
+    let a = w.apply(attachment("a", &["s"], "cp2"));
+    w.settle();
+    assert_eq!((says(&w, &s), says(&w, &a)), (ready(), ready()));
+    w.delete(&s);
+    w.apply(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
+    w.settle();
+    assert_eq!(w.phase(&s), Phase::Terminating);
+    let (phase, message) = says(&w, &a);
+    assert!(
+        phase == Phase::Error && message.contains("100 is held by L2Service held"),
+        "{phase:?} {message}"
+    );
+}
+
 #[test]
 fn somebody_else_wires_it() {
     let mut w = leaves();

@@ -160,7 +160,7 @@ mod tests {
         assert_eq!((&*pod.namespace, &*pod.name, pod.host_network), ("ns", "p", false));
         assert_eq!(pod.node.as_deref(), Some("worker1"));
         assert_eq!(pod.container.as_deref(), Some("containerd://bb"), "the first of the spec");
-        assert_eq!(pod.uses, ["l2sa", "nad"].map(Name::from));
+        assert_eq!(pod.uses, ["l2sa", "nad"].map(|name| ("ns".into(), Name::from(name))));
         let labels = [("attach.eno.k8s.io/l2sa", "net7"), ("podNetworkConfig", "pnc"), ("podconfig", "pc")];
         assert_eq!(pod.labels, labels.map(|(label, value)| (label.into(), value.into())).into());
     }

@@ -297,6 +297,7 @@ mod tests {
                 vid,
                 subnets: vec!["sn".into()],
                 physical_networks: vec![],
+                namespaces: None,
             }))),
             connection_points: vec!["cp".into()],
             switch_ports: vec!["leaf1:eth1/0:2".into()],

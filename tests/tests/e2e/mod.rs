@@ -17,6 +17,7 @@ mod main_path;
 mod ovs_fabric;
 mod reference;
 mod roles;
+mod trunks;
 mod ways;
 
 use eno_nbi_crds::{ConnectionPoint, Phase};

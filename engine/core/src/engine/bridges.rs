@@ -229,7 +229,7 @@ fn names_of(spec: &Spec) -> BTreeSet<&str> {
 }
 
 /// An interface, and the one that it is a VLAN of by its name, such as `eth1` for `eth1.100`.
-fn carriers(name: &str) -> impl Iterator<Item = &str> {
+pub(super) fn carriers(name: &str) -> impl Iterator<Item = &str> {
     let lower = name.rsplit_once('.').filter(|(_, vlan)| vlan.bytes().all(|byte| byte.is_ascii_digit()));
     [Some(name), lower.map(|(lower, _)| lower)].into_iter().flatten()
 }

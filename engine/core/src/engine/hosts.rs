@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// The nodes of a connection point.
-    fn members(&self, spec: &ConnectionPointSpec) -> Arc<BTreeSet<Name>> {
+    pub(super) fn members(&self, spec: &ConnectionPointSpec) -> Arc<BTreeSet<Name>> {
         let pool = spec.node_pool.as_ref().map(|name| Key::cluster(Kind::NodePool, name));
         let selector =
             pool.as_ref().map(|pool| self.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));

@@ -6,7 +6,7 @@ use eno_schemas::{Phase, VlanId};
 
 use crate::fabric::{DeviceTarget, Hop};
 use crate::nad::NadHop;
-use crate::spec::{Cause, Spec};
+use crate::spec::{AttachmentSpec, Cause, Spec};
 use crate::topology::Ports;
 use crate::{Condition, Effect, Key, Kind, Name, Status};
 
@@ -205,13 +205,16 @@ impl Engine {
         }
         if key.kind == Kind::L2ServiceAttachment {
             if let Some(spec) = self.effective(key, Spec::attachment) {
-                inputs.add(spec);
+                // Who else may use it does not change what its own pods have.
+                inputs.add(&AttachmentSpec { usable_from: None, ..spec.clone() });
                 if self.points.get(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
                     let message =
                         format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
                     verdict.notes.push(("FabricManaged", false, "NoFabricDevice", message));
                 }
                 self.note_addresses(key, spec, &mut verdict);
+                self.note_trunk(spec, &mut verdict);
+                self.note_foreign_pods(key, &mut verdict);
             }
             let mut nad = Verdict::default();
             self.look_at_nad(key, &mut nad, &mut inputs);

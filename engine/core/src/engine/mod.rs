@@ -21,6 +21,8 @@ mod record;
 mod said;
 mod stalled;
 mod together;
+mod trunks;
+mod users;
 mod validate;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,6 +43,8 @@ use addresses::Leases;
 use record::{Network, Point, Record};
 use said::Said;
 pub use together::Group;
+use trunks::Trunks;
+use users::Users;
 
 /// The driver that realises NetworkAttachmentDefinitions.
 const NAD_DRIVER: &str = "nad";
@@ -55,7 +59,7 @@ pub struct Engine {
     nodes: BTreeMap<Name, Labels>,
     namespaces: HashMap<Name, Labels>,
     pods: HashMap<Name, Vec<Key>>,
-    users: HashMap<Key, BTreeMap<Name, Name>>,
+    users: HashMap<Key, Users>,
     drivers: BTreeSet<Name>,
     holding: BTreeSet<Name>,
     topology: Topology,
@@ -74,6 +78,7 @@ pub struct Engine {
     remark: BTreeSet<Name>,
     podnet: PodNet,
     bridge_users: HashMap<String, BTreeSet<Key>>,
+    trunks: Trunks,
     seeds: BTreeSet<Key>,
     podwork_first: BTreeSet<(Key, Name)>,
     podwork: BTreeSet<(Key, Name)>,
@@ -124,6 +129,7 @@ impl Engine {
             remark: BTreeSet::new(),
             podnet: PodNet::default(),
             bridge_users: HashMap::new(),
+            trunks: Trunks::default(),
             seeds: BTreeSet::new(),
             podwork_first: BTreeSet::new(),
             podwork: BTreeSet::new(),
@@ -167,13 +173,16 @@ impl Engine {
             Event::Namespace(name, labels) => {
                 if self.namespaces.get(&name) != Some(&labels) {
                     let known = self.namespaces.insert(name.clone(), labels).is_some();
+                    self.trunks.touch();
                     if known {
                         self.dirty_namespace(&name);
+                        self.dirty_used_from(&name);
                     }
                 }
             }
             Event::NamespaceGone(name) => {
                 self.namespaces.remove(&name);
+                self.trunks.touch();
             }
             Event::Pod(pod) => self.pod_is(*pod),
             Event::Recorded(key, count) => self.recorded(&key, count),
@@ -229,6 +238,7 @@ impl Engine {
         !(self.dirty.is_empty()
             && self.reclaim.is_empty()
             && self.contested.is_empty()
+            && !self.trunks.is_stale()
             && self.replan.is_empty()
             && self.judge.is_empty()
             && self.publish.is_empty()
@@ -321,6 +331,10 @@ impl Engine {
                     self.replan.insert(key.clone());
                     self.dirty.insert(key);
                 }
+            } else if next.is_some_and(|kind| kind < Kind::L2ServiceAttachment) {
+                self.validate_first();
+            } else if self.trunks.is_stale() {
+                self.decide_trunks();
             } else if next.is_some() {
                 self.validate_first();
             } else if let Some(key) = self.replan.pop_first() {
@@ -491,6 +505,7 @@ impl Engine {
     /// The manifest changed.
     fn changed(&mut self, key: &Key) {
         self.relink(key);
+        self.retrunk(key);
         self.recount(key);
         self.dirty.insert(key.clone());
         self.judge.insert(key.clone());
@@ -518,6 +533,8 @@ impl Engine {
             self.unlink(&reference, key);
         }
         self.dirty_referrers(key);
+        self.retrunk(key);
+        self.trunks.touch();
         for work in [&mut self.dirty, &mut self.judge, &mut self.reclaim, &mut self.replan, &mut self.leaving]
         {
             work.remove(key);
@@ -581,24 +598,6 @@ impl Engine {
             self.effects.push(Effect::Forget(target));
         } else {
             self.publish.insert(target);
-        }
-    }
-
-    fn use_by_pod(&mut self, uid: &Name, pod: &Name, uses: Vec<Key>) {
-        let before =
-            if uses.is_empty() { self.pods.remove(uid) } else { self.pods.insert(uid.clone(), uses.clone()) };
-        for key in before.into_iter().flatten().filter(|key| !uses.contains(key)) {
-            if let Some(users) = self.users.get_mut(&key) {
-                users.remove(uid);
-                if users.is_empty() {
-                    self.users.remove(&key);
-                }
-            }
-            self.dirty_if_deleting(&key);
-        }
-        for key in uses {
-            self.users.entry(key.clone()).or_default().insert(uid.clone(), pod.clone());
-            self.dirty_if_deleting(&key);
         }
     }
 

@@ -31,11 +31,12 @@ pub(super) fn gives(kind: Kind) -> bool {
 
 impl Engine {
     pub(super) fn pod_is(&mut self, pod: Pod) {
-        let nad = |name| Key::namespaced(Kind::L2ServiceAttachment, &pod.namespace, name);
         let asked = if self.config.nodes { podnet::asked(&pod) } else { BTreeSet::new() };
         let hot = asked.iter().filter(|key| key.kind == Kind::L2ServiceAttachment).cloned();
-        let uses: BTreeSet<Key> = pod.uses.iter().map(nad).chain(hot).collect();
-        self.use_by_pod(&pod.uid, &pod.name, uses.into_iter().collect());
+        let nads = pod.uses.iter();
+        let nads = nads.map(|(namespace, name)| Key::namespaced(Kind::L2ServiceAttachment, namespace, name));
+        let uses: BTreeSet<Key> = nads.chain(hot).collect();
+        self.use_by_pod(&pod.uid, (&pod.namespace, &pod.name), uses.into_iter().collect());
         let uid = pod.uid.clone();
         let known = self.podnet.pods.get(&uid);
         if asked.is_empty() && known.is_none() {
@@ -76,7 +77,7 @@ impl Engine {
     }
 
     pub(super) fn pod_gone(&mut self, uid: &Name) {
-        self.use_by_pod(uid, &Name::from(""), Vec::new());
+        self.use_by_pod(uid, (&Name::from(""), &Name::from("")), Vec::new());
         let Some(state) = self.podnet.pods.get(uid) else { return };
         let (keys, asked) = (state.entries.clone(), state.asked.clone());
         for key in &asked {

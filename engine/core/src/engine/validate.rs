@@ -36,7 +36,7 @@ impl Engine {
             (Err(_), Ok(spec)) if matches!(key.kind, Kind::ConnectionPoint | Kind::FabricDevice) => {
                 Some(spec.clone())
             }
-            _ => record.effective.clone(),
+            _ => record.effective.clone().filter(|_| !self.trunks.expels(key)),
         };
         let effective = match (record.deleting, in_use) {
             (false, _) => planned,
@@ -72,10 +72,16 @@ impl Engine {
             }
         }
         self.relink(key);
+        if !same {
+            self.retrunk(key);
+        }
         self.recount(key);
         self.plan_hosts(key);
         self.leave_hosts(key, left_hosts);
         self.judge.insert(key.clone());
+        if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
+            self.trunks.touch();
+        }
         if super::pods::gives(key.kind) {
             self.replan_pods(key);
         }
@@ -126,7 +132,8 @@ impl Engine {
             }
             Spec::Attachment(attachment) => {
                 self.check_named("ConnectionPoint", spec, Kind::ConnectionPoint)?;
-                self.check_attachment(key, attachment)
+                self.check_attachment(key, attachment)?;
+                self.trunks.check(key)
             }
         }
     }
@@ -266,7 +273,7 @@ impl Engine {
                 return Err(Invalid::new(field, problem).because(Cause::ReferenceTerminating));
             };
             self.check_new_user(&field, key, &service_key)?;
-            self.check_namespace(&field, key, service)?;
+            self.check_namespace(&field, key, name, service)?;
             let plugin = chosen.plugin.name();
             if service.subnets.is_empty() && compat::needs_subnet(plugin) {
                 let problem = format!(
@@ -278,6 +285,12 @@ impl Engine {
             self.check_subinterface(&spec.connection_point, &chosen.plugin, spec.vlan_type, service.vid)?;
             for place in places.into_iter().flatten() {
                 self.check_id(&field, &service_key, service.vid, place)?;
+            }
+            // A service that is being deleted is no longer checked itself.
+            if self.records.get(&service_key).is_some_and(|record| record.deleting) {
+                for place in self.own_places(&service_key, service) {
+                    self.check_id(&field, &service_key, service.vid, &place)?;
+                }
             }
         }
         self.check_new_user("ConnectionPoint", key, &point_key)
@@ -296,19 +309,19 @@ impl Engine {
         Ok(())
     }
 
-    fn check_namespace(&self, field: &str, key: &Key, service: &ServiceSpec) -> Result<(), Invalid> {
-        for name in &service.physical_networks {
-            let network = self.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
-            let Some(allowed) = network.and_then(|network| network.namespaces.as_ref()) else { continue };
-            if !self.namespaces.get(&key.namespace).is_some_and(|labels| allowed.matches(labels)) {
-                let problem = format!(
-                    "PhysicalNetwork {name} is not open to namespace {}; an admin can widen its Namespaces or label the namespace",
-                    key.namespace
-                );
-                return Err(Invalid::new(field, problem).because(Cause::NotPermitted));
-            }
-        }
-        Ok(())
+    fn check_namespace(
+        &self,
+        field: &str,
+        key: &Key,
+        name: &Name,
+        service: &ServiceSpec,
+    ) -> Result<(), Invalid> {
+        let Some(closed) = self.closed_to(name, service, &key.namespace) else { return Ok(()) };
+        let problem = format!(
+            "{} {} is not open to namespace {}; an admin can widen its Namespaces or label the namespace",
+            closed.kind, closed.name, key.namespace
+        );
+        Err(Invalid::new(field, problem).because(Cause::NotPermitted))
     }
 
     /// What was never seen though an object names it, by itself or by what it names and waits for that.
@@ -330,8 +343,7 @@ impl Engine {
     /// Who keeps an object from being deleted.
     pub(super) fn user_of(&self, key: &Key) -> Option<String> {
         if key.kind == Kind::L2ServiceAttachment {
-            let pods = self.users.get(key)?;
-            return Some(and_more(&format!("pod {}", pods.values().next()?), pods.len()));
+            return self.holders(key);
         }
         if key.kind == Kind::Bridge {
             return self.user_of_bridge(key);

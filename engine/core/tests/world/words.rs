@@ -66,6 +66,7 @@ pub fn point(name: &str, pool: Option<&str>) -> Object {
         ],
         node_pool: pool.map(Name::from),
         interfaces: vec!["eth1".into()],
+        trunk_namespaces: None,
     };
     object(Kind::ConnectionPoint, name, Spec::ConnectionPoint(spec))
 }
@@ -87,7 +88,7 @@ pub fn pod(name: &str, node: &str, labels: &[(&str, &str)]) -> Pod {
 /// A pod that uses NADs.
 pub fn user(name: &str, uses: &[&str]) -> Pod {
     Pod {
-        uses: uses.iter().map(|nad| Name::from(*nad)).collect(),
+        uses: uses.iter().map(|nad| ("ns".into(), Name::from(*nad))).collect(),
         node: None,
         container: None,
         ..pod(name, "", &[])
@@ -99,6 +100,7 @@ pub fn service(name: &str, vid: u16, networks: &[&str]) -> Object {
         vid: VlanId::new(vid).unwrap(),
         subnets: Vec::new(),
         physical_networks: networks.iter().map(|name| Name::from(*name)).collect(),
+        namespaces: None,
     };
     object(Kind::L2Service, name, Spec::Service(spec))
 }
@@ -131,6 +133,7 @@ pub fn attachment(name: &str, services: &[&str], point: &str) -> Object {
         vlan_type: if services.len() == 1 { VlanType::Access } else { VlanType::SelectiveTrunk },
         implementation: None,
         mtu: None,
+        usable_from: None,
     };
     object(Kind::L2ServiceAttachment, name, Spec::Attachment(spec))
 }

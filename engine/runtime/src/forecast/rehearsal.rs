@@ -237,8 +237,12 @@ impl Rehearsal {
 /// An object as the core is to see it. Where namespaces could not be read, each of them counts as open.
 fn object(key: &Key, source: &DynamicObject, world: &World) -> Object {
     let mut object = ingest::object(key.clone(), source);
-    if let (Ok(Spec::PhysicalNetwork(spec)), false) = (&mut object.spec, world.knows_namespaces()) {
-        spec.namespaces = None;
+    if !world.knows_namespaces() {
+        match &mut object.spec {
+            Ok(Spec::PhysicalNetwork(spec)) => spec.namespaces = None,
+            Ok(Spec::Service(spec)) => spec.namespaces = None,
+            _ => {}
+        }
     }
     object
 }

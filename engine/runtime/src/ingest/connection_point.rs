@@ -107,6 +107,7 @@ pub(super) fn connection_point(source: crds::ConnectionPointSpec) -> Result<Conn
         cnis: cnis.map(|(index, cni)| supported(index, cni)).collect::<Result<_, _>>()?,
         node_pool: source.node_pool.map(Into::into),
         interfaces: source.interfaces,
+        trunk_namespaces: super::optional_selector("TrunkNamespaces", source.trunk_namespaces.as_ref())?,
     })
 }
 

@@ -175,6 +175,10 @@ fn selector(field: &str, source: &LabelSelector) -> Result<Selector, Invalid> {
     Ok(Selector(all))
 }
 
+fn optional_selector(field: &str, source: Option<&LabelSelector>) -> Result<Option<Selector>, Invalid> {
+    source.map(|source| selector(field, source)).transpose()
+}
+
 /// The labels of an object.
 pub fn labels(meta: &ObjectMeta) -> Labels {
     meta.labels.clone().unwrap_or_default()

@@ -7,7 +7,7 @@ use eno_core::spec::{
 use eno_nbi_crds as crds;
 use eno_schemas::{InterfaceType, VlanSet};
 
-use super::{names, selector, vlan};
+use super::{names, optional_selector, selector, vlan};
 
 pub(super) fn service(source: &crds::L2ServiceSpec) -> Result<ServiceSpec, Invalid> {
     if source.subnets.len() > 2 {
@@ -18,6 +18,7 @@ pub(super) fn service(source: &crds::L2ServiceSpec) -> Result<ServiceSpec, Inval
         vid: vlan("SegmentationID", source.segmentation_id)?,
         subnets: names("Subnets", &source.subnets)?,
         physical_networks: names("PhysicalNW", &source.physical_nw)?,
+        namespaces: optional_selector("Namespaces", source.namespaces.as_ref())?,
     })
 }
 
@@ -45,6 +46,7 @@ pub(super) fn attachment(source: &crds::L2ServiceAttachmentSpec) -> Result<Attac
         vlan_type,
         implementation: source.implementation.map(cni),
         mtu: source.mtu.map(u32::from),
+        usable_from: optional_selector("UsableFrom", source.usable_from.as_ref())?,
     })
 }
 
@@ -93,11 +95,7 @@ pub(super) fn physical_network(source: &crds::PhysicalNetworkSpec) -> Result<Phy
     }
     Ok(PhysicalNetworkSpec {
         segmentation_ids: (!source.segmentation_ids.is_empty()).then_some(ids),
-        namespaces: source
-            .namespaces
-            .as_ref()
-            .map(|namespaces| selector("Namespaces", namespaces))
-            .transpose()?,
+        namespaces: optional_selector("Namespaces", source.namespaces.as_ref())?,
         unmanaged: source.unmanaged,
     })
 }

@@ -1,0 +1,91 @@
+//! The pods that use an attachment's NetworkAttachmentDefinition: those of its own namespace, and of those that its
+//! `UsableFrom` has, keep it from being deleted.
+
+use std::collections::BTreeMap;
+
+use crate::{Key, Name};
+
+use super::Engine;
+use super::judge::Verdict;
+use super::validate::and_more;
+
+/// The namespaces and names of pods, by their uid.
+pub(super) type Users = BTreeMap<Name, (Name, Name)>;
+
+impl Engine {
+    pub(super) fn use_by_pod(&mut self, uid: &Name, (namespace, name): (&Name, &Name), uses: Vec<Key>) {
+        let before =
+            if uses.is_empty() { self.pods.remove(uid) } else { self.pods.insert(uid.clone(), uses.clone()) };
+        for key in before.into_iter().flatten().filter(|key| !uses.contains(key)) {
+            let users = self.users.get_mut(&key);
+            let gone = users.and_then(|users| users.remove(uid));
+            if self.users.get(&key).is_some_and(BTreeMap::is_empty) {
+                self.users.remove(&key);
+            }
+            self.used_by(&key, gone.is_some_and(|(namespace, _)| namespace != key.namespace));
+        }
+        for key in uses {
+            let is_foreign = *namespace != key.namespace;
+            let user = (namespace.clone(), name.clone());
+            let before = self.users.entry(key.clone()).or_default().insert(uid.clone(), user);
+            self.used_by(&key, is_foreign && before.is_none());
+        }
+    }
+
+    /// Its users changed; those of other namespaces are in its status.
+    fn used_by(&mut self, key: &Key, foreign: bool) {
+        self.dirty_if_deleting(key);
+        if foreign && self.records.contains_key(key) {
+            self.judge.insert(key.clone());
+        }
+    }
+
+    /// The labels of a namespace changed: its pods may count as users of other namespaces' attachments, or no longer.
+    pub(super) fn dirty_used_from(&mut self, namespace: &Name) {
+        let from_there = |users: &Users, key: &Key| {
+            key.namespace != *namespace && users.values().any(|(own, _)| own == namespace)
+        };
+        let keys = self.users.iter().filter(|(key, users)| from_there(users, key)).map(|(key, _)| key);
+        let keys: Vec<Key> = keys.filter(|key| self.records.contains_key(*key)).cloned().collect();
+        self.dirty.extend(keys.iter().cloned());
+        self.judge.extend(keys);
+    }
+
+    fn may_use(&self, key: &Key, namespace: &Name) -> bool {
+        let Some(record) = self.records.get(key).filter(|_| key.namespace != *namespace) else { return true };
+        let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
+        let selector = spec.and_then(|spec| spec.attachment()).and_then(|spec| spec.usable_from.as_ref());
+        selector
+            .zip(self.namespaces.get(namespace))
+            .is_some_and(|(selector, labels)| selector.matches(labels))
+    }
+
+    /// The pods that keep an attachment from being deleted.
+    pub(super) fn holders(&self, key: &Key) -> Option<String> {
+        let users = self.users.get(key)?.values().filter(|(namespace, _)| self.may_use(key, namespace));
+        describe(key, users)
+    }
+
+    /// Notes the pods of other namespaces that may not use it.
+    pub(super) fn note_foreign_pods(&self, key: &Key, verdict: &mut Verdict) {
+        let Some(users) = self.users.get(key) else { return };
+        if let Some(pods) =
+            describe(key, users.values().filter(|(namespace, _)| !self.may_use(key, namespace)))
+        {
+            let message = format!(
+                "{pods} of another namespace uses its NetworkAttachmentDefinition without UsableFrom: that does not keep it \
+                 from being deleted; namespaceIsolation of Multus refuses such pods"
+            );
+            verdict.notes.push(("ForeignPods", true, "NotUsableFrom", message));
+        }
+    }
+}
+
+fn describe<'a>(key: &Key, users: impl Iterator<Item = &'a (Name, Name)>) -> Option<String> {
+    let users: Vec<_> = users.collect();
+    let (namespace, name) =
+        users.iter().find(|(namespace, _)| *namespace == key.namespace).or(users.first())?;
+    let first =
+        if *namespace == key.namespace { format!("pod {name}") } else { format!("pod {namespace}/{name}") };
+    Some(and_more(&first, users.len()))
+}
