@@ -64,6 +64,8 @@ pub enum Event {
         /// As the effect has it.
         since: Name,
     },
+    /// The pods of a PodConfig's sample Deployment are refused, in these words.
+    SampleRefused(Key, Name),
     /// The status of the object is written with all leases up to [`Status::leased`]: now they may be acted on.
     Recorded(Key, u64),
 }

@@ -370,6 +370,27 @@ fn a_bridge_object_says_what_it_is() {
 }
 
 #[test]
+fn a_configuration_whose_sample_is_refused_is_in_error_until_it_has_pods() {
+    let mut w = World::with_agents();
+    let mut sample = config("c", vec![veth("pc0", "pcbr0", "192.168.100.0/24")]);
+    sample = respec(&sample, |spec| {
+        let Spec::PodLinks(spec) = spec else { unreachable!() };
+        spec.sample = Some("sample".into());
+    });
+    let c = w.apply(sample);
+    w.settle();
+    assert_eq!(w.phase(&c), Phase::Ready);
+    w.engine
+        .handle(Event::SampleRefused(c.clone(), "the pods of the Deployment sample are refused: no".into()));
+    w.settle();
+    let words = "spec.sampleDeployment: the pods of the Deployment sample are refused: no";
+    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Error, words));
+    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.settle();
+    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""));
+}
+
+#[test]
 fn the_primary_interface_and_what_only_one_can_have() {
     let mut w = World::with_agents();
     let mut first = config("c", vec![]);

@@ -293,6 +293,15 @@ async fn samples_of(client: &Client) {
     config.metadata.namespace = Some("default".into());
     let uid = Name::from(configs.create(&PostParams::default(), &config).await.unwrap().uid().unwrap());
     let owner = Key::namespaced(Kind::PodConfig, &"default".into(), &"podconfig-sample-a".into());
+    // Without a pod to be had, the Deployment's pods are refused.
+    let quotas: Api<core::ResourceQuota> = Api::default_namespaced(client.clone());
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let counted = |one: Option<&core::ResourceQuota>| {
+        one.and_then(|one| one.status.as_ref()).is_some_and(|status| status.used.is_some())
+    };
+    until(&quotas, "none", counted).await;
+    let (mailbox, mut inputs) = mpsc::channel(8);
     let metrics = Arc::new(Metrics::default());
     let mut wait = tokio::time::interval(Duration::from_millis(50));
     for image in [None, Some(Arc::from("registry.example.com/test:1"))] {
@@ -303,6 +312,7 @@ async fn samples_of(client: &Client) {
             client.clone(),
             image.clone(),
             words,
+            mailbox.clone(),
             tell,
             metrics.clone(),
             stop.clone(),
@@ -325,6 +335,15 @@ async fn samples_of(client: &Client) {
             let made =
                 until(&deployments, "cnf-example-a", |one: Option<&Deployment>| one.is_some()).await.unwrap();
             assert_eq!(made.owner_references()[0].uid, *uid);
+            let refused = heard(&mut inputs, |event| match event {
+                Event::SampleRefused(key, words) if *key == owner => Some(words.to_string()),
+                _ => None,
+            });
+            let words = refused.await;
+            assert!(
+                words.contains("Deployment cnf-example-a are refused") && words.contains("quota"),
+                "{words}"
+            );
         }
         stop.cancel();
         timeout(PATIENCE, task).await.unwrap().unwrap();

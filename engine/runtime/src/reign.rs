@@ -154,8 +154,9 @@ async fn rule(
         let tell = events.clone();
         tasks.spawn(pod_networks::run(client.clone(), views, tell, metrics.clone(), over.clone()));
         let image = realm.sample_image.clone();
-        let events = events.clone();
-        tasks.spawn(samples::run(client.clone(), image, deployments, events, metrics.clone(), over.clone()));
+        let (mailbox, events) = (mailbox.clone(), events.clone());
+        let metrics = metrics.clone();
+        tasks.spawn(samples::run(client.clone(), image, deployments, mailbox, events, metrics, over.clone()));
     }
 
     let mut throne = Throne {

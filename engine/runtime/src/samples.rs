@@ -3,36 +3,46 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eno_core::{Key, Name};
+use eno_core::{Event, Key, Name};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::events::{self, Events};
 use crate::ingest::MANAGED_BY;
 use crate::latest::{self, Pace};
+use crate::mailbox::Input;
 use crate::metrics::Metrics;
 
 /// The PodConfig, and its uid with the name of its Deployment.
 pub type Wanted = (Key, (Name, Name));
+
+/// Kubernetes makes the pods of a Deployment, or says why not, within a moment. So often it is looked at, with [`PAUSE`]
+/// between: the engine may `get` a Deployment and not watch all of them.
+const LOOKS: u32 = 30;
+const PAUSE: Duration = Duration::from_secs(1);
+/// So many characters of a refusal are passed on.
+const REFUSAL: usize = 512;
 
 /// Makes them until `stop`. One that is there stays as it is: who looks at it may have scaled it.
 pub async fn run(
     client: Client,
     image: Option<Arc<str>>,
     wanted: mpsc::UnboundedReceiver<Wanted>,
+    mailbox: mpsc::Sender<Input>,
     events: Events,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let pace = Pace { what: "sample", at_once: 1, gather: Duration::ZERO };
+    let pace = Pace { what: "sample", at_once: 4, gather: Duration::ZERO };
     latest::run(pace, wanted, &metrics, stop, |owner, (uid, name)| {
-        make(client.clone(), image.clone(), events.clone(), owner, uid, name)
+        make(client.clone(), image.clone(), mailbox.clone(), events.clone(), owner, uid, name)
     })
     .await;
 }
@@ -40,6 +50,7 @@ pub async fn run(
 async fn make(
     client: Client,
     image: Option<Arc<str>>,
+    mailbox: mpsc::Sender<Input>,
     events: Events,
     owner: Key,
     uid: Name,
@@ -58,27 +69,64 @@ async fn make(
                     "the Deployment {name} is there already and is not this PodConfig's; choose another spec.sampleDeployment.name"
                 ),
             );
+            return Ok(());
         }
+    } else if !create(&deployments, image, &warn, &owner, &uid, &name).await? {
         return Ok(());
     }
+    if let Some(refusal) = refusal(&deployments, &name).await? {
+        let words = format!("the pods of the Deployment {name} are refused: {refusal}");
+        warn("SamplePodsRefused", words.clone());
+        // Nobody reads when this process leads no more.
+        let _ = mailbox.send(Input::World(Event::SampleRefused(owner, words.as_str().into()))).await;
+    }
+    Ok(())
+}
+
+/// True when it is made; false when it was refused.
+async fn create(
+    deployments: &Api<Deployment>,
+    image: Option<Arc<str>>,
+    warn: &impl Fn(&str, String),
+    owner: &Key,
+    uid: &Name,
+    name: &Name,
+) -> Result<bool, kube::Error> {
     let Some(image) = image else {
         warn(
             "SampleNotMade",
             "no image for sample Deployments is configured; start the engine with --sample-image".into(),
         );
-        return Ok(());
+        return Ok(false);
     };
     let body: Deployment =
-        serde_json::from_value(deployment(&owner, &uid, &name, &image)).map_err(kube::Error::SerdeError)?;
+        serde_json::from_value(deployment(owner, uid, name, &image)).map_err(kube::Error::SerdeError)?;
     match deployments.create(&PostParams::default(), &body).await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         // A refusal of its namespace's quota or policy is told and not repeated.
         Err(kube::Error::Api(answer)) if matches!(answer.code, 400 | 403 | 404 | 422) => {
             warn("SampleNotMade", format!("the Deployment {name} was refused: {}", answer.message));
-            Ok(())
+            Ok(false)
         }
         Err(error) => Err(error),
     }
+}
+
+/// What keeps Kubernetes from making a Deployment's pods.
+async fn refusal(deployments: &Api<Deployment>, name: &str) -> Result<Option<String>, kube::Error> {
+    for _ in 0..LOOKS {
+        let Some(found) = deployments.get_opt(name).await? else { return Ok(None) };
+        let status = found.status.unwrap_or_default();
+        if status.replicas.is_some_and(|pods| pods > 0) {
+            return Ok(None);
+        }
+        let mut conditions = status.conditions.into_iter().flatten();
+        if let Some(failure) = conditions.find(|one| one.type_ == "ReplicaFailure" && one.status == "True") {
+            return Ok(Some(failure.message.unwrap_or_default().chars().take(REFUSAL).collect()));
+        }
+        sleep(PAUSE).await;
+    }
+    Ok(None)
 }
 
 /// It passes the Pod Security Standard `restricted`.

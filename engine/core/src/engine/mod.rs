@@ -185,6 +185,12 @@ impl Engine {
                 self.trunks.touch();
             }
             Event::Pod(pod) => self.pod_is(*pod),
+            Event::SampleRefused(key, words) => {
+                if let Some(record) = self.records.get_mut(&key) {
+                    record.sample_refused = Some(words);
+                    self.judge.insert(key);
+                }
+            }
             Event::Recorded(key, count) => self.recorded(&key, count),
             Event::PodGone(uid) => self.pod_gone(&uid),
             Event::Report(target, report) if self.started => self.report(&target, *report),

@@ -383,6 +383,7 @@ impl Engine {
             return;
         }
         record.sampled.clone_from(&sample);
+        record.sample_refused = None;
         if let Some(name) = sample {
             self.effects.push(Effect::SampleDeployment { owner: key.clone(), name });
         }

@@ -37,7 +37,10 @@ impl Engine {
             return verdict.wait(NO_AGENTS.into());
         }
         let Some(giver) = self.podnet.givers.get(key).filter(|giver| !giver.entries.is_empty()) else {
-            return;
+            let refused = self.records.get(key).and_then(|record| record.sample_refused.as_ref());
+            return refused
+                .into_iter()
+                .for_each(|words| verdict.refuse(format!("spec.sampleDeployment: {words}")));
         };
         let mut pods = Verdict::default();
         let mut entries: Vec<(&Name, &Entry)> = giver.entries.iter().collect();

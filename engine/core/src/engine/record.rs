@@ -54,6 +54,8 @@ pub struct Record {
     pub bridges: BTreeSet<String>,
     /// The sample Deployment that was asked for.
     pub sampled: Option<Name>,
+    /// Why its pods are refused.
+    pub sample_refused: Option<Name>,
     /// What it gave up on nodes.
     pub left_hosts: Vec<Left>,
     /// As last emitted.
@@ -89,6 +91,7 @@ impl Record {
             hosted: Vec::new(),
             bridges: BTreeSet::new(),
             sampled: None,
+            sample_refused: None,
             left_hosts: Vec::new(),
             status,
             finalizer_asked: false,
