@@ -3,6 +3,7 @@
 //! 1. [`crate::host`]: bridges, bonds, VLAN subinterfaces, the NICs behind them.
 //! 2. [`crate::pods`]: interfaces in pods. Their ends on the host become ports of Linux bridges with that.
 //! 3. [`crate::ovs`]: one transaction with bridges and ports of pods; ports whose interface has gone go with it.
+//! 4. [`crate::pods`] again, where ports were opened: the pods' ends come up.
 //!
 //! A part that fails for some items names them and leaves the others alone.
 
@@ -14,7 +15,7 @@ use eno_schemas::{Applied, Desired, Failure, NodeDesired, Outcome, PayloadKind};
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 
 use crate::host::{Host, HostError};
-use crate::ovs::{Ovs, OvsDesired};
+use crate::ovs::{Ovs, OvsApplied, OvsDesired, OvsError};
 use crate::pods::{Pods, Resolve};
 use crate::switch::{self, Told};
 
@@ -37,18 +38,16 @@ impl Switch {
         Self { ovs, socket, used: AtomicBool::new(false) }
     }
 
-    async fn reconcile(&self, wanted: &OvsDesired, told: &mut Told) {
+    /// What it has now; `None`: there is none, and nothing is wanted of it.
+    async fn reconcile(&self, wanted: &OvsDesired) -> Result<Option<OvsApplied>, OvsError> {
         if switch::is_wanted(wanted) {
             self.used.store(true, Ordering::Relaxed);
         } else if !self.used.load(Ordering::Relaxed)
             && self.socket.as_ref().is_some_and(|socket| !socket.exists())
         {
-            return;
+            return Ok(None);
         }
-        match self.ovs.reconcile(wanted).await {
-            Ok(found) => told.add(wanted, found),
-            Err(error) => told.add_failure(wanted, &error.to_string(), error.retryable()),
-        }
+        self.ovs.reconcile(wanted).await.map(Some)
     }
 }
 
@@ -73,15 +72,25 @@ impl<R: Resolve> NodeDriver<R> {
             return Err(HostError::Overtaken);
         }
         work.progress(format!("giving {} pods their interfaces", desired.pods.len()));
-        let pods = self.pods.reconcile(desired).await;
+        let mut pods = self.pods.reconcile(desired).await;
         if !work.is_current() {
             return Err(HostError::Overtaken);
         }
         let wanted = switch::wanted(desired, &host, &pods.ovs_ports);
-        notes.extend(pods.notes.iter().cloned());
+        let found = self.switch.reconcile(&wanted).await;
+        notes.append(&mut pods.notes);
+        if let (true, Ok(Some(found))) = (pods.held, &found) {
+            self.pods.plugged(switch::opened(&wanted, found));
+            pods = self.pods.reconcile(desired).await;
+            notes.append(&mut pods.notes);
+        }
         let rejected = host.rejected().chain(pods.rejected.iter().cloned()).collect();
         let mut told = Told { networks: host.networks, pods, rejected, notes };
-        self.switch.reconcile(&wanted, &mut told).await;
+        match found {
+            Ok(Some(found)) => told.add(&wanted, found),
+            Ok(None) => {}
+            Err(error) => told.add_failure(&wanted, &error.to_string(), error.retryable()),
+        }
         Ok(Reconciled {
             outcome: Outcome::Applied,
             applied: Some(Applied::Node { networks: told.networks, pods: told.pods.pods }),

@@ -51,6 +51,14 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
     OvsDesired { cluster: desired.cluster.clone(), bridges: bridges.collect(), ports: ports.collect() }
 }
 
+/// The host ends of pods that are ports as wanted.
+pub fn opened(wanted: &OvsDesired, found: &OvsApplied) -> BTreeSet<String> {
+    let as_wanted = |(name, port): &(&String, &PortDesired)| {
+        found.ports.get(*name).is_some_and(|found| is_as(found, port))
+    };
+    wanted.ports.iter().filter(as_wanted).map(|(name, _)| name.clone()).collect()
+}
+
 /// True when something has to be in Open vSwitch.
 pub fn is_wanted(desired: &OvsDesired) -> bool {
     !desired.bridges.is_empty() || !desired.ports.is_empty()

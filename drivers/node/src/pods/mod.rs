@@ -74,6 +74,8 @@ pub struct PodsApplied {
     pub notes: Vec<Note>,
     /// Host ends that are to be ports of an Open vSwitch bridge, by their names.
     pub ovs_ports: BTreeMap<String, OvsPort>,
+    /// Interfaces of pods wait for Open vSwitch to open their ports ([`Pods::plugged`]), and are down until then.
+    pub held: bool,
 }
 
 /// What a host end is to be a port of.
@@ -110,6 +112,7 @@ struct Shared<R> {
     /// Sockets in the host's namespace.
     sockets: Pool,
     known: Mutex<Known>,
+    plugged: std::sync::Mutex<Arc<BTreeSet<String>>>,
     ears: Ears,
     /// Held by threads, which go on to their end when the future that waits for them is dropped.
     slots: Arc<Semaphore>,
@@ -142,6 +145,7 @@ impl<R: Resolve> Pods<R> {
                 sockets: Pool::new(options.host.clone()),
                 options,
                 known: Mutex::default(),
+                plugged: std::sync::Mutex::default(),
                 ears: Ears::default(),
                 slots: Arc::new(Semaphore::new(THREADS as usize)),
             }),
@@ -154,6 +158,12 @@ impl<R: Resolve> Pods<R> {
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + use<R> {
         let audit = self.shared.options.audit;
         self.shared.ears.news(if audit.is_zero() { Duration::MAX } else { audit })
+    }
+
+    /// Says which host ends are open ports of Open vSwitch: the next [`Self::reconcile`] sets the pods' ends of those up.
+    pub fn plugged(&self, ends: BTreeSet<String>) {
+        let mut plugged = self.shared.plugged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *plugged = Arc::new(ends);
     }
 
     /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
@@ -291,12 +301,14 @@ impl<R: Resolve> Pods<R> {
         let runtime = tokio::runtime::Handle::current();
         let slot = self.slots(1).await;
         let quiet = watch.clone();
+        let plugged = self.shared.plugged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let run = move || -> Result<_, Trouble> {
             let _slot = slot;
             let socket: Netlink = shared.sockets.take::<Trouble>()?;
             let view = HostView::new(&host);
             let proc_sys_net = shared.options.proc_sys_net.clone();
-            let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet, fresh)?;
+            let mut sockets =
+                Sockets::open(socket, namespace, view, proc_sys_net, runtime, plugged, quiet, fresh)?;
             let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
             let outcome = converge(&mut sockets, &wanted);
             let (socket, pod, ends, vlans) = sockets.close();
@@ -360,6 +372,7 @@ impl PodsApplied {
             let (bridge, vlans, link) = (bridge.clone(), vlans.clone(), link.clone());
             self.ovs_ports.insert(name.clone(), OvsPort { bridge, vlans, pod: uid.to_owned(), link });
         }
+        self.held |= !outcome.held.is_empty();
         self.pods.insert(uid.to_owned(), outcome.applied.clone());
     }
 }
@@ -370,7 +383,7 @@ impl Done {
         let mut found = found;
         match result {
             Ok(outcome) => {
-                let complete = outcome.refused.is_empty() && outcome.pod.is_none();
+                let complete = outcome.refused.is_empty() && outcome.pod.is_none() && outcome.held.is_empty();
                 if !complete {
                     known.open.insert(uid.clone(), pod.clone());
                 }

@@ -12,6 +12,7 @@ use super::check::Refusal;
 use super::host::HostView;
 use super::mark::{self, GROUP, Mark};
 use super::plan::{self, Op, Seen, Step, Wanted, wanted_sysctls};
+use super::sysctl;
 use crate::netlink::{
     Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PortsVlans, Snapshot, Watch,
 };
@@ -95,6 +96,8 @@ pub struct Outcome {
     pub pod: Option<Refusal>,
     /// Host ends that are to be ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
+    /// Ids of links that come up once Open vSwitch has opened their port.
+    pub held: BTreeSet<String>,
     /// How many steps were done.
     pub steps: usize,
 }
@@ -123,6 +126,7 @@ pub fn converge<'a>(kernel: &mut impl Kernel<'a>, wanted: &Wanted<'_>) -> Result
             let undone = undo(kernel, wanted, &seen, &created, &outcome.refused)?;
             outcome.steps += undone;
             outcome.applied = plan.applied;
+            outcome.held = plan.held;
             outcome.ovs =
                 plan.ovs.into_iter().filter(|(_, (id, ..))| outcome.applied.contains_key(id)).collect();
             return Ok(outcome);
@@ -192,6 +196,7 @@ pub struct Sockets<'a> {
     proc_sys_net: PathBuf,
     address_marks: bool,
     runtime: tokio::runtime::Handle,
+    plugged: Arc<BTreeSet<String>>,
     /// What is told in the pod's namespace is not heard while this is at work.
     quiet: Option<Arc<Watch>>,
     /// Of the last look.
@@ -212,6 +217,7 @@ impl<'a> Sockets<'a> {
         view: HostView<'a>,
         proc_sys_net: PathBuf,
         runtime: tokio::runtime::Handle,
+        plugged: Arc<BTreeSet<String>>,
         quiet: Option<Arc<Watch>>,
         fresh: bool,
     ) -> Result<Self, Trouble> {
@@ -227,6 +233,7 @@ impl<'a> Sockets<'a> {
             proc_sys_net,
             address_marks,
             runtime,
+            plugged,
             quiet,
             seen,
             vlans,
@@ -257,7 +264,7 @@ impl<'a> Sockets<'a> {
                     indexes.insert(name.clone(), index);
                     Some(part.request(name, index))
                 }
-                Op::Tun { .. } | Op::Sysctl { .. } => None,
+                Op::Tun { .. } | Op::Announce { .. } | Op::Sysctl { .. } => None,
             })
         };
         let requests: Vec<Result<_, Trouble>> = steps.iter().map(&mut request).collect();
@@ -306,6 +313,14 @@ impl<'a> Sockets<'a> {
             builder = builder.group(id(group)?);
         }
         builder.build().map(drop).map_err(|error| failed(error.to_string()))
+    }
+
+    fn announce(&self, name: &str, v6: bool) {
+        let key = if v6 { "ipv6/conf/ndisc_notify" } else { "ipv4/conf/arp_notify" };
+        let written = sysctl::path(key, name).map(|path| self.write(&path, "1"));
+        if let Some(Err(trouble)) = written {
+            tracing::debug!(interface = name, error = %trouble, "its addresses are not announced");
+        }
     }
 
     fn write(&self, path: &std::path::Path, value: &str) -> Result<(), Trouble> {
@@ -381,6 +396,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             sysctls,
             address_marks: self.address_marks,
             namespace: self.namespace.fd(),
+            plugged: Arc::clone(&self.plugged),
         })
     }
 
@@ -388,12 +404,16 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         let mut results: Vec<Result<(), Trouble>> = Vec::with_capacity(steps.len());
         for run in steps.chunk_by(together) {
             let [first, ..] = run else { continue };
+            let done = steps.iter().zip(&results);
+            let unmade = done.filter(|(step, result)| step.creates && result.is_err());
+            let unmade: BTreeSet<&str> = unmade.filter_map(|(step, _)| step.link.as_deref()).collect();
             match &first.op {
-                Op::Host(_) | Op::Pod(_) | Op::Made { .. } => {
-                    let done = steps.iter().zip(&results);
-                    let unmade = done.filter(|(step, result)| step.creates && result.is_err());
-                    let unmade = unmade.filter_map(|(step, _)| step.link.as_deref()).collect();
-                    results.extend(self.send(run, &unmade));
+                Op::Host(_) | Op::Pod(_) | Op::Made { .. } => results.extend(self.send(run, &unmade)),
+                Op::Announce { name, v6 } => {
+                    if first.link.as_deref().is_none_or(|id| !unmade.contains(id)) {
+                        self.announce(name, *v6);
+                    }
+                    results.push(Ok(()));
                 }
                 Op::Tun { name, tap, owner, group } => {
                     results.push(self.make_tun(name, *tap, *owner, *group));

@@ -74,6 +74,7 @@ impl Rig {
                 HostView::new(&host),
                 "/proc/sys/net".into(),
                 runtime,
+                Arc::default(),
                 None,
                 false,
             )?;

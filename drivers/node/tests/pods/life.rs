@@ -6,7 +6,10 @@ use std::time::Duration;
 use eno_driver_node::netlink::{Namespace, Request};
 use eno_driver_node::pods::mark::stable_name;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
-use eno_schemas::{LinkKind, LinkName, PodLink, PodRoute, PodRule, PrimaryLink, TunDevice};
+use eno_schemas::{
+    HostNetwork, LinkKind, LinkName, Master, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice,
+    VlanId,
+};
 use rtnetlink::packet_route::link::LinkAttribute;
 
 use crate::pods::common::*;
@@ -36,6 +39,70 @@ async fn two_pods_on_a_bridge_reach_each_other() {
     assert_eq!(node.reconcile().await, PodsApplied::default());
     assert!(node.host_ends().await.is_empty());
     assert!(ours(&snapshot(&a).await).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn an_address_that_moves_to_another_pod_is_reached_at_once() {
+    let mut node = Node::new().await;
+    let a = address_moves(&mut node, |address| bridged("net1", address)).await;
+    node.want("a", vec![bridged("net6", "fd00:9::2/64")]);
+    node.settle().await;
+    assert_eq!(sysctl(&a, "ipv6/conf/net6/ndisc_notify").await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn an_address_that_moves_on_a_bridge_that_filters_vlans_is_reached_at_once() {
+    if skip(lacks(&["vlan"]).await) {
+        return;
+    }
+    let mut node = Node::new().await;
+    node.filter_vlans().await;
+    let vlan = PortVlans::Access(VlanId::new(7).unwrap());
+    address_moves(&mut node, |address| port("net1", address, vlan.clone())).await;
+}
+
+/// One pod ends, another one gets its address, and a third one, which is returned, reaches both.
+async fn address_moves(node: &mut Node, link: impl Fn(&str) -> PodLink) -> Namespace {
+    let a = node.run_pod("a", 101).await;
+    let b = node.run_pod("b", 102).await;
+    let c = node.run_pod("c", 103).await;
+    node.want("a", vec![link("10.9.0.2/24")]);
+    node.want("b", vec![link("10.9.0.3/24")]);
+    node.settle().await;
+    assert!(reaches(&a, &b, "10.9.0.3").await);
+    node.desired.pods.remove("b");
+    node.settle().await;
+    node.want("c", vec![link("10.9.0.3/24")]);
+    node.settle().await;
+    // It knows the neighbour by the hardware address of the former pod, and would for tens of seconds.
+    assert!(reaches(&a, &c, "10.9.0.3").await);
+    a
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn on_open_vswitch_the_pods_end_comes_up_after_the_port() {
+    let mut node = Node::new().await;
+    let bridge = HostNetwork::Ovs { datapath: None, uplink: None, patch: None, vlans: trunk("7") };
+    node.desired.networks.insert("br-ovs".to_owned(), bridge);
+    let pod = node.run_pod("a", 101).await;
+    let vlans = PortVlans::Access(VlanId::new(7).unwrap());
+    let master = Master::Ovs { bridge: "br-ovs".to_owned(), vlans };
+    let kind = LinkKind::Veth { master: Some(master) };
+    node.want("a", vec![PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("net1", kind) }]);
+    let done = node.settle().await;
+    let port = done.ovs_ports.keys().next().unwrap().clone();
+    assert!(done.held && !named(&pod, "net1").await.up);
+    assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
+    node.pods.plugged([port].into());
+    let done = node.settle().await;
+    assert!(!done.held && named(&pod, "net1").await.up);
+    assert_eq!(sysctl(&pod, "ipv4/conf/net1/arp_notify").await, "1");
+    // An agent that knows of no port yet leaves it up.
+    node.restart();
+    assert!(!node.settle().await.held && named(&pod, "net1").await.up);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,6 +165,14 @@ async fn what_changes_is_changed_in_place() {
     node.desired.pods.get_mut("a").unwrap().links[0].up = true;
     node.settle().await;
     assert_eq!(snapshot(&pod).await.routes.iter().filter(|route| route.protocol == 101).count(), 5);
+    // What is not asked for any more is as the kernel makes it.
+    let link = &mut node.desired.pods.get_mut("a").unwrap().links[0];
+    (link.mtu, link.alias) = (None, None);
+    let done = node.settle().await;
+    let plain = named(&pod, "net1").await;
+    assert_eq!((plain.index, plain.mtu, plain.alias), (after.index, 1500, None));
+    let host = applied(&done, "a", "net1").host_name.clone().unwrap();
+    assert_eq!(node.on_host(move |netlink| netlink.link_named(&host)).await.unwrap().mtu, 1500);
     // All of it goes, and what others made stays.
     let index = after.index;
     inside(&pod, move |netlink| {

@@ -17,6 +17,9 @@ use crate::pods::mark::{self, GROUP};
 /// for every CPU first, with its files in sysfs, waits until nobody can be using them, and takes them away again.
 const ONE_QUEUE: [LinkAttribute; 2] = [LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)];
 
+/// The MTU of Ethernet (`ETH_DATA_LEN` of the kernel), in bytes.
+const ETHERNET: u32 = 1500;
+
 impl<'a> Planner<'a> {
     pub(super) fn consider(&mut self, at: usize, link: &'a PodLink) {
         let found = self.ours.get(link.id.as_str()).copied();
@@ -165,21 +168,24 @@ impl<'a> Planner<'a> {
     /// on another interface of the pod, which may have to be set up first, it is looked at before.
     fn fill(&mut self, link: &PodLink, name: &str) -> Result<(), Refusal> {
         let on_another = matches!(kind::base(&link.kind), Base::Pod(_) | Base::Link(_));
+        let later = matches!(
+            &link.kind,
+            LinkKind::Veth { master: Some(Master::Ovs { .. } | Master::Bridge { vlans: Some(_), .. }) }
+        );
+        let up = link.up && !later;
         if on_another || link.member_of.is_some() || !super::wanted_sysctls(link, name).is_empty() {
             return Ok(());
         }
         link.addresses.iter().try_for_each(|net| self.not_elsewhere(*net, None))?;
         let mark = Part::Altname(mark::altname(self.wanted.cluster, self.wanted.uid, &link.id));
+        let made = |part| Op::Made { name: name.to_owned(), part };
         let parts = std::iter::once(mark)
             .chain(link.alias.clone().map(Part::Alias))
-            .chain(link.addresses.iter().copied().map(Part::Address))
-            .chain(link.up.then_some(Part::Up));
-        let step = |part| Step {
-            link: Some(link.id.clone()),
-            creates: false,
-            op: Op::Made { name: name.to_owned(), part },
-        };
-        self.parts.extend(parts.map(step));
+            .chain(link.addresses.iter().copied().map(Part::Address));
+        let announced = announcements(link, name).filter(|_| up);
+        let ops = parts.map(made).chain(announced).chain(up.then(|| made(Part::Up)));
+        let step = |op| Step { link: Some(link.id.clone()), creates: false, op };
+        self.parts.extend(ops.map(step));
         Ok(())
     }
 
@@ -199,7 +205,7 @@ impl<'a> Planner<'a> {
             let mac = LinkAttribute::Address(mac.to_vec());
             self.in_pod(link, Request::set(&found.name, found.index, "MAC address", vec![mac]));
         }
-        if let Some(mtu) = link.mtu.filter(|mtu| *mtu != found.mtu) {
+        if let Some(mtu) = self.mtu(link).filter(|mtu| *mtu != found.mtu) {
             self.in_pod(link, Request::set(&found.name, found.index, "MTU", vec![LinkAttribute::Mtu(mtu)]));
         }
         if link.alias.as_deref().unwrap_or_default() != found.alias.as_deref().unwrap_or_default() {
@@ -209,11 +215,11 @@ impl<'a> Planner<'a> {
         self.membership(link, found)?;
         self.sysctls(link, found)?;
         self.addresses(link, found)?;
-        if link.up != found.up {
-            self.in_pod(link, Request::set_up(&found.name, found.index, link.up));
+        self.raise(link, found);
+        if found.up || !self.plan.held.contains(&link.id) {
+            self.routes(link, found);
+            self.rules(link);
         }
-        self.routes(link, found);
-        self.rules(link);
         let mut applied = AppliedLink {
             revision: link.revision.clone(),
             name: found.name.clone(),
@@ -230,6 +236,52 @@ impl<'a> Planner<'a> {
         }
         self.plan.applied.insert(link.id.clone(), applied);
         Ok(())
+    }
+
+    /// An interface comes up when its port carries traffic: then the announcement gets through, and no packet is lost
+    /// for which the pod would wait a second. One that is up stays so.
+    fn raise(&mut self, link: &'a PodLink, found: &'a Link) {
+        if !link.up || found.up {
+            if link.up != found.up {
+                self.in_pod(link, Request::set_up(&found.name, found.index, false));
+            }
+            return;
+        }
+        let end = self.host_end(found);
+        match &link.kind {
+            LinkKind::Veth { master: Some(Master::Ovs { .. }) } => {
+                if !end.is_some_and(|end| end.up && self.seen.plugged.contains(&end.name)) {
+                    self.plan.held.insert(link.id.clone());
+                    return;
+                }
+            }
+            // The steps that bring its end up are in this plan, and this one in the next.
+            LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) }
+                if !end.is_some_and(|end| end.up) =>
+            {
+                return;
+            }
+            _ => {}
+        }
+        for op in announcements(link, &found.name) {
+            self.push(Some(&link.id), op);
+        }
+        self.in_pod(link, Request::set_up(&found.name, found.index, true));
+    }
+
+    /// The MTU that is asked for, else the one that the kernel gives to a new interface of that kind, in bytes: so one that is
+    /// no longer asked for goes back to that. `None`: what the kernel gives depends on more than is known here.
+    fn mtu(&self, link: &PodLink) -> Option<u32> {
+        let on_host = |name: &str| Some(self.seen.host.link(self.seen.host.rules().parent(name).ok()?)?.mtu);
+        link.mtu.or_else(|| match (&link.kind, kind::base(&link.kind)) {
+            (_, Base::Host(name)) => on_host(name),
+            (_, Base::Pod(name)) => Some(self.seen.pod.named(name)?.mtu),
+            (_, Base::Link(id)) => Some(self.ours.get(id)?.mtu),
+            (LinkKind::Veth { .. } | LinkKind::Dummy {} | LinkKind::Tun(_) | LinkKind::Tap(_), _) => {
+                Some(ETHERNET)
+            }
+            _ => None,
+        })
     }
 
     /// False while it is being renamed.
@@ -329,7 +381,7 @@ impl<'a> Planner<'a> {
         if end.group != GROUP {
             self.on_host(link, super::set_group(end, GROUP));
         }
-        if let Some(mtu) = link.mtu.filter(|mtu| *mtu != end.mtu) {
+        if let Some(mtu) = self.mtu(link).filter(|mtu| *mtu != end.mtu) {
             self.on_host(link, Request::set(&end.name, end.index, "MTU", vec![LinkAttribute::Mtu(mtu)]));
         }
         let rules = self.seen.host.rules();
@@ -406,6 +458,13 @@ fn finished(name: &str, alias: String, up: bool) -> Request {
         LinkAttribute::AfSpecUnspec(vec![none]),
     ]);
     Request::set_link(format!("finish the end {name} of a pair"), message).tolerating(Errno::EAFNOSUPPORT)
+}
+
+/// What has the kernel announce the addresses of a link when it comes up (`arp_notify`, `ndisc_notify`).
+fn announcements(link: &PodLink, name: &str) -> impl Iterator<Item = Op> {
+    let speaks = |v6: bool| link.addresses.iter().any(|net| net.addr().is_ipv6() == v6);
+    let families = [false, true].map(|v6| speaks(v6).then(|| Op::Announce { name: name.to_owned(), v6 }));
+    families.into_iter().flatten()
 }
 
 fn written(mac: [u8; 6]) -> String {

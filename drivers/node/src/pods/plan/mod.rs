@@ -13,6 +13,7 @@ pub use content::wanted_sysctls;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use eno_schemas::{AppliedLink, NodePod, PodLink, PortVlans};
 use ipnet::IpNet;
@@ -52,6 +53,8 @@ pub struct Seen<'a> {
     pub address_marks: bool,
     /// The pod's namespace, open in this process.
     pub namespace: RawFd,
+    /// Host ends that are open ports of Open vSwitch.
+    pub plugged: Arc<BTreeSet<String>>,
 }
 
 /// One thing to do.
@@ -78,6 +81,14 @@ pub enum Op {
         owner: Option<u32>,
         /// `TUNSETGROUP`.
         group: Option<u32>,
+    },
+    /// Have the kernel announce the addresses of an interface when it comes up, to neighbours that know them elsewhere. That
+    /// this fails refuses nothing.
+    Announce {
+        /// What the interface is called.
+        name: String,
+        /// IPv6 rather than IPv4.
+        v6: bool,
     },
     /// Write below `/proc/sys/net`, in the pod.
     Sysctl {
@@ -135,6 +146,8 @@ pub struct Plan {
     pub applied: BTreeMap<String, AppliedLink>,
     /// Host ends that the driver is to make ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
+    /// Ids of links that come up once Open vSwitch has opened their port.
+    pub held: BTreeSet<String>,
 }
 
 /// Works out the next steps. `failed`: links that are left as they are, since something of them did not work.
