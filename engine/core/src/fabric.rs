@@ -341,6 +341,11 @@ impl DeviceTarget {
         self.changes.weigh(vid, self.wanted.get(&vid));
     }
 
+    /// Another hand changed what is ours, and that is left so ([`Drift::Report`]).
+    pub fn leaves_drift(&self) -> bool {
+        self.access.drift == Drift::Report && self.notes.iter().any(|note| note.kind == "Drift")
+    }
+
     /// How it is reached.
     pub fn access(&self) -> &Device {
         &self.access

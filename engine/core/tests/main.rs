@@ -3,6 +3,7 @@
 
 mod clashes;
 mod closed_trunks;
+mod drift;
 mod histories;
 mod hosts;
 mod hot_plug;

@@ -43,7 +43,12 @@ fn a_trunk_and_a_closed_service_exclude_each_other() {
         system.becomes::<L2ServiceAttachment>(younger, refused()).await;
         let nads = system.nads(younger.split('/').next().unwrap_or_default());
         system
-            .until(nads, kube::runtime::watcher::Config::default(), "no definition", |all| all.is_empty())
+            .until(
+                nads,
+                kube::runtime::watcher::Config::default(),
+                "no definition",
+                std::collections::BTreeMap::is_empty,
+            )
             .await;
         system.becomes::<L2ServiceAttachment>(older, Phase::Ready).await;
         system.delete(&network).await;

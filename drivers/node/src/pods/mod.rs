@@ -307,9 +307,8 @@ impl<R: Resolve> Pods<R> {
             let socket: Netlink = shared.sockets.take::<Trouble>()?;
             let view = HostView::new(&host);
             let proc_sys_net = shared.options.proc_sys_net.clone();
-            let mut sockets =
-                Sockets::open(socket, namespace, view, proc_sys_net, runtime, plugged, quiet, fresh)?;
-            let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod };
+            let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet, fresh)?;
+            let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod, plugged: &plugged };
             let outcome = converge(&mut sockets, &wanted);
             let (socket, pod, ends, vlans) = sockets.close();
             shared.ears.saw(ends, vlans);

@@ -196,7 +196,6 @@ pub struct Sockets<'a> {
     proc_sys_net: PathBuf,
     address_marks: bool,
     runtime: tokio::runtime::Handle,
-    plugged: Arc<BTreeSet<String>>,
     /// What is told in the pod's namespace is not heard while this is at work.
     quiet: Option<Arc<Watch>>,
     /// Of the last look.
@@ -217,7 +216,6 @@ impl<'a> Sockets<'a> {
         view: HostView<'a>,
         proc_sys_net: PathBuf,
         runtime: tokio::runtime::Handle,
-        plugged: Arc<BTreeSet<String>>,
         quiet: Option<Arc<Watch>>,
         fresh: bool,
     ) -> Result<Self, Trouble> {
@@ -233,7 +231,6 @@ impl<'a> Sockets<'a> {
             proc_sys_net,
             address_marks,
             runtime,
-            plugged,
             quiet,
             seen,
             vlans,
@@ -396,7 +393,6 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             sysctls,
             address_marks: self.address_marks,
             namespace: self.namespace.fd(),
-            plugged: Arc::clone(&self.plugged),
         })
     }
 

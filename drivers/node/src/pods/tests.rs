@@ -74,11 +74,16 @@ impl Rig {
                 HostView::new(&host),
                 "/proc/sys/net".into(),
                 runtime,
-                Arc::default(),
                 None,
                 false,
             )?;
-            let wanted = Wanted { cluster: CLUSTER, uid: "0-1", pid: Some(42), pod: &wanted };
+            let wanted = Wanted {
+                cluster: CLUSTER,
+                uid: "0-1",
+                pid: Some(42),
+                pod: &wanted,
+                plugged: &BTreeSet::new(),
+            };
             converge(&mut Mortal { inner, left: steps }, &wanted)
         };
         self.host.run(life).await.unwrap()

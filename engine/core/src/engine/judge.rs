@@ -32,6 +32,8 @@ pub(super) struct Verdict {
     pub waits_on: Option<Name>,
     /// A target of it does not answer.
     pub unreachable: Option<String>,
+    /// A switch port lacks it, since another hand took it away and that is only reported.
+    pub drifted: Option<String>,
     /// What it is made of: a ready object goes back to pending only when that changes. `None` of those that wait for
     /// nothing, and of those that are as ready as what they wait for.
     pub inputs: Option<u64>,
@@ -85,6 +87,7 @@ impl Verdict {
         part.waiting.into_iter().for_each(|message| self.wait(message));
         self.waits_on = self.waits_on.take().or(part.waits_on);
         self.unreachable = self.unreachable.take().or(part.unreachable);
+        self.drifted = self.drifted.take().or(part.drifted);
     }
 }
 
@@ -265,6 +268,12 @@ impl Engine {
                         verdict.reject(format!("{}: {reason}", hop()), retryable);
                     }
                     Hop::Unreachable(reason) => verdict.wait(format!("{} waits: {reason}", hop())),
+                    Hop::Waiting if device.leaves_drift() => {
+                        let words =
+                            format!("{} was changed by another hand; with Drift: Report it stays so", hop());
+                        verdict.drifted.get_or_insert_with(|| words.clone());
+                        verdict.wait(words);
+                    }
                     Hop::Waiting => verdict.wait(format!("{} {}", hop(), self.waits_for(&device.driver))),
                 }
             }
@@ -484,8 +493,10 @@ fn conditions(record: &Record, phase: Phase, message: &str, verdict: &Verdict, n
         });
     }
     said.push(("Ready", phase == Phase::Ready, reason, message.to_owned()));
-    if let Some(unreachable) = verdict.unreachable.as_ref().filter(|_| phase == Phase::Ready) {
-        said.push(("Degraded", true, "Unreachable", unreachable.clone()));
+    let unreachable = verdict.unreachable.as_ref().map(|words| ("Unreachable", words));
+    let degraded = unreachable.or_else(|| Some(("Drift", verdict.drifted.as_ref()?)));
+    if let Some((reason, words)) = degraded.filter(|_| phase == Phase::Ready) {
+        said.push(("Degraded", true, reason, words.clone()));
     }
     let conditions = said.into_iter().map(|(kind, holds, reason, message)| {
         let before =

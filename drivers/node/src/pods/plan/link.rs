@@ -247,20 +247,16 @@ impl<'a> Planner<'a> {
             }
             return;
         }
-        let end = self.host_end(found);
+        let end = self.host_end(found).filter(|end| end.up);
         match &link.kind {
-            LinkKind::Veth { master: Some(Master::Ovs { .. }) } => {
-                if !end.is_some_and(|end| end.up && self.seen.plugged.contains(&end.name)) {
-                    self.plan.held.insert(link.id.clone());
-                    return;
-                }
-            }
-            // The steps that bring its end up are in this plan, and this one in the next.
-            LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) }
-                if !end.is_some_and(|end| end.up) =>
+            LinkKind::Veth { master: Some(Master::Ovs { .. }) }
+                if end.is_none_or(|end| !self.wanted.plugged.contains(&end.name)) =>
             {
+                self.plan.held.insert(link.id.clone());
                 return;
             }
+            // The steps that bring its end up are in this plan, and this one in the next.
+            LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) } if end.is_none() => return,
             _ => {}
         }
         for op in announcements(link, &found.name) {

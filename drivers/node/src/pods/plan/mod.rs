@@ -13,7 +13,6 @@ pub use content::wanted_sysctls;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use eno_schemas::{AppliedLink, NodePod, PodLink, PortVlans};
 use ipnet::IpNet;
@@ -35,6 +34,8 @@ pub struct Wanted<'a> {
     pub pid: Option<u32>,
     /// What it is given; nothing: all of ours goes.
     pub pod: &'a NodePod,
+    /// Host ends that are open ports of Open vSwitch.
+    pub plugged: &'a BTreeSet<String>,
 }
 
 /// What is there.
@@ -53,8 +54,6 @@ pub struct Seen<'a> {
     pub address_marks: bool,
     /// The pod's namespace, open in this process.
     pub namespace: RawFd,
-    /// Host ends that are open ports of Open vSwitch.
-    pub plugged: Arc<BTreeSet<String>>,
 }
 
 /// One thing to do.

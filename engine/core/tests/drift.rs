@@ -1,0 +1,54 @@
+//! What another hand changes on a switch where that is only reported.
+
+use eno_core::{Key, Target};
+use eno_schemas::{Applied, Desired, Drift, Item, Note, Outcome, Phase, VlanSet};
+
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
+
+/// leaf1 says what it has, all of what was commanded or nothing on `e1`, with these notes.
+fn leaf1_has(w: &mut World, lost: bool) {
+    let target = Target::Fabric("leaf1".into());
+    let Desired::Fabric(fabric) = w.commands[&target].clone() else { panic!("no switch") };
+    let vlans = |port: &eno_schemas::FabricPort| {
+        if lost && port.name == "e1" { VlanSet::EMPTY } else { port.vlans.clone() }
+    };
+    let applied = Applied::Fabric {
+        vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
+        ports: fabric.ports.iter().map(|port| (port.name.clone(), vlans(port))).collect(),
+        carried: std::collections::BTreeMap::new(),
+        closed: None,
+    };
+    let note = Note { kind: "Drift".into(), item: Item::port("e1"), message: "VLAN 100 is gone".into() };
+    w.notes.insert(target.clone(), if lost { vec![note] } else { Vec::new() });
+    let hash = w.commands[&target].hash();
+    w.report(&target, hash, Outcome::Applied, Some(applied), Vec::new());
+    w.settle();
+}
+
+#[test]
+fn what_is_only_reported_degrades_what_lost_it() {
+    let mut w = World::leaf_spine();
+    let leaf1 = w.objects.keys().find(|key| &*key.name == "leaf1").unwrap().clone();
+    w.apply(respec(&w.objects[&leaf1].clone(), |spec| {
+        let eno_core::spec::Spec::Device(spec) = spec else { unreachable!() };
+        spec.device.drift = Drift::Report;
+    }));
+    let s = w.apply(service("s", 100, &[]));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.apply(service("t", 200, &[]));
+    w.settle();
+    let degraded = |w: &World, key: &Key| {
+        let found = condition(&w.statuses[key], "Degraded").map(|one| (one.reason, one.message.clone()));
+        (w.phase(key), found)
+    };
+    assert_eq!(degraded(&w, &a), (Phase::Ready, None));
+    leaf1_has(&mut w, true);
+    let words =
+        "FabricDevice leaf1: VLAN 100 on port e1 was changed by another hand; with Drift: Report it stays so";
+    for key in [&s, &a] {
+        assert_eq!(degraded(&w, key), (Phase::Ready, Some(("Drift", words.to_owned()))), "{key}");
+    }
+    leaf1_has(&mut w, false);
+    assert_eq!((degraded(&w, &s), degraded(&w, &a)), ((Phase::Ready, None), (Phase::Ready, None)));
+}
