@@ -80,7 +80,10 @@ impl<R: Resolve> NodeDriver<R> {
         let found = self.switch.reconcile(&wanted).await;
         notes.append(&mut pods.notes);
         if let (true, Ok(Some(found))) = (pods.held, &found) {
-            self.pods.plugged(switch::opened(&wanted, found));
+            if !work.is_current() {
+                return Err(HostError::Overtaken);
+            }
+            self.pods.plugged(switch::opened(&wanted, found)).await;
             pods = self.pods.reconcile(desired).await;
             notes.append(&mut pods.notes);
         }

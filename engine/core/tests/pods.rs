@@ -388,6 +388,9 @@ fn a_configuration_whose_sample_is_refused_is_in_error_until_it_has_pods() {
     w.pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
     assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""));
+    w.pod_gone("uid-a");
+    w.settle();
+    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""), "none is asked for any more");
 }
 
 #[test]

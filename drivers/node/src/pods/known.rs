@@ -1,6 +1,6 @@
 //! What is remembered between two runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,8 @@ pub struct Known {
     pub looked: Option<Instant>,
     /// What was wanted of those that are not as wanted, when that was last tried.
     pub open: BTreeMap<String, NodePod>,
+    /// Host ends that are open ports of Open vSwitch, as it answered last.
+    pub plugged: Arc<BTreeSet<String>>,
 }
 
 /// Pods that are not looked at, by uid.

@@ -112,7 +112,6 @@ struct Shared<R> {
     /// Sockets in the host's namespace.
     sockets: Pool,
     known: Mutex<Known>,
-    plugged: std::sync::Mutex<Arc<BTreeSet<String>>>,
     ears: Ears,
     /// Held by threads, which go on to their end when the future that waits for them is dropped.
     slots: Arc<Semaphore>,
@@ -125,6 +124,8 @@ struct Job {
     known: Option<KnownPod>,
     /// Nothing of ours is in it, unless there are interfaces of ours.
     fresh: bool,
+    /// [`Known::plugged`].
+    plugged: Arc<BTreeSet<String>>,
 }
 
 /// How it ended.
@@ -145,7 +146,6 @@ impl<R: Resolve> Pods<R> {
                 sockets: Pool::new(options.host.clone()),
                 options,
                 known: Mutex::default(),
-                plugged: std::sync::Mutex::default(),
                 ears: Ears::default(),
                 slots: Arc::new(Semaphore::new(THREADS as usize)),
             }),
@@ -161,9 +161,8 @@ impl<R: Resolve> Pods<R> {
     }
 
     /// Says which host ends are open ports of Open vSwitch: the next [`Self::reconcile`] sets the pods' ends of those up.
-    pub fn plugged(&self, ends: BTreeSet<String>) {
-        let mut plugged = self.shared.plugged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *plugged = Arc::new(ends);
+    pub async fn plugged(&self, ends: BTreeSet<String>) {
+        self.shared.known.lock().await.plugged = Arc::new(ends);
     }
 
     /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
@@ -206,7 +205,7 @@ impl<R: Resolve> Pods<R> {
             .map(|(uid, wanted)| {
                 let before = known.pods.get(uid).cloned();
                 let fresh = !whole && before.is_none() && !known.open.contains_key(uid);
-                Job { uid: uid.clone(), wanted, known: before, fresh }
+                Job { uid: uid.clone(), wanted, known: before, fresh, plugged: Arc::clone(&known.plugged) }
             })
             .collect();
         // From now on they may be on their way to another state, whether or not this is waited for.
@@ -301,7 +300,7 @@ impl<R: Resolve> Pods<R> {
         let runtime = tokio::runtime::Handle::current();
         let slot = self.slots(1).await;
         let quiet = watch.clone();
-        let plugged = self.shared.plugged.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let plugged = Arc::clone(&job.plugged);
         let run = move || -> Result<_, Trouble> {
             let _slot = slot;
             let socket: Netlink = shared.sockets.take::<Trouble>()?;

@@ -96,7 +96,7 @@ async fn on_open_vswitch_the_pods_end_comes_up_after_the_port() {
     let port = done.ovs_ports.keys().next().unwrap().clone();
     assert!(done.held && !named(&pod, "net1").await.up);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
-    node.pods.plugged([port].into());
+    node.pods.plugged([port].into()).await;
     let done = node.settle().await;
     assert!(!done.held && named(&pod, "net1").await.up);
     assert_eq!(sysctl(&pod, "ipv4/conf/net1/arp_notify").await, "1");

@@ -2,7 +2,8 @@
 //!
 //! Work flows one way, each stage with a list of what it still has to look at, so that a change costs what it
 //! touches: `dirty` objects are validated against what they name, which decides what of them is realised; VLAN
-//! IDs that are `contested` are arbitrated; networks are planned anew onto switch ports (`replan`); at last the
+//! IDs that are `contested` are arbitrated; before attachments are validated, it is decided which of them exclude each
+//! other ([`trunks`]); networks are planned anew onto switch ports (`replan`); at last the
 //! status of what changed, or of what targets reported on, is `judge`d.
 
 mod addresses;

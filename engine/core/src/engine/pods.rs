@@ -157,6 +157,8 @@ impl Engine {
         let name = state.pod.name.clone();
         let ask = self.ask(key, state);
         if !matches!(ask, Ask::Nothing) {
+            // It has a pod: its sample's pods, if that is one, are refused no longer.
+            self.records.get_mut(key).into_iter().for_each(|record| record.sample_refused = None);
             if let Some(state) = self.podnet.pods.get_mut(uid) {
                 state.entries.insert(key.clone());
             }

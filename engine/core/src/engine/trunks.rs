@@ -111,8 +111,8 @@ impl Engine {
         let mut specs = specs.filter_map(|spec| spec.attachment());
         if specs.any(|spec| spec.vlan_type == VlanType::Trunk) {
             self.trunks.all.insert(key.clone());
-        } else if self.trunks.all.remove(key) {
-            self.trunks.stale = true;
+        } else {
+            self.trunks.all.remove(key);
         }
         self.trunks.touch();
     }

@@ -216,7 +216,7 @@ impl<'a> Planner<'a> {
         self.sysctls(link, found)?;
         self.addresses(link, found)?;
         self.raise(link, found);
-        if found.up || !self.plan.held.contains(&link.id) {
+        if !self.plan.held.contains(&link.id) {
             self.routes(link, found);
             self.rules(link);
         }
