@@ -40,6 +40,7 @@ eno_resource! {
         "rollback",
         "lastTransaction",
         "closedPorts",
+        "leavingPorts",
         "pendingChanges",
     ];
     L2BridgeDomain: ["readyInputs", "grantedID"];

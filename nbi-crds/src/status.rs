@@ -168,6 +168,15 @@ pub struct Status {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub closed_ports: Vec<String>,
+    /// Ports and LAGs that the spec does not list any more, until the device shows none of our VLANs there. The annotation
+    /// eno.k8s.io/forget: "true" gives them up. Written and read by the engine alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 4096),
+        inner(length(min = 1, max = 63)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub leaving_ports: Vec<String>,
     /// How many VLANs, and VLANs on ports, are not yet on the device as they are wanted, or not yet gone. Brought up to
     /// date when something else changes in the status, and when nothing is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]

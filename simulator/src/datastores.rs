@@ -312,9 +312,9 @@ impl Datastores {
         due
     }
 
-    /// A session ended: its locks go, and its confirmed commit too unless it persists. Returns whether
-    /// something was rolled back.
-    pub fn end_session(&mut self, session: SessionId) -> bool {
+    /// A session ended: its locks go, and its confirmed commit too unless it persists. The candidate that it had locked
+    /// is discarded unless that is kept. Returns whether something was rolled back.
+    pub fn end_session(&mut self, session: SessionId, keeps_candidate: bool) -> bool {
         let theirs = self
             .pending
             .as_ref()
@@ -325,7 +325,7 @@ impl Datastores {
         for name in [Name::Running, Name::Candidate, Name::Startup] {
             if self.locks[name as usize] == Some(session) {
                 self.locks[name as usize] = None;
-                if name == Name::Candidate {
+                if name == Name::Candidate && !keeps_candidate {
                     self.candidate = None;
                 }
             }

@@ -93,6 +93,10 @@ pub enum Fault {
     },
     /// A confirmed commit is done for good: it is never rolled back.
     IgnoreConfirmed {},
+    /// The candidate of a session that ends is kept. Nobody gets its lock until someone discards or commits it.
+    KeepCandidate {},
+    /// Of several siblings that a subtree filter names by their keys, only the first is answered.
+    FirstSiblingOnly {},
     /// Edits are answered with `<ok/>` and not done.
     IgnoreEdit {
         /// Those whose XML contains this text; all when absent.
@@ -193,6 +197,8 @@ impl Fault {
             | Fault::NotificationsFirst {}
             | Fault::Announce { .. }
             | Fault::IgnoreConfirmed {}
+            | Fault::KeepCandidate {}
+            | Fault::FirstSiblingOnly {}
             | Fault::Clear {} => None,
         }
     }

@@ -310,7 +310,7 @@ impl Switch {
         }
         state.announce(&Event::SessionEnd, &origin);
         let before = state.stores.running().clone();
-        if state.stores.end_session(session) {
+        if state.end_in_stores(session) {
             state.stats.rolled_back += 1;
             state.announce(&Event::Confirm("cancel"), &origin);
         }
@@ -429,6 +429,12 @@ impl Switch {
 }
 
 impl State {
+    /// What the end of a session does to the datastores. Returns whether something was rolled back.
+    fn end_in_stores(&mut self, session: SessionId) -> bool {
+        let keeps_candidate = self.faults.any(|fault| *fault == Fault::KeepCandidate {});
+        self.stores.end_session(session, keeps_candidate)
+    }
+
     fn cut_all(&mut self) {
         for session in std::mem::take(&mut self.sessions).into_values() {
             session.connection.cancel();

@@ -9,8 +9,8 @@ use crate::xml::escape;
 /// One NETCONF operation.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
-    /// `<get-config>` of a datastore with a subtree filter.
-    GetConfig { source: &'static str, filter: &'a str },
+    /// `<get-config>` of a datastore with a subtree filter, or of all of it.
+    GetConfig { source: &'static str, filter: Option<&'a str> },
     /// `<get>` with a subtree filter.
     Get { filter: &'a str },
     /// `<lock>` a datastore.
@@ -39,9 +39,11 @@ impl Operation<'_> {
     /// The element.
     pub(crate) fn xml(self) -> Text {
         let xml = match self {
-            Self::GetConfig { source, filter } => format!(
-                "<get-config><source><{source}/></source><filter type=\"subtree\">{filter}</filter></get-config>"
-            ),
+            Self::GetConfig { source, filter } => {
+                let filter =
+                    filter.map(|f| format!("<filter type=\"subtree\">{f}</filter>")).unwrap_or_default();
+                format!("<get-config><source><{source}/></source>{filter}</get-config>")
+            }
             Self::Get { filter } => format!("<get><filter type=\"subtree\">{filter}</filter></get>"),
             Self::Lock(target) => format!("<lock><target><{target}/></target></lock>"),
             Self::Unlock(target) => format!("<unlock><target><{target}/></target></unlock>"),

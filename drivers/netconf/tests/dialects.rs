@@ -6,7 +6,9 @@ use std::time::Duration;
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_sbi::Driver as _;
 use eno_schemas::{Decision, Drift, FabricDesired, Item, Outcome, PortMode, VlanId};
-use eno_simulator::{ConfirmedCommit, Fault, HandEdit, PortView, RejectEdit, Stage, SwitchSpec, Topology};
+use eno_simulator::{
+    ConfirmedCommit, Fault, HandEdit, PortView, RejectEdit, Stage, SwitchSpec, Topology, When,
+};
 use futures::StreamExt as _;
 
 use crate::common::{Bench, Part, on_switch, rolled_back, set, there, until_held};
@@ -410,13 +412,44 @@ async fn an_unconfirmed_change_is_taken_back_by_the_next_process(make: Make) {
     assert_eq!((make.vlans(&bench), Make::tagged(&bench, &make.port(1))), ("100".into(), "100".into()));
 }
 
+async fn what_a_dead_session_left_in_the_candidate_is_discarded(make: Make) {
+    let bench = make.bench().await;
+    make.foreign_trunk(&bench, 2, &[10]);
+    bench.settle(SWITCH, &make.desired(&bench, "100,105", &[(1, "100,105"), (2, "100")])).await;
+    let switch = bench.switch(SWITCH);
+    switch.inject(Fault::KeepCandidate {});
+    switch.inject(Fault::Drop { operation: Some("validate".into()), when: When::Before, times: Some(1) });
+    let changed = make.desired(&bench, "105-110", &[(1, "105-110"), (2, "")]);
+    let settled = bench.reconcile(SWITCH, changed).await;
+    assert_eq!(there(&settled).0, "105-110");
+    assert_eq!(Make::tagged(&bench, &make.port(2)), "10");
+}
+
+async fn interfaces_that_a_reply_lacks_are_asked_for_singly(make: Make) {
+    let bench = make.bench().await;
+    let ports = |vlans| [(1, vlans), (2, vlans), (3, vlans)];
+    make.foreign_trunk(&bench, 2, &[10]);
+    bench.switch(SWITCH).inject(Fault::FirstSiblingOnly {});
+    bench.settle(SWITCH, &make.desired(&bench, "100-102", &ports("100-102"))).await;
+    let changed = bench.reconcile(SWITCH, make.desired(&bench, "102-103", &ports("102-103"))).await;
+    assert_eq!(there(&changed).0, "102-103");
+    assert_eq!(changed.rejected, []);
+    assert_eq!(Make::tagged(&bench, &make.port(2)), "10,102-103");
+    let emptied = bench.reconcile(SWITCH, make.desired(&bench, "", &ports(""))).await;
+    assert_eq!(there(&emptied).0, "");
+    assert_eq!(make.vlans(&bench), "10");
+    assert_eq!([1, 2, 3].map(|number| Make::tagged(&bench, &make.port(number))), ["", "10", ""]);
+}
+
 macro_rules! makes {
     ($($name:ident = $make:expr;)*) => {$(
         makes! { @tests $name, $make;
             vlans_come_change_and_go, what_others_configured_stays, access_ports_are_converted_only_where_told,
             a_lag_stands_for_its_members, ranges_are_read_and_written, a_foreign_vlan_is_adopted_when_asked_for,
             a_change_is_held_until_it_is_decided, what_the_device_refuses_is_left_out,
-            drift_is_noticed_and_repaired, an_unconfirmed_change_is_taken_back_by_the_next_process
+            drift_is_noticed_and_repaired, an_unconfirmed_change_is_taken_back_by_the_next_process,
+            what_a_dead_session_left_in_the_candidate_is_discarded,
+            interfaces_that_a_reply_lacks_are_asked_for_singly
         }
     )*};
     (@tests $name:ident, $make:expr; $($test:ident),*) => {

@@ -270,6 +270,43 @@ async fn a_refused_port_is_left_out_alone() {
     assert_eq!(there(&made).1.len(), 4);
 }
 
+/// A refusal that names the container of a port, as a `must` of a list does.
+fn refuse_port(port: &str, edit: RejectEdit) -> Fault {
+    let message = format!("no room (path \"/oc-if:interfaces/interface[name='{port}']/ethernet\")");
+    refuse(RejectEdit { message: Some(message), without_path: true, ..edit })
+}
+
+#[tokio::test]
+async fn one_refused_vlan_leaves_the_others_of_its_port_and_its_removals() {
+    for at in [Stage::Edit, Stage::Validate, Stage::Commit] {
+        let bench = Bench::start(|_| ()).await;
+        let leaf = bench.switch("leaf1");
+        let ports = |of_first| [("Ethernet1", of_first), ("Ethernet2", "100-110")];
+        let state = |of_first| bench.desired_ports("leaf1", "100-149,200-210", &ports(of_first));
+        assert_eq!(there(&bench.reconcile("leaf1", state("200-210")).await).0, "100-149,200-210");
+        leaf.inject(refuse_port("Ethernet1", RejectEdit { vlan: Some(130), at, ..RejectEdit::default() }));
+        let made = bench.reconcile("leaf1", state("100-149")).await;
+        assert_eq!(there(&made).1["Ethernet1"], "100-129,131-149", "{at:?}");
+        let items: Vec<Item> = made.rejected.iter().map(|rejection| rejection.item.clone()).collect();
+        assert_eq!(items, [Item::port_vlan("Ethernet1", eno_schemas::VlanId::new(130).unwrap())], "{at:?}");
+        assert_eq!(on_switch(leaf, "Ethernet1").1, "100-129,131-149");
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_go_goes_where_nothing_can_come() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    let state = |of_first| bench.desired_ports("leaf1", "100-149,200-210", &[("Ethernet1", of_first)]);
+    bench.reconcile("leaf1", state("200-210")).await;
+    let added = Some("<trunk-vlans>1".to_owned());
+    leaf.inject(refuse_port("Ethernet1", RejectEdit { contains: added, ..RejectEdit::default() }));
+    let made = bench.reconcile("leaf1", state("100-149")).await;
+    assert_eq!(there(&made).1, [].into());
+    assert_eq!(on_switch(leaf, "Ethernet1").1, "");
+    assert_eq!(made.rejected.len(), 50, "{:?}", made.rejected);
+}
+
 #[tokio::test]
 async fn where_each_of_a_few_is_refused_each_is_rejected() {
     let mut rejected = Vec::new();

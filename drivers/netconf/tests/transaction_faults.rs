@@ -250,3 +250,33 @@ async fn what_the_access_rules_deny_is_said_in_the_devices_words() {
     bench.switch("leaf1").inject(Fault::Clear {});
     assert_eq!(there(&bench.settle("leaf1", &old).await).0, OLD[0]);
 }
+
+/// The interface of another hand, and its description.
+const FOREIGN: &str = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>Ethernet9</name>\
+    <config><name>Ethernet9</name><description>theirs</description></config></interface></interfaces>";
+
+#[tokio::test]
+async fn a_candidate_with_changes_of_others_is_kept_and_its_remedy_named() {
+    let bench = bench(ConfirmedCommit::V1_1).await;
+    let [old, new] = states(&bench);
+    bench.settle("leaf1", &old).await;
+    let switch = bench.switch("leaf1");
+    switch.inject(Fault::KeepCandidate {});
+    let cut =
+        Fault::Drop { operation: Some("validate".into()), when: eno_simulator::When::Before, times: Some(2) };
+    switch.inject(cut);
+    assert!(bench.reconcile("leaf1", new.clone()).await.wants_retry());
+    let other = Broken::connect(&bench, None).await;
+    let edit = format!("<edit-config><target><candidate/></target><config>{FOREIGN}</config></edit-config>");
+    other.call(edit.into()).await.expect("it may edit");
+    let refused = bench.reconcile("leaf1", new.clone()).await;
+    let (reason, retryable, _) = failed(&refused);
+    assert!(
+        retryable && reason.contains("not this cluster's alone") && reason.contains("discard-changes"),
+        "{reason}"
+    );
+    let candidate = "<get-config><source><candidate/></source></get-config>";
+    assert!(other.call(candidate.into()).await.expect("a reply").contains("theirs"));
+    other.call("<discard-changes/>".into()).await.expect("it may discard");
+    assert_eq!(there(&bench.settle("leaf1", &new).await).0, NEW[0]);
+}

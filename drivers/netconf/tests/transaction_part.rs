@@ -96,12 +96,12 @@ async fn a_change_reads_only_what_it_is_about() {
     leaf.change_by_hand(&foreign).expect("an edit");
     let session = Measured::connect(&bench).await;
     let (first, baseline, whole) =
-        session.run(&bench.desired("leaf1", "100-999", &["Ethernet1"]), None).await;
+        session.run(&bench.desired("leaf1", "100-999", &["Ethernet1", "Ethernet2"]), None).await;
     assert_eq!(there(&first).0, "100-999");
     assert!(whole > 100_000, "{whole}");
 
     // One more, one less, one that is foreign: what is reported is what reading all tells.
-    let desired = bench.desired("leaf1", "101-1001", &["Ethernet1"]);
+    let desired = bench.desired("leaf1", "101-1001", &["Ethernet1", "Ethernet2"]);
     let (part, kept, length) = session.run(&desired, Some(&baseline)).await;
     assert!(length < 5_000, "{length}");
     assert_eq!(there(&part).0, "101-1000");
@@ -117,7 +117,7 @@ async fn what_another_hand_did_meanwhile_is_not_overlooked() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());
-    there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await);
+    there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await);
     there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-111", &["Ethernet1"])).await);
     let edit = HandEdit {
         port: Some("Ethernet1".into()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
     Applied, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
-    Outcome, Rejection, Report, Rollback, VlanId, VlanSet,
+    Outcome, PortMode, Rejection, Report, Rollback, VlanId, VlanSet,
 };
 
 use crate::changes::{Changes, Extent, Owners};
@@ -28,6 +28,8 @@ pub struct DeviceTarget {
     access: Device,
     /// Its listed ports, sorted by name; indices point here.
     pub ports: Vec<FabricPort>,
+    /// Interfaces that are not listed any more and may still carry VLANs of ours, and at which count they left.
+    leaving: BTreeMap<String, u64>,
     wanted: BTreeMap<VlanId, Owners>,
     applied: Option<Seen>,
     rejected: Vec<Rejection>,
@@ -92,8 +94,8 @@ pub struct News {
     pub count: u64,
     /// It tells what was there before this process began to command.
     pub found: bool,
-    /// Other ports than before are closed: the driver is to be told so.
-    pub closed: bool,
+    /// Other ports than before are closed or leaving: the next command says so.
+    pub ports: bool,
 }
 
 /// How far one VLAN is on one port.
@@ -114,14 +116,24 @@ pub enum Hop<'a> {
     Unreachable(&'a str),
 }
 
+/// What status keeps of a device's ports for the next process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownPorts {
+    /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
+    pub closed: Vec<Name>,
+    /// Ports and LAGs that the spec does not list any more, until none of ours is on them.
+    pub leaving: Vec<Name>,
+}
+
 impl DeviceTarget {
-    /// A switch on which nothing is wanted yet and of which nothing is known but which ports were `closed`. `ports`
-    /// are all of its ports, sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
-    pub fn new(spec: &DeviceSpec, ports: &[Name], closed: &[Name], count: u64) -> Self {
+    /// A switch on which nothing is wanted yet and of which nothing is known but its `known` ports. `ports` are all of its
+    /// ports, sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
+    pub fn new(spec: &DeviceSpec, ports: &[Name], known: &KnownPorts, count: u64) -> Self {
         let mut target = Self {
             driver: spec.driver.clone(),
             access: spec.device.clone(),
             ports: Vec::new(),
+            leaving: BTreeMap::new(),
             wanted: BTreeMap::new(),
             applied: None,
             rejected: Vec::new(),
@@ -145,8 +157,11 @@ impl DeviceTarget {
         };
         target.reshape(spec, ports, count);
         for port in &mut target.ports {
-            port.closed = closed.iter().any(|name| **name == port.name);
+            port.closed = known.closed.iter().any(|name| **name == port.name);
         }
+        let listed: BTreeSet<&str> = target.ports.iter().map(interface).collect();
+        let leaving = known.leaving.iter().filter(|name| !listed.contains(&***name));
+        target.leaving = leaving.map(|name| (name.to_string(), count)).collect();
         target
     }
 
@@ -200,6 +215,10 @@ impl DeviceTarget {
         if !same || has_other_lags(&self.ports, &new) {
             self.since = count;
         }
+        let before = self.ports.iter().map(|port| (interface(port).to_owned(), count));
+        let before = before.chain(std::mem::take(&mut self.leaving)).filter(|_| same);
+        let listed: BTreeSet<&str> = new.iter().map(interface).collect();
+        self.leaving = before.filter(|(name, _)| !listed.contains(&**name)).collect();
         (self.ports, self.access, self.driver) = (new, spec.device.clone(), spec.driver.clone());
         self.settled = false;
         true
@@ -255,6 +274,14 @@ impl DeviceTarget {
             }
         }
         vlans.sort_unstable_by_key(|vlan| vlan.vid);
+        ports.extend(self.leaving.keys().map(|interface| FabricPort {
+            name: leaving_name(interface),
+            lag: Some(interface.clone()),
+            mode: PortMode::Keep,
+            vlans: VlanSet::EMPTY,
+            closed: false,
+        }));
+        ports.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let desired = Desired::Fabric(FabricDesired {
             cluster: config.cluster.clone(),
             cluster_uid: config.cluster_uid.clone(),
@@ -380,7 +407,7 @@ impl DeviceTarget {
         if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied
             && self.is_about_these_ports(&report.generation.hash)
         {
-            news.closed = self.are_closed(closed);
+            news.ports = self.are_closed(closed);
         }
         let mut touched = self.take_applied(report.applied, was);
         let failure = match report.outcome {
@@ -403,6 +430,7 @@ impl DeviceTarget {
             self.late = false;
             let hash = report.generation.hash;
             if let Some(contained) = self.changes.contained(&hash) {
+                news.ports |= self.has_left(contained.count);
                 touched = touched.union(&self.is_known_now());
                 let kept = self.keep(&contained);
                 (news.networks, news.decided) = self.settle(&contained);
@@ -433,9 +461,31 @@ impl DeviceTarget {
         news
     }
 
-    /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
-    pub fn closed(&self) -> impl Iterator<Item = &str> {
-        self.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str())
+    /// Takes leave of interfaces on which a state with the changes up to `count` left none of ours. True when there are any.
+    fn has_left(&mut self, count: u64) -> bool {
+        let Some(seen) = &self.applied else { return false };
+        let before = self.leaving.len();
+        let carries = |interface: &str| {
+            seen.others.get(&leaving_name(interface)).is_some_and(|vlans| !vlans.is_empty())
+        };
+        self.leaving.retain(|interface, since| *since > count || carries(interface));
+        self.leaving.len() < before
+    }
+
+    /// The admin gives up what of ours is on interfaces that are leaving. True when there are any.
+    pub fn forget_leaving(&mut self, count: u64) -> bool {
+        let some = !std::mem::take(&mut self.leaving).is_empty();
+        if some {
+            self.changes.touch(count);
+        }
+        some
+    }
+
+    /// What the next process has to know of its ports.
+    pub fn known_ports(&self) -> KnownPorts {
+        let closed = self.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str().into());
+        let leaving = self.leaving.keys().map(|name| name.as_str().into());
+        KnownPorts { closed: closed.collect(), leaving: leaving.collect() }
     }
 
     /// Takes over what was read back, `was`: before this process began to command; the VLANs with which something is
@@ -663,6 +713,17 @@ impl DeviceTarget {
     pub fn networks(&self) -> BTreeSet<Key> {
         self.wanted.values().flat_map(|owners| owners.keys().cloned()).collect()
     }
+}
+
+/// The interface that a port stands for.
+fn interface(port: &FabricPort) -> &str {
+    port.lag.as_deref().unwrap_or(&port.name)
+}
+
+/// The name that an interface has in commands and reports while it is leaving: a listed port may have its own, if that
+/// is in a LAG now.
+fn leaving_name(interface: &str) -> String {
+    format!("{interface} (leaving)")
 }
 
 /// True when a port stands for another interface than `before`.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use eno_schemas::{ChangeReport, DeviceInfo, Phase, VlanId};
 
+use crate::fabric::KnownPorts;
 use crate::spec::Spec;
 use crate::{Name, PodEntry};
 
@@ -34,8 +35,8 @@ pub struct Status {
     pub device: Option<DeviceInfo>,
     /// The last change of a device.
     pub last_transaction: Option<LastTransaction>,
-    /// The ports of a device that are trunks of ours and have a list, or had one that somebody emptied.
-    pub closed_ports: Vec<Name>,
+    /// What is known of the ports of a device.
+    pub ports: KnownPorts,
     /// How many VLANs, and VLANs on ports, a device does not have as they are wanted; as of the last other news.
     pub pending_changes: Option<u32>,
     /// The pods that it gives something to, by name.

@@ -8,6 +8,7 @@ mod histories;
 mod hosts;
 mod hot_plug;
 mod late_reports;
+mod leaving_ports;
 mod node_histories;
 mod pods;
 mod restarts;

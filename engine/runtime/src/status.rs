@@ -70,9 +70,10 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if let Some(last) = &status.last_transaction {
         put(&mut fields, "lastTransaction", &last_transaction(last));
     }
-    if !status.closed_ports.is_empty() {
-        let names = status.closed_ports.iter().map(|name| Value::from(&**name));
-        fields.insert("closedPorts".into(), names.collect());
+    for (field, ports) in [("closedPorts", &status.ports.closed), ("leavingPorts", &status.ports.leaving)] {
+        if !ports.is_empty() {
+            fields.insert(field.into(), ports.iter().map(|name| Value::from(&**name)).collect());
+        }
     }
     if let Some(count) = status.pending_changes {
         fields.insert("pendingChanges".into(), count.into());
@@ -273,7 +274,7 @@ mod tests {
     use std::sync::Arc;
 
     use eno_core::spec::{BridgeSpec, PodLinksSpec, ServiceSpec};
-    use eno_core::{Condition, Name};
+    use eno_core::{Condition, KnownPorts, Name};
     use eno_schemas::{ChangeReport, DeviceInfo, Rollback, VlanId};
 
     use super::*;
@@ -318,7 +319,7 @@ mod tests {
                 },
                 outcome: ChangeOutcome::RolledBack,
             }),
-            closed_ports: vec!["Ethernet1".into()],
+            ports: KnownPorts { closed: vec!["Ethernet1".into()], leaving: vec!["ae0".into()] },
             pending_changes: Some(0),
             ready_inputs: Some(0x2a),
             ..Status::default()
@@ -336,7 +337,7 @@ mod tests {
         );
         assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
         assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
-        assert_eq!(json["closedPorts"], json!(["Ethernet1"]));
+        assert_eq!((&json["closedPorts"], &json["leavingPorts"]), (&json!(["Ethernet1"]), &json!(["ae0"])));
         assert_eq!(json["conditions"][0]["observedGeneration"], 3);
         let empty = to_json(Kind::L2Service, &Status::default());
         assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));

@@ -35,6 +35,17 @@ fn matching(
     })
 }
 
+/// Leaves of several siblings of one name that hold content the first.
+pub fn keep_first_siblings(filter: &mut Vec<Element>) {
+    let mut seen = std::collections::BTreeSet::new();
+    let holds_content =
+        |element: &Element| element.children.iter().any(|child| !child.text.trim().is_empty());
+    filter.retain(|element| !holds_content(element) || seen.insert(element.name.clone()));
+    for element in filter {
+        keep_first_siblings(&mut element.children);
+    }
+}
+
 fn select_node(
     data: &Container,
     at: usize,

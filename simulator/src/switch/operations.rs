@@ -23,11 +23,11 @@ impl Switch {
         let result = match rpc {
             Rpc::Get { filter } => {
                 let whole = (self.dialect.operational)(state.stores.running(), &self.hardware);
-                Ok(self.data(state, whole, filter.as_deref()))
+                Ok(self.data(state, whole, filter))
             }
             Rpc::GetConfig { source, filter } => {
                 let whole = state.stores.get(source);
-                Ok(self.data(state, whole, filter.as_deref()))
+                Ok(self.data(state, whole, filter))
             }
             Rpc::EditConfig(request) => self.edit_config(state, session, request, message),
             Rpc::CopyConfig { target, source } => self.copy_config(state, session, target, source),
@@ -78,7 +78,10 @@ impl Switch {
         Reply::Content(push::established(id))
     }
 
-    fn data(&self, state: &State, mut config: Container, filter: Option<&[Element]>) -> Reply {
+    fn data(&self, state: &State, mut config: Container, mut filter: Option<Vec<Element>>) -> Reply {
+        if state.faults.any(|fault| *fault == Fault::FirstSiblingOnly {}) {
+            filter.iter_mut().for_each(filter::keep_first_siblings);
+        }
         for subtree in state.faults.denied(true) {
             config = config.without(self.dialect.roots, subtree);
         }
@@ -87,7 +90,7 @@ impl Switch {
         match filter {
             None => config.write(self.dialect.roots, "", &mut out),
             Some(filter) => {
-                filter::select(config, self.dialect.roots, filter).write(self.dialect.roots, "", &mut out);
+                filter::select(config, self.dialect.roots, &filter).write(self.dialect.roots, "", &mut out);
             }
         }
         Reply::Data(out)
@@ -123,7 +126,7 @@ impl Switch {
                 let origin = state.origin(Some(other));
                 state.announce(&Event::SessionEnd, &origin);
                 state.sessions.remove(&other);
-                let rolled_back = state.stores.end_session(other);
+                let rolled_back = state.end_in_stores(other);
                 state.stats.rolled_back += u64::from(rolled_back);
                 Ok(Reply::Ok)
             }

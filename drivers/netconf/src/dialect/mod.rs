@@ -87,7 +87,8 @@ pub trait Dialect: Send + Sync {
     /// The subtree filter for [`parse_inventory`](Self::parse_inventory): what there is of these interfaces.
     fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String;
 
-    /// Reads the reply to a `<get>` with that filter, or to [the request](Self::inventory_request).
+    /// Reads the reply to a `<get>` with that filter, several one after another, or the reply to
+    /// [the request](Self::inventory_request).
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError>;
 
     /// The subtree filter for [`parse`](Self::parse): all VLANs, and these interfaces.
@@ -100,7 +101,10 @@ pub trait Dialect: Send + Sync {
         None
     }
 
-    /// Reads the reply to a `<get-config>` with that filter. The inventory is empty unless it
+    /// The same with one interface alone and no VLAN; `None`: the filter selects all interfaces.
+    fn filter_interface(&self, interface: &str) -> Option<String>;
+
+    /// Reads the reply to a `<get-config>` with that filter, or several such replies one after another. The inventory is empty unless it
     /// [is needed](Self::needs_inventory).
     fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError>;
 

@@ -34,6 +34,9 @@ const AGGR: &str = "System/intf-items/aggr-items/AggrIf-list";
 /// The VLAN of access ports and of untagged frames where none is set.
 const DEFAULT_VLAN: &str = "vlan-1";
 
+/// The leaves of an interface that matter.
+const LEAVES: &str = "<layer/><mode/><trunkVlans/><accessVlan/><nativeVlan/>";
+
 /// The dialect.
 #[derive(Clone, Copy, Debug)]
 pub struct NxOs;
@@ -83,7 +86,6 @@ impl Dialect for NxOs {
 
     /// All port channels, for their members.
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
-        const LEAVES: &str = "<layer/><mode/><trunkVlans/><accessVlan/><nativeVlan/>";
         let mut filter = format!(
             "<System xmlns=\"{DEVICE}\"><bd-items><bd-items><BD-list><fabEncap/><name/><adminSt/><BdState/></BD-list>\
              </bd-items></bd-items><intf-items>"
@@ -102,6 +104,17 @@ impl Dialect for NxOs {
             "<aggr-items><AggrIf-list><id/>{LEAVES}<rsmbrIfs-items/></AggrIf-list></aggr-items></intf-items></System>"
         );
         filter
+    }
+
+    fn filter_interface(&self, interface: &str) -> Option<String> {
+        let id = id(interface);
+        (list_of(&id) == "PhysIf-list").then(|| {
+            format!(
+                "<System xmlns=\"{DEVICE}\"><intf-items><phys-items><PhysIf-list><id>{}</id>{LEAVES}</PhysIf-list>\
+                 </phys-items></intf-items></System>",
+                escape(&id)
+            )
+        })
     }
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {

@@ -57,6 +57,12 @@ impl Dialect for OpenConfig {
         Some(filter(&vlans, interfaces))
     }
 
+    fn filter_interface(&self, interface: &str) -> Option<String> {
+        let mut filter = String::new();
+        push_ports(&mut filter, &[interface].into());
+        Some(filter)
+    }
+
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
         let mut parser = Parser::default();
         walk(reply, scope, |step| parser.step(&step))?;
@@ -106,7 +112,13 @@ fn filter(vlans: &str, interfaces: &BTreeSet<&str>) -> String {
         "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><config><type/></config>{vlans}\
          </network-instance></network-instances>"
     );
-    push_interfaces(&mut filter, interfaces, |filter| {
+    push_ports(&mut filter, interfaces);
+    filter
+}
+
+/// What matters of these interfaces.
+fn push_ports(filter: &mut String, interfaces: &BTreeSet<&str>) {
+    push_interfaces(filter, interfaces, |filter| {
         filter.push_str("<config><name/><type/></config>");
         let lag = format!("<config><aggregate-id xmlns=\"{AGGREGATE}\"/></config>");
         for (holder, namespace, lag) in [("ethernet", ETHERNET, &*lag), ("aggregation", AGGREGATE, "")] {
@@ -117,7 +129,6 @@ fn filter(vlans: &str, interfaces: &BTreeSet<&str>) -> String {
             );
         }
     });
-    filter
 }
 
 /// Writing to memory can't fail, hence the results that are dropped in this file.

@@ -16,11 +16,13 @@ pub struct Baseline {
     /// Those that bear our name, forward, and are nothing out of the ordinary.
     ours: VlanSet,
     others: BTreeMap<VlanId, SeenVlan>,
+    /// The device has answered a filter with several names with more than one of them.
+    answers_several: bool,
 }
 
 impl Baseline {
     /// Of all that was seen.
-    pub fn of(seen: &Seen, cluster: &str) -> Self {
+    pub fn of(seen: &Seen, cluster: &str, answers_several: bool) -> Self {
         let (mut ours, mut others) = (VlanSet::EMPTY, BTreeMap::new());
         for (vid, vlan) in &seen.vlans {
             if is_ours(vlan, cluster, *vid) && vlan.active && vlan.fixed.is_none() {
@@ -29,10 +31,11 @@ impl Baseline {
                 others.insert(*vid, vlan.clone());
             }
         }
-        Self { cluster: cluster.to_owned(), ours, others }
+        Self { cluster: cluster.to_owned(), ours, others, answers_several }
     }
 
-    /// The VLANs that are not as they are wanted, or may not be; `None`: too many to be read one by one.
+    /// The VLANs that are not as they are wanted, or may not be; `None`: they can't be read one by one, since they are too
+    /// many, or the device may answer only one.
     pub fn in_question(&self, desired: &FabricDesired) -> Option<VlanSet> {
         if desired.cluster != self.cluster {
             return None;
@@ -42,7 +45,8 @@ impl Baseline {
         in_question.extend(
             self.others.iter().filter(|(vid, vlan)| is_ours(vlan, &self.cluster, **vid)).map(|(vid, _)| *vid),
         );
-        (in_question.len() <= MOST).then_some(in_question)
+        let most = if self.answers_several { MOST } else { 1 };
+        (in_question.len() <= most).then_some(in_question)
     }
 
     /// Adds to what was read of the VLANs `read` all others.
@@ -103,7 +107,7 @@ mod tests {
         /// What is read of the VLANs in question and completed is what reading all would have told.
         #[test]
         fn nothing_is_lost(seen in any_seen(), wanted in prop::collection::vec(1u16..40, 0..30)) {
-            let baseline = Baseline::of(&seen, "c");
+            let baseline = Baseline::of(&seen, "c", true);
             let read = baseline.in_question(&desired(&set(&wanted))).unwrap();
             let mut part = Seen { vlans: seen.vlans.clone(), ..Seen::default() };
             part.vlans.retain(|vid, _| read.contains(*vid));
@@ -115,7 +119,7 @@ mod tests {
         #[test]
         fn what_is_in_question_is_all_there_is_to_do(seen in any_seen(), wanted in prop::collection::vec(1u16..40, 0..30)) {
             let desired = desired(&set(&wanted));
-            let read = Baseline::of(&seen, "c").in_question(&desired).unwrap();
+            let read = Baseline::of(&seen, "c", true).in_question(&desired).unwrap();
             let changes = super::super::plan(&seen, &desired, &super::super::LeftOut::default()).changes;
             prop_assert!(changes.vlans().is_subset(&read));
         }
@@ -123,10 +127,13 @@ mod tests {
 
     #[test]
     fn many_are_read_all_at_once() {
-        let baseline = Baseline::of(&Seen::default(), "c");
+        let baseline = Baseline::of(&Seen::default(), "c", true);
         let many: VlanSet = (1..=65).map(|id| VlanId::new(id).unwrap()).collect();
         assert_eq!(baseline.in_question(&desired(&many)), None);
         assert_eq!(baseline.in_question(&desired(&set(&[5]))), Some(set(&[5])));
+        let one = Baseline::of(&Seen::default(), "c", false);
+        assert_eq!(one.in_question(&desired(&set(&[5, 6]))), None);
+        assert_eq!(one.in_question(&desired(&set(&[5]))), Some(set(&[5])));
         let other = FabricDesired { cluster: "d".into(), ..desired(&set(&[5])) };
         assert_eq!(baseline.in_question(&other), None);
     }

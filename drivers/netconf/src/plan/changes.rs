@@ -115,15 +115,50 @@ impl Changes {
         all
     }
 
+    /// How many VLANs change on an interface.
+    pub fn size_on(&self, interface: &str) -> usize {
+        self.ports.get(interface).map_or(0, |change| change.add.len() + change.remove.len())
+    }
+
+    /// What is taken away: VLANs, and VLANs of interfaces.
+    pub fn removals(&self) -> Vec<Unit> {
+        let on_ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.remove));
+        self.delete.iter().map(Unit::Vlan).chain(on_ports).collect()
+    }
+
+    /// What comes to each interface. One that is closed is one unit.
+    pub fn additions(&self) -> BTreeMap<&String, Vec<Unit>> {
+        let units = |(name, change): (_, &PortChange)| {
+            let closed = change.close.then(|| vec![Unit::Port(String::clone(name))]);
+            (name, closed.unwrap_or_else(|| on(name, &change.add)))
+        };
+        self.ports.iter().map(units).filter(|(_, units)| !units.is_empty()).collect()
+    }
+
+    /// The VLANs that come to interfaces.
+    pub fn added_on_ports(&self) -> VlanSet {
+        self.ports.values().fold(VlanSet::EMPTY, |all, change| all.union(&change.add))
+    }
+
+    /// What to leave out of interfaces that accept none of their additions: their removals stay in.
+    pub fn refused_on(&self, interfaces: Vec<&String>) -> Vec<Unit> {
+        let units = |name: &String| match self.ports.get(name) {
+            Some(change) if !change.remove.is_empty() && !change.close => on(name, &change.add),
+            _ => vec![Unit::Port(name.clone())],
+        };
+        interfaces.into_iter().flat_map(units).collect()
+    }
+
     /// Each VLAN that is made or deleted, each change of a VLAN on a port, and each port that is closed.
     pub fn units(&self) -> BTreeSet<Unit> {
         let vlans = self.make.keys().copied().chain(self.delete.iter()).map(Unit::Vlan);
         let closed = self.ports.iter().filter(|(_, change)| change.close);
         let closed = closed.map(|(name, _)| Unit::Port(name.clone()));
-        let ports = self.ports.iter().flat_map(|(name, change)| {
-            let vids = change.add.union(&change.remove);
-            vids.iter().map(|vid| Unit::PortVlan(name.clone(), vid)).collect::<Vec<_>>()
-        });
+        let ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.add.union(&change.remove)));
         vlans.chain(closed).chain(ports).collect()
     }
+}
+
+fn on(interface: &str, vids: &VlanSet) -> Vec<Unit> {
+    vids.iter().map(|vid| Unit::PortVlan(interface.to_owned(), vid)).collect()
 }

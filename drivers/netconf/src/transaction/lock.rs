@@ -19,15 +19,19 @@ impl<S: Session> Transaction<'_, S> {
     /// Locks what the profile needs, all or nothing, and reads under the locks.
     pub(super) async fn lock(&self, filter: &str) -> Result<Text, TransactionError> {
         let mut wait = LOCK_WAIT;
+        let mut looked = false;
         for attempt in 1.. {
             let asked: Vec<_> =
                 self.profile.locks.iter().map(|name| (*name, self.send(Operation::Lock(name)))).collect();
             let read = self.read(filter);
             let (mut held, mut denied) = (Vec::new(), None);
+            // The candidate's lock is denied, and no session holds it.
+            let mut modified = false;
             for (datastore, lock) in asked {
                 match lock.await {
                     Ok(_) => held.push(datastore),
                     Err(CallError::Refused { errors, .. }) if may_be_free_later(&errors) => {
+                        modified |= datastore == Target::Candidate.element() && !is_of_session(&errors);
                         denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
                     }
                     // What it holds it lets go of with the session.
@@ -41,6 +45,9 @@ impl<S: Session> Transaction<'_, S> {
             let Some(denied) = denied else { return Ok(read.await?) };
             for datastore in held.into_iter().rev() {
                 self.send(Operation::Unlock(datastore)).await?;
+            }
+            if modified && !std::mem::replace(&mut looked, true) && self.discard_leftover().await? {
+                continue;
             }
             if attempt >= LOCK_TRIES || !matches!(denied, TransactionError::Locked { .. }) {
                 return Err(denied);
@@ -76,18 +83,26 @@ fn may_be_free_later(errors: &RpcErrors) -> bool {
     may_pass(errors) || errors.0.iter().all(|error| error.tag == "operation-failed")
 }
 
-/// Who holds a lock, in words.
+/// Who holds a lock, in words, and what an admin can do.
 fn holder(errors: &RpcErrors) -> String {
+    const LEFT: &str = "changes in it that nobody committed or discarded. They are not this cluster's alone and stay: \
+                        their author commits them, or <discard-changes> in any session discards them";
     match errors.tagged("lock-denied").and_then(|error| error.info("session-id")) {
         // RFC 6241 section 7.5.
         Some("0") => {
-            "something that is no NETCONF session (session 0), such as a person at its console, or changes \
-                      that nobody committed or discarded"
-                .into()
+            format!(
+                "something that is no NETCONF session (session 0), such as a person at its console, or {LEFT}"
+            )
         }
         Some(id) => format!("session {id}"),
-        None => format!("another session, or by changes that nobody committed or discarded ({errors})"),
+        None => format!("another session, or by {LEFT} ({errors})"),
     }
+}
+
+/// Whether a session holds the lock.
+fn is_of_session(errors: &RpcErrors) -> bool {
+    let holder = errors.tagged("lock-denied").and_then(|error| error.info("session-id"));
+    holder.is_some_and(|session| session != "0")
 }
 
 #[cfg(test)]

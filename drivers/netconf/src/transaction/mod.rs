@@ -6,7 +6,7 @@
 //! get-config                                             nothing to do: that was all; left out where this session
 //!                                                        verified another command before
 //! lock running | lock candidate | get-config             the difference is worked out again under the locks
-//! discard-changes | edit-config | validate               refused: leave out what the errors name, or halve
+//! discard-changes | edit-config | validate               refused: leave out what the errors name, or bisect
 //! commit confirmed, persist | get-config                 read back; what is not there is left out, or all taken back
 //!                                                        part of a larger transaction: held until that is decided
 //! commit persist-id                                      or cancel-commit, get-config
@@ -20,16 +20,17 @@
 //! dropped session, or another after this one died) can take back a commit that was never confirmed before it
 //! reads; otherwise it would find everything there, and the device would roll it back a minute later.
 
+mod bisect;
 mod commit;
-mod culprits;
 pub mod drift;
 mod error;
 mod extent;
+mod leftover;
 mod lock;
+mod read;
 mod stage;
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use eno_sbi::{Intent, Reconciled, Verdict, Work};
@@ -39,12 +40,11 @@ use tracing::debug;
 use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
-use crate::plan::{
-    Baseline, Changes, Inventory, LeftOut, Plan, Returns, Seen, applied, interfaces, ours, plan,
-};
+use crate::plan::{Baseline, Changes, Inventory, LeftOut, Plan, Returns, Seen, applied, interfaces, plan};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::drift::Known;
+use crate::transaction::read::View;
 
 pub use error::TransactionError;
 use error::may_pass;
@@ -76,14 +76,6 @@ pub struct Transaction<'a, S> {
     pub read: Mutex<Option<Baseline>>,
     /// What is remembered of VLANs that came back.
     pub returns: &'a Returns,
-}
-
-/// What is read of the device.
-struct View<'a> {
-    /// The subtree filter.
-    filter: String,
-    /// The VLANs that it selects, and all others; absent: it selects all.
-    part: Option<(VlanSet, &'a Baseline)>,
 }
 
 /// What was read back after a commit.
@@ -118,7 +110,8 @@ impl<S: Session> Transaction<'_, S> {
         let taking_back = matches!(self.intent, Intent::TakeBack { .. });
         let skips_look = circumstances.other_before && !circumstances.may_be_pending && !taking_back;
         let view = self.view(circumstances.baseline.filter(|_| skips_look));
-        let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces(self.desired)));
+        let interfaces = interfaces(self.desired);
+        let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
         let look = if circumstances.may_be_pending {
             Some(self.take_back_and_read(&view.filter).await?)
         } else if skips_look {
@@ -127,13 +120,12 @@ impl<S: Session> Transaction<'_, S> {
             Some(self.read(&view.filter).await?)
         };
         let mut inventory = match asked {
-            Some(asked) => Some(self.dialect.parse_inventory(&asked.await?)?),
+            Some(asked) => Some(self.parse_inventory(asked.await?, &interfaces).await?),
             None => None,
         };
         let mut drift = Vec::new();
         if let Some(read) = look {
-            let seen = self.parse(&read, &view, &mut inventory).await?;
-            drop(read);
+            let seen = self.parse(read, &view, &mut inventory).await?;
             if let Intent::TakeBack { reason } = self.intent {
                 return Ok(self.rolled_back(reason, &seen));
             }
@@ -173,10 +165,10 @@ impl<S: Session> Transaction<'_, S> {
         let view = self.view(None);
         let read = self.read(&view.filter).await?;
         let mut inventory = match asked {
-            Some(asked) => Some(self.dialect.parse_inventory(&asked.await?)?),
+            Some(asked) => Some(self.parse_inventory(asked.await?, &interfaces).await?),
             None => None,
         };
-        let seen = self.parse(&read, &view, &mut inventory).await?;
+        let seen = self.parse(read, &view, &mut inventory).await?;
         let Plan { changes, rejected, notes } = plan(&seen, self.desired, &LeftOut::default());
         let edits = (!changes.is_empty())
             .then(|| self.dialect.render(&seen, &changes).to_string())
@@ -205,15 +197,14 @@ impl<S: Session> Transaction<'_, S> {
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
         let mut left_out = LeftOut::default();
-        let seen = self.parse(&locked_read, view, inventory).await?;
-        drop(locked_read);
+        let seen = self.parse(locked_read, view, inventory).await?;
         let (planned, read) = loop {
             let Some(planned) = self.stage(&seen, &mut left_out).await? else {
                 // Nothing is left to change.
                 self.discard().await?;
                 let now = match self.profile.target {
                     Target::Candidate => seen,
-                    // Halving may have left some of it there.
+                    // Bisection may have left some of it there.
                     Target::Running => self.reread(view, inventory).await?,
                 };
                 let report = self.report(&now, plan(&now, self.desired, &left_out));
@@ -266,7 +257,7 @@ impl<S: Session> Transaction<'_, S> {
         inventory: &mut Option<Inventory>,
         left_out: &mut LeftOut,
     ) -> Result<Verified, TransactionError> {
-        let mut now = self.parse(&read.await?, view, inventory).await?;
+        let mut now = self.parse(read.await?, view, inventory).await?;
         if !contested.is_empty() {
             now.contested = contested;
         }
@@ -334,80 +325,8 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
-    async fn reread(
-        &self,
-        view: &View<'_>,
-        inventory: &mut Option<Inventory>,
-    ) -> Result<Seen, TransactionError> {
-        let reply = self.read(&view.filter).await?;
-        self.parse(&reply, view, inventory).await
-    }
-
-    /// All that matters here, or only what may have to change against `baseline`.
-    fn view<'b>(&self, baseline: Option<&'b Baseline>) -> View<'b> {
-        let interfaces = interfaces(self.desired);
-        let part = baseline.and_then(|baseline| {
-            let vlans = baseline.in_question(self.desired)?;
-            let filter = self.dialect.filter_for(&vlans, &interfaces)?;
-            Some(View { filter, part: Some((vlans, baseline)) })
-        });
-        part.unwrap_or_else(|| View { filter: self.dialect.filter(&interfaces), part: None })
-    }
-
-    /// What is configured, and the interfaces that exist and are not configured, which are asked for once.
-    async fn parse(
-        &self,
-        reply: &Text,
-        view: &View<'_>,
-        inventory: &mut Option<Inventory>,
-    ) -> Result<Seen, TransactionError> {
-        let nothing = Inventory::new();
-        let mut seen = self.dialect.parse(reply, inventory.as_ref().unwrap_or(&nothing))?;
-        if let Some((vlans, baseline)) = &view.part {
-            baseline.complete(&mut seen, vlans);
-        }
-        if let Some(Applied::Fabric { vlans, .. }) =
-            self.work.reported().and_then(|report| report.applied.as_ref())
-        {
-            seen.gone = vlans.difference(&seen.vlans.keys().copied().collect());
-        }
-        seen.contested = self.returns.of_others(&ours(&seen, &self.desired.cluster), self.desired);
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Baseline::of(&seen, &self.desired.cluster));
-        let asked = interfaces(self.desired);
-        let absent: BTreeSet<&str> =
-            asked.into_iter().filter(|name| !seen.ports.contains_key(*name)).collect();
-        if absent.is_empty() {
-            return Ok(seen);
-        }
-        let there = if let Some(there) = inventory {
-            there
-        } else {
-            let told = match self.dialect.inventory_request() {
-                Some(request) => match self.session.call(request.into()).await {
-                    Err(CallError::Refused { .. }) => None,
-                    told => Some(told?),
-                },
-                None => None,
-            };
-            let reply = match told {
-                Some(reply) => reply,
-                None => self.ask_inventory(&absent).await?,
-            };
-            inventory.insert(self.dialect.parse_inventory(&reply)?)
-        };
-        for name in absent.into_iter().filter(|name| there.contains_key(*name)) {
-            seen.ports.insert(name.to_owned(), crate::plan::SeenPort::default());
-        }
-        Ok(seen)
-    }
-
-    fn ask_inventory(&self, interfaces: &BTreeSet<&str>) -> Call {
-        self.send(Operation::Get { filter: &self.dialect.inventory_filter(interfaces) })
-    }
-
     fn read(&self, filter: &str) -> Call {
-        self.send(Operation::GetConfig { source: "running", filter })
+        self.send(Operation::GetConfig { source: "running", filter: Some(filter) })
     }
 
     fn send(&self, operation: Operation<'_>) -> Call {

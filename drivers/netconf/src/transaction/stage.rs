@@ -1,7 +1,9 @@
 //! Getting a change into the device, without the items that it refuses.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
+use eno_schemas::{VlanId, VlanSet};
 use tracing::debug;
 
 use crate::hello::{Confirmation, Target};
@@ -13,8 +15,8 @@ use crate::transaction::{Transaction, TransactionError, may_pass};
 
 /// How many items errors may name before the whole change is given up.
 const MOST_NAMED: usize = 512;
-/// How many questions halving may take.
-const QUESTIONS: usize = 96;
+/// How many parts of a refused change may be tried.
+const MOST_TRIES: usize = 96;
 
 /// Up to where a change has to go to see whether it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,9 +85,7 @@ impl<S: Session> Transaction<'_, S> {
             let retryable = may_pass(&errors);
             TransactionError::Refused { operation: operation.to_owned(), errors, retryable }
         };
-        if errors.tagged("access-denied").is_some()
-            || ["in-use", "lock-denied"].iter().any(|t| errors.tagged(t).is_some())
-        {
+        if errors.tagged("access-denied").is_some() || is_locked(&errors) {
             return Err(refused(errors));
         }
         // Other requests hold no configuration: such words are about the request itself.
@@ -94,132 +94,155 @@ impl<S: Session> Transaction<'_, S> {
         if operation != "<edit-config>" && of_request.iter().any(|tag| errors.tagged(tag).is_some()) {
             return Err(refused(errors));
         }
-        let final_parts = depth == Depth::Commit && self.profile.confirmation != Confirmation::Persistent;
-        let mut named = 0;
+        let (mut named, mut ports) = (0, Vec::new());
         for error in &errors.0 {
-            if let Some(unit) = self.dialect.blame(error, seen, changes) {
-                debug!(?unit, %error, "left out");
-                named += usize::from(left_out.add(unit, format!("the device refuses it: {error}")));
+            let reason = || format!("the device refuses it: {error}");
+            match self.dialect.blame(error, seen, changes) {
+                // An error at the port may be about any of its VLANs.
+                Some(Unit::Port(name)) if changes.size_on(&name) > 1 => {
+                    ports.push((Unit::Port(name), reason()));
+                }
+                Some(unit) => {
+                    debug!(?unit, %error, "left out");
+                    named += usize::from(left_out.add(unit, reason()));
+                }
+                None => {}
             }
         }
         if named > 0 {
             return if left_out.len() > MOST_NAMED { Err(refused(errors)) } else { Ok(()) };
         }
-        if self.holds() && final_parts {
-            // A part that is tried would stay, whatever becomes of the transaction.
-            return Err(refused(errors));
+        // A part that is tried would stay, whatever becomes of the transaction.
+        let stays = depth == Depth::Commit && self.profile.confirmation != Confirmation::Persistent;
+        let mut found = if self.holds() && stays {
+            Vec::new()
+        } else {
+            self.bisect(seen, changes, depth, left_out).await?
+        };
+        if found.is_empty() {
+            found = ports;
         }
-        let found = self.halve(seen, changes, depth, left_out).await?;
         if found.is_empty() {
             return Err(refused(errors));
         }
         for (unit, reason) in found {
-            left_out.add(unit, format!("the device refuses it: {reason}"));
+            left_out.add(unit, reason);
         }
         Ok(())
     }
 
-    /// Finds the units that are refused by trying parts: first VLANs without any port, then ports, then the VLANs
-    /// of each refused port, or of all ports where each is refused. Of few units that may be every single one. Empty:
-    /// they can't be told, for too many are refused.
-    async fn halve(
+    /// Finds the units that are refused by trying parts: first removals, then new VLANs without any port, then ports, then
+    /// the VLANs of each refused port. Empty: no part was accepted.
+    async fn bisect(
         &self,
         seen: &Seen,
         changes: &Changes,
         depth: Depth,
         left_out: &LeftOut,
     ) -> Result<Vec<(Unit, String)>, TransactionError> {
-        self.work.progress("the device refuses the change and does not say what of it: trying parts");
-        let search = Search { transaction: self, seen, depth, base: left_out, last: Mutex::default() };
-        let mut budget = QUESTIONS;
-        let vlans: Vec<Unit> = changes.vlans().iter().map(Unit::Vlan).collect();
-        let ports: Vec<Unit> = changes.ports.keys().cloned().map(Unit::Port).collect();
-        if search.refuses(&ports).await? {
-            let rest = |part: Vec<Unit>| {
-                let others = ports.iter().chain(vlans.iter().filter(|unit| !part.contains(unit)));
-                let others: Vec<Unit> = others.cloned().collect();
-                let search = &search;
-                async move { search.refuses(&others).await }
-            };
-            let culprits = super::culprits::find(&vlans, &mut budget, rest).await?;
-            return Ok(search.explained(culprits.unwrap_or_default()));
+        self.work.progress("the device refuses the change and does not name what of it: trying parts");
+        let mut budget = MOST_TRIES;
+        let trials = Trials { transaction: self, seen, depth, base: left_out, last: Mutex::default() };
+        let removals = changes.removals();
+        let makes: Vec<Unit> = changes.make.keys().copied().map(Unit::Vlan).collect();
+        let additions = changes.additions();
+        let all_additions: Vec<Unit> = additions.values().flatten().cloned().collect();
+
+        let without_removals = [&*makes, &*all_additions].concat();
+        if !removals.is_empty() && !trials.accepts(without_removals.clone()).await? {
+            let refused = super::bisect::refused(&removals, &mut budget, |part| {
+                trials.accepts([without_removals.clone(), rest(&removals, &part)].concat())
+            });
+            return Ok(trials.explained(refused.await?.unwrap_or(removals)));
         }
-        let rest = |part: Vec<Unit>| {
-            let others: Vec<Unit> = ports.iter().filter(|unit| !part.contains(unit)).cloned().collect();
-            let search = &search;
-            async move { search.refuses(&others).await }
-        };
-        let bad_ports = super::culprits::find(&ports, &mut budget, rest).await?;
-        let every_port = bad_ports.as_ref().is_none_or(|bad| bad.len() == ports.len());
-        if every_port && (ports.len() > 1 || bad_ports.is_none()) {
-            // No port takes it: the same VLANs on each, perhaps.
-            let rest = |part: Vec<Unit>| {
-                let others: Vec<Unit> = vlans.iter().filter(|unit| !part.contains(unit)).cloned().collect();
-                let search = &search;
-                async move { search.refuses(&others).await }
-            };
-            let culprits = super::culprits::find(&vlans, &mut budget, rest).await?;
-            let some = culprits.filter(|culprits| culprits.len() < vlans.len());
-            // It takes no VLAN on any port: each port is refused as it is.
-            return Ok(search.explained(some.or(bad_ports).unwrap_or_default()));
+        if !makes.is_empty() && !trials.accepts(all_additions.clone()).await? {
+            let refused = super::bisect::refused(&makes, &mut budget, |part| {
+                trials.accepts([all_additions.clone(), rest(&makes, &part)].concat())
+            });
+            return Ok(trials.explained(refused.await?.unwrap_or_default()));
         }
-        let bad_ports = bad_ports.unwrap_or_default();
+        let ports: Vec<&String> = additions.keys().copied().collect();
+        let of = |ports: Vec<&String>| ports.into_iter().flat_map(|name| additions[name].clone()).collect();
+        let refused =
+            super::bisect::refused(&ports, &mut budget, |part| trials.accepts(of(rest(&ports, &part))));
+        let refused = refused.await?.unwrap_or_else(|| ports.clone());
+        if refused.len() == ports.len() && ports.len() > 1 {
+            // The same VLANs on each port, perhaps.
+            let vids: Vec<VlanId> = changes.added_on_ports().iter().collect();
+            let on_ports = |vids: Vec<VlanId>| -> Vec<Unit> {
+                let vids: VlanSet = vids.into_iter().collect();
+                let of_them = |unit: &&Unit| matches!(unit, Unit::PortVlan(_, vid) if vids.contains(*vid));
+                all_additions.iter().filter(of_them).cloned().collect()
+            };
+            let common = super::bisect::refused(&vids, &mut budget, |part| {
+                trials.accepts(on_ports(rest(&vids, &part)))
+            });
+            if let Some(common) = common.await?.filter(|common| common.len() < vids.len()) {
+                let suspects = on_ports(common);
+                let refused = super::bisect::refused(&suspects, &mut budget, |part| {
+                    trials.accepts(rest(&suspects, &part))
+                });
+                return Ok(trials.explained(refused.await?.unwrap_or(suspects)));
+            }
+            return Ok(trials.explained(changes.refused_on(refused)));
+        }
         let mut found = Vec::new();
-        for bad in bad_ports {
-            let Unit::Port(name) = &bad else { continue };
-            let Some(change) = changes.ports.get(name) else { continue };
-            let on_port: Vec<Unit> = change
-                .add
-                .union(&change.remove)
-                .iter()
-                .map(|vid| Unit::PortVlan(name.clone(), vid))
-                .collect();
-            let rest = |part: Vec<Unit>| {
-                let others = ports.iter().filter(|unit| **unit != bad);
-                let others: Vec<Unit> =
-                    others.chain(on_port.iter().filter(|unit| !part.contains(unit))).cloned().collect();
-                let search = &search;
-                async move { search.refuses(&others).await }
-            };
-            match super::culprits::find(&on_port, &mut budget, rest).await? {
-                Some(culprits) if culprits.len() < on_port.len() => found.extend(culprits),
-                _ => found.push(bad.clone()),
+        for (at, name) in refused.iter().enumerate() {
+            let units = &additions[*name];
+            let outside = [found.clone(), of(refused[at + 1..].to_vec())].concat();
+            let on_port = super::bisect::refused(units, &mut budget, |part| {
+                trials.accepts([outside.clone(), rest(units, &part)].concat())
+            });
+            match on_port.await? {
+                Some(on_port) if on_port.len() < units.len() => found.extend(on_port),
+                _ => found.extend(changes.refused_on(vec![name])),
             }
         }
-        Ok(search.explained(found))
+        Ok(trials.explained(found))
     }
 }
 
-struct Search<'a, 'b, S> {
+/// The members of `all` that are not in `part`.
+fn rest<T: Ord + Clone>(all: &[T], part: &[T]) -> Vec<T> {
+    let part: BTreeSet<&T> = part.iter().collect();
+    all.iter().filter(|member| !part.contains(member)).cloned().collect()
+}
+
+/// Somebody else holds what is to be changed.
+fn is_locked(errors: &RpcErrors) -> bool {
+    ["in-use", "lock-denied"].iter().any(|tag| errors.tagged(tag).is_some())
+}
+
+struct Trials<'a, 'b, S> {
     transaction: &'a Transaction<'b, S>,
     seen: &'a Seen,
     depth: Depth,
     base: &'a LeftOut,
-    /// The device's last words.
+    /// The device's last refusal.
     last: Mutex<String>,
 }
 
-impl<S: Session> Search<'_, '_, S> {
-    /// Whether the device refuses the change without `others`.
-    async fn refuses(&self, others: &[Unit]) -> Result<bool, TransactionError> {
+impl<S: Session> Trials<'_, '_, S> {
+    /// Whether the device accepts the change without `others`.
+    async fn accepts(&self, others: Vec<Unit>) -> Result<bool, TransactionError> {
         let transaction = self.transaction;
         let mut left_out = self.base.clone();
         for unit in others {
-            left_out.add(unit.clone(), "");
+            left_out.add(unit, "");
         }
         let changes = plan(self.seen, transaction.desired, &left_out).changes;
         if changes.is_empty() {
-            return Ok(false);
+            return Ok(true);
         }
         let tried = match transaction.try_changes(self.seen, &changes).await {
             Ok(()) if self.depth == Depth::Commit => self.try_commit().await,
             tried => tried,
         };
         match tried {
-            Ok(()) => Ok(false),
-            Err(CallError::Refused { errors, .. }) if !may_pass(&errors) => {
+            Ok(()) => Ok(true),
+            Err(CallError::Refused { errors, .. }) if !is_locked(&errors) => {
                 *self.last.lock().unwrap_or_else(PoisonError::into_inner) = errors.to_string();
-                Ok(true)
+                Ok(false)
             }
             Err(error) => Err(error.into()),
         }
@@ -243,7 +266,7 @@ impl<S: Session> Search<'_, '_, S> {
     }
 
     fn explained(&self, units: Vec<Unit>) -> Vec<(Unit, String)> {
-        let words = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        units.into_iter().map(|unit| (unit, words.clone())).collect()
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        units.into_iter().map(|unit| (unit, format!("the device refuses it: {last}"))).collect()
     }
 }

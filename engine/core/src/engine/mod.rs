@@ -432,7 +432,7 @@ impl Engine {
                 let known = device.is_known();
                 let news = device.report(report);
                 let first = !known && device.is_known();
-                if news.closed {
+                if news.ports {
                     self.publish.insert(target.clone());
                 }
                 self.accept(name, &news);
@@ -478,6 +478,7 @@ impl Engine {
                         record.effective = record.status.realized.clone();
                     }
                 }
+                self.graph_dirty |= object.key.kind == Kind::FabricDevice && record.forget != object.forget;
                 (record.deleting, record.finalized, record.forget) =
                     (object.deleting, object.finalized, object.forget);
                 if record.generation != object.generation {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use eno_schemas::{Phase, VlanAttachment, VlanId};
 
 use crate::compat;
-use crate::fabric::DeviceTarget;
+use crate::fabric::{DeviceTarget, KnownPorts};
 use crate::ids::Place;
 use crate::nad::{self, NadTarget};
 use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec, VlanType};
@@ -35,10 +35,11 @@ impl Engine {
             let changed = if let Some(device) = self.devices.get_mut(name) {
                 device.reshape(spec, ports, self.changes)
             } else {
-                let device = DeviceTarget::new(spec, ports, &self.closed_ports(name, spec), self.changes);
+                let device = DeviceTarget::new(spec, ports, &self.known_ports(name, spec), self.changes);
                 self.devices.insert(name.clone(), device);
                 true
             };
+            let changed = self.forget_leaving(name) || changed;
             if changed {
                 reshaped = true;
                 self.publish.insert(Target::Fabric(name.clone()));
@@ -63,15 +64,30 @@ impl Engine {
         }
     }
 
-    /// The ports that a former process knew to be closed, if they are the same interfaces of the same device.
-    fn closed_ports(&self, name: &Name, spec: &DeviceSpec) -> Vec<Name> {
+    /// What a former process knew of the ports, if this is the same device: which are closed, if they are the same
+    /// interfaces, and which are leaving, also those that were taken off the spec while nobody led.
+    fn known_ports(&self, name: &Name, spec: &DeviceSpec) -> KnownPorts {
         let Some(record) = self.records.get(&Key::cluster(Kind::FabricDevice, name)) else {
-            return Vec::new();
+            return KnownPorts::default();
         };
         let before = record.status.realized.as_deref().and_then(Spec::device);
-        let Some(before) = before.filter(|before| before.is_same_device(spec)) else { return Vec::new() };
-        let same = |port: &&Name| before.lag(port) == spec.lag(port);
-        record.status.closed_ports.iter().filter(same).cloned().collect()
+        let Some(before) = before.filter(|before| before.is_same_device(spec)) else {
+            return KnownPorts::default();
+        };
+        let KnownPorts { mut closed, mut leaving } = record.status.ports.clone();
+        closed.retain(|port| before.lag(port) == spec.lag(port));
+        let interfaces = |spec: &DeviceSpec| -> BTreeSet<Name> {
+            spec.ports.iter().map(|port| port.lag.as_ref().unwrap_or(&port.name)).cloned().collect()
+        };
+        leaving.extend(interfaces(before).difference(&interfaces(spec)).cloned());
+        KnownPorts { closed, leaving }
+    }
+
+    /// Gives up what of ours is on ports that left the spec, where the admin annotated the device so.
+    fn forget_leaving(&mut self, name: &Name) -> bool {
+        let record = self.records.get(&Key::cluster(Kind::FabricDevice, name));
+        let forgets = record.is_some_and(|record| record.forget && !record.deleting);
+        forgets && self.devices.get_mut(name).is_some_and(|device| device.forget_leaving(self.changes))
     }
 
     /// Devices that were being deleted when this process began: what is ours goes from them before they do.
@@ -93,7 +109,7 @@ impl Engine {
         let topology = Topology::new(all.filter_map(|(name, spec)| Some((name, spec.device()?))));
         for (name, spec) in leaving.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
             let ports = topology.port_names(name);
-            let device = DeviceTarget::new(spec, ports, &self.closed_ports(name, spec), self.changes);
+            let device = DeviceTarget::new(spec, ports, &self.known_ports(name, spec), self.changes);
             self.devices.insert(name.clone(), device);
             self.publish.insert(Target::Fabric(name.clone()));
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eno_core::spec::Spec;
-use eno_core::{ChangeOutcome, Condition, Kind, LastTransaction, Name, PodEntry, Status};
+use eno_core::{ChangeOutcome, Condition, Kind, KnownPorts, LastTransaction, Name, PodEntry, Status};
 use eno_nbi_crds as crds;
 use eno_schemas::{ChangeReport, DeviceInfo, Phase, VlanId};
 use serde::Deserialize as _;
@@ -52,7 +52,10 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         switch_ports: source.switch_ports,
         device: (device != DeviceInfo::default()).then_some(device),
         last_transaction: source.last_transaction.map(last_transaction),
-        closed_ports: source.closed_ports.into_iter().map(Name::from).collect(),
+        ports: KnownPorts {
+            closed: source.closed_ports.into_iter().map(Name::from).collect(),
+            leaving: source.leaving_ports.into_iter().map(Name::from).collect(),
+        },
         pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),
         pods: pods(&source.addresses),
         ready_inputs: inputs(source.ready_inputs),

@@ -36,6 +36,10 @@ use crate::xml::{NETCONF, Scope, Step, escape, walk};
 const BRIDGE: &str = "urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge";
 const INTERFACES: &str = "urn:ietf:params:xml:ns:yang:ietf-interfaces";
 
+/// The leaves of `bridge-port` that matter.
+const BRIDGE_PORT: &str =
+    "<bridge-name/><component-name/><pvid/><acceptable-frame/><enable-ingress-filtering/>";
+
 /// The dialect.
 #[derive(Clone, Copy, Debug)]
 pub struct Ieee8021Q;
@@ -122,9 +126,14 @@ impl Dialect for Ieee8021Q {
              <vlan-registration-entry/></filtering-database><bridge-vlan><vlan><vid/><name/></vlan></bridge-vlan>\
              </component></bridge></bridges>"
         );
-        let leaves = "<bridge-name/><component-name/><pvid/><acceptable-frame/><enable-ingress-filtering/>";
-        push_interfaces(&mut filter, interfaces, "", leaves);
+        push_interfaces(&mut filter, interfaces, "", BRIDGE_PORT);
         filter
+    }
+
+    fn filter_interface(&self, interface: &str) -> Option<String> {
+        let mut filter = String::new();
+        push_interfaces(&mut filter, &[interface].into(), "", BRIDGE_PORT);
+        Some(filter)
     }
 
     fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError> {

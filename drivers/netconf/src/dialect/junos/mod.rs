@@ -183,6 +183,10 @@ impl Dialect for Junos {
         )
     }
 
+    fn filter_interface(&self, _: &str) -> Option<String> {
+        None
+    }
+
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
         let (main, groups) = read::read(reply)?;
         Ok(inherit::effective(&main, &groups))

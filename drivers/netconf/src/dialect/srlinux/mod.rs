@@ -144,12 +144,14 @@ impl Dialect for SrLinux {
             let _ = write!(filter, "<{setting}/>");
         }
         filter.push_str("</network-instance>");
-        let content = format!(
-            "<vlan-tagging xmlns=\"{VLANS}\"/><breakout-mode/><ethernet><aggregate-id/></ethernet>\
-             <subinterface><index/><type/><vlan xmlns=\"{VLANS}\"><encap/></vlan></subinterface>"
-        );
-        push_interfaces(&mut filter, interfaces, &content);
+        push_interfaces(&mut filter, interfaces, &port_content());
         filter
+    }
+
+    fn filter_interface(&self, interface: &str) -> Option<String> {
+        let mut filter = String::new();
+        push_interfaces(&mut filter, &[interface].into(), &port_content());
+        Some(filter)
     }
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
@@ -214,6 +216,14 @@ fn layout(seen: &Seen) -> Option<&SrLinuxLayout> {
 }
 
 /// Writing to memory can't fail, hence the results that are dropped in this dialect.
+/// What matters of a port.
+fn port_content() -> String {
+    format!(
+        "<vlan-tagging xmlns=\"{VLANS}\"/><breakout-mode/><ethernet><aggregate-id/></ethernet>\
+         <subinterface><index/><type/><vlan xmlns=\"{VLANS}\"><encap/></vlan></subinterface>"
+    )
+}
+
 fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, content: &str) {
     for name in interfaces {
         let _ = write!(

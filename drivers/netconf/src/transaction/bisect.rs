@@ -1,0 +1,141 @@
+//! Bisection: which parts of a change a device refuses, when its errors do not name them.
+
+use std::future::Future;
+
+/// After so many refused members, while none was accepted, only the last member is tried.
+const MOST_REFUSED: usize = 8;
+
+/// The members of `all` that are refused, where `accepts` tries a set; `all` as a whole is known to be refused. Each part
+/// is tried together with all that was accepted so far, so that what is not refused is accepted together, also where
+/// only so many fit. One refused member of n takes up to 2·log2 n tries.
+///
+/// `None`: nothing was accepted, and not all were tried. Where something was accepted and the `budget` of tries is spent,
+/// all else counts as refused.
+pub(super) async fn refused<T, E, F>(
+    all: &[T],
+    budget: &mut usize,
+    accepts: impl FnMut(Vec<T>) -> F,
+) -> Result<Option<Vec<T>>, E>
+where
+    T: Clone,
+    F: Future<Output = Result<bool, E>>,
+{
+    let mut search = Search { all, accepted: vec![false; all.len()], budget, accepts };
+    let mut tried_alone = 0;
+    // Ranges without an answer, the next one last, and whether each is known to be refused.
+    let mut ranges = vec![(0, all.len(), true)];
+    while let Some((start, end, known)) = ranges.pop() {
+        if start == end || !known && search.tries(start, end).await? {
+            continue;
+        }
+        if end - start == 1 {
+            tried_alone += 1;
+            if tried_alone == MOST_REFUSED && search.nothing_accepted() {
+                search.tries(all.len() - 1, all.len()).await?;
+            }
+        } else {
+            let middle = start + (end - start) / 2;
+            let left_accepted = search.tries(start, middle).await?;
+            ranges.push((middle, end, left_accepted));
+            if !left_accepted {
+                ranges.push((start, middle, true));
+            }
+        }
+        if *search.budget == 0 || tried_alone >= MOST_REFUSED && search.nothing_accepted() {
+            break;
+        }
+    }
+    let Search { accepted, .. } = search;
+    let refused = all.iter().zip(&accepted).filter(|(_, accepted)| !**accepted);
+    let refused: Vec<T> = refused.map(|(member, _)| member.clone()).collect();
+    Ok((accepted.contains(&true) || tried_alone == all.len()).then_some(refused))
+}
+
+struct Search<'a, T, A> {
+    all: &'a [T],
+    /// By member.
+    accepted: Vec<bool>,
+    budget: &'a mut usize,
+    accepts: A,
+}
+
+impl<T: Clone, A> Search<'_, T, A> {
+    /// Whether these members are accepted together with all that are; false when the budget is spent.
+    async fn tries<E, F>(&mut self, start: usize, end: usize) -> Result<bool, E>
+    where
+        A: FnMut(Vec<T>) -> F,
+        F: Future<Output = Result<bool, E>>,
+    {
+        let Some(left) = self.budget.checked_sub(1) else { return Ok(false) };
+        *self.budget = left;
+        let members = self.all.iter().enumerate();
+        let tried = members.filter(|(at, _)| self.accepted[*at] || (start..end).contains(at));
+        let accepted = (self.accepts)(tried.map(|(_, member)| member.clone()).collect()).await?;
+        if accepted {
+            self.accepted[start..end].fill(true);
+        }
+        Ok(accepted)
+    }
+
+    fn nothing_accepted(&self) -> bool {
+        !self.accepted.contains(&true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn search(size: u32, budget: usize, accepts: impl Fn(&[u32]) -> bool) -> (Option<Vec<u32>>, usize) {
+        let all: Vec<u32> = (0..size).collect();
+        let mut left = budget;
+        let found = refused(&all, &mut left, |part: Vec<u32>| {
+            let accepted = accepts(&part);
+            async move { Ok::<_, ()>(accepted) }
+        });
+        (found.await.unwrap(), budget - left)
+    }
+
+    fn without(bad: &[u32]) -> impl Fn(&[u32]) -> bool {
+        |part| !part.iter().any(|member| bad.contains(member))
+    }
+
+    #[tokio::test]
+    async fn few_tries_find_few_refused_ones() {
+        for bad in 0..1000 {
+            let (found, tries) = search(1000, 100, without(&[bad])).await;
+            assert_eq!(found, Some(vec![bad]));
+            assert!(tries <= 20, "{tries}");
+        }
+        let (found, tries) = search(1000, 100, without(&[3, 400, 999])).await;
+        assert_eq!(found, Some(vec![3, 400, 999]));
+        assert!(tries <= 50, "{tries}");
+        assert_eq!(search(1, 0, without(&[0])).await.0, Some(vec![0]));
+    }
+
+    #[tokio::test]
+    async fn where_only_so_many_fit_so_many_are_accepted() {
+        for room in 1..50 {
+            let (found, tries) = search(50, 200, |part| part.len() <= room).await;
+            assert_eq!(found.map(|refused| 50 - refused.len()), Some(room));
+            assert!(tries <= 100, "{tries}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_device_that_refuses_everything_is_tried_a_few_times() {
+        let (found, tries) = search(1000, 96, |_| false).await;
+        assert_eq!(found, None);
+        assert!(tries <= 30, "{tries}");
+        assert_eq!(search(4, 96, |_| false).await.0, Some(vec![0, 1, 2, 3]));
+        // A spent budget keeps what was accepted.
+        let (found, tries) = search(1000, 4, |part| part.len() <= 300).await;
+        assert_eq!((found.map(|refused| 1000 - refused.len()), tries), (Some(250), 4));
+    }
+
+    #[tokio::test]
+    async fn a_refused_range_at_the_start_does_not_hide_the_rest() {
+        let bad: Vec<u32> = (0..10).collect();
+        assert_eq!(search(50, 96, without(&bad)).await.0, Some(bad));
+    }
+}

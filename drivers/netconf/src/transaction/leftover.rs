@@ -1,0 +1,155 @@
+//! What a session that died left in the candidate.
+//!
+//! Some servers keep the candidate of a session that ended, and deny everyone its lock until somebody commits or discards
+//! it (RFC 6241 section 8.3.5.2). What is this cluster's alone in there is discarded; anything else is its author's.
+
+use std::fmt::Write as _;
+
+use eno_schemas::VlanSet;
+
+use crate::dialect::ParseError;
+use crate::operation::Operation;
+use crate::plan::{Inventory, Seen, SeenPort, interfaces, ours};
+use crate::session::{CallError, Session};
+use crate::text::Text;
+use crate::transaction::{Transaction, TransactionError};
+use crate::xml::{Scope, Step, walk};
+
+impl<S: Session> Transaction<'_, S> {
+    /// Discards the changes in the candidate if all of them are of this cluster's VLANs. True when it did.
+    pub(super) async fn discard_leftover(&self) -> Result<bool, TransactionError> {
+        let interfaces = interfaces(self.desired);
+        let filter = self.dialect.filter(&interfaces);
+        let inventory = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
+        let read = |filter| {
+            ["running", "candidate"].map(|source| self.send(Operation::GetConfig { source, filter }))
+        };
+        let ([running, candidate], [all_running, all_candidate]) = (read(Some(&*filter)), read(None));
+        let inventory = match inventory {
+            Some(asked) => self.parse_inventory(asked.await?, &interfaces).await?,
+            None => Inventory::new(),
+        };
+        let (running, candidate) = (running.await?, candidate.await?);
+        let seen = [self.dialect.parse(&running, &inventory)?, self.dialect.parse(&candidate, &inventory)?];
+        if !are_ours(&seen[0], &seen[1], &self.desired.cluster) {
+            return Ok(false);
+        }
+        // What the filter does not select is the same in both.
+        let within = differences(&running, &candidate)?;
+        if differences(&all_running.await?, &all_candidate.await?)? != within {
+            return Ok(false);
+        }
+        self.work.progress("discarding what a session of this cluster left in the candidate");
+        match self.send(Operation::Discard).await {
+            Ok(_) => Ok(true),
+            // Somebody locked it meanwhile.
+            Err(CallError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Whether two states differ, and in nothing but VLANs under our names and ports that carry them.
+fn are_ours(running: &Seen, candidate: &Seen, cluster: &str) -> bool {
+    let ours = ours(running, cluster).union(&ours(candidate, cluster));
+    let vlans = || {
+        let others = |seen: &Seen| {
+            let vlans = seen.vlans.iter().filter(|(vid, _)| !ours.contains(**vid));
+            vlans.map(|(vid, vlan)| (*vid, vlan.clone())).collect::<Vec<_>>()
+        };
+        others(running) == others(candidate)
+    };
+    let ports = || {
+        let names = running.ports.keys().chain(candidate.ports.keys());
+        let unknown = SeenPort::default();
+        names.into_iter().all(|name| {
+            let [before, after] = [running, candidate].map(|seen| seen.ports.get(name).unwrap_or(&unknown));
+            before == after || carries_only(before, after, &ours)
+        })
+    };
+    (running.vlans != candidate.vlans || running.ports != candidate.ports) && vlans() && ports()
+}
+
+/// Whether the difference of a port is one of the VLANs `ours` on it, with what follows from that for its mode.
+fn carries_only(before: &SeenPort, after: &SeenPort, ours: &VlanSet) -> bool {
+    let (old, new) = (before.tagged(), after.tagged());
+    let changed = old.difference(&new).union(&new.difference(&old));
+    // The native VLAN is listed while nothing else is.
+    let native: VlanSet = before.native.into_iter().collect();
+    !changed.is_empty()
+        && changed.difference(&native).is_subset(ours)
+        && before.native == after.native
+        && before.aggregate == after.aggregate
+        && before.unfit == after.unfit
+}
+
+/// The elements that only one of two replies has: path and content, sorted. A list entry's path names its first leaf,
+/// which is its key (RFC 7950 section 7.8.5).
+fn differences(one: &Text, other: &Text) -> Result<Vec<String>, ParseError> {
+    let (one, other) = (elements(one)?, elements(other)?);
+    let mut only = Vec::new();
+    let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
+    loop {
+        let order = match (one.peek(), other.peek()) {
+            (Some(a), Some(b)) => a.cmp(b),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (None, None) => return Ok(only),
+        };
+        let (left, right) = (order.is_le().then(|| one.next()), order.is_ge().then(|| other.next()));
+        if order.is_ne() {
+            only.extend(left.or(right).flatten());
+        }
+    }
+}
+
+fn elements(reply: &Text) -> Result<Vec<String>, ParseError> {
+    let mut elements = Vec::new();
+    // For each open element: its path with keys, and whether it has a child yet.
+    let mut open: Vec<(String, bool)> = Vec::new();
+    walk(
+        reply,
+        |_| Scope::Known,
+        |step| match step {
+            Step::Enter(path) => {
+                let name = path.rsplit('/').next().unwrap_or(path);
+                let within = open.last().map_or("", |(path, _)| path);
+                open.push((format!("{within}/{name}"), false));
+            }
+            Step::Leave(path, text) => {
+                let Some((own, has_children)) = open.pop() else { return };
+                if let Some((within, has_siblings)) = open.last_mut()
+                    && !std::mem::replace(has_siblings, true)
+                    && !has_children
+                {
+                    let name = path.rsplit('/').next().unwrap_or(path);
+                    let _ = write!(within, "[{name}={text:?}]");
+                }
+                elements.push(format!("{own}={text:?}"));
+            }
+        },
+    )?;
+    elements.sort_unstable();
+    Ok(elements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_told_apart_by_their_keys() {
+        let config = |entries: &[(&str, &str)]| {
+            let entry =
+                |(name, mtu): &(&str, &str)| format!("<if><name>{name}</name><x><mtu>{mtu}</mtu></x></if>");
+            Text::from(format!("<data>{}</data>", entries.iter().map(entry).collect::<String>()))
+        };
+        let differ = |one: &[_], other: &[_]| differences(&config(one), &config(other)).unwrap();
+        assert_eq!(differ(&[("a", "1"), ("b", "2")], &[("b", "2"), ("a", "1")]), Vec::<String>::new());
+        assert_eq!(
+            differ(&[("a", "1"), ("b", "2")], &[("a", "2"), ("b", "1")]).len(),
+            8,
+            "a value that moves from one entry to another is a difference"
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! A port that is taken off a switch's spec is commanded, without VLANs, until none of ours is on it.
+
+use eno_core::spec::Spec;
+use eno_core::{Key, Kind, Target};
+use eno_schemas::{Applied, Desired, Outcome, Phase, VlanSet};
+
+#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+use crate::world::*;
+
+fn leaf1() -> (Key, Target) {
+    (Key::cluster(Kind::FabricDevice, &"leaf1".into()), Target::Fabric("leaf1".into()))
+}
+
+/// The interfaces of leaf1's last command, each with its VLANs.
+fn commanded(w: &World) -> Vec<(&str, String)> {
+    let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
+    let interface = |port: &eno_schemas::FabricPort| port.lag.clone().unwrap_or(port.name.clone());
+    assert!(
+        fabric.ports.iter().all(|port| fabric
+            .ports
+            .iter()
+            .filter(|p| interface(p) == interface(port))
+            .count()
+            == 1)
+    );
+    fabric
+        .ports
+        .iter()
+        .map(|port| (port.lag.as_deref().unwrap_or(&port.name), port.vlans.to_string()))
+        .collect()
+}
+
+fn leaving(w: &World) -> Vec<&str> {
+    w.statuses[&leaf1().0].ports.leaving.iter().map(|name| &**name).collect()
+}
+
+/// A service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
+fn ready() -> World {
+    let mut w = World::leaf_spine();
+    let s = w.apply(service("s", 100, &["dc"]));
+    w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    assert_eq!(w.phase(&s), Phase::Ready);
+    w
+}
+
+/// leaf1 without its port `e1`.
+fn without_e1(w: &World) -> eno_core::Object {
+    respec(&w.objects[&leaf1().0], |spec| {
+        if let Spec::Device(spec) = spec {
+            spec.ports.retain(|port| &*port.name != "e1");
+        }
+    })
+}
+
+fn on_e1(w: &World) -> Option<String> {
+    commanded(w).into_iter().find(|(name, _)| *name == "e1").map(|(_, vlans)| vlans)
+}
+
+/// leaf1 has done what it was last commanded, but for the VLANs on `e1`.
+fn reports(w: &mut World, on_e1: &str) {
+    let desired = w.commands[&leaf1().1].clone();
+    let Desired::Fabric(fabric) = &desired else { panic!("no switch") };
+    let mut ports: std::collections::BTreeMap<String, VlanSet> =
+        fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect();
+    ports.insert("e1 (leaving)".into(), on_e1.parse().unwrap());
+    let vlans = fabric.vlans.iter().map(|vlan| vlan.vid).collect();
+    let applied = Applied::Fabric { vlans, ports, carried: [].into(), closed: None };
+    w.report(&leaf1().1, desired.hash(), Outcome::Applied, Some(applied), Vec::new());
+}
+
+#[test]
+fn it_is_emptied_and_forgotten_once_it_is_empty() {
+    for restarts in [false, true] {
+        let mut w = ready();
+        assert_eq!(on_e1(&w).as_deref(), Some("100"));
+        w.silent.insert(leaf1().1);
+        let object = without_e1(&w);
+        if restarts {
+            // Nobody leads when it changes.
+            w.objects.insert(leaf1().0, object);
+            w.restart();
+        } else {
+            w.apply(object);
+        }
+        w.settle();
+        assert_eq!((on_e1(&w).as_deref(), leaving(&w)), (Some(""), vec!["e1"]), "{restarts}");
+        w.restart();
+        w.settle();
+        assert_eq!((on_e1(&w).as_deref(), leaving(&w)), (Some(""), vec!["e1"]), "{restarts}");
+        // It is refused, or somebody else put it there again.
+        reports(&mut w, "100");
+        w.settle();
+        assert_eq!((on_e1(&w).as_deref(), leaving(&w)), (Some(""), vec!["e1"]), "{restarts}");
+        reports(&mut w, "");
+        w.settle();
+        assert_eq!((on_e1(&w), leaving(&w)), (None, vec![]), "{restarts}");
+        reports(&mut w, "");
+        w.settle();
+        let published = w.published;
+        w.restart();
+        w.settle();
+        assert_eq!((w.published, leaving(&w)), (published, vec![]), "{restarts}");
+    }
+}
+
+#[test]
+fn a_former_lag_is_emptied() {
+    let mut w = ready();
+    let lag = |w: &World, lag: Option<&str>| {
+        respec(&w.objects[&leaf1().0], |spec| {
+            if let Spec::Device(spec) = spec {
+                let port = spec.ports.iter_mut().find(|port| &*port.name == "e1");
+                port.expect("a port e1").lag = lag.map(Into::into);
+            }
+        })
+    };
+    let object = lag(&w, Some("po1"));
+    w.apply(object);
+    w.settle();
+    w.silent.insert(leaf1().1);
+    let object = lag(&w, Some("po2"));
+    w.apply(object);
+    w.settle();
+    assert_eq!(leaving(&w), ["po1"]);
+    let ports = commanded(&w);
+    assert!(ports.contains(&("po1", String::new())) && ports.contains(&("po2", "100".into())), "{ports:?}");
+    let object = lag(&w, Some("po1"));
+    w.apply(object);
+    w.settle();
+    assert_eq!(leaving(&w), ["po2"]);
+}
+
+#[test]
+fn another_device_is_not_asked_for_it_and_the_admin_may_give_it_up() {
+    let mut w = ready();
+    w.silent.insert(leaf1().1);
+    let object = without_e1(&w);
+    w.apply(object.clone());
+    w.settle();
+    w.apply(eno_core::Object { forget: true, ..object.clone() });
+    w.settle();
+    assert_eq!((on_e1(&w), leaving(&w)), (None, vec![]));
+
+    let mut w = ready();
+    w.silent.insert(leaf1().1);
+    let moved = respec(&object, |spec| {
+        if let Spec::Device(spec) = spec {
+            spec.device.address = "192.0.2.1:830".into();
+        }
+    });
+    w.apply(moved);
+    w.settle();
+    assert_eq!((on_e1(&w), leaving(&w)), (None, vec![]));
+}
+
+#[test]
+fn the_far_end_of_a_link_that_goes_is_emptied() {
+    let mut w = ready();
+    let spine = (Key::cluster(Kind::FabricDevice, &"spine1".into()), Target::Fabric("spine1".into()));
+    w.silent.insert(spine.1.clone());
+    let object = respec(&w.objects[&leaf1().0], |spec| {
+        if let Spec::Device(spec) = spec {
+            spec.ports.retain(|port| &*port.name != "u1");
+        }
+    });
+    w.apply(object);
+    w.settle();
+    let Desired::Fabric(fabric) = &w.commands[&spine.1] else { panic!("no switch") };
+    let port =
+        fabric.ports.iter().find(|port| port.lag.as_deref() == Some("leaf1")).expect("it is commanded");
+    assert!(port.vlans.is_empty());
+    assert_eq!(*w.statuses[&spine.0].ports.leaving, ["leaf1".into()]);
+}
