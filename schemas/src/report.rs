@@ -254,6 +254,12 @@ pub struct DeviceInfo {
     /// How a change of it can be taken back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
+    /// Seconds after which the driver reads it again though nothing was heard of it; absent: it doesn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_interval: Option<u32>,
+    /// It tells the driver of changes by others; absent: that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_notifications: Option<bool>,
 }
 
 /// How a change of a device can be taken back after it took effect. Only a device that can do it takes part in a

@@ -1,6 +1,7 @@
 //! One switch as a target: what is wanted on it and what it has confirmed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use eno_schemas::{
     Applied, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
@@ -148,6 +149,12 @@ impl DeviceTarget {
             port.closed = closed.iter().any(|name| **name == port.name);
         }
         target
+    }
+
+    /// Takes over how often the driver reads the device. That is nothing to be made: what is wanted and confirmed stays.
+    /// True when it is a change.
+    pub fn audit_every(&mut self, interval: Option<NonZeroU32>) -> bool {
+        std::mem::replace(&mut self.access.audit_interval, interval) != interval
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
