@@ -219,6 +219,9 @@ pub struct Rejection {
     pub reason: String,
     /// The driver tries again by itself.
     pub retryable: bool,
+    /// What has it did not answer: nothing is known of the item, and what was there may work as it did.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
 }
 
 /// Something that the admin should know.

@@ -520,7 +520,7 @@ impl DeviceTarget {
     pub fn refused_by(&self, report: &Report) -> BTreeMap<Key, Option<(String, bool)>> {
         let mut refused = BTreeMap::new();
         let Some(contained) = self.changes.contained(&report.generation.hash) else { return refused };
-        for Rejection { item, reason, retryable } in &report.rejected {
+        for Rejection { item, reason, retryable, .. } in &report.rejected {
             let vids = match item.vlan {
                 Some(vid) => vec![vid],
                 None => self.changes.open_vlans().collect(),

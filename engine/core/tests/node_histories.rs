@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1u8..5).prop_map(Step::NodeGone),
         1 => (1u8..5).prop_map(Step::Silence),
         1 => Just(Step::Listen),
-        1 => (1u8..5, 0u8..4).prop_map(|(node, what)| Step::Refuse { node, what }),
+        1 => (1u8..5, 0u8..5).prop_map(|(node, what)| Step::Refuse { node, what }),
         1 => Just(Step::Unwritten),
         1 => Just(Step::Written),
         4 => Just(Step::Settle),
@@ -155,11 +155,12 @@ impl History {
             Step::Refuse { node, what } => {
                 let item = match what {
                     0 => Item::TARGET,
-                    1 => Item::port("br-cp"),
+                    1 | 4 => Item::port("br-cp"),
                     2 => Item::port("pb0"),
                     _ => Item { link: Some("PodConfig/c0/l0".into()), ..Item::TARGET },
                 };
-                let rejection = Rejection { item, reason: "no".into(), retryable: *what == 2 };
+                let (reason, retryable) = ("no".into(), *what == 2);
+                let rejection = Rejection { item, reason, retryable, unreachable: *what == 4 };
                 self.world.rejections.insert(Target::Node(format!("node{node}").into()), vec![rejection]);
             }
             Step::Unwritten => {

@@ -333,9 +333,11 @@ impl Engine {
                     continue;
                 }
                 verdict.waits_on = Some(name.clone());
-                return Some(match &node.failure {
-                    Some(failure) => {
-                        format!("Node {name}: what it made there can't be removed yet: {}", failure.reason)
+                let failure = node.failure.as_ref().map(|failure| failure.reason.as_str());
+                let unanswered = left.networks.iter().find_map(|(network, _)| node.unanswered(network));
+                return Some(match failure.or(unanswered) {
+                    Some(reason) => {
+                        format!("Node {name}: what it made there can't be removed yet: {reason}")
                     }
                     None => format!(
                         "Node {name}: the removal of what it made there {}",
