@@ -30,9 +30,13 @@ pub struct Left {
 
 impl Engine {
     pub(super) fn node_is(&mut self, name: &Name, ready: bool) {
+        let is_new = self.hosts.node(name).is_none();
         if self.config.nodes && self.hosts.add_node(name, ready) {
             self.sync_node(name);
             self.judge_waiters(name);
+            if is_new {
+                self.replan_pods_on(name);
+            }
         }
     }
 
@@ -44,7 +48,8 @@ impl Engine {
             let pods = pods.collect();
             self.judge_bridges_on(name);
             self.pods_told(pods);
-            // What is to be taken back there is gone with it.
+            self.replan_pods_on(name);
+            // What objects that are gone left there is gone with it.
             for (key, giver) in &self.podnet.givers {
                 let left = giver
                     .entries

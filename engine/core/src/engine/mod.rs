@@ -418,6 +418,7 @@ impl Engine {
         for (target, report) in std::mem::take(&mut self.reports) {
             self.report(&target, report);
         }
+        self.podnet.forget_idle();
         self.judge.extend(self.records.keys().cloned());
     }
 
