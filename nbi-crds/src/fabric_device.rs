@@ -48,6 +48,11 @@ use crate::{CallbackFormat, CallbackSecret, schema};
         "is needed for ssl: name a Secret with ca.crt, tls.crt and tls.key in Credentials.SecretName",
     ),
     schema::rule_at(
+        ".AuditInterval",
+        "self.Driver != 'ovs-fabric' || !has(self.AuditInterval)",
+        "is not for the driver ovs-fabric, which Open vSwitch tells of every change: leave it out",
+    ),
+    schema::rule_at(
         ".Address",
         "self.Driver != 'netconf' || !self.Address.matches('^(unix:/|(tcp|ssl):.+:[0-9]+$)')",
         "must be a host name or an address with an optional port, such as 192.0.2.1:830, for the driver netconf",
@@ -83,6 +88,12 @@ pub struct FabricDeviceSpec {
     /// What to do when somebody else changed what is ours on the device.
     #[serde(default)]
     pub drift: Drift,
+    /// Seconds after which the device is read again though nothing was heard of it, to find what was changed by another
+    /// hand; a quarter more or less, so that not all devices are read at once. Absent: as the driver is told by its flag
+    /// --audit-interval, 600 unless it says otherwise. status.auditInterval shows what holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 604_800))]
+    pub audit_interval: Option<u32>,
     /// VLANs that exist on the device under names of others and are taken over once they are wanted: they get the
     /// engine's name, and go when nobody wants them any more. IDs and ranges of them, such as "42,100-199". Without this
     /// a VLAN of others is an error.

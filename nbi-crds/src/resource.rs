@@ -38,6 +38,8 @@ eno_resource! {
         "hostKeyFingerprint",
         "model",
         "rollback",
+        "auditInterval",
+        "changeNotifications",
         "lastTransaction",
         "closedPorts",
         "leavingPorts",

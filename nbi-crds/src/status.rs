@@ -155,6 +155,14 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub rollback: Option<String>,
+    /// Seconds after which the driver reads the device again though nothing was heard of it; a quarter more or less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub audit_interval: Option<i64>,
+    /// The device tells the driver of changes by other hands, so that they are found at once; otherwise they are found
+    /// when it is read again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change_notifications: Option<bool>,
     /// The last change that was made on the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::plain::<LastTransaction>")]

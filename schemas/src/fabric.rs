@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -47,6 +48,9 @@ pub struct Device {
     /// What to do about drift.
     #[serde(default)]
     pub drift: Drift,
+    /// Seconds after which a driver that is told of no changes reads the device again; absent: as the driver sees fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_interval: Option<NonZeroU32>,
     /// VLANs that exist there under another name and are taken over when they are wanted: they get our name.
     #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
     pub adopt: VlanSet,

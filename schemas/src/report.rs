@@ -219,6 +219,9 @@ pub struct Rejection {
     pub reason: String,
     /// The driver tries again by itself.
     pub retryable: bool,
+    /// What has it did not answer: nothing is known of the item, and what was there may work as it did.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
 }
 
 /// Something that the admin should know.
@@ -254,6 +257,12 @@ pub struct DeviceInfo {
     /// How a change of it can be taken back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
+    /// Seconds after which the driver reads it again though nothing was heard of it; absent: it doesn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit_interval: Option<u32>,
+    /// It tells the driver of changes by others; absent: that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_notifications: Option<bool>,
 }
 
 /// How a change of a device can be taken back after it took effect. Only a device that can do it takes part in a

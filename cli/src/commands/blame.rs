@@ -143,6 +143,7 @@ mod tests {
                 credential: None,
                 host_key: None,
                 drift: Drift::Repair,
+                audit_interval: None,
                 adopt: VlanSet::EMPTY,
             },
             vlans: vec![

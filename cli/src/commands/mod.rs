@@ -8,6 +8,7 @@ mod demo;
 mod driver;
 mod import;
 mod plan;
+mod revoked;
 mod sandbox;
 mod status;
 mod trace;
@@ -65,6 +66,7 @@ enum Command {
     Blame(blame::BlameArgs),
     Callbacks(callbacks::CallbacksArgs),
     Adopt(adopt::AdoptArgs),
+    Revoked(revoked::RevokedArgs),
     Import(import::ImportArgs),
     /// Measure the operator in a sandbox; docs/benchmark.md says how.
     Bench(crate::bench::BenchArgs),
@@ -93,6 +95,7 @@ impl Eno {
             Command::Blame(args) => for_people(|_| blame::run(args)),
             Command::Callbacks(args) => for_people(|_| callbacks::run(args)),
             Command::Adopt(args) => for_people(|_| adopt::run(args)),
+            Command::Revoked(args) => for_people(|_| revoked::run(args)),
             Command::Import(args) => import::run(args),
             Command::Driver(args) => driver::exec(&args),
             Command::Agent(args) => agent::exec(&args),

@@ -82,6 +82,7 @@ pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
             host_key: Some(switch.host_key.clone()),
             adopt: None,
             drift: Drift::Repair,
+            audit_interval: None,
             ports: ports(topology, &switch.name),
             callback_url: None,
             callback_secret: None,

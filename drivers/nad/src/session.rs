@@ -311,7 +311,12 @@ impl Driver for NadDriver {
             Ok(End::Absent) => Reconciled::applied(Applied::Nad { present: false }),
             Ok(End::Rejected { reason, present }) => Reconciled {
                 // The watch says when another try may help.
-                rejected: vec![Rejection { item: Item::TARGET, reason, retryable: false }],
+                rejected: vec![Rejection {
+                    item: Item::TARGET,
+                    reason,
+                    retryable: false,
+                    unreachable: false,
+                }],
                 ..Reconciled::applied(Applied::Nad { present })
             },
             Err(failure) => Reconciled::failed(failure),

@@ -42,7 +42,8 @@ pub struct Options {
     pub limits: Limits,
     /// After how long a device takes back a commit that was not confirmed.
     pub confirm_timeout: Duration,
-    /// After how long a device is read again though nothing was heard of it; a quarter more or less.
+    /// After how long a device is read again though nothing was heard of it; a quarter more or less. A FabricDevice may
+    /// say otherwise.
     pub audit_interval: Duration,
 }
 
@@ -105,7 +106,7 @@ impl NetconfDriver {
     pub fn new(options: Options) -> Self {
         let (changed, changes) = mpsc::unbounded();
         Self {
-            rotation: Arc::new(Rotation::new(options.audit_interval)),
+            rotation: Arc::default(),
             losses: Arc::default(),
             connecting: Semaphore::new(CONNECTING),
             doubtful: Semaphore::new(DOUBTFUL),
@@ -119,6 +120,22 @@ impl NetconfDriver {
     fn device(&self, target: &str) -> Arc<tokio::sync::Mutex<Device>> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(devices.entry(target.to_owned()).or_default())
+    }
+
+    /// After how long a device is read again though nothing was heard of it.
+    fn audit_interval(&self, device: &eno_schemas::Device) -> Duration {
+        let own = device.audit_interval.map(|seconds| Duration::from_secs(seconds.get().into()));
+        own.unwrap_or(self.options.audit_interval)
+    }
+
+    /// What a device said of itself, and how changes of it by another hand are found.
+    fn info(&self, live: &Live, device: &eno_schemas::Device) -> DeviceInfo {
+        let interval = self.audit_interval(device).as_secs();
+        DeviceInfo {
+            audit_interval: Some(u32::try_from(interval).unwrap_or(u32::MAX)),
+            change_notifications: Some(live.told.is_some()),
+            ..info(live.session.hello(), Some(live.dialect), Some(&live.profile), live.session.fingerprint())
+        }
     }
 
     async fn fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
@@ -151,7 +168,7 @@ impl NetconfDriver {
             };
             device.lost = false;
             let baseline = live.take_baseline();
-            let info = live.info();
+            let info = self.info(&live, &desired.device);
             let persist_id = format!("eno-{}-{target}", desired.cluster);
             let transaction = Transaction {
                 session: &live.session,
@@ -184,7 +201,7 @@ impl NetconfDriver {
                     live.baseline =
                         read.filter(|_| live.told.is_some() && reconciled.outcome == Outcome::Applied);
                     device.live = Some(live);
-                    self.rotation.was_read(target);
+                    self.rotation.was_read(target, self.audit_interval(&desired.device));
                     if let Some(known) = now_known(&reconciled, desired).or(known) {
                         device.verified = Some((content, known));
                     }
@@ -233,7 +250,7 @@ impl NetconfDriver {
         let returns = device.returns.as_ref().map(|returns| returns.copy()).unwrap_or_default();
         let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
         let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
-        let info = live.info();
+        let info = self.info(&live, &desired.device);
         let transaction = Transaction {
             session: &live.session,
             dialect: live.dialect,
@@ -372,10 +389,6 @@ impl Live {
         self.baseline.take().filter(|_| !changed)
     }
 
-    fn info(&self) -> DeviceInfo {
-        info(self.session.hello(), Some(self.dialect), Some(&self.profile), self.session.fingerprint())
-    }
-
     /// Politely; a device that does not answer loses the connection anyway.
     async fn close(self) {
         let closing = self.session.call("<close-session/>".into());
@@ -431,11 +444,12 @@ impl Driver for NetconfDriver {
     }
 }
 
-/// The hash of a desired state, whatever is remembered of its ports and whichever uid the cluster has: that is nothing
-/// to be made.
+/// The hash of a desired state, whatever is remembered of its ports, whichever uid the cluster has and however often the
+/// device is read: that is nothing to be made.
 fn content(desired: &FabricDesired) -> String {
     let mut desired = desired.clone();
     desired.cluster_uid = None;
+    desired.device.audit_interval = None;
     desired.ports.iter_mut().for_each(|port| port.closed = false);
     Desired::Fabric(desired).hash()
 }
@@ -479,6 +493,7 @@ fn info(
         host_key_fingerprint: Some(fingerprint.to_owned()),
         model: dialect.map_or_else(|| hello.make().map(str::to_owned), |dialect| dialect.model(hello)),
         rollback: profile.map(Profile::rollback),
+        ..DeviceInfo::default()
     }
 }
 

@@ -33,7 +33,8 @@ struct Args {
     /// Seconds after which a device takes back a commit that was not confirmed; more than --rpc-timeout
     #[arg(long, env = "ENO_CONFIRM_TIMEOUT", value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=4_294_967_295))]
     confirm_timeout: u64,
-    /// Seconds after which a device that nobody spoke of is read again, to find what was changed by another hand
+    /// Seconds after which a device that nobody spoke of is read again, to find what was changed by another hand, unless
+    /// AuditInterval of its FabricDevice says otherwise
     #[arg(long, env = "ENO_AUDIT_INTERVAL", value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     audit_interval: u64,
 }

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// Losses within this time are taken for one outage.
@@ -12,28 +13,35 @@ const OUTAGE: Duration = Duration::from_secs(5);
 /// How many devices are connected to again within a second of an outage, on average.
 const RECONNECTS_PER_SECOND: u32 = 40;
 
-/// Looks at each device again some time after it was last read: about `interval` later, not at the same time as
+/// Looks at each device again some time after it was last read: about its interval later, not at the same time as
 /// others.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Rotation {
+    due: Mutex<BTreeMap<String, Audit>>,
+    /// One is due earlier than it was.
+    sooner: Notify,
+}
+
+/// When a device is looked at again.
+#[derive(Clone, Copy, Debug)]
+struct Audit {
     interval: Duration,
-    due: Mutex<BTreeMap<String, Instant>>,
+    at: Instant,
 }
 
 impl Rotation {
-    pub(crate) fn new(interval: Duration) -> Self {
-        Self { interval, due: Mutex::default() }
-    }
-
-    fn due(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+    fn due(&self) -> MutexGuard<'_, BTreeMap<String, Audit>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was read just now.
-    pub(crate) fn was_read(&self, target: &str) {
+    /// It was read just now, and is to be looked at about `interval` later.
+    pub(crate) fn was_read(&self, target: &str, interval: Duration) {
         // Between three and five quarters of the interval.
-        let at = Instant::now() + self.interval * 3 / 4 + up_to(self.interval / 2);
-        self.due().insert(target.to_owned(), at);
+        let at = Instant::now() + interval * 3 / 4 + up_to(interval / 2);
+        let before = self.due().insert(target.to_owned(), Audit { interval, at });
+        if before.is_none_or(|before| at < before.at) {
+            self.sooner.notify_one();
+        }
     }
 
     /// It is gone.
@@ -44,16 +52,21 @@ impl Rotation {
     /// Waits for the next that is due.
     pub(crate) async fn next(&self) -> String {
         loop {
-            let (now, later) = (Instant::now(), Instant::now() + self.interval / 4);
-            let first = self.due().iter().min_by_key(|(_, at)| **at).map(|(name, at)| (name.clone(), *at));
+            let first = self
+                .due()
+                .iter()
+                .min_by_key(|(_, audit)| audit.at)
+                .map(|(name, audit)| (name.clone(), *audit));
             match first {
-                Some((target, at)) if at <= now => {
-                    self.was_read(&target);
+                Some((target, audit)) if audit.at <= Instant::now() => {
+                    self.was_read(&target, audit.interval);
                     return target;
                 }
-                // Some may be added meanwhile, all of them due later than this.
-                Some((_, at)) => tokio::time::sleep_until(at.min(later)).await,
-                None => tokio::time::sleep_until(later).await,
+                Some((_, audit)) => {
+                    // What ends it does not matter: the first is looked for anew.
+                    let _ = tokio::time::timeout_at(audit.at, self.sooner.notified()).await;
+                }
+                None => self.sooner.notified().await,
             }
         }
     }
@@ -91,10 +104,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_device_has_its_turn_in_each_interval() {
         let interval = Duration::from_mins(10);
-        let rotation = Rotation::new(interval);
+        let rotation = Rotation::default();
         let names: Vec<String> = (0..100).map(|number| format!("switch{number}")).collect();
         for name in &names {
-            rotation.was_read(name);
+            rotation.was_read(name, interval);
         }
         let start = Instant::now();
         let mut turns: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
@@ -119,6 +132,28 @@ mod tests {
         assert!(at_once < Some(10), "{at_once:?} at the same time");
         rotation.forget("switch0");
         assert!(!rotation.due().contains_key("switch0"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_device_has_an_interval_of_its_own() {
+        let rotation = Rotation::default();
+        rotation.was_read("slow", Duration::from_hours(1));
+        let start = Instant::now();
+        // One that comes while the other is waited for has its turn in time.
+        let (first, ()) = tokio::join!(rotation.next(), async {
+            tokio::task::yield_now().await;
+            rotation.was_read("fast", Duration::from_mins(1));
+        });
+        assert_eq!(first, "fast");
+        assert!(start.elapsed() <= Duration::from_secs(75), "{:?}", start.elapsed());
+        let mut turns: BTreeMap<String, u32> = BTreeMap::new();
+        while start.elapsed() < Duration::from_hours(2) {
+            *turns.entry(rotation.next().await).or_default() += 1;
+        }
+        assert!((96..=160).contains(&turns["fast"]) && (1..=3).contains(&turns["slow"]), "{turns:?}");
+        // A longer interval counts from the next time on that it is read.
+        rotation.was_read("fast", Duration::from_hours(3));
+        assert_eq!(rotation.next().await, "slow");
     }
 
     #[tokio::test(start_paused = true)]

@@ -327,7 +327,7 @@ pub fn list_is_gone(interface: &str) -> String {
 }
 
 fn reject(item: Item, reason: String) -> Rejection {
-    Rejection { item, reason, retryable: false }
+    Rejection { item, reason, retryable: false, unreachable: false }
 }
 
 fn reject_left_out(

@@ -1,5 +1,6 @@
 //! What another hand changes, and how it is found.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use eno_driver_netconf::driver::{NetconfDriver, Options};
@@ -45,6 +46,45 @@ async fn a_device_that_tells_nothing_is_looked_at_now_and_then() {
     // And again.
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     driver.forget("leaf1").await;
+}
+
+#[tokio::test]
+async fn a_device_says_how_often_it_is_read_and_gets_nothing_for_that() {
+    let bench = Bench::start(|topology| {
+        for switch in &mut topology.switches {
+            switch.capabilities.notifications = switch.name == "leaf2";
+        }
+    })
+    .await;
+    let told = |reconciled: &Reconciled| {
+        let device = reconciled.device.as_ref().expect("what it says of itself");
+        (device.audit_interval, device.change_notifications)
+    };
+    let mut changed = Box::pin(bench.driver.changed());
+    let other = bench.desired("leaf2", "100", &["Ethernet1"]);
+    assert_eq!(told(&bench.settle("leaf2", &other).await), (Some(3600), Some(true)));
+    let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
+    assert_eq!(told(&bench.settle("leaf1", &desired).await), (Some(3600), Some(false)));
+    // Drift that comes with the new interval is drift.
+    remove(&bench, "102");
+    desired.device.audit_interval = NonZeroU32::new(1);
+    let repaired = bench.reconcile("leaf1", desired.clone()).await;
+    assert_eq!(
+        (told(&repaired), drift(&repaired)),
+        ((Some(1), Some(false)), vec!["VLAN 102 on Ethernet1 missing"])
+    );
+    let quiet = bench.reconcile("leaf1", desired.clone()).await;
+    desired.device.audit_interval = None;
+    let longer = bench.reconcile("leaf1", desired.clone()).await;
+    desired.device.audit_interval = NonZeroU32::new(1);
+    let again = bench.reconcile("leaf1", desired.clone()).await;
+    assert_eq!([&quiet.change, &longer.change, &again.change], [&None, &None, &None]);
+    assert_eq!(told(&longer), (Some(3600), Some(false)));
+    // It is read again within its own interval.
+    remove(&bench, "100");
+    let soon = tokio::time::timeout(Duration::from_mins(1), changed.next()).await;
+    assert_eq!(soon.expect("it is read again").as_deref(), Some("leaf1"));
+    assert_eq!(drift(&bench.reconcile("leaf1", desired).await), ["VLAN 100 on Ethernet1 missing"]);
 }
 
 #[tokio::test]

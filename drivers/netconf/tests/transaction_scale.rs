@@ -146,6 +146,7 @@ fn desired(info: &SwitchInfo, dialect: &str, vlans: &str) -> FabricDesired {
             credential: Some("leaf1".into()),
             host_key: Some(info.host_key.clone()),
             drift: Drift::Repair,
+            audit_interval: None,
             adopt: VlanSet::EMPTY,
         },
         vlans: set(vlans).iter().map(|vid| FabricVlan { vid, owners: vec!["L2Service/s".into()] }).collect(),

@@ -17,7 +17,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use crate::host::{Host, HostError};
 use crate::ovs::{Ovs, OvsApplied, OvsDesired, OvsError};
 use crate::pods::{Pods, Resolve};
-use crate::switch::{self, Told};
+use crate::switch::{self, Problem, Told};
 
 /// How engine and agent call it.
 pub const NAME: &str = "node";
@@ -92,7 +92,10 @@ impl<R: Resolve> NodeDriver<R> {
         match found {
             Ok(Some(found)) => told.add(&wanted, found),
             Ok(None) => {}
-            Err(error) => told.add_failure(&wanted, &error.to_string(), error.retryable()),
+            Err(error) => {
+                let (retryable, unreachable) = (error.retryable(), error.unreachable());
+                told.add_failure(&wanted, &Problem { reason: &error.to_string(), retryable, unreachable });
+            }
         }
         Ok(Reconciled {
             outcome: Outcome::Applied,

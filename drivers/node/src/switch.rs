@@ -64,6 +64,24 @@ pub fn is_wanted(desired: &OvsDesired) -> bool {
     !desired.bridges.is_empty() || !desired.ports.is_empty()
 }
 
+/// Why something is not in Open vSwitch.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem<'a> {
+    /// In words.
+    pub reason: &'a str,
+    /// It may pass by itself.
+    pub retryable: bool,
+    /// Open vSwitch did not answer: nothing is known of what it has.
+    pub unreachable: bool,
+}
+
+impl Problem<'_> {
+    fn with(&self, item: Item) -> Rejection {
+        let Self { reason, retryable, unreachable } = *self;
+        Rejection { item, reason: reason.to_owned(), retryable, unreachable }
+    }
+}
+
 /// What is told of a node.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -108,7 +126,7 @@ impl Told {
                 OvsItem::Port(interface) => self.link(interface).unwrap_or(Item::TARGET),
             };
             let (reason, retryable) = (rejected.reason.clone(), rejected.retryable);
-            self.rejected.push(Rejection { item, reason, retryable });
+            self.rejected.push(Rejection { item, reason, retryable, unreachable: false });
         }
         let missing: Vec<String> = wanted
             .ports
@@ -118,7 +136,7 @@ impl Told {
             .collect();
         for interface in missing {
             let reason = format!("Open vSwitch has not opened the port {interface}");
-            self.unplug(&interface, &reason, true);
+            self.unplug(&interface, &Problem { reason: &reason, retryable: true, unreachable: false });
         }
         self.notes.extend(found.notes.into_iter().map(|message| Note {
             kind: "OpenVSwitch".to_owned(),
@@ -127,34 +145,30 @@ impl Told {
         }));
     }
 
-    /// Adds that Open vSwitch could not be asked.
-    pub fn add_failure(&mut self, wanted: &OvsDesired, reason: &str, retryable: bool) {
+    /// Adds that Open vSwitch could not be asked, or did not do it.
+    pub fn add_failure(&mut self, wanted: &OvsDesired, problem: &Problem<'_>) {
         for name in wanted.bridges.keys() {
             self.networks.remove(name);
-            self.rejected.push(Rejection {
-                item: Item::port(name.as_str()),
-                reason: reason.to_owned(),
-                retryable,
-            });
+            self.rejected.push(problem.with(Item::port(name.as_str())));
         }
         for interface in wanted.ports.keys() {
-            self.unplug(interface, reason, retryable);
+            self.unplug(interface, problem);
         }
         if !is_wanted(wanted) {
-            let reason = format!("can't see whether something is left over there: {reason}");
-            self.rejected.push(Rejection { item: Item::TARGET, reason, retryable });
+            let reason = format!("can't see whether something is left over there: {}", problem.reason);
+            self.rejected.push(Problem { reason: &reason, ..*problem }.with(Item::TARGET));
         }
     }
 
     /// An interface of a pod whose other end is nowhere is not as wanted.
-    fn unplug(&mut self, interface: &str, reason: &str, retryable: bool) {
+    fn unplug(&mut self, interface: &str, problem: &Problem<'_>) {
         let Some(port) = self.pods.ovs_ports.get(interface) else { return };
         if let Some(links) = self.pods.pods.get_mut(&port.pod) {
             links.remove(&port.link);
         }
         let item = Item::link(port.pod.as_str(), port.link.as_str());
         if self.rejected.iter().all(|rejected| rejected.item != item) {
-            self.rejected.push(Rejection { item, reason: reason.to_owned(), retryable });
+            self.rejected.push(problem.with(item));
         }
     }
 

@@ -89,8 +89,11 @@ fn without_open_vswitch_everything_else_is_told() {
     let wanted = wanted(&node(), &host(), &ports());
     let mut told = told(&host());
     told.networks.insert("pods".into(), AppliedNetwork::default());
-    told.add_failure(&wanted, "no answer", true);
+    told.add_failure(&wanted, &Problem { reason: "no answer", retryable: true, unreachable: true });
     assert_eq!(told.networks.keys().collect::<Vec<_>>(), ["pods"]);
     assert_eq!(told.rejected.len(), 3);
-    assert!(told.rejected.iter().all(|rejected| rejected.retryable && rejected.reason.contains("no answer")));
+    let is_unanswered = |rejected: &Rejection| {
+        rejected.retryable && rejected.unreachable && rejected.reason.contains("no answer")
+    };
+    assert!(told.rejected.iter().all(is_unanswered), "{:?}", told.rejected);
 }

@@ -201,7 +201,12 @@ impl Device {
             Some(version) => format!("Open vSwitch {version}"),
             None => "Open vSwitch".to_owned(),
         });
-        DeviceInfo { model, rollback: Some(Rollback::None), ..DeviceInfo::default() }
+        DeviceInfo {
+            model,
+            rollback: Some(Rollback::None),
+            change_notifications: Some(true),
+            ..DeviceInfo::default()
+        }
     }
 
     /// Tells when what [`reconcile`](Self::reconcile) found last is not so any more, once until the next one: by another

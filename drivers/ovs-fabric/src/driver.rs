@@ -176,9 +176,11 @@ impl Driver for OvsFabricDriver {
     }
 }
 
-/// The hash of a desired state, whichever uid the cluster has: another one is no drift.
+/// The hash of a desired state, whichever uid the cluster has and however often the device is to be read: another one is
+/// no drift.
 fn content(desired: &FabricDesired) -> String {
-    Desired::Fabric(FabricDesired { cluster_uid: None, ..desired.clone() }).hash()
+    let device = eno_schemas::Device { audit_interval: None, ..desired.device.clone() };
+    Desired::Fabric(FabricDesired { cluster_uid: None, device, ..desired.clone() }).hash()
 }
 
 fn applied(done: Done) -> Reconciled {

@@ -42,7 +42,12 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
         carried.insert(listed.name.clone(), there);
         vlans = vlans.union(&of_ours);
         if let Some(fault) = fault(view, port).filter(|_| !listed.vlans.is_empty()) {
-            faults.push(Rejection { item: Item::port(&listed.name), reason: fault, retryable: false });
+            faults.push(Rejection {
+                item: Item::port(&listed.name),
+                reason: fault,
+                retryable: false,
+                unreachable: false,
+            });
         } else if !of_ours.is_empty() {
             ports.insert(listed.name.clone(), of_ours);
         }

@@ -174,7 +174,7 @@ fn resolve(index: &Index<'_>, view: &View, port: &FabricPort) -> Result<Uuid, St
 }
 
 fn reject(item: Item, reason: String) -> Rejection {
-    Rejection { item, reason, retryable: false }
+    Rejection { item, reason, retryable: false, unreachable: false }
 }
 
 /// One port.

@@ -136,6 +136,7 @@ fn any_desired() -> impl Strategy<Value = FabricDesired> {
                 credential: None,
                 host_key: None,
                 drift,
+                audit_interval: None,
                 adopt,
             },
             vlans: all.iter().map(|vid| FabricVlan { vid, owners: vec!["L2Service/s".into()] }).collect(),

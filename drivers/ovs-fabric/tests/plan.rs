@@ -61,6 +61,7 @@ fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
             credential: None,
             host_key: None,
             drift: Drift::Repair,
+            audit_interval: None,
             adopt: VlanSet::EMPTY,
         },
         vlans: vec![],

@@ -1,6 +1,7 @@
 //! One switch as a target: what is wanted on it and what it has confirmed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use eno_schemas::{
     Applied, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
@@ -163,6 +164,12 @@ impl DeviceTarget {
         let leaving = known.leaving.iter().filter(|name| !listed.contains(&***name));
         target.leaving = leaving.map(|name| (name.to_string(), count)).collect();
         target
+    }
+
+    /// Takes over how often the driver reads the device. That is nothing to be made: what is wanted and confirmed stays.
+    /// True when it is a change.
+    pub fn audit_every(&mut self, interval: Option<NonZeroU32>) -> bool {
+        std::mem::replace(&mut self.access.audit_interval, interval) != interval
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
@@ -563,7 +570,7 @@ impl DeviceTarget {
     pub fn refused_by(&self, report: &Report) -> BTreeMap<Key, Option<(String, bool)>> {
         let mut refused = BTreeMap::new();
         let Some(contained) = self.changes.contained(&report.generation.hash) else { return refused };
-        for Rejection { item, reason, retryable } in &report.rejected {
+        for Rejection { item, reason, retryable, .. } in &report.rejected {
             let vids = match item.vlan {
                 Some(vid) => vec![vid],
                 None => self.changes.open_vlans().collect(),

@@ -352,7 +352,7 @@ impl Hosts {
         self.points.get(point)?.shapes.get(network)
     }
 
-    /// True when a network, or with `vids` one of those VLANs on it, is on a node and nobody there wants it.
+    /// True when a network, or with `vids` one of those VLANs on it, is on a node, or may be, and nobody there wants it.
     pub fn is_left(&self, node: &NodeTarget, network: &str, vids: &BTreeSet<VlanId>) -> bool {
         let mut wanted = VlanSet::EMPTY;
         let mut is_wanted = false;
@@ -362,11 +362,15 @@ impl Hosts {
                 wanted = wanted.union(&usage.set);
             }
         }
-        let Some(seen) = node.network_seen(network) else { return false };
+        let seen = node.network_seen(network);
+        if seen.is_none() && node.unanswered(network).is_none() {
+            return false;
+        }
         if vids.is_empty() {
             return !is_wanted;
         }
-        vids.iter().any(|vid| seen.vlans.contains(*vid) && !wanted.contains(*vid))
+        let may_be_there = |vid: VlanId| seen.is_none_or(|seen| seen.vlans.contains(vid));
+        vids.iter().any(|vid| may_be_there(*vid) && !wanted.contains(*vid))
     }
 
     /// How far a network of a connection point is on a node, and with `vlan` that VLAN there.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use eno_schemas::{
-    Applied, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, NodeDesired, NodePod, Outcome,
+    Applied, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, Item, NodeDesired, NodePod, Outcome,
     Rejection, Report, VlanId,
 };
 
@@ -314,8 +314,13 @@ impl NodeTarget {
                 }
             }
         };
-        if let Some(rejection) = self.rejected.iter().find(covers) {
-            return Hop::Refused { reason: &rejection.reason, retryable: rejection.retryable };
+        let mut rejections = self.rejected.iter().filter(covers);
+        if let Some(first) = rejections.next() {
+            let refusal = std::iter::once(first).chain(rejections).find(|rejection| !rejection.unreachable);
+            return match refusal {
+                Some(Rejection { reason, retryable, .. }) => Hop::Refused { reason, retryable: *retryable },
+                None => Hop::Unreachable(&first.reason),
+            };
         }
         let there = self.networks_seen.get(name).is_some_and(|seen| {
             vlan.is_none_or(|vid| seen.vlans.contains(vid))
@@ -331,6 +336,14 @@ impl NodeTarget {
             Some(failure) => Hop::Refused { reason: &failure.reason, retryable: true },
             None => Hop::Waiting,
         }
+    }
+
+    /// Why it is not known whether a network of the host is there, if it isn't: what has it did not answer.
+    pub fn unanswered(&self, network: &str) -> Option<&str> {
+        let about =
+            |item: &Item| item.pod.is_none() && item.port.as_deref().is_none_or(|port| port == network);
+        let mut rejections = self.rejected.iter().filter(|rejection| rejection.unreachable);
+        rejections.find(|rejection| about(&rejection.item)).map(|rejection| rejection.reason.as_str())
     }
 
     /// A network of the host, as last read back.

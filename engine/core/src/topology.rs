@@ -269,6 +269,7 @@ mod tests {
                 credential: None,
                 host_key: None,
                 drift: Drift::Repair,
+                audit_interval: None,
                 adopt: eno_schemas::VlanSet::EMPTY,
             },
             ports: ports

@@ -1,5 +1,7 @@
 //! What another hand changes on a switch where that is only reported.
 
+use std::num::NonZeroU32;
+
 use eno_core::{Key, Target};
 use eno_schemas::{Applied, Desired, Drift, Item, Note, Outcome, Phase, VlanSet};
 
@@ -51,4 +53,40 @@ fn what_is_only_reported_degrades_what_lost_it() {
     }
     leaf1_has(&mut w, false);
     assert_eq!((degraded(&w, &s), degraded(&w, &a)), ((Phase::Ready, None), (Phase::Ready, None)));
+}
+
+#[test]
+fn how_often_a_switch_is_read_is_nothing_to_be_made() {
+    let mut w = World::leaf_spine();
+    let leaf1 = w.objects.keys().find(|key| &*key.name == "leaf1").unwrap().clone();
+    w.apply(service("s", 100, &["dc"]));
+    w.apply(attachment("a", &["s"], "cp"));
+    w.settle();
+    let target = Target::Fabric("leaf1".into());
+    let (before, statuses, published) = (w.commands.clone(), w.statuses.clone(), w.published);
+    w.silent.insert(target.clone());
+    w.apply(respec(&w.objects[&leaf1].clone(), |spec| {
+        let eno_core::spec::Spec::Device(spec) = spec else { unreachable!() };
+        spec.device.audit_interval = NonZeroU32::new(30);
+    }));
+    w.settle();
+    assert_eq!(w.published, published + 1, "the driver of this switch alone is told");
+    let Desired::Fabric(mut fabric) = w.commands[&target].clone() else { panic!("no switch") };
+    assert_eq!(fabric.device.audit_interval.take(), NonZeroU32::new(30));
+    assert_eq!(Desired::Fabric(fabric), before[&target], "of nothing else");
+    assert!(w.engine.is_reached_as(&target, &"netconf".into(), &before[&target]));
+    let check = |w: &World| {
+        for (key, status) in statuses.iter().filter(|(key, _)| **key != leaf1) {
+            assert_eq!(&w.statuses[key], status, "{key}, while it has not answered");
+        }
+        assert_eq!((w.phase(&leaf1), w.statuses[&leaf1].observed_generation), (Phase::Ready, 2));
+    };
+    check(&w);
+    w.silent.clear();
+    w.settle();
+    check(&w);
+    w.restart();
+    w.settle();
+    assert_eq!(w.published, published + 1);
+    check(&w);
 }

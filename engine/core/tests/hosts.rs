@@ -207,7 +207,7 @@ fn who_gives_way_gets_it_when_the_older_goes() {
 fn the_first_hop_that_is_not_is_named() {
     let mut w = World::with_agents();
     let reason = "eth1 carries the node's address 10.0.0.2/24".to_owned();
-    let refused = Rejection { item: Item::port("br-cp"), reason, retryable: false };
+    let refused = Rejection { item: Item::port("br-cp"), reason, retryable: false, unreachable: false };
     w.rejections.insert(node("node2"), vec![refused]);
     w.silent.insert(node("node3"));
     w.apply(service("s", 100, &[]));
@@ -233,6 +233,7 @@ fn the_first_hop_that_is_not_is_named() {
         item: Item::port_vlan("br-cp", VlanId::new(100).unwrap()),
         reason: "no".into(),
         retryable: true,
+        unreachable: false,
     };
     w.rejections.insert(node("node1"), vec![vlan]);
     let Some(desired) = w.targets.get(&node("node1")).cloned() else { panic!() };
@@ -321,6 +322,56 @@ fn what_does_not_answer_is_not_wrong() {
     w.silent.clear();
     w.settle();
     assert_eq!(w.phase(&b), Phase::Ready);
+}
+
+#[test]
+fn an_open_vswitch_that_does_not_answer_degrades_what_is_on_it() {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    w.apply(service("u", 102, &[]));
+    let (a, gone) = (w.apply(attachment("a", &["s"], "cp")), w.apply(attachment("gone", &["u"], "cp")));
+    w.settle();
+    let cp = Key::cluster(Kind::ConnectionPoint, &arc("cp"));
+    let reason = "Open vSwitch at unix:/db.sock is silent for 2 s".to_owned();
+    let hung = Rejection { item: Item::port("br-cp"), reason, retryable: true, unreachable: true };
+    let again = |w: &mut World| {
+        let desired = w.targets[&node("node2")].clone();
+        w.pending.insert(node("node2"), desired);
+        w.settle();
+    };
+    w.rejections.insert(node("node2"), vec![hung.clone()]);
+    again(&mut w);
+    let words = "Node node2: Open vSwitch at unix:/db.sock is silent for 2 s";
+    let check = |w: &World| {
+        for key in [&a, &cp] {
+            assert_eq!(w.phase(key), Phase::Ready, "{key}: {}", w.message(key));
+            assert_eq!(condition(&w.statuses[key], "Degraded"), Some((true, words.into())), "{key}");
+        }
+    };
+    check(&w);
+    // What is new waits, and what is deleted is not known to be gone.
+    w.apply(service("t", 101, &[]));
+    let b = w.apply(attachment("b", &["t"], "cp"));
+    w.delete(&gone);
+    w.settle();
+    assert_eq!(w.phase(&b), Phase::Pending);
+    assert!(w.message(&b).contains("bridge br-cp waits: Open vSwitch at"), "{}", w.message(&b));
+    assert_eq!(w.phase(&gone), Phase::Terminating);
+    assert!(w.message(&gone).contains("can't be removed yet: Open vSwitch at"), "{}", w.message(&gone));
+    w.restart();
+    w.settle();
+    check(&w);
+    assert_eq!((w.phase(&b), w.phase(&gone)), (Phase::Pending, Phase::Terminating), "also for a new engine");
+    // What is refused besides is wrong all the same.
+    let refused = Rejection { reason: "no such NIC".into(), unreachable: false, ..hung.clone() };
+    w.rejections.insert(node("node2"), vec![hung, refused]);
+    again(&mut w);
+    assert_eq!(w.message(&a), "Node node2: bridge br-cp: no such NIC");
+    w.rejections.clear();
+    again(&mut w);
+    assert_eq!((w.phase(&a), w.phase(&b)), (Phase::Ready, Phase::Ready));
+    assert!(!w.objects.contains_key(&gone), "{}", w.message(&gone));
+    assert_eq!(condition(&w.statuses[&a], "Degraded"), None);
 }
 
 #[test]

@@ -118,9 +118,142 @@ fn what_can_not_be_plugged_says_why() {
         w.settle();
         assert!(entry(&w, &a, "y").problem.as_ref().unwrap().contains(words));
     }
+    w.node("node9", false, true);
     w.pod(pod("far", "node9", &[(HOT, "")]));
     w.settle();
     assert!(entry(&w, &a, "far").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
+}
+
+#[test]
+fn a_node_that_registers_again_finds_its_pods_with_their_addresses() {
+    for (restarted, respecified) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+        let a = w.apply(attachment("a", &["s"], "cp"));
+        let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+        let labels = [(HOT, ""), ("podconfig", "c")];
+        for name in ["x", "y"] {
+            w.pod(pod(name, "node1", &labels));
+            w.settle();
+        }
+        w.pod_gone("uid-x");
+        w.settle();
+        let before = addresses(&w, "node1", "y");
+        assert_eq!(before, ["10.1.0.11/24", "10.9.0.3/24"], "what was free before it is free now");
+        w.node_gone("node1");
+        w.settle();
+        assert!(!w.targets.contains_key(&node("node1")));
+        if respecified {
+            w.apply(respec(&w.objects[&a], |spec| {
+                let Spec::Attachment(spec) = spec else { unreachable!() };
+                spec.services = vec!["t".into()];
+            }));
+            w.settle();
+        }
+        if restarted {
+            w.restart();
+            w.settle();
+        }
+        // Others take what is free: nothing of it is the pod's.
+        for name in ["k", "l", "m"] {
+            w.pod(pod(name, "node2", &labels));
+            w.settle();
+        }
+        let taken: Vec<String> =
+            ["k", "l", "m"].iter().flat_map(|name| addresses(&w, "node2", name)).collect();
+        assert!(before.iter().all(|address| !taken.contains(address)), "{taken:?}");
+        w.node("node1", true, true);
+        w.settle();
+        assert_eq!(addresses(&w, "node1", "y"), before, "restarted {restarted}, respecified {respecified}");
+        assert_eq!((w.phase(&a), w.phase(&c)), (Phase::Ready, Phase::Ready), "{}", w.message(&a));
+        // They end with the pod, also where the node is away.
+        w.node_gone("node1");
+        w.pod_gone("uid-y");
+        w.pod(pod("z", "node2", &labels));
+        w.settle();
+        assert!(entry_of(&w, &a, "y").is_none() && entry_of(&w, &c, "y").is_none());
+        w.pod(pod("n", "node2", &labels));
+        w.settle();
+        let now: Vec<String> = ["z", "n"].iter().flat_map(|name| addresses(&w, "node2", name)).collect();
+        assert!(before.iter().all(|address| now.contains(address)), "{now:?}");
+    }
+}
+
+#[test]
+fn what_a_node_that_is_away_may_still_have_is_nobody_elses() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    w.node_gone("node1");
+    w.settle();
+    // The label goes, and so does what it asked for, once the node can say so.
+    w.pod(pod("x", "node1", &[]));
+    w.settle();
+    let problem = entry(&w, &a, "x").problem.clone();
+    assert_eq!(problem.as_deref(), Some("what it was given is being taken back"));
+    w.restart();
+    w.pod(pod("y", "node2", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "y"), ["10.1.0.11/24"]);
+    w.node("node1", true, true);
+    w.settle();
+    assert!(entry_of(&w, &a, "x").is_none(), "{:?}", w.statuses[&a].pods);
+    w.pod(pod("z", "node2", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
+    // One that is gone with the object waits for nobody.
+    w.node_gone("node2");
+    for name in ["y", "z"] {
+        w.pod(pod(name, "node2", &[]));
+    }
+    w.delete(&a);
+    w.settle();
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+}
+
+#[test]
+fn a_new_engine_waits_for_the_node_of_a_pod_that_asks_for_nothing_any_more() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.settle();
+    w.silent.insert(node("node1"));
+    w.pod(pod("x", "node1", &[]));
+    w.settle();
+    w.restart();
+    w.settle();
+    w.pod(pod("y", "node2", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "y"), ["10.1.0.11/24"], "node1 has not said that the other is free");
+    w.silent.clear();
+    w.settle();
+    assert!(entry_of(&w, &a, "x").is_none(), "{:?}", w.statuses[&a].pods);
+    w.pod(pod("z", "node2", &[(HOT, "")]));
+    w.settle();
+    assert_eq!(addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
+}
+
+#[test]
+fn a_pod_whose_node_leaves_the_pool_for_a_moment_keeps_its_address() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    let a = w.apply(attachment("a", &["s"], "cp"));
+    for name in ["x", "y"] {
+        w.pod(pod(name, "node1", &[(HOT, "")]));
+        w.settle();
+    }
+    w.pod_gone("uid-x");
+    w.settle();
+    w.silent.insert(node("node1"));
+    // A node that registers again may have its labels a moment later.
+    w.node("node1", false, true);
+    w.settle();
+    assert!(entry(&w, &a, "y").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
+    w.node("node1", true, true);
+    w.settle();
+    w.silent.clear();
+    w.settle();
+    assert_eq!(addresses(&w, "node1", "y"), ["10.1.0.11/24"]);
+    assert_eq!(w.statuses[&a].pods[0].leases[&arc("a")].len(), 1);
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1u8..5).prop_map(Step::NodeGone),
         1 => (1u8..5).prop_map(Step::Silence),
         1 => Just(Step::Listen),
-        1 => (1u8..5, 0u8..4).prop_map(|(node, what)| Step::Refuse { node, what }),
+        1 => (1u8..5, 0u8..5).prop_map(|(node, what)| Step::Refuse { node, what }),
         1 => Just(Step::Unwritten),
         1 => Just(Step::Written),
         4 => Just(Step::Settle),
@@ -155,11 +155,12 @@ impl History {
             Step::Refuse { node, what } => {
                 let item = match what {
                     0 => Item::TARGET,
-                    1 => Item::port("br-cp"),
+                    1 | 4 => Item::port("br-cp"),
                     2 => Item::port("pb0"),
                     _ => Item { link: Some("PodConfig/c0/l0".into()), ..Item::TARGET },
                 };
-                let rejection = Rejection { item, reason: "no".into(), retryable: *what == 2 };
+                let (reason, retryable) = ("no".into(), *what == 2);
+                let rejection = Rejection { item, reason, retryable, unreachable: *what == 4 };
                 self.world.rejections.insert(Target::Node(format!("node{node}").into()), vec![rejection]);
             }
             Step::Unwritten => {
@@ -192,7 +193,11 @@ impl History {
         let pod_name = format!("p{name}");
         let known = self.world.pods.values().find(|pod| *pod.name == *pod_name).cloned();
         let config = format!("c{}", labels % 4);
-        let mut said: Vec<(String, &str)> = vec![("podconfig".into(), &config)];
+        // Of the fourth there is none: then the pod may ask for nothing at all.
+        let mut said: Vec<(String, &str)> = Vec::new();
+        if labels % 4 < 3 {
+            said.push(("podconfig".into(), &config));
+        }
         for i in 0..3 {
             if labels >> (4 + i) & 1 == 1 {
                 said.push((format!("attach.eno.k8s.io/a{i}"), ["", "data"][usize::from(labels >> 7)]));

@@ -443,6 +443,7 @@ fn what_the_agent_refuses() {
         item: item.clone(),
         reason: "pc01234567890123 is too long".into(),
         retryable,
+        unreachable: false,
     };
     w.rejections.insert(node("node1"), vec![refuse(false)]);
     w.pod(pod("a", "node1", &[(LABEL, "c")]));
@@ -462,7 +463,12 @@ fn what_the_agent_refuses() {
     w.rejections.clear();
     again(&mut w, "node1");
     assert_eq!(w.phase(&c), Phase::Ready);
-    let bridge = Rejection { item: Item::port("pcbr0"), reason: "it is not ours".into(), retryable: false };
+    let bridge = Rejection {
+        item: Item::port("pcbr0"),
+        reason: "it is not ours".into(),
+        retryable: false,
+        unreachable: false,
+    };
     w.rejections.insert(node("node1"), vec![bridge]);
     again(&mut w, "node1");
     assert_eq!(w.message(&c), "Pod a: Node node1: bridge pcbr0: it is not ours");

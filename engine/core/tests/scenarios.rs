@@ -253,6 +253,7 @@ fn one_refused_of_many() {
         item: Item::vlan(VlanId::new(105).unwrap()),
         reason: "no more VLANs".into(),
         retryable: false,
+        unreachable: false,
     };
     w.rejections.insert(Target::Fabric("leaf1".into()), vec![bad]);
     for i in 100..110 {

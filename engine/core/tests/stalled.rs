@@ -191,8 +191,10 @@ fn a_refusal_is_stalled_at_once_if_no_retry_mends_it() {
         .flat_map(|retryable| [(Item::vlan(vid(100)), retryable), (Item::TARGET, retryable)])
     {
         let mut w = World::leaf_spine();
-        w.rejections
-            .insert(leaf1.clone(), vec![Rejection { item: item.clone(), reason: "no".into(), retryable }]);
+        w.rejections.insert(
+            leaf1.clone(),
+            vec![Rejection { item: item.clone(), reason: "no".into(), retryable, unreachable: false }],
+        );
         w.apply(service("s", 100, &["dc"]));
         let a = w.apply(attachment("a", &["s"], "cp"));
         w.settle();

@@ -307,6 +307,8 @@ mod tests {
                 dialect: Some("openconfig".into()),
                 model: Some("x".into()),
                 rollback: Some(Rollback::Persistent),
+                audit_interval: Some(60),
+                change_notifications: Some(false),
                 ..DeviceInfo::default()
             }),
             last_transaction: Some(LastTransaction {
@@ -336,6 +338,7 @@ mod tests {
             (&json!("openconfig"), &json!("000000000000002a"))
         );
         assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
+        assert_eq!((&json["auditInterval"], &json["changeNotifications"]), (&json!(60), &json!(false)));
         assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
         assert_eq!((&json["closedPorts"], &json["leavingPorts"]), (&json!(["Ethernet1"]), &json!(["ae0"])));
         assert_eq!(json["conditions"][0]["observedGeneration"], 3);

@@ -61,7 +61,11 @@ pub const ACCEPTED: &[(&str, &str)] = &[
     ("PhysicalNetwork", "{SegmentationIDs: ['42'], Namespaces: {matchLabels: {tenant: a}}, Description: x}"),
     ("PhysicalNetwork", "{SegmentationIDs: ['42'], Unmanaged: true}"),
     ("FabricDevice", "{Address: leaf1, Credentials: {SecretName: s}, Adopt: '42,100-199'}"),
-    ("FabricDevice", "{Address: '192.0.2.1:65535', Driver: other, Dialect: srlinux-24.10}"),
+    ("FabricDevice", "{Address: leaf1, Credentials: {SecretName: s}, AuditInterval: 10}"),
+    (
+        "FabricDevice",
+        "{Address: '192.0.2.1:65535', AuditInterval: 604800, Driver: other, Dialect: srlinux-24.10}",
+    ),
     ("FabricDevice", "{Address: 'unix:/run/openvswitch/db.sock', Driver: ovs-fabric}"),
     ("FabricDevice", "{Address: 'tcp:192.0.2.1:6640', Driver: ovs-fabric}"),
     (

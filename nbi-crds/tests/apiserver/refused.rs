@@ -99,6 +99,30 @@ pub const REFUSED: &[Refused] = &[
         "spec.Credentials",
         "ca.crt, tls.crt and tls.key",
     ),
+    refused(
+        "FabricDevice",
+        "{Address: leaf1, Credentials: {SecretName: s}, AuditInterval: 9}",
+        "spec.AuditInterval",
+        "greater than or equal to 10",
+    ),
+    refused(
+        "FabricDevice",
+        "{Address: leaf1, Credentials: {SecretName: s}, AuditInterval: 604801}",
+        "spec.AuditInterval",
+        "less than or equal to 604800",
+    ),
+    refused(
+        "FabricDevice",
+        "{Address: leaf1, Credentials: {SecretName: s}, AuditInterval: 1m}",
+        "spec.AuditInterval",
+        "must be of type integer",
+    ),
+    refused(
+        "FabricDevice",
+        "{Address: 'tcp:192.0.2.1:6640', Driver: ovs-fabric, AuditInterval: 60}",
+        "spec.AuditInterval",
+        "tells of every change",
+    ),
     refused("FabricDevice", "{Address: 'unix:run/db.sock', Driver: other}", "spec.Address", "or unix:/path"),
     refused("FabricDevice", "{Address: 'tcp:192.0.2.1', Driver: other}", "spec.Address", "or unix:/path"),
     refused(

@@ -120,6 +120,7 @@ pub fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
             credential: None,
             host_key: None,
             drift: Drift::Repair,
+            audit_interval: None,
             adopt: VlanSet::EMPTY,
         },
         vlans: vids.into_iter().map(vlan).collect(),

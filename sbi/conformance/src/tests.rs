@@ -86,7 +86,12 @@ impl Memory {
                 .await?;
             if refused {
                 let item = Item::vlan(VlanId::new(*vid).unwrap());
-                rejected.push(Rejection { item, reason: "refused".into(), retryable: false });
+                rejected.push(Rejection {
+                    item,
+                    reason: "refused".into(),
+                    retryable: false,
+                    unreachable: false,
+                });
             }
         }
         let there = self.ask(|switch| switch.vlans.clone()).await?;

@@ -63,7 +63,7 @@ pub(super) fn allowed(asked: &Desired, last: &Desired) -> Result<(), &'static st
 /// What is connected to, and how.
 fn endpoint(device: &Device) -> (&str, [Option<&str>; 3]) {
     // So that a new field is thought about here.
-    let Device { address, dialect, credential, host_key, drift: _, adopt: _ } = device;
+    let Device { address, dialect, credential, host_key, drift: _, audit_interval: _, adopt: _ } = device;
     (address, [dialect.as_deref(), credential.as_deref(), host_key.as_deref()])
 }
 

@@ -16,6 +16,7 @@ mod idle;
 mod main_path;
 mod ovs_fabric;
 mod reference;
+mod revoked;
 mod roles;
 mod trunks;
 mod ways;

@@ -82,6 +82,7 @@ mod tests {
             credential: None,
             host_key: None,
             drift: Drift::Repair,
+            audit_interval: None,
             adopt: VlanSet::EMPTY,
         };
         let vlans = vlans.iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect();

@@ -99,6 +99,7 @@ mod tests {
             credential: None,
             host_key: None,
             drift: Drift::Repair,
+            audit_interval: None,
             adopt: VlanSet::EMPTY,
         };
         let vlans = set(vlans).iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect();

@@ -198,6 +198,7 @@ mod tests {
                 credential: None,
                 host_key: None,
                 drift: Drift::Repair,
+                audit_interval: None,
                 adopt: VlanSet::EMPTY,
             },
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect(),

@@ -65,6 +65,7 @@ impl Bench {
             credential: Some(name.to_owned()),
             host_key: Some(info.host_key.clone()),
             drift: Drift::Repair,
+            audit_interval: None,
             adopt: VlanSet::EMPTY,
         }
     }

@@ -52,7 +52,7 @@ prop_compose! {
         let vlans = ids(&vlans);
         FabricDesired {
             cluster: "c1".into(),
-            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift, adopt: ids(&adopt) },
+            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift, audit_interval: None, adopt: ids(&adopt) },
             cluster_uid: None,
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
             ports: ports.into_iter().map(|(name, (wanted, trunk, closed))| FabricPort {

@@ -116,6 +116,7 @@ impl HostApplied {
             item: item(spot),
             reason: refusal.to_string(),
             retryable: refusal.retryable(),
+            unreachable: false,
         })
     }
 }

@@ -78,6 +78,17 @@ impl OvsError {
             | Self::Contended { .. } => true,
         }
     }
+
+    /// True when database or switch don't answer, so that what is there may work as it did.
+    pub fn unreachable(&self) -> bool {
+        match self {
+            Self::Database { error, .. } => {
+                matches!(error, Error::NotSent { .. } | Error::Unknown { .. } | Error::TimedOut { .. })
+            }
+            Self::NotInitialised { .. } | Self::NotApplied { .. } | Self::Silent { .. } => true,
+            Self::Contended { .. } => false,
+        }
+    }
 }
 
 /// One Open vSwitch. Its database is watched for as long as this lives.

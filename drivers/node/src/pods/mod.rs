@@ -433,5 +433,5 @@ fn nothing() -> NodePod {
 }
 
 fn rejection(item: Item, refusal: Refusal) -> Rejection {
-    Rejection { item, reason: refusal.reason, retryable: refusal.retryable }
+    Rejection { item, reason: refusal.reason, retryable: refusal.retryable, unreachable: false }
 }

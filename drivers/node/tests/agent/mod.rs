@@ -4,3 +4,4 @@
 mod conformance;
 mod killed;
 mod process;
+mod unanswered;

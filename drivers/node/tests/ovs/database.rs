@@ -408,3 +408,24 @@ async fn a_switch_that_does_not_run_is_said() {
     let _switch = PlayedSwitch::start(&database);
     assert_eq!(ovs.reconcile(&full()).await.unwrap().rejected, []);
 }
+
+#[tokio::test]
+async fn a_database_that_hangs_is_unreachable_and_nothing_is_wrong() {
+    let database = Database::start();
+    let _switch = PlayedSwitch::start(&database);
+    let ovs = database.ovs();
+    let applied = ovs.reconcile(&full()).await.unwrap();
+    database.freeze(true);
+    for ovs in [&ovs, &database.ovs()] {
+        let error = ovs.reconcile(&full()).await.unwrap_err();
+        assert!(error.unreachable() && error.retryable(), "{error}");
+    }
+    database.freeze(false);
+    let back = async {
+        while ovs.reconcile(&full()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+        ovs.reconcile(&full()).await
+    };
+    assert_eq!(soon("its return", back).await.unwrap(), applied);
+}

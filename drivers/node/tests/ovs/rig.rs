@@ -12,6 +12,8 @@ use eno_driver_node::ovs::{BridgeDesired, Datapath, Ovs, OvsDesired, PortDesired
 use eno_ovsdb::{
     Client, Condition, Endpoint, MonitorRequest, Mutation, Operation, Options, Row, Transaction, Value, row,
 };
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
@@ -61,6 +63,13 @@ impl Database {
 
     pub fn kill(&mut self) {
         end(self.server.take());
+    }
+
+    /// Stops or continues it: a server that is stopped takes connections and answers nothing.
+    pub fn freeze(&self, frozen: bool) {
+        let pid = self.server.as_ref().expect("ovsdb-server runs").id();
+        let signal = if frozen { Signal::SIGSTOP } else { Signal::SIGCONT };
+        kill(Pid::from_raw(pid.cast_signed()), signal).expect("ovsdb-server takes a signal");
     }
 
     pub fn resume(&mut self) {

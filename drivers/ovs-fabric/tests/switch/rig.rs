@@ -241,6 +241,7 @@ fn desired(address: &str, credential: Option<String>, ports: &[(&str, &str)]) ->
             credential,
             host_key: None,
             drift: eno_schemas::Drift::Repair,
+            audit_interval: None,
             adopt: VlanSet::EMPTY,
         },
         vlans: all.iter().map(|vid| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] }).collect(),

@@ -30,9 +30,13 @@ pub struct Left {
 
 impl Engine {
     pub(super) fn node_is(&mut self, name: &Name, ready: bool) {
+        let is_new = self.hosts.node(name).is_none();
         if self.config.nodes && self.hosts.add_node(name, ready) {
             self.sync_node(name);
             self.judge_waiters(name);
+            if is_new {
+                self.replan_pods_on(name);
+            }
         }
     }
 
@@ -44,7 +48,8 @@ impl Engine {
             let pods = pods.collect();
             self.judge_bridges_on(name);
             self.pods_told(pods);
-            // What is to be taken back there is gone with it.
+            self.replan_pods_on(name);
+            // What objects that are gone left there is gone with it.
             for (key, giver) in &self.podnet.givers {
                 let left = giver
                     .entries
@@ -333,9 +338,11 @@ impl Engine {
                     continue;
                 }
                 verdict.waits_on = Some(name.clone());
-                return Some(match &node.failure {
-                    Some(failure) => {
-                        format!("Node {name}: what it made there can't be removed yet: {}", failure.reason)
+                let failure = node.failure.as_ref().map(|failure| failure.reason.as_str());
+                let unanswered = left.networks.iter().find_map(|(network, _)| node.unanswered(network));
+                return Some(match failure.or(unanswered) {
+                    Some(reason) => {
+                        format!("Node {name}: what it made there can't be removed yet: {reason}")
                     }
                     None => format!(
                         "Node {name}: the removal of what it made there {}",

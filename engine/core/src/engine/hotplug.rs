@@ -34,7 +34,9 @@ impl Engine {
         let point = point.ok_or_else(|| format!("ConnectionPoint {} is not there", spec.connection_point))?;
         let chosen = compat::choose(spec, point).map_err(|invalid| invalid.to_string())?;
         let on = self.hosts.nodes_of(&spec.connection_point);
-        if let Some(node) = state.pod.node.as_ref().filter(|node| !on.contains(*node)) {
+        // A pod outlives its Node object for a while. Until that is there again, or the pod is gone, it keeps what it has.
+        let excluded = |node: &&Name| self.hosts.node(node).is_some() && !on.contains(*node);
+        if let Some(node) = state.pod.node.as_ref().filter(excluded) {
             return Err(format!(
                 "node {node}, where it runs, is not one of ConnectionPoint {}",
                 spec.connection_point

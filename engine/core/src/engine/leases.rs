@@ -223,7 +223,11 @@ impl Engine {
         templates: &[Template],
     ) -> Result<BTreeMap<Name, Vec<Lease>>, String> {
         let entry = self.podnet.givers.get(key).and_then(|giver| giver.entries.get(uid));
-        let had = entry.map(|entry| entry.leases.clone()).unwrap_or_default();
+        let mut had = entry.map(|entry| entry.leases.clone()).unwrap_or_default();
+        // What it was to lose, and its node has not confirmed to be gone, is still its own.
+        for (link, lease) in entry.into_iter().flat_map(|entry| &entry.retiring) {
+            had.entry(link.clone()).or_default().push(lease.clone());
+        }
         let mut leases: BTreeMap<Name, Vec<Lease>> = BTreeMap::new();
         let mut taken: Vec<Lease> = Vec::new();
         for template in templates {
@@ -255,9 +259,15 @@ impl Engine {
             return;
         };
         if let Some(leaving) = &entry.leaving {
-            let gone = self.hosts.node(&leaving.node).is_none_or(|node| {
-                node.caught_up(leaving.version) && !node.has_links_of(uid, &template::link_id(key, ""))
-            });
+            let has_addresses = !entry.leases.is_empty() || !entry.retiring.is_empty();
+            let gone = match self.hosts.node(&leaving.node) {
+                Some(node) => {
+                    node.caught_up(leaving.version) && !node.has_links_of(uid, &template::link_id(key, ""))
+                }
+                // The node may be back, with the pod as it was: its addresses are not free. Once the object is gone, nothing
+                // would tell the next engine of them.
+                None => !has_addresses || !self.records.contains_key(key),
+            };
             if gone {
                 self.drop_entry(key, uid);
             }
@@ -268,7 +278,8 @@ impl Engine {
         }
         let node = self.podnet.pods.get(uid).and_then(|state| state.pod.node.as_ref());
         let Some(version) = entry.retired_at else { return };
-        if node.and_then(|node| self.hosts.node(node)).is_none_or(|node| node.caught_up(version)) {
+        let caught_up = |node: &Name| self.hosts.node(node).is_some_and(|node| node.caught_up(version));
+        if node.is_none_or(caught_up) {
             let retired = self.podnet.givers.get_mut(key).and_then(|giver| giver.entries.get_mut(uid));
             let retired = retired.map(|entry| std::mem::take(&mut entry.retiring)).unwrap_or_default();
             self.release(key, retired.into_iter().map(|(_, lease)| lease).collect());

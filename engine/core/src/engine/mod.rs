@@ -29,7 +29,7 @@ mod validate;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{Desired, Drift, NadDesired, Report, VlanId};
+use eno_schemas::{Desired, Device, Drift, NadDesired, Report, VlanId};
 
 use crate::fabric::DeviceTarget;
 use crate::hosts::Hosts;
@@ -305,10 +305,11 @@ impl Engine {
     /// True when a target of which `desired` was commanded is still reached in the same way, by the same driver.
     pub fn is_reached_as(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
         match (target, desired) {
-            (Target::Fabric(name), Desired::Fabric(desired)) => self
-                .devices
-                .get(name)
-                .is_some_and(|device| device.driver == *driver && *device.access() == desired.device),
+            (Target::Fabric(name), Desired::Fabric(desired)) => {
+                self.devices.get(name).is_some_and(|device| {
+                    device.driver == *driver && is_same_access(device.access(), &desired.device)
+                })
+            }
             _ => false,
         }
     }
@@ -417,6 +418,7 @@ impl Engine {
         for (target, report) in std::mem::take(&mut self.reports) {
             self.report(&target, report);
         }
+        self.podnet.forget_idle();
         self.judge.extend(self.records.keys().cloned());
     }
 
@@ -690,4 +692,9 @@ impl Engine {
     fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
         read(self.records.get(key)?.effective.as_deref()?)
     }
+}
+
+/// A device is reached in the same way, however often its driver reads it.
+fn is_same_access(one: &Device, other: &Device) -> bool {
+    *one == Device { audit_interval: one.audit_interval, ..other.clone() }
 }

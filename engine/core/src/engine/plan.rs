@@ -33,6 +33,9 @@ impl Engine {
         for (name, spec) in specs.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
             let ports = topology.port_names(name);
             let changed = if let Some(device) = self.devices.get_mut(name) {
+                if device.audit_every(spec.device.audit_interval) {
+                    self.publish.insert(Target::Fabric(name.clone()));
+                }
                 device.reshape(spec, ports, self.changes)
             } else {
                 let device = DeviceTarget::new(spec, ports, &self.known_ports(name, spec), self.changes);

@@ -39,7 +39,8 @@ impl Engine {
         self.use_by_pod(&pod.uid, (&pod.namespace, &pod.name), uses.into_iter().collect());
         let uid = pod.uid.clone();
         let known = self.podnet.pods.get(&uid);
-        if asked.is_empty() && known.is_none() {
+        // At the start a pod without labels may still have what a former process gave it.
+        if asked.is_empty() && known.is_none() && (self.started || !self.config.nodes) {
             return;
         }
         let before = known.map(|state| state.asked.clone()).unwrap_or_default();
@@ -116,6 +117,17 @@ impl Engine {
         let selected = self.podnet.selected.get(key).into_iter().flatten();
         let entries = self.podnet.givers.get(key).into_iter().flat_map(|giver| giver.entries.keys());
         self.podwork.extend(selected.chain(entries).map(|uid| (key.clone(), uid.clone())));
+    }
+
+    /// Has the pods of a node looked at again, which is there now or is not any more: what attachments give depends on
+    /// it.
+    pub(super) fn replan_pods_on(&mut self, node: &Name) {
+        let on = self.podnet.pods.iter().filter(|(_, state)| state.pod.node.as_ref() == Some(node));
+        let work = on.flat_map(|(uid, state)| {
+            let attachments = state.asked.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
+            attachments.map(move |key| (key.clone(), uid.clone()))
+        });
+        self.podwork.extend(work);
     }
 
     /// What an object has for a pod.

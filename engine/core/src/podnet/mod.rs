@@ -161,6 +161,12 @@ impl PodState {
 }
 
 impl PodNet {
+    /// Forgets the pods that ask for nothing and have nothing.
+    pub fn forget_idle(&mut self) {
+        self.pods.retain(|_, state| !state.asked.is_empty() || !state.entries.is_empty());
+        self.pods.shrink_to_fit();
+    }
+
     /// What a bridge of pods is to be on a node; `None`: not there.
     pub fn bridge(&self, node: &Name, bridge: &str) -> Option<HostNetwork> {
         let asks = self.bridges.get(&(node.clone(), bridge.to_owned()))?;

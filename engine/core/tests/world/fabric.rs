@@ -257,7 +257,12 @@ impl World {
             if was != placed(Some(&state), vid) {
                 place(&mut state, vid, was);
                 let reason = "resource exhausted".into();
-                rejected.push(Rejection { item: Item::vlan(vid), reason, retryable: true });
+                rejected.push(Rejection {
+                    item: Item::vlan(vid),
+                    reason,
+                    retryable: true,
+                    unreachable: false,
+                });
             }
         }
         self.make(name, Some(state));

@@ -26,7 +26,11 @@ pub fn addresses(w: &World, node: &str, pod: &str) -> Vec<String> {
 }
 
 pub fn entry<'a>(w: &'a World, key: &Key, pod: &str) -> &'a PodEntry {
-    w.statuses[key].pods.iter().find(|entry| &*entry.name == pod).unwrap()
+    entry_of(w, key, pod).unwrap()
+}
+
+pub fn entry_of<'a>(w: &'a World, key: &Key, pod: &str) -> Option<&'a PodEntry> {
+    w.statuses[key].pods.iter().find(|entry| &*entry.name == pod)
 }
 
 pub fn condition<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {

@@ -42,6 +42,7 @@ pub fn device(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
         credential: None,
         host_key: None,
         drift: Drift::Repair,
+        audit_interval: None,
         adopt: VlanSet::EMPTY,
     };
     object(

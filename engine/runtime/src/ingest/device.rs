@@ -1,6 +1,7 @@
 //! FabricDevices: how a switch is reached and where its ports lead.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use eno_core::spec::{DevicePort, DeviceSpec, Invalid, LeadsTo};
 use eno_nbi_crds as crds;
@@ -31,11 +32,17 @@ pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Inval
                 crds::Drift::Repair => Drift::Repair,
                 crds::Drift::Report => Drift::Report,
             },
+            audit_interval: source.audit_interval.map(audit_interval).transpose()?,
             adopt: source.adopt.as_deref().map_or(Ok(VlanSet::EMPTY), adopted)?,
         },
         driver: source.driver.into(),
         ports,
     })
+}
+
+fn audit_interval(seconds: u32) -> Result<NonZeroU32, Invalid> {
+    NonZeroU32::new(seconds)
+        .ok_or_else(|| Invalid::new("AuditInterval", "must be a number of seconds from 10 to 604800"))
 }
 
 fn adopted(text: &str) -> Result<VlanSet, Invalid> {

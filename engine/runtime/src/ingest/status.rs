@@ -38,6 +38,8 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         host_key_fingerprint: source.host_key_fingerprint,
         model: source.model,
         rollback: source.rollback.and_then(|word| serde_json::from_value(word.into()).ok()),
+        audit_interval: source.audit_interval.and_then(|seconds| u32::try_from(seconds).ok()),
+        change_notifications: source.change_notifications,
     };
     Status {
         phase: source.phase.map(phase),

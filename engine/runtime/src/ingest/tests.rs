@@ -2,6 +2,8 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
 
+use std::num::NonZeroU32;
+
 use eno_core::spec::{LeadsTo, Plugin, Spec};
 use eno_schemas::OvsDatapath;
 use serde_json::{Value, json};
@@ -356,7 +358,12 @@ fn devices() {
     let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({ "Adopt": "42,100-199" }))) else {
         panic!()
     };
-    assert_eq!(spec.device.adopt.len(), 101);
+    assert_eq!((spec.device.adopt.len(), spec.device.audit_interval), (101, None));
+    let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({ "AuditInterval": 60 }))) else {
+        panic!()
+    };
+    assert_eq!(spec.device.audit_interval.map(NonZeroU32::get), Some(60));
+    assert_eq!(bad(Kind::FabricDevice, device(json!({ "AuditInterval": 0 }))).0, "spec.AuditInterval");
     for adopt in ["0", "20-10", "a"] {
         assert_eq!(bad(Kind::FabricDevice, device(json!({ "Adopt": adopt }))).0, "spec.Adopt");
     }

@@ -1,0 +1,300 @@
+//! `eno revoked`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource as _, ResourceExt as _};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::inspect::ClusterArgs;
+use crate::inspect::output::{Format, name, table};
+
+/// Who writes the changes and the Events.
+const MANAGER: &str = "eno-revoked";
+/// In such namespaces the policy eno-use asks nobody.
+const UNCHECKED: (&str, &str) = ("eno.k8s.io/use-check", "off");
+/// Before the name of an attachment in the label that hot-plugs it.
+const ATTACH: &str = "attach.eno.k8s.io/";
+/// So many pods come in one answer.
+const PAGE: u32 = 500;
+/// So many reviews are asked for at once.
+const AT_ONCE: usize = 16;
+
+/// Show the pods that have a network by a label though their service account may not use it any more; with --end, take
+/// it from them.
+///
+/// The right is asked for when the label is put on a pod, so a running pod keeps its network when the right is taken
+/// away. --end removes the label, the operator takes the network back, and an Event of the pod says so. To run it one
+/// needs to list namespaces and pods and to create subjectaccessreviews, and for --end to patch pods.
+#[derive(Debug, clap::Args)]
+pub(super) struct RevokedArgs {
+    /// Take the networks from these pods.
+    #[arg(long)]
+    end: bool,
+    /// Pods of this namespace only; absent: of all namespaces.
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// How it is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// What a label of a pod asks for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Use {
+    kind: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    name: String,
+}
+
+/// Who asks for it: namespace and service account.
+type Account = (String, String);
+
+/// A pod with a network that its service account may not use.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Revoked {
+    namespace: String,
+    pod: String,
+    service_account: String,
+    /// What it has, as `<kind>/<name>`.
+    uses: Vec<String>,
+    #[serde(skip)]
+    labels: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    revoked: Vec<Revoked>,
+    /// The networks were taken from these pods.
+    ended: bool,
+}
+
+pub(super) async fn run(args: RevokedArgs) -> anyhow::Result<()> {
+    let client = args.cluster.client().await?;
+    let unchecked = unchecked(&client, args.namespace.as_deref()).await?;
+    let mut asking: Vec<(Pod, Vec<(String, Use)>)> = Vec::new();
+    for pod in pods(&client, args.namespace.as_deref()).await? {
+        let uses = uses(pod.labels());
+        if !uses.is_empty() && !unchecked.contains(&pod.namespace().unwrap_or_default()) {
+            asking.push((pod, uses));
+        }
+    }
+    let reviews: BTreeSet<(Account, Use)> = asking
+        .iter()
+        .flat_map(|(pod, uses)| uses.iter().map(|(_, one)| (account(pod), one.clone())))
+        .collect();
+    let denied: BTreeSet<(Account, Use)> = stream::iter(reviews)
+        .map(|(account, one)| async {
+            let is_allowed = is_allowed(&client, &account, &one).await?;
+            Ok::<_, anyhow::Error>((!is_allowed).then_some((account, one)))
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_filter_map(async |denied| Ok(denied))
+        .try_collect()
+        .await?;
+    let mut found = Vec::new();
+    for (pod, uses) in asking {
+        let account = account(&pod);
+        let (labels, denied): (Vec<String>, Vec<Use>) =
+            uses.into_iter().filter(|(_, one)| denied.contains(&(account.clone(), one.clone()))).unzip();
+        if denied.is_empty() {
+            continue;
+        }
+        let uses = denied.iter().map(|one| name(one.kind, None, &one.name)).collect();
+        let (namespace, service_account) = account;
+        found.push((pod.clone(), Revoked { namespace, pod: pod.name_any(), service_account, uses, labels }));
+    }
+    let mut changed = Vec::new();
+    if args.end {
+        for (pod, revoked) in &found {
+            if !end(&client, pod, revoked).await? {
+                changed.push(name("Pod", Some(&revoked.namespace), &revoked.pod));
+            }
+        }
+    }
+    let answer = Answer { revoked: found.into_iter().map(|(_, revoked)| revoked).collect(), ended: args.end };
+    args.output.print(&answer, show)?;
+    if !changed.is_empty() {
+        bail!("these changed meanwhile and keep what they have; run it again: {}", changed.join(", "));
+    }
+    Ok(())
+}
+
+fn show(answer: &Answer) {
+    if answer.revoked.is_empty() {
+        return println!("every pod may use what its labels name");
+    }
+    let rows = answer.revoked.iter().map(|one| {
+        let Revoked { namespace, pod, service_account, uses, .. } = one;
+        [name("Pod", Some(namespace), pod), service_account.clone(), uses.join(", ")]
+    });
+    table(["POD", "SERVICE ACCOUNT", if answer.ended { "HAS LOST" } else { "MAY NOT USE" }], rows);
+}
+
+/// What the labels of a pod ask for, each with its label.
+fn uses(labels: &BTreeMap<String, String>) -> Vec<(String, Use)> {
+    let named = |label: &str, kind, group, resource| {
+        let name = labels.get(label).filter(|name| !name.is_empty())?;
+        Some((label.to_owned(), Use { kind, group, resource, name: name.clone() }))
+    };
+    let attachments = labels.keys().filter_map(|label| {
+        let name = label.strip_prefix(ATTACH)?.to_owned();
+        let (kind, group, resource) = ("L2ServiceAttachment", "eno.k8s.io", "l2serviceattachments");
+        Some((label.clone(), Use { kind, group, resource, name }))
+    });
+    let configs = [
+        named("podconfig", "PodConfig", "podconfig.opdev.io", "podconfigs"),
+        named("podNetworkConfig", "PodNetworkConfig", "podnetwork.opdev.io", "podnetworkconfigs"),
+    ];
+    configs.into_iter().flatten().chain(attachments).collect()
+}
+
+/// The namespace and service account of a pod.
+fn account(pod: &Pod) -> Account {
+    let name = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+    let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".into());
+    (pod.namespace().unwrap_or_default(), name)
+}
+
+/// The question whether an account may use something, as the policy eno-use asks it.
+fn review((namespace, account): &Account, one: &Use) -> SubjectAccessReview {
+    let groups = [
+        "system:serviceaccounts".into(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".into(),
+    ];
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+            groups: Some(groups.into()),
+            resource_attributes: Some(ResourceAttributes {
+                namespace: Some(namespace.clone()),
+                verb: Some("use".into()),
+                group: Some(one.group.into()),
+                resource: Some(one.resource.into()),
+                name: Some(one.name.clone()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    }
+}
+
+async fn is_allowed(client: &Client, account: &Account, one: &Use) -> anyhow::Result<bool> {
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let (namespace, who) = account;
+    let what =
+        || format!("asking whether service account {namespace}/{who} may use {} {}", one.kind, one.name);
+    let answer = reviews.create(&PostParams::default(), &review(account, one)).await.with_context(what)?;
+    let status = answer.status.unwrap_or_default();
+    // Who could not be asked in full has not said no.
+    if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
+        bail!("{}: {error}", what());
+    }
+    Ok(status.allowed)
+}
+
+/// The namespaces in which nobody is asked.
+async fn unchecked(client: &Client, namespace: Option<&str>) -> anyhow::Result<BTreeSet<String>> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let mut params = ListParams::default().labels(&format!("{}={}", UNCHECKED.0, UNCHECKED.1));
+    if let Some(name) = namespace {
+        params = params.fields(&format!("metadata.name={name}"));
+    }
+    let found = namespaces.list_metadata(&params).await.context("listing namespaces")?;
+    Ok(found.iter().map(kube::ResourceExt::name_any).collect())
+}
+
+/// The pods that have not ended.
+async fn pods(client: &Client, namespace: Option<&str>) -> anyhow::Result<Vec<Pod>> {
+    let pods: Api<Pod> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let mut params = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed").limit(PAGE);
+    let mut found = Vec::new();
+    loop {
+        let page = pods.list(&params).await.context("listing pods")?;
+        let next = page.metadata.continue_.filter(|next| !next.is_empty());
+        found.extend(page.items.into_iter().filter(|pod| !uses(pod.labels()).is_empty()));
+        match next {
+            Some(next) => params = params.continue_token(&next),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Takes the labels off a pod. False: it is not as it was read.
+async fn end(client: &Client, pod: &Pod, revoked: &Revoked) -> anyhow::Result<bool> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &revoked.namespace);
+    let labels: BTreeMap<&str, Option<&str>> =
+        revoked.labels.iter().map(|label| (label.as_str(), None)).collect();
+    // The version that was read: what it was given meanwhile is judged anew.
+    let version = pod.metadata.resource_version.as_deref();
+    let patch = json!({ "metadata": { "resourceVersion": version, "labels": labels } });
+    let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+    match pods.patch_metadata(&revoked.pod, &params, &Patch::Merge(patch)).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(answer)) if answer.code == 409 => return Ok(false),
+        // It has ended by itself.
+        Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(true),
+        Err(error) => {
+            let pod = name("Pod", Some(&revoked.namespace), &revoked.pod);
+            return Err(error).with_context(|| format!("taking labels off {pod}"));
+        }
+    }
+    let reporter = Reporter { controller: MANAGER.into(), instance: None };
+    let note = format!(
+        "service account {} may not use {} any more: the label was removed, and with it goes the network",
+        revoked.service_account,
+        revoked.uses.join(", ")
+    );
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "UseRevoked".into(),
+        note: Some(note),
+        action: "RemoveLabel".into(),
+        secondary: None,
+    };
+    // Events are courtesy: whoever may not write them has the answer of this command.
+    if let Err(error) = Recorder::new(client.clone(), reporter).publish(&event, &pod.object_ref(&())).await {
+        eprintln!("eno: no Event of Pod {}/{}: {error}", revoked.namespace, revoked.pod);
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_labels_ask_for() {
+        let labels = [
+            ("app", "cnf"),
+            ("attach.eno.k8s.io/oam", "net1"),
+            ("attach.eno.k8s.io/data", ""),
+            ("podNetworkConfig", "pnc"),
+            ("podconfig", ""),
+        ];
+        let labels = labels.into_iter().map(|(label, value)| (label.to_owned(), value.to_owned())).collect();
+        let found: Vec<(String, String)> =
+            uses(&labels).into_iter().map(|(label, one)| (label, name(one.kind, None, &one.name))).collect();
+        let expected = [
+            ("podNetworkConfig", "PodNetworkConfig/pnc"),
+            ("attach.eno.k8s.io/data", "L2ServiceAttachment/data"),
+            ("attach.eno.k8s.io/oam", "L2ServiceAttachment/oam"),
+        ];
+        assert_eq!(found, expected.map(|(label, one)| (label.to_owned(), one.to_owned())));
+    }
+}

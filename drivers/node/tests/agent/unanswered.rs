@@ -1,0 +1,79 @@
+//! An Open vSwitch that doesn't answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eno_driver_node::driver::{NodeDriver, Switch};
+use eno_driver_node::host::Host;
+use eno_driver_node::pods::{Options, Pods};
+use eno_sbi::{Driver as _, Newest, Reconciled, Work};
+use eno_schemas::{
+    Applied, Command, Desired, Generation, HostNetwork, Item, NodeDesired, Outcome, OvsDatapath,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::conformance::Nobody;
+use crate::host::common::Net;
+use crate::ovs::rig::{Database, PlayedSwitch, soon};
+
+fn work(desired: Desired) -> Work {
+    let generation = Generation { term: 1, sequence: 1, hash: desired.hash() };
+    let command =
+        Command { driver: "node".into(), target: "node1".into(), generation, desired, transaction: None };
+    let command = Arc::new(command);
+    let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
+    Work::new(command, newest, mpsc::channel(1).0)
+}
+
+fn networks(reconciled: &Reconciled) -> Vec<&str> {
+    let Some(Applied::Node { networks, .. }) = &reconciled.applied else { panic!("{reconciled:?}") };
+    networks.keys().map(String::as_str).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: network namespaces"]
+async fn what_needs_a_hanging_database_is_unreachable_and_the_rest_is_done() {
+    let (net, database) = (Net::new(), Database::start());
+    let _switch = PlayedSwitch::start(&database);
+    let namespaces = tempfile::tempdir().unwrap();
+    let options = Options {
+        host: net.0.clone(),
+        audit: Duration::ZERO,
+        allowed_masters: BTreeSet::new(),
+        proc_sys_net: "/proc/sys/net".into(),
+        namespaces: namespaces.path().to_owned(),
+    };
+    let switch = Switch::new(database.ovs(), Some(database.path("db.sock")));
+    let host = Host::new(net.0.clone());
+    let driver = NodeDriver::new("node1", host, Pods::new(Nobody, options), switch);
+    let ovs = HostNetwork::Ovs {
+        datapath: Some(OvsDatapath::Netdev),
+        uplink: None,
+        patch: None,
+        vlans: "10".parse().unwrap(),
+    };
+    let pods = HostNetwork::PodBridge { addresses: vec!["10.66.0.1/24".parse().unwrap()], mtu: None };
+    let desired = Desired::Node(NodeDesired {
+        cluster: "test".into(),
+        networks: [("br0".to_owned(), ovs), ("pods".to_owned(), pods)].into(),
+        ..NodeDesired::default()
+    });
+    let done = driver.reconcile(work(desired.clone())).await;
+    assert_eq!((networks(&done), done.rejected.len()), (vec!["br0", "pods"], 0), "{done:?}");
+
+    database.freeze(true);
+    let hung = driver.reconcile(work(desired.clone())).await;
+    assert_eq!((networks(&hung), &hung.outcome), (vec!["pods"], &Outcome::Applied));
+    let [rejection] = hung.rejected.as_slice() else { panic!("{hung:?}") };
+    assert_eq!(rejection.item, Item::port("br0"));
+    assert!(rejection.unreachable && rejection.retryable, "{rejection:?}");
+
+    database.freeze(false);
+    let back = async {
+        while !driver.reconcile(work(desired.clone())).await.rejected.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("its return", back).await;
+}

@@ -1,0 +1,99 @@
+//! `eno revoked`: who has what they may not use any more, and its end.
+
+use std::time::Duration;
+
+use eno_tests::{System, shared};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1;
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::watcher;
+use serde_json::{Value, json};
+
+const NAMESPACE: &str = "revoked";
+const LABEL: &str = "attach.eno.k8s.io/oam";
+
+/// A service account that may use attachments.
+fn account(name: &str) -> String {
+    format!(
+        "\n---\n{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: {name}, namespace: {NAMESPACE}}}}}\n---\n\
+         {{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {{name: {name}, namespace: {NAMESPACE}}}, \
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: eno-attachment-user}}, \
+         subjects: [{{kind: ServiceAccount, name: {name}, namespace: {NAMESPACE}}}]}}"
+    )
+}
+
+/// A pod of that service account with a label that names an attachment.
+fn pod(name: &str) -> Pod {
+    let pod = json!({
+        "metadata": { "name": name, "labels": { "app": "cnf", (LABEL): "net1" } },
+        "spec": { "serviceAccountName": name, "containers": [{ "name": "c", "image": "nothing.invalid/c" }] },
+    });
+    serde_json::from_value(pod).expect("a pod")
+}
+
+/// Again and again until there is something.
+async fn at_last<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            ticks.tick().await;
+            if let Some(found) = look().await {
+                return found;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), looking)
+        .await
+        .unwrap_or_else(|late| panic!("{what}: {late}"))
+}
+
+async fn revoked(system: &System, more: &[&str]) -> Value {
+    let arguments = [&["revoked", "-n", NAMESPACE][..], more].concat();
+    system.eno_json(&arguments, "", 0).await["revoked"].clone()
+}
+
+#[test]
+fn who_may_not_use_a_network_any_more_loses_it() {
+    shared(async |system| {
+        system.namespace(NAMESPACE).await;
+        let client = system.sandbox.client();
+        let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+        for name in ["keeps", "loses"] {
+            system.apply(&account(name)).await;
+            // Account and right are known to the API server's admission a moment later.
+            at_last("a pod is taken", async || pods.create(&PostParams::default(), &pod(name)).await.ok())
+                .await;
+        }
+        at_last("all may", async || (revoked(system, &[]).await == json!([])).then_some(())).await;
+        let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
+        bindings.delete("loses", &DeleteParams::default()).await.expect("it goes");
+        let found = at_last("it is seen", async || {
+            let found = revoked(system, &[]).await;
+            (found != json!([])).then_some(found)
+        })
+        .await;
+        let uses = json!(["L2ServiceAttachment/oam"]);
+        let expected =
+            json!([{ "namespace": NAMESPACE, "pod": "loses", "serviceAccount": "loses", "uses": uses }]);
+        assert_eq!(found, expected);
+        let labels = async |name: &str| pods.get(name).await.expect("a pod").labels().clone();
+        assert!(labels("loses").await.contains_key(LABEL), "who only looks changes nothing");
+
+        assert_eq!(revoked(system, &["--end"]).await, expected);
+        assert_eq!(labels("loses").await.into_keys().collect::<Vec<_>>(), ["app"]);
+        assert!(labels("keeps").await.contains_key(LABEL));
+        let events: Api<v1::Event> = Api::namespaced(client, NAMESPACE);
+        let is_told = |event: &v1::Event| {
+            let about = event.regarding.as_ref().and_then(|pod| pod.name.as_deref());
+            event.reason.as_deref() == Some("UseRevoked") && about == Some("loses")
+        };
+        system.until(events, watcher::Config::default(), "an Event", |all| all.values().any(is_told)).await;
+        assert_eq!(revoked(system, &[]).await, json!([]));
+        for name in ["keeps", "loses"] {
+            let now = DeleteParams::default().grace_period(0);
+            pods.delete(name, &now).await.expect("it goes");
+        }
+    });
+}
