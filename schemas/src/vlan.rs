@@ -80,6 +80,11 @@ impl JsonSchema for VlanId {
 
 const WORDS: usize = 64;
 
+/// Of a number of bits in a word.
+fn count(bits: u32) -> u16 {
+    u16::try_from(bits).unwrap_or(u16::MAX)
+}
+
 /// A set of VLAN identifiers. On the wire a text of ascending, disjoint, non-adjacent ranges: `10-20,30`; the
 /// empty set is the empty text. In memory at most 512 bytes, none when empty.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
@@ -101,6 +106,17 @@ impl VlanSet {
         let new = words[word] & bit == 0;
         words[word] |= bit;
         new
+    }
+
+    fn insert_range(&mut self, first: VlanId, last: VlanId) {
+        let words = self.0.get_or_insert_with(|| Box::new([0; WORDS]));
+        for (at, word) in (0u16..).zip(words.iter_mut()) {
+            let (low, high) = (at * 64, at * 64 + 63);
+            if first.0 <= high && low <= last.0 {
+                let from = u64::MAX << (first.0.max(low) - low);
+                *word |= from & (u64::MAX >> (high - last.0.min(high)));
+            }
+        }
     }
 
     /// Takes `id` out; true when it was there.
@@ -146,10 +162,20 @@ impl VlanSet {
     /// The ascending, disjoint, non-adjacent ranges `(first, last)`, both inclusive.
     pub fn ranges(&self) -> Vec<(VlanId, VlanId)> {
         let mut ranges: Vec<(VlanId, VlanId)> = Vec::new();
-        for id in self.iter() {
-            match ranges.last_mut() {
-                Some((_, last)) if last.0 + 1 == id.0 => *last = id,
-                _ => ranges.push((id, id)),
+        let words = self.0.iter().flat_map(|words| (0u16..).zip(words.iter()));
+        for (at, word) in words {
+            let (mut left, mut bit) = (*word, 0);
+            while left != 0 {
+                let gap = left.trailing_zeros();
+                let length = (left >> gap).trailing_ones();
+                let first = at * 64 + bit + count(gap);
+                let last = VlanId(first + count(length) - 1);
+                match ranges.last_mut() {
+                    Some((_, end)) if end.0 + 1 == first => *end = last,
+                    _ => ranges.push((VlanId(first), last)),
+                }
+                left = left.checked_shr(gap + length).unwrap_or(0);
+                bit += count(gap + length);
             }
         }
         ranges
@@ -230,7 +256,7 @@ impl FromStr for VlanSet {
             if last < first {
                 return Err(VlanError::Backwards(first.0, last.0));
             }
-            set.extend((first.0..=last.0).map(VlanId));
+            set.insert_range(first, last);
         }
         Ok(set)
     }

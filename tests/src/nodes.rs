@@ -71,13 +71,6 @@ impl System {
         self.until_inside(namespace, pod, &command, |output| output.is_some() == reached).await;
     }
 
-    /// Waits until an address is reached from a pod's network namespace: of a pod that may not ping by itself. `pid` is
-    /// one of its processes, as its node numbers them.
-    pub async fn pings_from_node(&self, node: &str, pid: &str, address: &str) {
-        let command = ["nsenter", "-t", pid, "-n", "ping", "-c", "1", "-W", "1", address];
-        self.until_on_node(node, &command, |output| output.contains("1 received")).await;
-    }
-
     /// Runs a program on a node again and again until what it prints is good.
     pub async fn until_on_node(&self, node: &str, command: &[&str], mut good: impl FnMut(&str) -> bool) {
         let mut last = String::new();
@@ -230,10 +223,13 @@ pub fn deployment(namespace: &str, name: &str, replicas: u32, labels: &Value) ->
                         "name": "cnf",
                         "image": eno::sandbox::TEST_IMAGE,
                         "command": ["sleep", "1000000"],
-                        // Nothing that could change an interface; ping opens a raw socket.
+                        // The Pod Security Standard `restricted`.
                         "securityContext": {
                             "allowPrivilegeEscalation": false,
-                            "capabilities": { "drop": ["ALL"], "add": ["NET_RAW"] },
+                            "runAsNonRoot": true,
+                            "runAsUser": 65532,
+                            "capabilities": { "drop": ["ALL"] },
+                            "seccompProfile": { "type": "RuntimeDefault" },
                         },
                     }],
                 },

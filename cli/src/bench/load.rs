@@ -41,7 +41,11 @@ pub(super) const EVERYWHERE: Place<'static> = Place { name: NAME, nodes: None };
 /// What the objects need: a namespace, and pools with an OVS bridge on their nodes' `eth1`.
 pub(super) fn base(places: &[Place<'_>]) -> Result<Vec<DynamicObject>, ApplyError> {
     let namespace = Namespace {
-        metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(NAMESPACE.to_owned()),
+            labels: Some(BTreeMap::from([("eno.k8s.io/use-check".to_owned(), "off".to_owned())])),
+            ..ObjectMeta::default()
+        },
         ..Namespace::default()
     };
     let mut objects = vec![dynamic(&namespace)?];

@@ -1,5 +1,6 @@
 //! Measures the operator on a fabric of simulated switches; `docs/benchmark.md` says how and why so.
 
+mod answers;
 mod bare;
 mod counters;
 mod load;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::apply_all;
 use crate::sandbox::{Role, Sandbox, SandboxOptions};
 use crate::switch;
+use answers::Answers;
 use counters::Writes;
 use load::{Apis, EVERYWHERE, SERVICES, SINGLE, Tracker, each};
 use racks::Racks;
@@ -53,6 +55,12 @@ pub struct BenchArgs {
     /// Leave out the bare client.
     #[arg(long)]
     no_bare: bool,
+    /// How often a running pod gets a network, to time its first answer; needs root, without which it is left out.
+    #[arg(long, default_value_t = 20)]
+    answers: usize,
+    /// Time these first answers and nothing else.
+    #[arg(long)]
+    only_answers: bool,
     /// Write the figures to this file as JSON too.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -61,7 +69,11 @@ pub struct BenchArgs {
 /// Measures, and prints the figures; an error when an aim is missed by more than twice.
 pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()> {
     tokio::select! {
-        figures = measure(&args) => {
+        answers = answers(&args), if args.only_answers => {
+            println!("{}", serde_json::to_string_pretty(&answers?).context("writing the figures as JSON")?);
+            Ok(())
+        }
+        figures = measure(&args), if !args.only_answers => {
             let figures = figures?;
             println!("{}", figures.table());
             let json = serde_json::to_string_pretty(&figures).context("writing the figures as JSON")?;
@@ -99,7 +111,30 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
         figures.cpu.bare_creating = bare.creating_cpu;
         figures.cpu.bare_deleting = bare.deleting_cpu;
     }
+    figures.answers = answers(args).await?;
     Ok(figures)
+}
+
+/// The first answers of pods on two real nodes; `None` where there can be no nodes.
+async fn answers(args: &BenchArgs) -> anyhow::Result<Option<Answers>> {
+    if args.answers == 0 || !answers::can_be_measured() {
+        return Ok(None);
+    }
+    eprintln!("the first answer after a pod's label, {} times", args.answers);
+    let dir = tempfile::Builder::new().prefix("eno-bench-").tempdir().context("making a directory")?;
+    let mut options = options(dir.path(), Topology::leaf_spine(2, 2, 2))?;
+    options.nodes = 2;
+    let sandbox = Sandbox::start(options).await?;
+    let answers = answers::measure(&sandbox, args.answers).await;
+    sandbox.stop().await;
+    Ok(Some(answers?))
+}
+
+fn options(dir: &Path, topology: Topology) -> anyhow::Result<SandboxOptions> {
+    let mut options = SandboxOptions::new(dir, Parts::from_env()?)?;
+    options.topology = topology;
+    options.report = Arc::new(|line| eprintln!("  {line}"));
+    Ok(options)
 }
 
 fn topology(args: &BenchArgs) -> Topology {
@@ -107,11 +142,9 @@ fn topology(args: &BenchArgs) -> Topology {
 }
 
 async fn sandbox(args: &BenchArgs, dir: &Path, operator: bool) -> anyhow::Result<Sandbox> {
-    let mut options = SandboxOptions::new(dir, Parts::from_env()?)?;
-    options.topology = topology(args);
+    let mut options = options(dir, topology(args))?;
     options.engine = operator;
     options.drivers = operator;
-    options.report = Arc::new(|line| eprintln!("  {line}"));
     let sandbox = Sandbox::start(options).await?;
     sandbox.admission_bound().await;
     Ok(sandbox)
@@ -187,6 +220,7 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
         engine_memory_mib: engine_memory as f64 / 1024.0,
         driver_memory_mib: driver_memory as f64 / 1024.0,
         delete_to_nothing: delete_to_nothing.as_secs_f64(),
+        answers: None,
     })
 }
 

@@ -6,6 +6,7 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
 
+use super::answers::Answers;
 use super::counters::Cpu;
 use super::restart::Restart;
 
@@ -51,6 +52,9 @@ pub(super) struct Figures {
     pub(super) delete_to_nothing: f64,
     /// All writes to the API server in that time.
     pub(super) deleting_writes: BTreeMap<String, u64>,
+    /// On real nodes, from a running pod's label to its first answer over the fabric.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) answers: Option<Answers>,
 }
 
 /// What each part used of the CPUs.
@@ -229,6 +233,15 @@ impl Figures {
             rows.push(Row::plain("a bare client's same deletes", format!("{bare:.2} s")));
             rows.push(judged("ratio of deleting", ratio, 1.5, "at most 1.5 from 1,000 on"));
         }
+        if let Some(Answers { tries, minimum, median, maximum }) = self.answers {
+            rows.push(Row::at_most(
+                "label of a pod to its first answer",
+                format!("{minimum:.0}, {median:.0}, {maximum:.0} ms: least, median, most of {tries}"),
+                maximum,
+                100.0,
+                "at most 100 ms, always",
+            ));
+        }
         let CpuSeconds { creating, deleting, bare_creating, bare_deleting } = &self.cpu;
         rows.extend([
             Row::plain("CPU seconds while creating", cpu(creating)),
@@ -279,6 +292,7 @@ mod tests {
             driver_memory_mib: 20.0,
             delete_to_nothing: 90.0,
             deleting_writes: BTreeMap::new(),
+            answers: None,
         };
         assert!(figures.missed().is_empty(), "{:?}", figures.missed());
         figures.restart.seconds_of_leading = 10.1;

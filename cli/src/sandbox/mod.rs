@@ -14,6 +14,7 @@ mod fabric;
 mod nodes;
 mod options;
 mod parts;
+mod restarts;
 mod simulator;
 mod state;
 mod wait;
@@ -36,6 +37,7 @@ use crate::apply::{self, ApplyError, apply_all};
 use crate::manifests;
 use children::Child;
 use nodes::OnMachine;
+use restarts::Restarts;
 use wait::Deadline;
 
 pub use children::Role;
@@ -333,25 +335,31 @@ impl Sandbox {
     /// Restarts whatever ends by itself, telling each through the report; returns when something can't be started again.
     pub async fn supervise(&self) -> Exited {
         let supervisor = self.control_plane.supervisor();
-        let mut backoff = options::RestartDelays::default();
+        let mut restarts = Restarts::default();
         loop {
-            let exited = supervisor.exited().await;
+            let exited = tokio::select! {
+                exited = supervisor.exited() => {
+                    let told = format!("{exited}\nrestarting {}", exited.name);
+                    let delay = restarts.add(exited, tokio::time::Instant::now());
+                    (self.options.report)(&format!("{told} in {:.1} s", delay.as_secs_f64()));
+                    continue;
+                }
+                exited = restarts.next() => exited,
+            };
             let name = exited.name.clone();
-            let delay = backoff.next(&name);
-            (self.options.report)(&format!("{exited}\nrestarting {name} in {:.1} s", delay.as_secs_f64()));
-            tokio::time::sleep(delay).await;
             let machine = |name: &str| self.control_plane.nodes().and_then(|nodes| nodes.machine(name));
             let restarted = match nodes::find(self, &name) {
                 // It comes back with its machine.
                 Some((on, _)) if machine(on).is_some_and(|machine| !machine.is_up()) => Ok(()),
                 _ if supervisor.pid(&name).is_some() => Ok(()),
-                Some((on, what)) => {
+                Some((on, what @ OnMachine::Service(_))) => {
                     let deadline = Deadline::after(self.options.ready_timeout);
                     nodes::start(self, on, what, deadline).await
                 }
                 None if machine(&name).is_some() => self.restart_machine(&name).await,
                 None if name == simulator::NAME => simulator::spawn(self).await,
-                None => supervisor.respawn(&name).await.map_err(SandboxError::from),
+                // Nobody waits until it is ready: it may end again at once.
+                _ => supervisor.respawn(&name).await.map_err(SandboxError::from),
             };
             if let Err(error) = restarted {
                 return Exited { name, status: error.to_string(), log_tail: exited.log_tail };

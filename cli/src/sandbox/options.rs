@@ -1,11 +1,10 @@
 //! What a sandbox is started with.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use eno_control_plane::parts::Parts;
 use eno_simulator::Topology;
@@ -136,43 +135,5 @@ impl fmt::Debug for SandboxOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A topology may hold passwords.
         f.debug_struct("SandboxOptions").field("dir", &self.dir).finish_non_exhaustive()
-    }
-}
-
-/// How long to wait before a process that ended is started again: longer each time, and short again once it has
-/// run for a while.
-#[derive(Debug, Default)]
-pub(super) struct RestartDelays {
-    last: BTreeMap<String, (Instant, Duration)>,
-}
-
-impl RestartDelays {
-    const FIRST: Duration = Duration::from_millis(200);
-    const LONGEST: Duration = Duration::from_secs(30);
-
-    pub(super) fn next(&mut self, name: &str) -> Duration {
-        let now = Instant::now();
-        let delay = match self.last.get(name) {
-            Some((at, delay)) if now.duration_since(*at) < Self::LONGEST * 2 => {
-                (*delay * 2).min(Self::LONGEST)
-            }
-            _ => Self::FIRST,
-        };
-        self.last.insert(name.to_owned(), (now, delay));
-        delay
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn restarts_of_one_process_get_rarer() {
-        let mut delays = RestartDelays::default();
-        let of_engine: Vec<_> = (0..12).map(|_| delays.next("engine")).collect();
-        assert!(of_engine.is_sorted());
-        assert_eq!(of_engine.last(), Some(&RestartDelays::LONGEST));
-        assert_eq!(delays.next("simulator"), RestartDelays::FIRST);
     }
 }

@@ -1,20 +1,87 @@
 //! What changed on a switch since a state of it was last confirmed, and what was confirmed of each network before.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::LazyLock;
 
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::Key;
+use crate::topology::Indices;
 
 /// How many handed out states are remembered: more than can be on their way at once.
 const HANDED_OUT: usize = 8;
 
-/// The networks that want a VLAN, each with the indices of its ports.
-pub type Owners = BTreeMap<Key, Vec<u16>>;
+/// The networks that want a VLAN, each with the indices of its ports; ascending. It is one nearly always, and a large
+/// fabric has hundreds of thousands of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owners(Box<[(Key, Indices)]>);
+
+impl Owners {
+    fn find(&self, network: &Key) -> Result<usize, usize> {
+        self.0.binary_search_by(|(key, _)| key.cmp(network))
+    }
+
+    /// The ports of a network.
+    pub fn get(&self, network: &Key) -> Option<&Indices> {
+        self.find(network).ok().map(|index| &self.0[index].1)
+    }
+
+    /// Adds a network, or gives it other ports; those that it had.
+    pub fn insert(&mut self, network: &Key, ports: Indices) -> Option<Indices> {
+        match self.find(network) {
+            Ok(index) => Some(std::mem::replace(&mut self.0[index].1, ports)),
+            Err(index) => {
+                let mut all = std::mem::take(&mut self.0).into_vec();
+                all.reserve_exact(1);
+                all.insert(index, (network.clone(), ports));
+                self.0 = all.into();
+                None
+            }
+        }
+    }
+
+    /// Takes a network out; the ports that it had.
+    pub fn remove(&mut self, network: &Key) -> Option<Indices> {
+        let index = self.find(network).ok()?;
+        let mut all = std::mem::take(&mut self.0).into_vec();
+        let (_, ports) = all.remove(index);
+        self.0 = all.into();
+        Some(ports)
+    }
+
+    /// The networks.
+    pub fn networks(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter().map(|(key, _)| key)
+    }
+
+    /// The ports of each.
+    pub fn ports(&self) -> impl Iterator<Item = &Indices> {
+        self.0.iter().map(|(_, ports)| ports)
+    }
+
+    /// All indices, of each network in turn.
+    pub fn indices(&self) -> impl Iterator<Item = u16> {
+        self.ports().flat_map(|ports| ports.iter().copied())
+    }
+
+    /// True when nobody wants the VLAN.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl IntoIterator for Owners {
+    type Item = (Key, Indices);
+    type IntoIter = std::vec::IntoIter<(Key, Indices)>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_vec().into_iter()
+    }
+}
 
 /// The placements that a network had since the last confirmed one, the oldest first: each with the count by which it
 /// ended. Between two counts there is one at most.
-type Past = Vec<(u64, Vec<u16>)>;
+type Past = Vec<(u64, Indices)>;
 
 /// What a state that was handed out contains.
 #[derive(Clone, Debug)]
@@ -35,6 +102,8 @@ pub struct Changes {
     handed_out: VecDeque<(String, Extent)>,
     /// VLANs that changed since the last state that was confirmed.
     unsettled: BTreeMap<VlanId, BTreeMap<Key, Past>>,
+    /// The same by network.
+    open: HashMap<Key, BTreeSet<VlanId>>,
     /// Those of them that are wanted elsewhere than they were confirmed, and those that may be.
     moved: VlanSet,
     /// Those that may not be where a former process last commanded them.
@@ -48,12 +117,19 @@ impl Changes {
     }
 
     /// A network wanted `vid` on the ports `before`, and does no longer.
-    pub fn left(&mut self, vid: VlanId, network: &Key, before: Vec<u16>) {
-        let past = self.unsettled.entry(vid).or_default().entry(network.clone()).or_default();
+    pub fn left(&mut self, vid: VlanId, network: &Key, before: Indices) {
+        let count = self.count;
+        let past = self.past(vid, network);
         // Else nobody was told of the placement in between.
-        if past.last().is_none_or(|(until, _)| *until < self.count) {
-            past.push((self.count, before));
+        if past.last().is_none_or(|(until, _)| *until < count) {
+            past.push((count, before));
         }
+    }
+
+    /// The placements of a network that has a change with this VLAN from now on, if it had none.
+    fn past(&mut self, vid: VlanId, network: &Key) -> &mut Past {
+        self.open.entry(network.clone()).or_default().insert(vid);
+        self.unsettled.entry(vid).or_default().entry(network.clone()).or_default()
     }
 
     /// Of these VLANs alone it is not known whether they are where a former process last commanded them: what is done
@@ -68,7 +144,7 @@ impl Changes {
     /// Looks whether `vid` is, or may be, wanted elsewhere than it was confirmed.
     pub fn weigh(&mut self, vid: VlanId, wanted: Option<&Owners>) {
         let moved = self.unsettled.get(&vid).into_iter().flatten().any(|(network, past)| {
-            past.first().is_some_and(|(_, confirmed)| confirmed.as_slice() != ports_of(wanted, network))
+            past.first().is_some_and(|(_, confirmed)| confirmed != ports_of(wanted, network))
         });
         if moved || self.unsure.contains(vid) {
             self.moved.insert(vid);
@@ -123,14 +199,22 @@ impl Changes {
             for (network, past) in networks.iter_mut() {
                 let later = past.iter().find(|(until, _)| *until > contained.count);
                 let then = later.map_or_else(|| ports_of(wanted.get(vid), network), |(_, ports)| ports);
-                if past.first().is_some_and(|(_, confirmed)| confirmed.as_slice() != then) {
+                if past.first().is_some_and(|(_, confirmed)| confirmed != then) {
                     decided.insert((network.clone(), *vid));
                 }
                 past.retain(|(until, _)| *until > contained.count);
             }
             let done = networks.values().all(Vec::is_empty);
             if done {
-                settled.extend(std::mem::take(networks).into_keys());
+                for network in std::mem::take(networks).into_keys() {
+                    if let Entry::Occupied(mut open) = self.open.entry(network.clone()) {
+                        open.get_mut().remove(vid);
+                        if open.get().is_empty() {
+                            open.remove();
+                        }
+                    }
+                    settled.insert(network);
+                }
             } else {
                 open.insert(*vid);
             }
@@ -144,17 +228,18 @@ impl Changes {
     }
 
     /// A former process wanted `vid` for a network here; that counts as confirmed until something else is found.
-    pub fn was_wanted(&mut self, vid: VlanId, network: &Key, ports: Vec<u16>) {
-        let past = self.unsettled.entry(vid).or_default().entry(network.clone()).or_default();
+    pub fn was_wanted(&mut self, vid: VlanId, network: &Key, ports: Indices) {
+        let count = self.count;
+        let past = self.past(vid, network);
         match past.first_mut() {
             Some((_, confirmed)) => *confirmed = ports,
-            None => past.push((self.count, ports)),
+            None => past.push((count, ports)),
         }
     }
 
     /// What was found on the device counts as confirmed, as long as no state of ours was. It is put down to who is
     /// known to have had the VLAN, else to who wants it.
-    pub fn found(&mut self, wanted: &BTreeMap<VlanId, Owners>, on: impl Fn(VlanId) -> Vec<u16>) {
+    pub fn found(&mut self, wanted: &BTreeMap<VlanId, Owners>, on: impl Fn(VlanId) -> Indices) {
         for (vid, networks) in &mut self.unsettled {
             let had = |past: &Past| past.first().is_some_and(|(_, confirmed)| !confirmed.is_empty());
             let known = networks.values().any(had);
@@ -178,22 +263,17 @@ impl Changes {
         if let Some(since) = past.iter().position(|(until, _)| *until > count) {
             past.drain(..since);
         } else {
-            let last = past.last().map(|(until, _)| (*until, ports_of(wanted, network).into()));
+            let last = past.last().map(|(until, _)| (*until, ports_of(wanted, network).clone()));
             *past = last.into_iter().collect();
         }
         self.weigh(vid, wanted);
     }
 
-    /// True when a change of the network with this VLAN is not confirmed yet.
-    pub fn is_open_for(&self, vid: VlanId, network: &Key) -> bool {
-        self.unsettled.get(&vid).is_some_and(|networks| networks.contains_key(network))
-    }
-
     /// Port indices changed: `new` tells the index of what was at another one.
     pub fn renumber(&mut self, new: impl Fn(u16) -> Option<u16>) {
         for (_, ports) in self.unsettled.values_mut().flat_map(BTreeMap::values_mut).flatten() {
-            *ports = ports.iter().filter_map(|port| new(*port)).collect();
-            ports.sort_unstable();
+            let moved: BTreeSet<u16> = ports.iter().filter_map(|port| new(*port)).collect();
+            *ports = moved.into_iter().collect();
         }
     }
 
@@ -204,7 +284,12 @@ impl Changes {
 
     /// True when a change of the network is not confirmed yet.
     pub fn has_open(&self, network: &Key) -> bool {
-        self.unsettled.values().any(|networks| networks.contains_key(network))
+        self.open.contains_key(network)
+    }
+
+    /// The VLANs with which the network has a change that is not confirmed yet.
+    pub fn open_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
+        self.open.get(network).into_iter().flatten().copied()
     }
 
     /// The networks with a change of this VLAN that is not confirmed yet.
@@ -218,7 +303,7 @@ impl Changes {
     }
 
     /// Where the network was last confirmed to have the VLAN; `None`: where it is wanted.
-    pub fn confirmed(&self, vid: VlanId, network: &Key) -> Option<&[u16]> {
+    pub fn confirmed(&self, vid: VlanId, network: &Key) -> Option<&Indices> {
         let (_, ports) = self.unsettled.get(&vid)?.get(network)?.first()?;
         Some(ports)
     }
@@ -228,7 +313,7 @@ impl Changes {
         let mut owners = wanted.cloned().unwrap_or_default();
         for (network, past) in self.unsettled.get(&vid).into_iter().flatten() {
             match past.first().filter(|(_, confirmed)| !confirmed.is_empty()) {
-                Some((_, confirmed)) => drop(owners.insert(network.clone(), confirmed.clone())),
+                Some((_, confirmed)) => drop(owners.insert(network, confirmed.clone())),
                 None => drop(owners.remove(network)),
             }
         }
@@ -250,15 +335,16 @@ impl Changes {
                 let (_, confirmed) = past.first()?;
                 let later = past.iter().find(|(until, _)| *until > count);
                 let then = later.map_or_else(|| ports_of(wanted, network), |(_, ports)| ports);
-                let ports = confirmed.iter().chain(then).copied().collect();
-                (confirmed.as_slice() != then).then_some((network, ports, later.is_some()))
+                let ports = confirmed.iter().chain(&**then).copied().collect();
+                (confirmed != then).then_some((network, ports, later.is_some()))
             },
         )
     }
 }
 
-fn ports_of<'a>(wanted: Option<&'a Owners>, network: &Key) -> &'a [u16] {
-    wanted.and_then(|owners| owners.get(network)).map_or(&[], Vec::as_slice)
+fn ports_of<'a>(wanted: Option<&'a Owners>, network: &Key) -> &'a Indices {
+    static NONE: LazyLock<Indices> = LazyLock::new(|| [].into());
+    wanted.and_then(|owners| owners.get(network)).unwrap_or(&NONE)
 }
 
 #[cfg(test)]
@@ -276,7 +362,7 @@ mod tests {
         let mut changes = Changes::default();
         let mut wanted: BTreeMap<VlanId, Owners> = BTreeMap::new();
         let mut want = |changes: &mut Changes, count: u64, ports: &[u16]| {
-            let before = wanted.entry(vid()).or_default().insert(network.clone(), ports.into());
+            let before = wanted.entry(vid()).or_default().insert(&network, ports.into());
             changes.touch(count);
             changes.left(vid(), &network, before.unwrap_or_default());
             changes.weigh(vid(), wanted.get(&vid()));
@@ -288,7 +374,7 @@ mod tests {
         // The first state is confirmed while the second is already wanted.
         let (settled, decided) = changes.settle(&changes.contained("a").unwrap(), &now);
         assert_eq!((settled, decided.len()), (BTreeSet::new(), 1));
-        assert_eq!(changes.confirmed(vid(), &network), Some(&[1][..]));
+        assert_eq!(changes.confirmed(vid(), &network).map(|ports| &**ports), Some(&[1][..]));
         changes.hand_out("b", 2, VlanSet::EMPTY);
         want(&mut changes, 3, &[2]);
         // Back to what is confirmed: open, but nothing that has to be done together with others.
@@ -306,15 +392,19 @@ mod tests {
     fn what_others_confirmed_is_accepted_as_it_was_then() {
         let network = Key::cluster(Kind::L2Service, &"s".into());
         let mut changes = Changes::default();
-        let owners = |ports: &[u16]| Owners::from([(network.clone(), ports.into())]);
+        let owners = |ports: &[u16]| {
+            let mut owners = Owners::default();
+            owners.insert(&network, ports.into());
+            owners
+        };
         // Wanted on port 1 since the count 1, on 2 since 5.
-        for (count, before) in [(1, vec![]), (5, vec![1])] {
+        for (count, before) in [(1, &[][..]), (5, &[1])] {
             changes.touch(count);
-            changes.left(vid(), &network, before);
+            changes.left(vid(), &network, before.into());
         }
         for (count, confirmed) in [(0, &[][..]), (3, &[1]), (6, &[2])] {
             changes.accept(vid(), &network, count, Some(&owners(&[2])));
-            assert_eq!(changes.confirmed(vid(), &network), Some(confirmed));
+            assert_eq!(changes.confirmed(vid(), &network).map(|ports| &**ports), Some(confirmed));
             assert_eq!(changes.moved().is_empty(), count == 6);
         }
         assert!(changes.is_open(vid()), "it has not confirmed anything itself");

@@ -1,6 +1,6 @@
 //! One switch as a target: what is wanted on it and what it has confirmed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 
 use eno_schemas::{
@@ -12,6 +12,7 @@ use crate::changes::{Changes, Extent, Owners};
 use crate::event::Config;
 use crate::spec::DeviceSpec;
 use crate::status::{ChangeOutcome, LastTransaction};
+use crate::topology::Indices;
 use crate::{Key, Name};
 
 /// So many bytes of notes of one kind are shown.
@@ -79,7 +80,7 @@ struct Seen {
 
 impl Seen {
     /// The ports that carry a VLAN.
-    fn carriers(&self, vid: VlanId) -> Vec<u16> {
+    fn carriers(&self, vid: VlanId) -> Indices {
         (0u16..).zip(&self.ports).filter(|(_, carried)| carried.contains(vid)).map(|(i, _)| i).collect()
     }
 }
@@ -213,9 +214,8 @@ impl DeviceTarget {
         self.changes.touch(count);
         for (vid, owners) in std::mem::take(&mut self.wanted) {
             for (network, ports) in owners {
-                let mut ports: Vec<u16> = ports.into_iter().filter_map(moves).collect();
-                ports.sort_unstable();
-                self.changes.left(vid, &network, ports);
+                let ports: BTreeSet<u16> = ports.iter().filter_map(|port| moves(*port)).collect();
+                self.changes.left(vid, &network, ports.into_iter().collect());
             }
             self.changes.weigh(vid, None);
         }
@@ -232,24 +232,27 @@ impl DeviceTarget {
     }
 
     /// Says on which ports `network` wants `vid`, since `count`; none withdraws it. True when that is a change.
-    pub fn want(&mut self, vid: VlanId, network: &Key, ports: &[u16], count: u64) -> bool {
+    pub fn want(&mut self, vid: VlanId, network: &Key, ports: &Indices, count: u64) -> bool {
         let owners = self.wanted.entry(vid).or_default();
-        let before = if ports.is_empty() {
-            owners.remove(network)
-        } else {
-            owners.insert(network.clone(), ports.into())
-        };
+        let before =
+            if ports.is_empty() { owners.remove(network) } else { owners.insert(network, ports.clone()) };
         if owners.is_empty() {
             self.wanted.remove(&vid);
         }
-        if before.as_deref().unwrap_or_default() == ports {
+        let before = before.unwrap_or_default();
+        if before == *ports {
             return false;
         }
         self.settled = false;
         self.changes.touch(count);
-        self.changes.left(vid, network, before.unwrap_or_default());
+        self.changes.left(vid, network, before);
         self.changes.weigh(vid, self.wanted.get(&vid));
         true
+    }
+
+    /// The hash of the state that [`Self::desired`] gave last.
+    pub fn said(&self) -> Option<&str> {
+        self.said.as_deref()
     }
 
     /// This process begins, and says nothing yet: what is wanted may be there already.
@@ -265,10 +268,13 @@ impl DeviceTarget {
     pub fn desired(&mut self, config: &Config, count: u64, without: VlanSet) -> (Desired, BTreeSet<Key>) {
         let mut ports = self.ports.clone();
         let mut vlans = Vec::new();
+        // Networks with the same ends share the list of their ports.
+        let mut carried: HashMap<*const u16, (Indices, VlanSet)> = HashMap::new();
         let mut put = |vid: VlanId, owners: &Owners| {
-            vlans.push(FabricVlan { vid, owners: owners.keys().map(ToString::to_string).collect() });
-            for index in owners.values().flatten() {
-                ports[usize::from(*index)].vlans.insert(vid);
+            vlans.push(FabricVlan { vid, owners: owners.networks().map(ToString::to_string).collect() });
+            for indices in owners.ports() {
+                let alike = carried.entry(indices.as_ptr());
+                alike.or_insert_with(|| (indices.clone(), VlanSet::EMPTY)).1.insert(vid);
             }
         };
         for (vid, owners) in self.wanted.iter().filter(|(vid, _)| !without.contains(**vid)) {
@@ -281,6 +287,12 @@ impl DeviceTarget {
             }
         }
         vlans.sort_unstable_by_key(|vlan| vlan.vid);
+        for (indices, vids) in carried.values() {
+            for index in indices.iter() {
+                let carries = &mut ports[usize::from(*index)].vlans;
+                *carries = carries.union(vids);
+            }
+        }
         ports.extend(self.leaving.keys().map(|interface| FabricPort {
             name: leaving_name(interface),
             lag: Some(interface.clone()),
@@ -338,7 +350,7 @@ impl DeviceTarget {
             let carries = |port: &FabricPort| {
                 former.ports.iter().any(|before| before.name == port.name && before.vlans.contains(*vid))
             };
-            let ports: Vec<u16> =
+            let ports: Indices =
                 (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index).collect();
             for network in owners.iter().filter_map(|owner| Key::of_network(owner)) {
                 self.changes.was_wanted(*vid, &network, ports.clone());
@@ -516,8 +528,8 @@ impl DeviceTarget {
             let vids: VlanSet = self.changes.open_vlans().collect();
             let elsewhere = |vid: &VlanId| {
                 let former = self.changes.former(*vid, self.wanted.get(vid));
-                let former: BTreeSet<u16> = former.into_values().flatten().collect();
-                former != seen.carriers(*vid).into_iter().collect()
+                let former: BTreeSet<u16> = former.indices().collect();
+                former != seen.carriers(*vid).iter().copied().collect()
             };
             let unsure = vids.union(&seen.vlans).iter().filter(elsewhere).collect();
             self.changes.doubt(unsure, &self.wanted);
@@ -536,8 +548,7 @@ impl DeviceTarget {
             let is_left = |vid: VlanId| match self.wanted.get(&vid) {
                 None => seen.vlans.contains(vid) || !seen.carriers(vid).is_empty(),
                 Some(owners) => {
-                    let wanted = |port: &u16| owners.values().any(|ports| ports.contains(port));
-                    !seen.carriers(vid).iter().all(wanted)
+                    !seen.carriers(vid).iter().all(|port| owners.indices().any(|wanted| wanted == *port))
                 }
             };
             let kept = open.chain(before.iter().cloned()).filter(|(_, vid)| is_left(*vid));
@@ -554,7 +565,7 @@ impl DeviceTarget {
     /// Adds the networks that have to do with these VLANs.
     fn owners_of(&self, vlans: &VlanSet, networks: &mut BTreeSet<Key>) {
         for vid in vlans.iter() {
-            networks.extend(self.wanted.get(&vid).into_iter().flat_map(|owners| owners.keys().cloned()));
+            networks.extend(self.wanted.get(&vid).into_iter().flat_map(Owners::networks).cloned());
             networks.extend(self.changes.open(vid).cloned());
         }
     }
@@ -591,15 +602,15 @@ impl DeviceTarget {
 
     /// Where `network` was last confirmed to have `vid`, by the names of the ports.
     pub fn confirmed(&self, vid: VlanId, network: &Key) -> Vec<Name> {
-        let wanted = || self.wanted.get(&vid)?.get(network).map(Vec::as_slice);
-        let ports = self.changes.confirmed(vid, network).or_else(wanted).unwrap_or_default();
+        let wanted = || self.wanted.get(&vid)?.get(network);
+        let ports = self.changes.confirmed(vid, network).or_else(wanted);
         let name = |index: &u16| Some(self.ports.get(usize::from(*index))?.name.as_str().into());
-        ports.iter().filter_map(name).collect()
+        ports.into_iter().flat_map(|ports| &**ports).filter_map(name).collect()
     }
 
     /// The VLANs with which the network has a change that is not confirmed yet.
     pub fn open_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
-        self.changes.open_vlans().filter(|vid| self.changes.is_open_for(*vid, network))
+        self.changes.open_of(network)
     }
 
     /// Others have confirmed what was wanted of the network at this count: when it has to stay as it is, then so.
@@ -625,10 +636,9 @@ impl DeviceTarget {
             let owners = self.wanted.get(&vid);
             let there = self.applied.as_ref().is_some_and(|seen| seen.vlans.contains(vid));
             count += u32::from(owners.is_some() != there);
-            let wanted: BTreeSet<u16> =
-                owners.into_iter().flat_map(BTreeMap::values).flatten().copied().collect();
+            let wanted: BTreeSet<u16> = owners.into_iter().flat_map(Owners::indices).collect();
             let found = self.applied.as_ref().map(|seen| seen.carriers(vid)).unwrap_or_default();
-            let found = found.into_iter().collect();
+            let found = found.iter().copied().collect();
             count += u32::try_from(wanted.symmetric_difference(&found).count()).unwrap_or(u32::MAX);
         }
         count
@@ -653,6 +663,12 @@ impl DeviceTarget {
             Some(failure) => Hop::Refused { reason: &failure.reason, retryable: true },
             None => Hop::Waiting,
         }
+    }
+
+    /// True when `vid` waits on every port for the device to report, and nothing else is to be said of it.
+    pub fn only_waits(&self, vid: VlanId) -> bool {
+        let open = !self.known || self.changes.is_open(vid);
+        open && self.rejected.is_empty() && self.failure.is_none() && !self.leaves_drift()
     }
 
     /// True when nothing that `network` gave up is left on the device. (A network that was given up before this
@@ -718,7 +734,7 @@ impl DeviceTarget {
 
     /// The networks that want something here.
     pub fn networks(&self) -> BTreeSet<Key> {
-        self.wanted.values().flat_map(|owners| owners.keys().cloned()).collect()
+        self.wanted.values().flat_map(Owners::networks).cloned().collect()
     }
 }
 

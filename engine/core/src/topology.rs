@@ -7,16 +7,29 @@ use std::sync::Arc;
 use crate::Name;
 use crate::spec::{DeviceSpec, LeadsTo};
 
-/// Ports of switches: by device, the sorted indices into [`crate::fabric::DeviceTarget::ports`].
-pub type Ports = BTreeMap<Name, Vec<u16>>;
+/// Sorted indices into [`crate::fabric::DeviceTarget::ports`]. Networks with the same ends share them.
+pub type Indices = Arc<[u16]>;
+
+/// Ports of switches, by device.
+pub type Ports = BTreeMap<Name, Indices>;
 
 /// Adds `more` to `ports`.
 pub fn add_ports(ports: &mut Ports, more: &Ports) {
     for (device, indices) in more {
-        let own = ports.entry(device.clone()).or_default();
-        own.extend(indices);
-        own.sort_unstable();
-        own.dedup();
+        add_indices(ports, device, indices);
+    }
+}
+
+fn add_indices(ports: &mut Ports, device: &Name, more: &Indices) {
+    match ports.get_mut(device) {
+        None => drop(ports.insert(device.clone(), more.clone())),
+        Some(own) => {
+            if more.iter().all(|index| own.binary_search(index).is_ok()) {
+                return;
+            }
+            let both: BTreeSet<u16> = own.iter().chain(&**more).copied().collect();
+            *own = both.into_iter().collect();
+        }
     }
 }
 
@@ -93,8 +106,7 @@ impl Topology {
                 self.nodes.entry(node.clone()).or_default().push((interface.clone(), device.clone(), index));
             }
             LeadsTo::PhysicalNetwork(network) => {
-                let ports = self.networks.entry(network.clone()).or_default();
-                ports.entry(device.clone()).or_default().push(index);
+                add_indices(self.networks.entry(network.clone()).or_default(), device, &[index].into());
             }
             LeadsTo::Device { device: far, port } => {
                 let Some(far_index) = self.ports.get(far).and_then(|ports| index_of(ports, port)) else {
@@ -169,7 +181,7 @@ impl Topology {
         let mut ports = Ports::new();
         for (nic, device, index) in self.nodes.get(node).into_iter().flatten() {
             if nics.is_empty() || nics.contains(&&**nic) {
-                add_ports(&mut ports, &Ports::from([(device.clone(), vec![*index])]));
+                add_indices(&mut ports, device, &[*index].into());
             }
         }
         ports
@@ -236,14 +248,17 @@ impl Topology {
             })
         };
         let devices: BTreeSet<&Name> = self.ports.keys().filter(|device| on_a_way(device)).collect();
-        let mut ports = Ports::new();
+        let mut indices: BTreeMap<&Name, BTreeSet<u16>> = BTreeMap::new();
         for Link { a, b } in &self.links {
             if devices.contains(&a.0) && devices.contains(&b.0) {
                 for (device, index) in [a, b] {
-                    add_ports(&mut ports, &Ports::from([(device.clone(), vec![*index])]));
+                    indices.entry(device).or_default().insert(*index);
                 }
             }
         }
+        let indices = indices.into_iter();
+        let ports: Ports =
+            indices.map(|(device, indices)| (device.clone(), indices.into_iter().collect())).collect();
         let ports = Arc::new(ports);
         self.paths.borrow_mut().insert(ends, ports.clone());
         ports

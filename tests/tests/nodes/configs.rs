@@ -81,9 +81,7 @@ fn a_podconfig_gives_each_pod_two_networks_and_takes_them_back() {
                 let text = interfaces.get(name).unwrap_or_else(|| panic!("{name} in {interfaces:?}"));
                 assert!(text.contains(&format!("inet {address}")), "{text}");
                 // The bridge has the first address.
-                let node = pods[&pod.pod_name].spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-                let node = node.expect("it runs on a node");
-                system.pings_from_node(node, &name[prefix.len()..], &format!("{net}1")).await;
+                system.pings("cnf-test", &pod.pod_name, &format!("{net}1"), true).await;
             }
         }
 

@@ -6,3 +6,4 @@ mod crashes;
 mod daemon_set;
 mod hot_plug;
 mod marks;
+mod sandbox;

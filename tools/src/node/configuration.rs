@@ -38,6 +38,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
   # In a container, the one that runs the sandbox, no process may lower its own.
   restrict_oom_score_adj = true
   disable_hugetlb_controller = true
+  # Pods may ping without NET_RAW, by ICMP datagram sockets.
+  enable_unprivileged_icmp = true
   tolerate_missing_hugetlb_controller = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{CNI_BIN}"
@@ -121,6 +123,8 @@ pub(super) fn kubelet(kubelet: &Kubelet<'_>) -> Value {
         "imageGCHighThresholdPercent": 100,
         "localStorageCapacityIsolation": false,
         "maxPods": 240,
+        // The shortest that a kubelet takes: a longer wait would look like slowness of the operator.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         "serializeImagePulls": false,
         "registryPullQPS": 0,
         "eventRecordQPS": 0,

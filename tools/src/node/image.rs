@@ -1,5 +1,5 @@
 //! Container images, made on the spot: one whose program only waits, one with a shell and the tools to look at networks
-//! (busybox), and such with programs of this machine and the shared libraries that they need.
+//! (busybox, and ping of iputils), and such with programs of this machine and the shared libraries that they need.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -22,12 +22,12 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// What busybox is in the image under its other names: everything that looks at networks, and what scripts use.
-const APPLETS: &str = "[ arp arping ash awk base64 basename brctl cat chmod chown cp cut date dd df diff dirname dmesg \
-    du echo env expr false find free getopt grep head hexdump hostname httpd id ifconfig ip ipcalc kill killall less \
-    ln ls md5sum mkdir mkfifo mktemp mount mv nc netstat nice nohup nproc nslookup od pgrep pidof ping ping6 pkill \
-    printf ps pwd readlink realpath rm rmdir route sed seq setsid sh sha256sum sleep sort stat stty sync sysctl tail \
-    tar tee telnet test timeout top touch tr traceroute traceroute6 true tty udhcpc umount uname uniq uptime usleep \
-    vi watch wc wget which whoami xargs yes";
+const APPLETS: &str = "[ arp arping ash awk base64 basename brctl cat chmod chown cp cut date dd df diff dirname \
+    dmesg du echo env expr false find free getopt grep head hexdump hostname httpd id ifconfig ip ipcalc kill \
+    killall less ln ls md5sum mkdir mkfifo mktemp mount mv nc netstat nice nohup nproc nslookup od pgrep pidof \
+    pkill printf ps pwd readlink realpath rm rmdir route sed seq setsid sh sha256sum sleep sort stat stty sync \
+    sysctl tail tar tee telnet test timeout top touch tr traceroute traceroute6 true tty udhcpc umount uname uniq \
+    uptime usleep vi watch wc wget which whoami xargs yes";
 
 /// An image can't be made.
 #[derive(Debug, thiserror::Error)]
@@ -150,8 +150,9 @@ impl Image {
         Ok(Self::of_simple(files.finish()?, &["/pause"], &[]))
     }
 
-    /// The image with a shell, from a statically linked busybox.
-    pub(crate) fn test(busybox: &Path) -> Result<Self, ImageError> {
+    /// The image with a shell, from a statically linked busybox and this machine's ping. busybox's own ping opens raw
+    /// sockets only, for which a pod would need NET_RAW. It runs `ldd`: not on a thread that others wait for.
+    pub(crate) fn test(busybox: &Path, ping: &Path) -> Result<Self, ImageError> {
         let failed = |source| ImageError::Pack { path: busybox.to_owned(), source };
         let program = std::fs::read(busybox).map_err(failed)?;
         let mut files = Files::new();
@@ -162,6 +163,10 @@ impl Image {
         for applet in APPLETS.split_whitespace() {
             files.link(&format!("bin/{applet}"), "busybox")?;
         }
+        // The copy has no file capabilities, which no pod without NET_RAW could be given.
+        files.copy("bin/ping", ping)?;
+        files.link("bin/ping6", "ping")?;
+        files.libraries(&libraries_of(ping)?.into_iter().collect())?;
         // busybox has no name `bash` for its shell.
         files.file("bin/bash", 0o755, b"#!/bin/sh\nexec /bin/busybox sh \"$@\"\n")?;
         files.link("usr/bin", "../bin")?;
@@ -184,10 +189,7 @@ impl Image {
             entrypoint.get_or_insert(format!("/{path}"));
             libraries.extend(libraries_of(program)?);
         }
-        for library in &libraries {
-            // Under the name by which the loader looks for it; what it links to is copied.
-            files.copy(library.trim_start_matches('/'), Path::new(library))?;
-        }
+        files.libraries(&libraries)?;
         let config = json!({
             "Env": [format!("PATH=/{PROGRAMS}")],
             "Entrypoint": [entrypoint.ok_or_else(|| ImageError::NoProgram { path: PathBuf::new() })?],
@@ -236,6 +238,11 @@ impl Files {
         let read = std::fs::read(from);
         let content = read.map_err(|source| ImageError::Pack { path: from.to_owned(), source })?;
         self.file(path, 0o755, &content)
+    }
+
+    /// Adds shared libraries under the names by which the loader looks for them; what they link to is copied.
+    fn libraries(&mut self, paths: &BTreeSet<String>) -> Result<(), ImageError> {
+        paths.iter().try_for_each(|path| self.copy(path.trim_start_matches('/'), Path::new(path)))
     }
 
     fn directory(&mut self, path: &str, mode: u32) -> Result<(), ImageError> {

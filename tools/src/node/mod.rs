@@ -245,21 +245,15 @@ impl Nodes {
         }
         let mut images = Images::default();
         images.add(image::PAUSE, &Image::pause()?);
-        let test = Image::test(&programs.busybox)?;
+        let (busybox, ping) = (programs.busybox.clone(), programs.ping.clone());
+        let test = made(move || Image::test(&busybox, &ping)).await?;
         images.add(TEST_IMAGE, &test);
         for alias in &options.aliases {
             images.add(alias, &test);
         }
         for wanted in options.images.clone() {
-            // Large files are read: a second or so.
-            let making = tokio::task::spawn_blocking(move || {
-                Image::programs(&wanted).map(|image| (wanted.name, image))
-            });
-            let lost = |error: tokio::task::JoinError| NodeError::Program {
-                program: "packing an image".to_owned(),
-                said: error.to_string(),
-            };
-            let (name, image) = making.await.map_err(lost)??;
+            let name = wanted.name.clone();
+            let image = made(move || Image::programs(&wanted)).await?;
             images.add(&name, &image);
         }
 
@@ -433,6 +427,16 @@ impl Nodes {
         }
         Ok(())
     }
+}
+
+/// Makes an image of large files: a second or so.
+async fn made(make: impl FnOnce() -> Result<Image, ImageError> + Send + 'static) -> Result<Image, NodeError> {
+    let made = tokio::task::spawn_blocking(make).await;
+    let lost = |error: tokio::task::JoinError| NodeError::Program {
+        program: "packing an image".to_owned(),
+        said: error.to_string(),
+    };
+    Ok(made.map_err(lost)??)
 }
 
 fn read(path: &Path) -> Result<String, NodeError> {

@@ -45,6 +45,7 @@ pub(super) struct Programs {
     pub(super) ovsdb_tool: PathBuf,
     pub(super) ovs_schema: PathBuf,
     pub(super) busybox: PathBuf,
+    pub(super) ping: PathBuf,
 }
 
 impl Programs {
@@ -66,6 +67,7 @@ impl Programs {
             ovsdb_tool: need("ovsdb-tool", "openvswitch-switch", Path::is_file),
             ovs_schema: need(OVS_SCHEMA, "openvswitch-switch", Path::is_file),
             busybox: need("busybox", "busybox-static", is_static),
+            ping: need("ping", "iputils-ping", Path::is_file),
         };
         // containerd runs these.
         need("containerd-shim-runc-v2", "containerd", Path::is_file);

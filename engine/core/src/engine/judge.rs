@@ -66,7 +66,12 @@ impl Verdict {
     }
 
     pub fn wait(&mut self, message: String) {
-        self.waiting.get_or_insert(message);
+        self.wait_with(|| message);
+    }
+
+    /// Only the first of these messages is made.
+    fn wait_with(&mut self, message: impl FnOnce() -> String) {
+        self.waiting.get_or_insert_with(message);
     }
 
     /// Waits for a node, which has it judged again when it reports.
@@ -238,10 +243,15 @@ impl Engine {
         let (mut confirmed, mut rest) = (Ports::new(), Ports::new());
         for (name, indices) in ports {
             let names = self.topology.port_names(name);
-            for index in indices {
+            let stays = |index: &u16| {
                 let port = names.get(usize::from(*index)).map_or("", |port| port);
-                let part = if refused.stays_on(vid, name, port) { &mut confirmed } else { &mut rest };
-                part.entry(name.clone()).or_default().push(*index);
+                refused.stays_on(vid, name, port)
+            };
+            let (own, others): (Vec<u16>, Vec<u16>) = indices.iter().copied().partition(stays);
+            for (part, indices) in [(&mut confirmed, own), (&mut rest, others)] {
+                if !indices.is_empty() {
+                    part.insert(name.clone(), indices.into());
+                }
             }
         }
         let mut more = Verdict::default();
@@ -259,7 +269,10 @@ impl Engine {
             if let Some(failure) = device.failure.as_ref().filter(|failure| failure.unreachable) {
                 verdict.unreachable.get_or_insert(format!("FabricDevice {name}: {}", failure.reason));
             }
-            for index in indices {
+            if verdict.waiting.is_some() && device.only_waits(vid) {
+                continue;
+            }
+            for index in indices.iter() {
                 let port = device.ports.get(usize::from(*index)).map_or("", |port| &port.name);
                 let hop = || format!("FabricDevice {name}: VLAN {vid} on port {port}");
                 match device.hop(vid, *index) {
@@ -267,14 +280,16 @@ impl Engine {
                     Hop::Refused { reason, retryable } => {
                         verdict.reject(format!("{}: {reason}", hop()), retryable);
                     }
-                    Hop::Unreachable(reason) => verdict.wait(format!("{} waits: {reason}", hop())),
+                    Hop::Unreachable(reason) => verdict.wait_with(|| format!("{} waits: {reason}", hop())),
                     Hop::Waiting if device.leaves_drift() => {
                         let words =
                             format!("{} was changed by another hand; with Drift: Report it stays so", hop());
                         verdict.drifted.get_or_insert_with(|| words.clone());
                         verdict.wait(words);
                     }
-                    Hop::Waiting => verdict.wait(format!("{} {}", hop(), self.waits_for(&device.driver))),
+                    Hop::Waiting => {
+                        verdict.wait_with(|| format!("{} {}", hop(), self.waits_for(&device.driver)));
+                    }
                 }
             }
         }

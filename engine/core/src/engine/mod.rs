@@ -26,6 +26,7 @@ mod trunks;
 mod users;
 mod validate;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ use crate::ids::Ids;
 use crate::nad::{self, NadTarget};
 use crate::podnet::PodNet;
 use crate::spec::{BridgeDomainSpec, Spec};
-use crate::topology::Topology;
+use crate::topology::{Ports, Topology};
 use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Target};
 
 use addresses::Leases;
@@ -67,6 +68,8 @@ pub struct Engine {
     graph_dirty: bool,
     has_fabric: bool,
     points: HashMap<Name, Point>,
+    /// The ports between ends that were asked for, as long as points and topology are as they are.
+    ways: RefCell<HashMap<plan::Ends, Arc<Ports>>>,
     networks: HashMap<Key, Network>,
     bridge_domains: HashMap<Name, BridgeDomainSpec>,
     ids: Ids,
@@ -118,6 +121,7 @@ impl Engine {
             graph_dirty: false,
             has_fabric: false,
             points: HashMap::new(),
+            ways: RefCell::default(),
             networks: HashMap::new(),
             bridge_domains: HashMap::new(),
             ids: Ids::default(),
@@ -295,6 +299,15 @@ impl Engine {
                 Some((hosts::NODE_DRIVER.into(), desired))
             }
         }
+    }
+
+    /// [`Desired::hash`] of what [`Self::desired`] has just given for this target.
+    pub fn hash_of(&self, target: &Target, desired: &Desired) -> String {
+        let said = match target {
+            Target::Fabric(name) => self.devices.get(name).and_then(DeviceTarget::said),
+            Target::Nad(..) | Target::Node(_) => None,
+        };
+        said.map_or_else(|| desired.hash(), str::to_owned)
     }
 
     /// What is done about differences on a switch.
@@ -574,6 +587,7 @@ impl Engine {
             | Kind::PodConfig => {}
             Kind::ConnectionPoint => {
                 self.points.remove(&key.name);
+                self.ways.borrow_mut().clear();
             }
         }
         if key.kind == Kind::L2BridgeDomain && self.bridge_domains.remove(&key.name).is_some() {

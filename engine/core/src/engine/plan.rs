@@ -10,12 +10,18 @@ use crate::fabric::{DeviceTarget, KnownPorts};
 use crate::ids::Place;
 use crate::nad::{self, NadTarget};
 use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec, VlanType};
-use crate::topology::{Ports, Topology, add_ports};
+use crate::topology::{Indices, Ports, Topology, add_ports};
 use crate::{Effect, Key, Kind, Labels, Name, Target};
 
 use super::Engine;
 use super::addresses::Leases;
 use super::record::{Network, Point, Record};
+
+/// The ways between so many different ends are remembered.
+const WAYS: usize = 1024;
+
+/// ConnectionPoints and PhysicalNetworks.
+pub(super) type Ends = (BTreeSet<Name>, BTreeSet<Name>);
 
 impl Engine {
     /// The graph of the fabric, from all devices that are realised; when it changed, everything that lies on it
@@ -52,6 +58,7 @@ impl Engine {
         self.drain_leaving(&specs);
         let same = self.topology.same(&topology);
         self.topology = topology;
+        self.ways.borrow_mut().clear();
         let is_there = |(key, record): (&Key, &Record)| key.kind == Kind::FabricDevice && !record.deleting;
         let has_fabric = self.records.iter().any(is_there);
         let had_fabric = std::mem::replace(&mut self.has_fabric, has_fabric);
@@ -165,6 +172,7 @@ impl Engine {
             return;
         }
         self.points.insert(key.name.clone(), point);
+        self.ways.borrow_mut().clear();
         for (network, seen) in &self.networks {
             if seen.asked.contains_key(&key.name) || seen.points.contains_key(&key.name) {
                 self.reclaim.insert(network.clone());
@@ -355,13 +363,13 @@ impl Engine {
         if let Some((vid, ports)) = &before {
             for device in ports.keys() {
                 if plan.as_ref().is_none_or(|(new, ports)| new != vid || !ports.contains_key(device)) {
-                    changed |= self.want(device, *vid, key, &[]);
+                    changed |= self.want(device, *vid, key, &Indices::default());
                     self.leaves(device, key);
                 }
             }
         }
         if let Some((vid, ports)) = &plan {
-            for (device, indices) in ports {
+            for (device, indices) in ports.iter() {
                 changed |= self.want(device, *vid, key, indices);
             }
         }
@@ -387,7 +395,7 @@ impl Engine {
         }
     }
 
-    fn want(&mut self, device: &Name, vid: VlanId, network: &Key, ports: &[u16]) -> bool {
+    fn want(&mut self, device: &Name, vid: VlanId, network: &Key, ports: &Indices) -> bool {
         let count = self.changes;
         let changed =
             self.devices.get_mut(device).is_some_and(|device| device.want(vid, network, ports, count));
@@ -398,38 +406,55 @@ impl Engine {
     }
 
     /// The VLAN of a network and all ports that are to carry it, which are those where it holds the VLAN.
-    fn plan_of(&self, key: &Key) -> Option<(VlanId, Ports)> {
+    fn plan_of(&self, key: &Key) -> Option<(VlanId, Arc<Ports>)> {
         let record = self.records.get(key).filter(|record| record.finalized && !record.generated)?;
         let spec = record.effective.as_deref()?;
         let points = self.networks.get(key).map(|network| network.points.keys());
         let vid = vid_of(spec)?;
         let mut ports = self.ports_of(spec.service(), points.into_iter().flatten());
         // A connection point may have grown to where someone else holds the VLAN.
-        ports.retain(|device, _| {
-            let fabric = self.topology.component(device).cloned().map(Place::Fabric);
-            fabric.is_some_and(|fabric| self.ids.check(vid, key, &fabric).is_ok())
-        });
+        let fabrics: BTreeSet<&Name> =
+            ports.keys().filter_map(|device| self.topology.component(device)).collect();
+        let is_held = |fabric: &Name| self.ids.check(vid, key, &Place::Fabric(fabric.clone())).is_ok();
+        let held: BTreeSet<&Name> = fabrics.iter().copied().filter(|fabric| is_held(fabric)).collect();
+        let stays = |device: &Name| self.topology.component(device).is_some_and(|own| held.contains(own));
+        if !ports.keys().all(stays) {
+            Arc::make_mut(&mut ports).retain(|device, _| stays(device));
+        }
         Some((vid, ports))
     }
 
     /// The ports of connection points and of a service's networks, and of the ways between them.
-    fn ports_of<'a>(&self, service: Option<&ServiceSpec>, points: impl Iterator<Item = &'a Name>) -> Ports {
+    fn ports_of<'a>(
+        &self,
+        service: Option<&ServiceSpec>,
+        points: impl Iterator<Item = &'a Name>,
+    ) -> Arc<Ports> {
+        let networks = service.map(|service| service.physical_networks.iter().cloned().collect());
+        let ends: Ends = (points.cloned().collect(), networks.unwrap_or_default());
+        if let Some(known) = self.ways.borrow().get(&ends) {
+            return known.clone();
+        }
         let mut ports = Ports::new();
-        for point in points.filter_map(|name| self.points.get(name)) {
+        for point in ends.0.iter().filter_map(|name| self.points.get(name)) {
             add_ports(&mut ports, &point.ports);
         }
-        for network in service.into_iter().flat_map(|service| &service.physical_networks) {
-            if let Some(more) = self.topology.network_ports(network) {
-                add_ports(&mut ports, more);
-            }
+        for more in ends.1.iter().filter_map(|network| self.topology.network_ports(network)) {
+            add_ports(&mut ports, more);
         }
         let ways = self.topology.ways(ports.keys());
         add_ports(&mut ports, &ways);
+        let ports = Arc::new(ports);
+        let mut ways = self.ways.borrow_mut();
+        if ways.len() >= WAYS {
+            ways.clear();
+        }
+        ways.insert(ends, ports.clone());
         ports
     }
 
     /// The networks that an object is about, each with its VLAN and the ports that matter to this object.
-    pub(super) fn paths(&self, key: &Key) -> Vec<(Key, VlanId, Ports)> {
+    pub(super) fn paths(&self, key: &Key) -> Vec<(Key, VlanId, Arc<Ports>)> {
         match self.records.get(key).and_then(|record| record.effective.as_deref()) {
             Some(Spec::Attachment(spec)) => {
                 let services = spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name));
@@ -459,14 +484,14 @@ impl Engine {
         if key.kind == Kind::L2ServiceAttachment
             || self.networks.get(key).is_some_and(|network| network.planned.is_some())
         {
-            return self.paths(key).into_iter().flat_map(|(_, _, ports)| ports.into_keys()).collect();
+            return self.paths(key).iter().flat_map(|(_, _, ports)| ports.keys().cloned()).collect();
         }
         let spec = self.records.get(key).and_then(|record| record.effective.as_deref());
         let points: Vec<Name> = spec
             .and_then(Spec::bridge_domain)
             .map(|domain| domain.connection_points.clone())
             .unwrap_or_default();
-        self.ports_of(spec.and_then(Spec::service), points.iter()).into_keys().collect()
+        self.ports_of(spec.and_then(Spec::service), points.iter()).keys().cloned().collect()
     }
 
     /// Works out what is wanted of an attachment's NAD.

@@ -124,7 +124,7 @@ pub struct Network {
     /// Connection points where it is asked for, likewise.
     pub asked: BTreeMap<Name, u32>,
     /// What is planned: the VLAN and the ports that carry it.
-    pub planned: Option<(VlanId, Ports)>,
+    pub planned: Option<(VlanId, Arc<Ports>)>,
     /// What a switch refused of it.
     pub refused: Option<Refused>,
     /// The VLANs that it claims.

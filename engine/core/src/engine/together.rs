@@ -4,12 +4,13 @@
 //! confirmed, until its spec changes, the switch reports by itself, or a while has passed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use eno_schemas::{Outcome, Phase, Report, VlanId, VlanSet};
 
 use crate::fabric::{DeviceTarget, News};
 use crate::ids::Place;
-use crate::topology::Ports;
+use crate::topology::{Indices, Ports};
 use crate::{Effect, Key, Kind, Name, Target};
 
 use super::{Engine, plan};
@@ -35,7 +36,7 @@ pub struct Group {
 #[derive(Debug)]
 pub(super) struct Refused {
     /// What was wanted of the fabric.
-    pub wish: Option<(VlanId, Ports)>,
+    pub wish: Option<(VlanId, Arc<Ports>)>,
     /// The switch.
     pub by: Name,
     /// The hop and the switch's own words.
@@ -369,7 +370,7 @@ impl Engine {
     }
 
     /// Whether some of what a network has is wanted of it, and whether some is not.
-    fn weigh_stays(&self, stays: Option<&Placement>, wish: Option<&(VlanId, Ports)>) -> (bool, bool) {
+    fn weigh_stays(&self, stays: Option<&Placement>, wish: Option<&(VlanId, Arc<Ports>)>) -> (bool, bool) {
         let (mut some, mut gives_up) = (false, false);
         if let Some((vid, devices)) = stays {
             for (device, port) in
@@ -450,7 +451,11 @@ impl Engine {
     }
 
     /// What is to be planned for a network of which `wish` is wanted.
-    pub(super) fn as_refused(&mut self, key: &Key, wish: Option<(VlanId, Ports)>) -> Option<(VlanId, Ports)> {
+    pub(super) fn as_refused(
+        &mut self,
+        key: &Key,
+        wish: Option<(VlanId, Arc<Ports>)>,
+    ) -> Option<(VlanId, Arc<Ports>)> {
         let Some(refused) = self.networks.get(key).and_then(|network| network.refused.as_ref()) else {
             return wish;
         };
@@ -463,7 +468,7 @@ impl Engine {
             return wish;
         }
         let Some((vid, devices)) = &refused.stays else {
-            return wish.map(|(vid, _)| (vid, Ports::new()));
+            return wish.map(|(vid, _)| (vid, Arc::default()));
         };
         let mut ports = Ports::new();
         for (device, names) in devices {
@@ -478,13 +483,13 @@ impl Engine {
                 refused.step == Step::Stay || kept()
             };
             let all = (0u16..).zip(self.topology.port_names(device));
-            let indices: Vec<u16> =
+            let indices: Indices =
                 all.filter(|(_, name)| names.contains(*name)).map(|(i, _)| i).filter(keeps).collect();
             if !indices.is_empty() {
                 ports.insert(device.clone(), indices);
             }
         }
-        Some((*vid, ports))
+        Some((*vid, Arc::new(ports)))
     }
 
     /// What a network was refused no longer matters.

@@ -90,7 +90,11 @@ impl Throne {
     /// died meanwhile. Of this term too: of a subject that was taken off, a server that is killed remembers that its
     /// last message is gone, and not always that the ones before it are.
     pub(super) fn forget_unwanted(&mut self, target: &Target, driver: &Name) {
-        if self.engine.desired(target).is_none() && self.gate.forget_unknown(target) {
+        // The desired state of a switch is large: it is not made of a target whose command is known.
+        if self.gate.driver(target).is_none()
+            && self.engine.desired(target).is_none()
+            && self.gate.forget_unknown(target)
+        {
             self.forget(target.clone(), driver.clone());
         }
     }
@@ -197,7 +201,7 @@ impl Throne {
             self.gate.dropped(&target);
             return None;
         };
-        let hash = desired.hash();
+        let hash = self.engine.hash_of(&target, &desired);
         Some(Participant { target, driver, desired, hash })
     }
 
