@@ -2,7 +2,7 @@
 
 use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
 use eno_core::{Event, Kind, Object};
-use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, Phase, Rejection, VlanId};
+use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, PathMtu, Phase, Rejection, VlanId};
 
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use crate::world::*;
@@ -210,6 +210,39 @@ fn it_is_not_ready_before_what_it_no_longer_wants_is_gone() {
     w.settle();
     assert_eq!(w.phase(&c), Phase::Ready, "{}", w.message(&c));
     assert_eq!(given(&w, "node1", "a").unwrap().links.len(), 1);
+}
+
+#[test]
+fn a_way_that_carries_less_is_a_condition() {
+    let mut w = World::with_agents();
+    let c = w.apply(links_of(&config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]), |spec| {
+        spec.primary = Some(PrimarySpec { name: "eth0".into(), mtu: 9000 });
+    }));
+    for name in ["a", "b"] {
+        w.pod(pod(name, "node1", &[(LABEL, "c")]));
+    }
+    let mut told = |path: Option<(&str, PathMtu)>| {
+        w.paths = path.map(|(id, path)| (id.to_owned(), path)).into_iter().collect();
+        w.settle();
+        again(&mut w, "node1");
+        assert_eq!(w.phase(&c), Phase::Ready);
+        let before = w.statuses[&c].conditions.clone();
+        w.restart();
+        w.settle();
+        assert_eq!(w.statuses[&c].conditions, before, "a new engine says the same");
+        let found = condition(&w.statuses[&c], "PathMTU");
+        found.map(|found| (found.holds, found.reason, found.message.clone()))
+    };
+    assert_eq!(told(None), None);
+    let path = |interface: &str, mtu, overhead| PathMtu { interface: interface.into(), mtu, overhead };
+    let words = "Pod a on Node node1: eth0 has an MTU of 9000, but cni0 on its way has 1500 (and 1 more)";
+    let found = told(Some(("PodConfig/c/eth0", path("cni0", 1500, 0))));
+    assert_eq!(found, Some((false, "TooSmall", words.to_owned())));
+    let words = "Pod a on Node node1: link pc0 has an MTU of 1500, and 50 bytes more in its tunnel, but eth0 on its \
+                 way has 1500 (and 1 more)";
+    let found = told(Some(("PodConfig/c/pc0", path("eth0", 1500, 50))));
+    assert_eq!(found, Some((false, "TooSmall", words.to_owned())));
+    assert_eq!(told(None), None);
 }
 
 #[test]
