@@ -6,8 +6,8 @@ use rtnetlink::packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute,
 
 use crate::pods::common::*;
 
-fn carries(interface: &str, mtu: u32) -> Option<PathMtu> {
-    Some(PathMtu { interface: interface.to_owned(), mtu, overhead: 0 })
+fn carries(interface: &str, mtu: u32) -> PathMtu {
+    PathMtu { interface: interface.to_owned(), mtu, overhead: 0 }
 }
 
 /// As the cluster's own network does it: a bridge of the host, and a pair.
@@ -49,11 +49,11 @@ async fn of_the_primary_interface() {
     let link = |mtu| PrimaryLink { id: "p".into(), revision: "1".into(), name: "eth0".into(), mtu };
     node.want("a", Vec::new()).primary = Some(link(9000));
     let told = applied(&node.settle().await, "a", "p").clone();
-    assert_eq!((told.mtu, told.path), (9000, carries("cni0", 1500)));
+    assert_eq!((told.mtu, told.path), (9000, Some(carries("cni0", 1500))));
     // The kernel lowers that of a bridge with its ports', unless it was set.
     for (name, mtu) in [("cni-a", 9000), ("cni0", 8000), ("cni-a", 1400)] {
         set_mtu(&node, name, mtu).await;
-        let path = if (name, mtu) == ("cni-a", 9000) { None } else { carries(name, mtu) };
+        let path = if (name, mtu) == ("cni-a", 9000) { None } else { Some(carries(name, mtu)) };
         assert_eq!(applied(&node.settle().await, "a", "p").path, path, "{name}: {mtu}");
     }
     node.want("a", Vec::new()).primary = Some(link(1400));
@@ -67,7 +67,7 @@ async fn of_a_port_of_a_bridge() {
     node.run_pod("a", 101).await;
     set_mtu(&node, BRIDGE, 1450).await;
     node.want("a", vec![PodLink { mtu: Some(9000), ..bridged("net1", "10.9.0.2/24") }]);
-    assert_eq!(applied(&node.settle().await, "a", "net1").path, carries(BRIDGE, 1450));
+    assert_eq!(applied(&node.settle().await, "a", "net1").path, Some(carries(BRIDGE, 1450)));
     // Nothing is asked.
     node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
     assert_eq!(applied(&node.settle().await, "a", "net1").path, None);

@@ -60,7 +60,9 @@ impl<'a> Planner<'a> {
         let asked = link.mac.as_deref().and_then(|mac| check::parse_mac(mac).ok());
         let ops: Vec<Op> = announcements(link, new, &found.name).collect();
         if !ops.is_empty() {
-            ops.into_iter().for_each(|op| self.push(Some(&link.id), op));
+            for op in ops {
+                self.push(Some(&link.id), op);
+            }
             // An ipvlan has that of the interface that it is made on.
             let request = set_mac(found, asked.unwrap_or(mac)).tolerating(Errno::EOPNOTSUPP);
             self.in_pod(link, request);
