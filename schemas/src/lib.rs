@@ -31,7 +31,7 @@ pub use nad::{
 };
 pub use node::{
     AppliedLink, AppliedNetwork, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, OvsDatapath,
-    Parent, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
+    Parent, PathMtu, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
 };
 pub use preview::Preview;
 pub use report::{

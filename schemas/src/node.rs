@@ -415,8 +415,29 @@ pub struct AppliedLink {
     pub mac: Option<String>,
     /// Bytes.
     pub mtu: u32,
+    /// What carries less than is asked of it; absent: nothing that the agent sees, or nothing is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathMtu>,
     /// Those that were wanted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub addresses: Vec<IpNet>,
+}
+
+/// The interface on the way from a pod that carries the least.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PathMtu {
+    /// What it is called, on the host or in the pod.
+    pub interface: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Bytes of these that a tunnel puts around each packet.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overhead: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

@@ -2,7 +2,7 @@
 
 use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
 use eno_core::{Event, Kind, Object};
-use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, Phase, Rejection, VlanId};
+use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, PathMtu, Phase, Rejection, VlanId};
 
 #[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
 use crate::world::*;
@@ -56,11 +56,11 @@ fn the_sample_of_the_seeds() {
     let view = &w.views[&arc("uid-a")];
     assert_eq!((&*view.node, view.interfaces.len()), ("node1", 2));
     assert_eq!((&view.interfaces[0].owner, view.interfaces[0].kind), (&c, "veth"));
-    // One goes and another comes: it gets the address.
+    // One goes and another comes: its neighbours may know the first one's hardware address still.
     w.pod_gone("uid-a");
     w.pod(pod("d", "node3", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(addresses(&w, "node3", "d")[0], "192.168.100.2/24");
+    assert_eq!(addresses(&w, "node3", "d")[0], "192.168.100.4/24");
     assert_eq!(addresses(&w, "node1", "b")[0], "192.168.100.3/24");
     assert!(on_node(&w, "node3").networks.contains_key("pcbr0"));
     w.delete(&c);
@@ -141,7 +141,56 @@ fn a_label_that_goes_takes_it_back() {
     assert!(given(&w, "node1", "a").is_none() && !w.views.contains_key(&arc("uid-a")));
     w.pod(pod("d", "node2", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "d"), ["10.9.0.2/24"]);
+    assert_eq!(addresses(&w, "node2", "d"), ["10.9.0.4/24"]);
+}
+
+#[test]
+fn an_address_is_used_again_last() {
+    let mut w = World::with_agents();
+    let labels = [(LABEL, "c")];
+    w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/29")]));
+    let mut next = |name: &str, labels: &[(&str, &str)]| {
+        w.pod(pod(name, "node1", labels));
+        w.settle();
+        given(&w, "node1", name).map(|_| addresses(&w, "node1", name)[0].clone())
+    };
+    for (name, address) in [("a", "10.9.0.2/29"), ("b", "10.9.0.3/29"), ("e", "10.9.0.4/29")] {
+        assert_eq!(next(name, &labels).as_deref(), Some(address));
+    }
+    // The first loses its label and gets it again; then the second.
+    for (name, address) in [("a", "10.9.0.5/29"), ("b", "10.9.0.6/29")] {
+        assert_eq!(next(name, &[]), None);
+        assert_eq!(next(name, &labels).as_deref(), Some(address));
+    }
+    for (name, address) in [("f", "10.9.0.2/29"), ("g", "10.9.0.3/29")] {
+        assert_eq!(next(name, &labels).as_deref(), Some(address));
+    }
+    // What is given back while others wait goes to them.
+    assert_eq!(next("h", &labels), None);
+    assert_eq!(next("e", &[]), None);
+    assert_eq!(next("h", &labels).as_deref(), Some("10.9.0.4/29"));
+}
+
+#[test]
+fn an_address_that_was_never_given_keeps_its_turn() {
+    let mut w = World::with_agents();
+    w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24"), veth("pc1", "pcbr1", "10.8.0.0/30")]));
+    for name in ["a", "b"] {
+        w.pod(pod(name, "node1", &[(LABEL, "c")]));
+        w.settle();
+    }
+    // The second link of b has no address, however often it is looked for.
+    assert_eq!(given(&w, "node1", "b"), None);
+    for n in 0..3 {
+        let name = format!("other{n}");
+        w.pod(pod(&name, "node1", &[(LABEL, "c")]));
+        w.settle();
+        w.pod_gone(&format!("uid-{name}"));
+        w.settle();
+    }
+    w.pod_gone("uid-a");
+    w.settle();
+    assert_eq!(addresses(&w, "node1", "b"), ["10.9.0.3/24", "10.8.0.2/30"]);
 }
 
 #[test]
@@ -161,6 +210,39 @@ fn it_is_not_ready_before_what_it_no_longer_wants_is_gone() {
     w.settle();
     assert_eq!(w.phase(&c), Phase::Ready, "{}", w.message(&c));
     assert_eq!(given(&w, "node1", "a").unwrap().links.len(), 1);
+}
+
+#[test]
+fn a_way_that_carries_less_is_a_condition() {
+    let mut w = World::with_agents();
+    let c = w.apply(links_of(&config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]), |spec| {
+        spec.primary = Some(PrimarySpec { name: "eth0".into(), mtu: 9000 });
+    }));
+    for name in ["a", "b"] {
+        w.pod(pod(name, "node1", &[(LABEL, "c")]));
+    }
+    let mut told = |path: Option<(&str, PathMtu)>| {
+        w.paths = path.map(|(id, path)| (id.to_owned(), path)).into_iter().collect();
+        w.settle();
+        again(&mut w, "node1");
+        assert_eq!(w.phase(&c), Phase::Ready);
+        let before = w.statuses[&c].conditions.clone();
+        w.restart();
+        w.settle();
+        assert_eq!(w.statuses[&c].conditions, before, "a new engine says the same");
+        let found = condition(&w.statuses[&c], "PathMTU");
+        found.map(|found| (found.holds, found.reason, found.message.clone()))
+    };
+    assert_eq!(told(None), None);
+    let path = |interface: &str, mtu, overhead| PathMtu { interface: interface.into(), mtu, overhead };
+    let words = "Pod a on Node node1: eth0 has an MTU of 9000, but cni0 on its way has 1500 (and 1 more)";
+    let found = told(Some(("PodConfig/c/eth0", path("cni0", 1500, 0))));
+    assert_eq!(found, Some((false, "TooSmall", words.to_owned())));
+    let words = "Pod a on Node node1: link pc0 has an MTU of 1500, and 50 bytes more in its tunnel, but eth0 on its \
+                 way has 1500 (and 1 more)";
+    let found = told(Some(("PodConfig/c/pc0", path("eth0", 1500, 50))));
+    assert_eq!(found, Some((false, "TooSmall", words.to_owned())));
+    assert_eq!(told(None), None);
 }
 
 #[test]
@@ -198,7 +280,7 @@ fn full_for_one_and_not_for_the_others() {
     w.pod_gone("uid-a");
     w.settle();
     assert_eq!(w.phase(&c), Phase::Ready);
-    assert_eq!(addresses(&w, "node1", "b"), ["10.9.0.2/30", "10.8.0.2/24"]);
+    assert_eq!(addresses(&w, "node1", "b"), ["10.9.0.2/30", "10.8.0.3/24"]);
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub struct Host {
     /// What may be a parent whatever it is.
     allowed: BTreeSet<String>,
     bridges: BTreeSet<String>,
+    /// Bridges of pods that are given addresses of their own.
+    addressed: BTreeSet<String>,
     parents: BTreeMap<String, Proof>,
 }
 
@@ -81,7 +83,11 @@ impl Host {
         }
         let mut parents = BTreeMap::new();
         let mut bridges = BTreeSet::new();
+        let mut addressed = BTreeSet::new();
         for (name, network) in &desired.networks {
+            if matches!(network, HostNetwork::PodBridge { addresses, .. } if !addresses.is_empty()) {
+                addressed.insert(name.clone());
+            }
             let proof = match network {
                 HostNetwork::Master { bond, vlans, .. } => {
                     let subinterfaces = vlans.iter().map(|vlan| format!("{name}.{}", vlan.get()));
@@ -97,7 +103,7 @@ impl Host {
             parents.insert(name.clone(), proof);
         }
         let (cluster, allowed) = (desired.cluster.clone(), allowed.clone());
-        Self { links, group: group(&cluster), cluster, busy, allowed, bridges, parents }
+        Self { links, group: group(&cluster), cluster, busy, allowed, bridges, addressed, parents }
     }
 
     fn shows(&self, link: &Link, proof: Proof) -> bool {
@@ -114,6 +120,11 @@ impl Host {
         if proof.is_none() && !self.allowed.contains(name) {
             return Err(Refusal::never(format!(
                 "the host's interface {name} is neither a network of ours nor on the agent's list of allowed ones"
+            )));
+        }
+        if self.addressed.contains(name) {
+            return Err(Refusal::never(format!(
+                "the bridge {name} has addresses of its own, so nothing is made on it; make it a veth with master {name}"
             )));
         }
         let link = self

@@ -143,11 +143,10 @@ pub fn fits(wanted: &LinkKind, found: &Kind) -> bool {
 }
 
 /// A message that makes an interface of our group.
-pub fn message(name: &str, mtu: Option<u32>, mac: Option<[u8; 6]>) -> LinkMessage {
+pub fn message(name: &str, mtu: Option<u32>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     message.attributes.push(LinkAttribute::Group(GROUP));
     message.attributes.extend(mtu.map(LinkAttribute::Mtu));
-    message.attributes.extend(mac.map(|mac| LinkAttribute::Address(mac.to_vec())));
     message
 }

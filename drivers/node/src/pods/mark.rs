@@ -5,6 +5,7 @@
 //! | any interface of ours, either end | `IFLA_GROUP` is [`GROUP`] |
 //! | the host's end of a pair | alias `eno:<cluster>:<pod uid>:<link id>` |
 //! | an interface in a pod | alternative name `eno.<cluster>.<pod uid>.<digest of the link id>` (its alias is the user's) |
+//! | an interface in a pod, of which something was changed that it would not get back by itself | alternative name `eno.<cluster>.<pod uid>.<digest of the link id>.was.<property>.<what it had>` |
 //! | a primary interface that was changed | alternative name `eno.<cluster>.<pod uid>.mtu.<what it had>` |
 //! | addresses, routes, rules | protocol [`crate::netlink::PROTOCOL`] |
 //!
@@ -12,8 +13,11 @@
 //! if it is what is wanted, and deleted otherwise. A TUN device can't be born into a group; it is born with a name
 //! that only we make ([`stable_name`]) and gets its own when it is marked.
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest as _, Sha256};
 
+use super::{check, sysctl};
 use crate::netlink::Link;
 
 /// `IFLA_GROUP` of interfaces of pods, both ends: "eno".
@@ -41,6 +45,68 @@ pub fn primary_altname(cluster: &str, uid: &str, mtu: u32) -> String {
     format!("eno.{cluster}.{uid}.mtu.{mtu}")
 }
 
+/// Between the mark of an interface and what it had before.
+const WAS: &str = ".was.";
+
+/// What an interface in a pod gets back when nothing is asked of it any more.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Property {
+    /// `IFLA_ADDRESS`; written as twelve hexadecimal digits, as a name of an interface has no colon.
+    Mac,
+    /// `IFLA_MTU`.
+    Mtu,
+    /// One of those that [`sysctl::check`] lets pass, by its key.
+    Sysctl(String),
+}
+
+/// What an interface had before it was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Former {
+    /// The value.
+    pub value: String,
+    /// The alternative name that says it.
+    pub altname: String,
+}
+
+/// The alternative name that says what `property` of a pod's interface was before it was changed.
+pub fn former_altname(cluster: &str, uid: &str, id: &str, property: &Property, value: &str) -> String {
+    let property = match property {
+        Property::Mac => "mac".to_owned(),
+        Property::Mtu => "mtu".to_owned(),
+        // The name of an interface has no slash, and keys have no dot.
+        Property::Sysctl(key) => key.replace('/', "."),
+    };
+    format!("{}{WAS}{property}.{value}", altname(cluster, uid, id))
+}
+
+/// What an interface of a pod had before it was changed. A process of the pod may write such names, too: what could not
+/// be asked for is passed over.
+pub fn formers(cluster: &str, uid: &str, id: &str, link: &Link) -> BTreeMap<Property, Former> {
+    let start = altname(cluster, uid, id) + WAS;
+    let read = |altname: &String| {
+        let (property, value) = altname.strip_prefix(&start)?.rsplit_once('.')?;
+        let property = match property {
+            "mac" => Property::Mac,
+            "mtu" => Property::Mtu,
+            key => Property::Sysctl(key.replace('.', "/")),
+        };
+        let fits = match &property {
+            Property::Mac => former_mac(value).is_some(),
+            Property::Mtu => value.parse::<u32>().is_ok(),
+            Property::Sysctl(key) => sysctl::check(key, value).is_ok(),
+        };
+        fits.then(|| (property, Former { value: value.to_owned(), altname: altname.clone() }))
+    };
+    link.altnames.iter().filter_map(read).collect()
+}
+
+/// The hardware address that [`Former::value`] says.
+pub fn former_mac(value: &str) -> Option<[u8; 6]> {
+    let pairs: Vec<&str> =
+        value.as_bytes().chunks(2).map(std::str::from_utf8).collect::<Result<_, _>>().ok()?;
+    check::parse_mac(&pairs.join(":")).ok()
+}
+
 /// The mark that an interface in a pod carries, and the pod's uid.
 pub fn read(cluster: &str, link: &Link) -> Option<(String, Mark)> {
     link.altnames.iter().find_map(|name| {
@@ -48,6 +114,7 @@ pub fn read(cluster: &str, link: &Link) -> Option<(String, Mark)> {
             name.strip_prefix("eno.")?.strip_prefix(cluster)?.strip_prefix('.')?.split_once('.')?;
         let mark = match rest.strip_prefix("mtu.") {
             Some(mtu) => Mark::Primary(mtu.parse().ok()?),
+            None if rest.contains(WAS) => return None,
             None => Mark::Link(rest.to_owned()),
         };
         Some((uid.to_owned(), mark))
@@ -84,4 +151,69 @@ pub fn digest(parts: &[&str]) -> String {
         hasher.update([0]);
     }
     hasher.finalize().iter().take(6).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::Kind;
+    use eno_schemas::safe_sysctls;
+
+    const UID: &str = "0f6e2a4c-1111-2222-3333-444455556666";
+
+    fn link(altnames: Vec<String>) -> Link {
+        Link {
+            index: 2,
+            name: "net1".to_owned(),
+            kind: Kind::Dummy,
+            up: true,
+            carrier: true,
+            mtu: 1500,
+            max_mtu: 0,
+            address_generation: None,
+            mac: None,
+            alias: None,
+            altnames,
+            group: GROUP,
+            master: None,
+            parent: None,
+            parent_namespace: None,
+        }
+    }
+
+    #[test]
+    fn what_was_is_read_again_and_fits_into_a_name() {
+        let mut all = vec![(Property::Mac, "0a00270000ff"), (Property::Mtu, "4294967295")];
+        for family in ["ipv4", "ipv6"] {
+            for group in ["conf", "neigh"] {
+                let keys = safe_sysctls(family, group).unwrap_or_default();
+                let keys = keys.iter().map(|key| format!("{family}/{group}/{key}"));
+                all.extend(keys.map(|key| (Property::Sysctl(key), "-2147483648")));
+            }
+        }
+        let named = |(property, value): &(Property, &str)| {
+            former_altname("12345678", UID, "PodConfig/c/l", property, value)
+        };
+        let mut names: Vec<String> = all.iter().map(named).collect();
+        assert!(names.iter().all(|name| name.len() < 128 && !name.contains(['/', ':'])), "{names:?}");
+        let mark = altname("12345678", UID, "PodConfig/c/l");
+        names.push(mark.clone());
+        let link = link(names);
+        let found = formers("12345678", UID, "PodConfig/c/l", &link);
+        let values = found.iter().map(|(property, former)| (property.clone(), &former.value[..]));
+        all.sort();
+        assert_eq!(values.collect::<Vec<_>>(), all);
+        assert!(formers("12345678", UID, "PodConfig/c/other", &link).is_empty());
+        // The interface is told by its mark alone.
+        assert_eq!(read("12345678", &link), Some((UID.to_owned(), Mark::Link(digest(&["PodConfig/c/l"])))));
+        assert_eq!(former_mac("0a00270000ff"), Some([10, 0, 39, 0, 0, 255]));
+    }
+
+    #[test]
+    fn what_could_not_be_asked_for_is_not_given_back() {
+        let names =
+            ["mac.0a:0", "mac.01000000000f", "mtu.x", "ipv4.conf.route_localnet.1", "ipv4.conf.rp_filter.x"];
+        let names = names.map(|rest| format!("{}.was.{rest}", altname("t1", UID, "l"))).to_vec();
+        assert_eq!(formers("t1", UID, "l", &link(names)), BTreeMap::new());
+    }
 }

@@ -11,7 +11,7 @@ use eno_schemas::{AppliedLink, LinkKind, Master, PodLink, PortVlans};
 use super::check::Refusal;
 use super::host::HostView;
 use super::mark::{self, GROUP, Mark};
-use super::plan::{self, Op, Seen, Step, Wanted, wanted_sysctls};
+use super::plan::{self, Op, Seen, Step, Wanted, watched_sysctls};
 use super::sysctl;
 use crate::netlink::{
     Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PortsVlans, Snapshot, Watch,
@@ -72,7 +72,7 @@ pub trait Kernel<'a> {
     fn look(&mut self, wanted: &Wanted<'_>, at: Look) -> Result<Seen<'a>, Trouble>;
 
     /// Does the steps in their order; one that fails stops none of the others, but for those of a link whose interface
-    /// could not be made: their results are good.
+    /// could not be made, or of which it could not be written down what it had: their results are good.
     fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>>;
 }
 
@@ -243,16 +243,16 @@ impl<'a> Sockets<'a> {
         (self.host, self.pod, self.view.into_fresh(), self.vlans)
     }
 
-    /// Requests to one namespace, in one system call. `unmade`: links whose interface could not be made, as was told
-    /// already; what follows from that is left out.
-    fn send(&mut self, steps: &[Step], unmade: &BTreeSet<&str>) -> Vec<Result<(), Trouble>> {
+    /// Requests to one namespace, in one system call. `without`: links of which a step that all others need did not work,
+    /// as was told already; those are left out.
+    fn send(&mut self, steps: &[Step], without: &BTreeSet<&str>) -> Vec<Result<(), Trouble>> {
         let mut indexes = BTreeMap::new();
         let mut request = |step: &Step| {
-            if step.link.as_deref().is_some_and(|id| unmade.contains(id)) {
+            if step.link.as_deref().is_some_and(|id| without.contains(id)) {
                 return Ok(None);
             }
             Ok(match &step.op {
-                Op::Host(request) | Op::Pod(request) => Some(request.clone()),
+                Op::Host(request) | Op::Pod(request) | Op::Remember(request) => Some(request.clone()),
                 Op::Made { name, part } => {
                     let index = match indexes.get(name) {
                         Some(index) => *index,
@@ -282,7 +282,9 @@ impl<'a> Sockets<'a> {
         let ours = |link: &Link| {
             link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
         };
-        let wants = |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty();
+        let wants = |link: &PodLink| {
+            !link.routes.is_empty() || !link.rules.is_empty() || plan::is_measured_by_routes(link)
+        };
         let wants = wanted.pod.links.iter().any(wants);
         let links = self.seen.links.iter().any(ours);
         if self.routing.unwrap_or(links || wants) {
@@ -377,7 +379,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         for link in &wanted.pod.links {
             let key = mark::altname(wanted.cluster, wanted.uid, &link.id);
             let Some(found) = pod.links.iter().find(|found| found.altnames.contains(&key)) else { continue };
-            for (path, _) in wanted_sysctls(link, &found.name) {
+            for path in watched_sysctls(wanted, link, found) {
                 let whole = self.proc_sys_net.join(&path);
                 match fs::read_to_string(&whole) {
                     Ok(value) => drop(sysctls.insert(path, value)),
@@ -401,14 +403,17 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         for run in steps.chunk_by(together) {
             let [first, ..] = run else { continue };
             let done = steps.iter().zip(&results);
-            let unmade = done.filter(|(step, result)| step.creates && result.is_err());
-            let unmade: BTreeSet<&str> = unmade.filter_map(|(step, _)| step.link.as_deref()).collect();
+            let first_of_all = |step: &Step| step.creates || matches!(step.op, Op::Remember(_));
+            let without = done.filter(|(step, result)| first_of_all(step) && result.is_err());
+            let without: BTreeSet<&str> = without.filter_map(|(step, _)| step.link.as_deref()).collect();
+            let left_out = first.link.as_deref().is_some_and(|id| without.contains(id));
             match &first.op {
-                Op::Host(_) | Op::Pod(_) | Op::Made { .. } => results.extend(self.send(run, &unmade)),
+                Op::Host(_) | Op::Pod(_) | Op::Remember(_) | Op::Made { .. } => {
+                    results.extend(self.send(run, &without));
+                }
+                _ if left_out => results.push(Ok(())),
                 Op::Announce { name, v6 } => {
-                    if first.link.as_deref().is_none_or(|id| !unmade.contains(id)) {
-                        self.announce(name, *v6);
-                    }
+                    self.announce(name, *v6);
                     results.push(Ok(()));
                 }
                 Op::Tun { name, tap, owner, group } => {
@@ -426,7 +431,10 @@ fn together(a: &Step, b: &Step) -> bool {
     a.creates == b.creates
         && matches!(
             (&a.op, &b.op),
-            (Op::Host(_), Op::Host(_)) | (Op::Pod(_), Op::Pod(_)) | (Op::Made { .. }, Op::Made { .. })
+            (Op::Host(_), Op::Host(_))
+                | (Op::Pod(_), Op::Pod(_))
+                | (Op::Remember(_), Op::Remember(_))
+                | (Op::Made { .. }, Op::Made { .. })
         )
 }
 

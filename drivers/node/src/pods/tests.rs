@@ -100,7 +100,10 @@ impl Rig {
                 |index: Option<u32>| index.and_then(|index| all.link(index)).map(|link| link.name.clone());
             for link in &all.links {
                 let master = name(link.master);
-                let (names, kind) = (&link.altnames, &link.kind);
+                // A hardware address is given by chance.
+                let known = |name: &String| name.split_inclusive(".was.mac.").next().map(str::to_owned);
+                let names: Vec<String> = link.altnames.iter().filter_map(known).collect();
+                let kind = &link.kind;
                 shape.insert(format!(
                     "{place} {} {kind:?} {master:?} {} {} {names:?} {:?} {}",
                     link.name, link.mtu, link.up, link.alias, link.group
@@ -173,6 +176,7 @@ fn rich() -> NodePod {
     pair.rules =
         vec![PodRule { table: 100, priority: 9, from: Some("10.9.0.2/32".parse().unwrap()), to: None }];
     pair.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
+    pair.mac = Some("02:00:00:00:00:05".to_owned());
     let mut member = link(
         "vx",
         LinkKind::Vxlan { vni: 5, remote: Some("10.9.0.9".parse().unwrap()), local: None, port: None },

@@ -83,6 +83,53 @@ async fn address_moves(node: &mut Node, link: impl Fn(&str) -> PodLink) -> Names
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
+async fn an_address_that_moves_to_an_interface_that_is_up_is_reached_at_once() {
+    for (own, moving) in [("10.9.0", "10.9.0.9/24"), ("fd00:9:", "fd00:9::9/64")] {
+        let mut node = Node::new().await;
+        let length = moving.split_once('/').unwrap().1;
+        let mut pods = Vec::new();
+        for (at, uid) in ["a", "b", "c"].into_iter().enumerate() {
+            pods.push(node.run_pod(uid, 101).await);
+            let separator = if own.contains(':') { ":" } else { "." };
+            node.want(uid, vec![bridged("net1", &format!("{own}{separator}{}/{length}", at + 1))]);
+        }
+        let more = |node: &mut Node, uid: &str| {
+            let link = &mut node.desired.pods.get_mut(uid).unwrap().links[0];
+            link.addresses.push(moving.parse().unwrap());
+        };
+        node.settle().await;
+        more(&mut node, "b");
+        node.settle().await;
+        let ip = moving.parse::<ipnet::IpNet>().unwrap().addr();
+        let target = std::net::SocketAddr::new(ip, 0).to_string();
+        let target = target.trim_end_matches(":0");
+        assert!(reaches(&pods[0], &pods[1], target).await, "{moving}");
+        node.desired.pods.get_mut("b").unwrap().links[0].addresses.pop();
+        node.settle().await;
+        more(&mut node, "c");
+        node.settle().await;
+        // The first pod knows the neighbour by the hardware address of the second, and would for tens of seconds.
+        assert!(reaches(&pods[0], &pods[2], target).await, "{moving}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn who_asks_for_silence_is_not_announced() {
+    let mut node = Node::new().await;
+    let pod = node.run_pod("a", 101).await;
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.sysctls = [("ipv4/conf/arp_notify".to_owned(), "0".to_owned())].into();
+    node.want("a", vec![wanted]);
+    node.settle().await;
+    let link = &mut node.desired.pods.get_mut("a").unwrap().links[0];
+    link.addresses.push("10.9.0.3/24".parse().unwrap());
+    node.settle().await;
+    assert_eq!(sysctl(&pod, "ipv4/conf/net1/arp_notify").await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
 async fn on_open_vswitch_the_pods_end_comes_up_after_the_port() {
     let mut node = Node::new().await;
     let bridge = HostNetwork::Ovs { datapath: None, uplink: None, patch: None, vlans: trunk("7") };

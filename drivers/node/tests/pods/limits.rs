@@ -118,6 +118,24 @@ async fn a_pod_that_is_refused_keeps_nobody_from_being_looked_at() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
+async fn nothing_is_made_on_a_bridge_of_ours_that_has_addresses() {
+    let (mut node, pod) = setup().await;
+    let address = "10.9.0.1/24".parse().unwrap();
+    let network = HostNetwork::PodBridge { addresses: vec![address], mtu: None };
+    node.desired.networks.insert(BRIDGE.to_owned(), network);
+    node.on_host(move |netlink| {
+        let index = netlink.link_named(BRIDGE)?.unwrap().index;
+        netlink.execute(Request::add_address_alone(BRIDGE, index, address))
+    })
+    .await;
+    let macvlan = link("net1", LinkKind::Macvlan { master: BRIDGE.to_owned() });
+    let rejection = refused(&mut node, &pod, macvlan).await;
+    assert!(!rejection.retryable, "{}", rejection.reason);
+    assert!(rejection.reason.ends_with("make it a veth with master br-data"), "{}", rejection.reason);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
 async fn a_bridge_that_is_not_there_yet() {
     let (mut node, pod) = setup().await;
     let network = node.desired.networks[BRIDGE].clone();

@@ -6,3 +6,5 @@ mod life;
 mod limits;
 mod mirror;
 mod news;
+mod path;
+mod undone;

@@ -243,7 +243,7 @@ impl Engine {
                     lease
                 } else {
                     for lease in taken {
-                        self.podnet.ipam.release(&lease.pool, lease.address.addr());
+                        self.podnet.ipam.undo(&lease.pool, lease.address.addr());
                     }
                     return Err(need.full.clone());
                 };

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{AppliedLink, PodLink};
+use eno_schemas::{AppliedLink, PathMtu, PodLink};
 use ipnet::IpNet;
 
 use crate::node::LinkHop;
 use crate::podnet::template::{self, shared_master};
-use crate::podnet::{Entry, Given, PodState};
+use crate::podnet::{Entry, Given, Giver, PodState};
 use crate::{Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry, PodInterface, PodView};
 
 use super::Engine;
@@ -42,6 +42,7 @@ impl Engine {
                 .into_iter()
                 .for_each(|words| verdict.refuse(format!("spec.sampleDeployment: {words}")));
         };
+        self.note_narrow_paths(key, giver, verdict);
         let mut pods = Verdict::default();
         let mut entries: Vec<(&Name, &Entry)> = giver.entries.iter().collect();
         entries.sort_by_key(|(uid, entry)| (&entry.name, *uid));
@@ -77,6 +78,29 @@ impl Engine {
             (None, None) => ("PodsReady", true, "Confirmed", String::new()),
         });
         verdict.waits_on = verdict.waits_on.take().or(pods.waits_on);
+    }
+
+    /// An MTU that is asked of an interface, and that something on its way does not carry: of the first pod by its name.
+    fn note_narrow_paths(&self, key: &Key, giver: &Giver, verdict: &mut Verdict) {
+        let narrow = giver.entries.iter().filter_map(|(uid, entry)| {
+            let state = self.podnet.pods.get(uid)?;
+            let node = self.hosts.node(state.pod.node.as_ref()?)?;
+            let words = parts(state.given.get(key)?).find_map(|(link, id)| {
+                let found = node.link_hop(uid, id).0?;
+                Some(narrow_path(&link, found.mtu, found.path.as_ref()?))
+            })?;
+            Some((&entry.name, uid, state.pod.node.clone()?, words))
+        });
+        let narrow: Vec<_> = narrow.collect();
+        let Some((pod, _, node, words)) = narrow.iter().min_by_key(|(pod, uid, ..)| (*pod, *uid)) else {
+            return;
+        };
+        let others = match narrow.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        let message = format!("Pod {pod} on Node {node}: {words}{others}");
+        verdict.notes.push(("PathMTU", false, "TooSmall", message));
     }
 
     fn stage(&self, key: &Key, uid: &Name, entry: &Entry) -> Stage {
@@ -287,6 +311,15 @@ const RETRIED: &str = "; it is retried";
 
 fn refusal(words: String, retryable: bool, node: &Name) -> Stage {
     if retryable { Stage::Waits(words + RETRIED, Some(node.clone())) } else { Stage::Refused(words, false) }
+}
+
+fn narrow_path(link: &str, mtu: u32, path: &PathMtu) -> String {
+    let PathMtu { interface, mtu: there, overhead } = path;
+    let needed = match overhead {
+        0 => String::new(),
+        overhead => format!(", and {overhead} bytes more in its tunnel"),
+    };
+    format!("{link} has an MTU of {mtu}{needed}, but {interface} on its way has {there}")
 }
 
 /// The names and ids of what is given.

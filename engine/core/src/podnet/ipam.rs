@@ -1,5 +1,11 @@
-//! Addresses for pods: which are free, lowest first. No network is ever enumerated: what is looked through are the
-//! addresses that are taken.
+//! Addresses for pods: which are free, and which of those is next. No network is ever enumerated: what is looked
+//! through are the addresses that are taken or were.
+//!
+//! An address that was given back is taken again only when all others of its source were taken since. So neighbours
+//! that still know the hardware address of its former holder don't send there. Only a process remembers that order;
+//! what is taken is in status.
+
+mod addresses;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,6 +14,8 @@ use eno_schemas::Pool;
 use ipnet::IpNet;
 
 use crate::{Key, Name};
+
+use addresses::Addresses;
 
 /// Where an address is unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,13 +56,34 @@ pub enum Source {
     },
 }
 
-/// All addresses that are taken.
-#[derive(Debug, Default)]
+/// All addresses that are taken, and those that were.
+#[derive(Debug)]
 pub struct Ipam {
-    pools: HashMap<PoolKey, BTreeMap<IpAddr, Holder>>,
+    pools: HashMap<PoolKey, Addresses>,
     /// Those of [`PoolKey::Unknown`], with how many have them.
     strays: BTreeMap<IpAddr, u32>,
+    /// Where an address was given back, in that order.
+    given_back: BTreeMap<u64, PoolKey>,
+    /// Counts the addresses that were given back.
+    count: u64,
+    /// How many of [`Self::given_back`] are remembered.
+    most: usize,
 }
+
+impl Default for Ipam {
+    fn default() -> Self {
+        Self {
+            pools: HashMap::new(),
+            strays: BTreeMap::new(),
+            given_back: BTreeMap::new(),
+            count: 0,
+            most: REMEMBERED,
+        }
+    }
+}
+
+/// The addresses of an IPv4 network of prefix length 16.
+const REMEMBERED: usize = 1 << 16;
 
 impl Ipam {
     /// Takes one address for `holder`: a certain one, if nobody else has it. True when it is the holder's now.
@@ -63,47 +92,80 @@ impl Ipam {
             *self.strays.entry(address).or_default() += 1;
             return true;
         }
-        let taken = self.pools.entry(pool.clone()).or_default();
-        taken.entry(address).or_insert_with(|| holder.clone()) == holder
+        let addresses = self.pools.entry(pool.clone()).or_default();
+        if let Some(known) = addresses.holder(address) {
+            return known == holder;
+        }
+        if let Some(count) = addresses.take(address, holder) {
+            self.given_back.remove(&count);
+        }
+        true
     }
 
-    /// Takes the lowest address of `source` that is free; `None`: there is none.
+    /// Takes an address of `source` that is free: the lowest that nobody had yet, else the one that was given back
+    /// first. So neighbours have forgotten who had it. `None`: there is none.
     pub fn take_any(&mut self, pool: &PoolKey, source: &Source, holder: &Holder) -> Option<IpNet> {
-        let taken = self.pools.entry(pool.clone()).or_default();
-        let free = source.lowest_free(taken, &self.strays)?;
-        taken.insert(free.addr(), holder.clone());
-        Some(free)
+        let addresses = self.pools.entry(pool.clone()).or_default();
+        let next = source.next(addresses, &self.strays);
+        if let Some(next) = next {
+            if let Some(count) = addresses.take(next.addr(), holder) {
+                self.given_back.remove(&count);
+            }
+        } else if addresses.is_empty() {
+            self.pools.remove(pool);
+        }
+        next
     }
 
     /// Gives one back.
     pub fn release(&mut self, pool: &PoolKey, address: IpAddr) {
-        if *pool == PoolKey::Unknown
-            && let Some(count) = self.strays.get_mut(&address)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.strays.remove(&address);
+        if *pool == PoolKey::Unknown {
+            if let Some(count) = self.strays.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    self.strays.remove(&address);
+                }
             }
             return;
         }
-        if let Some(taken) = self.pools.get_mut(pool) {
-            taken.remove(&address);
-            if taken.is_empty() {
-                self.pools.remove(pool);
+        let Some(addresses) = self.pools.get_mut(pool) else { return };
+        if !addresses.give_back(address, self.count) {
+            return;
+        }
+        self.given_back.insert(self.count, pool.clone());
+        self.count += 1;
+        while self.given_back.len() > self.most
+            && let Some((count, pool)) = self.given_back.pop_first()
+            && let Some(addresses) = self.pools.get_mut(&pool)
+        {
+            addresses.forget(count);
+            if addresses.is_empty() {
+                self.pools.remove(&pool);
             }
+        }
+    }
+
+    /// Undoes [`Self::take_any`]: nobody was told of the address.
+    pub fn undo(&mut self, pool: &PoolKey, address: IpAddr) {
+        let Some(addresses) = self.pools.get_mut(pool) else { return };
+        if let Some(count) = addresses.undo(address) {
+            self.given_back.insert(count, pool.clone());
+        }
+        if addresses.is_empty() {
+            self.pools.remove(pool);
         }
     }
 
     /// The addresses of a range that are taken in `pool`, and those of [`PoolKey::Unknown`].
     pub fn taken(&self, pool: &PoolKey, range: &Pool) -> BTreeSet<IpAddr> {
-        let known = self.pools.get(pool).into_iter().flat_map(|taken| taken.range(range.start..=range.end));
+        let known = self.pools.get(pool).into_iter().flat_map(|addresses| addresses.taken(range));
         let strays = self.strays.range(range.start..=range.end).map(|(address, _)| *address);
-        known.map(|(address, _)| *address).chain(strays).collect()
+        known.chain(strays).collect()
     }
 
     /// Who has an address; `None` also for those of [`PoolKey::Unknown`].
     pub fn holder(&self, pool: &PoolKey, address: IpAddr) -> Option<&Holder> {
-        self.pools.get(pool)?.get(&address)
+        self.pools.get(pool)?.holder(address)
     }
 }
 
@@ -165,29 +227,31 @@ impl Source {
         }
     }
 
-    fn lowest_free(&self, taken: &BTreeMap<IpAddr, Holder>, strays: &BTreeMap<IpAddr, u32>) -> Option<IpNet> {
+    fn next(&self, addresses: &Addresses, strays: &BTreeMap<IpAddr, u32>) -> Option<IpNet> {
+        let usable = |ip: IpAddr| !strays.contains_key(&ip) && !self.except().contains(&ip);
         let network = match self {
             Self::List(list) => {
-                let free = |ip: &&IpNet| !taken.contains_key(&ip.addr()) && !strays.contains_key(&ip.addr());
-                return list.iter().find(free).copied();
+                let free =
+                    list.iter().filter(|ip| addresses.holder(ip.addr()).is_none() && usable(ip.addr()));
+                // One that was never given back comes before all that were.
+                return free.min_by_key(|ip| addresses.given_back_at(ip.addr())).copied();
             }
             Self::Network { network, .. } | Self::Ranges { network, .. } => network,
         };
+        let with_prefix = |ip| IpNet::new(ip, network.prefix_len()).ok();
         for (first, last) in self.spans() {
-            let mut candidate = first;
-            let (low, high) = (address(first, network), address(last, network));
-            let mut ahead = taken.range(low..=high).map(|(ip, _)| number(*ip)).peekable();
-            while candidate <= last {
-                while ahead.next_if(|at| *at < candidate).is_some() {}
-                let ip = address(candidate, network);
-                let free = ahead.peek() != Some(&candidate) && !strays.contains_key(&ip);
-                if free && !self.except().contains(&ip) {
-                    return IpNet::new(ip, network.prefix_len()).ok();
+            let mut candidate = Some(first);
+            while let Some(at) = candidate.filter(|at| *at <= last) {
+                let ip = address(at, network);
+                let end = addresses.end_of_used(ip);
+                if end.is_none() && usable(ip) {
+                    return with_prefix(ip);
                 }
-                candidate = candidate.checked_add(1)?;
+                candidate = end.map_or(at, number).checked_add(1);
             }
         }
-        None
+        let mut oldest = addresses.given_back().filter_map(with_prefix);
+        oldest.find(|ip| self.offers(*ip) && !strays.contains_key(&ip.addr()))
     }
 }
 
@@ -232,6 +296,7 @@ mod tests {
     use super::*;
     use crate::Kind;
     use proptest::prelude::*;
+    use std::collections::VecDeque;
 
     fn holder(n: usize) -> Holder {
         (Key::cluster(Kind::PodConfig, &"c".into()), format!("pod{n}").into(), "l".into())
@@ -296,18 +361,68 @@ mod tests {
         assert!(!ranges.offers("10.0.0.14/24".parse().unwrap()));
     }
 
+    fn take(ipam: &mut Ipam, source: &Source) -> Option<String> {
+        ipam.take_any(&key(), source, &holder(0)).map(|ip| ip.addr().to_string())
+    }
+
     #[test]
-    fn what_is_given_back_is_the_next() {
+    fn what_is_given_back_comes_after_all_others() {
         let mut ipam = Ipam::default();
-        let source = network("10.0.0.0/24", true);
-        for n in 0..5 {
-            ipam.take_any(&key(), &source, &holder(n)).unwrap();
+        let source = network("10.0.0.0/29", true);
+        let ip = |last: u8| IpAddr::from([10, 0, 0, last]);
+        for last in 2..5 {
+            assert_eq!(take(&mut ipam, &source), Some(ip(last).to_string()));
         }
-        ipam.release(&key(), "10.0.0.3".parse().unwrap());
-        assert_eq!(ipam.take_any(&key(), &source, &holder(9)).unwrap().to_string(), "10.0.0.3/24");
-        assert!(!ipam.take(&key(), "10.0.0.3".parse().unwrap(), &holder(8)));
-        assert_eq!(ipam.holder(&key(), "10.0.0.3".parse().unwrap()), Some(&holder(9)));
-        assert_eq!(ipam.take_any(&key(), &source, &holder(10)).unwrap().to_string(), "10.0.0.7/24");
+        ipam.release(&key(), ip(3));
+        ipam.release(&key(), ip(2));
+        for last in [5, 6, 3, 2] {
+            assert_eq!(take(&mut ipam, &source), Some(ip(last).to_string()));
+        }
+        assert_eq!(take(&mut ipam, &source), None);
+        // A list is taken from in the same way.
+        let list = Source::List([2, 3, 4].map(|last| IpNet::new(ip(last), 29).unwrap()).to_vec());
+        for last in [4, 3, 2] {
+            ipam.release(&key(), ip(last));
+        }
+        assert_eq!(take(&mut ipam, &list), Some(ip(4).to_string()));
+        // One of those is asked for by its name.
+        assert!(ipam.take(&key(), ip(3), &holder(9)) && !ipam.take(&key(), ip(3), &holder(8)));
+        assert_eq!(ipam.holder(&key(), ip(3)), Some(&holder(9)));
+        assert_eq!(take(&mut ipam, &list), Some(ip(2).to_string()));
+        assert_eq!(take(&mut ipam, &list), None);
+    }
+
+    #[test]
+    fn what_is_undone_is_the_next_again() {
+        let mut ipam = Ipam::default();
+        let source = network("10.0.0.0/30", false);
+        for expected in ["10.0.0.1", "10.0.0.2", "10.0.0.1"] {
+            for _ in 0..3 {
+                assert_eq!(take(&mut ipam, &source).as_deref(), Some(expected));
+                ipam.undo(&key(), expected.parse().unwrap());
+            }
+            assert_eq!(take(&mut ipam, &source).as_deref(), Some(expected));
+            ipam.release(&key(), expected.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn only_so_many_are_remembered() {
+        let mut ipam = Ipam { most: 2, ..Ipam::default() };
+        let source = network("fd00::/64", false);
+        for _ in 0..9 {
+            let ip = take(&mut ipam, &source).unwrap();
+            ipam.release(&key(), ip.parse().unwrap());
+            assert!(ipam.given_back.len() <= 2);
+        }
+        // Of a pool that nobody uses any more nothing is left in the end.
+        let other = PoolKey::Subnet("other".into());
+        for _ in 0..2 {
+            let ip = ipam.take_any(&other, &source, &holder(0)).unwrap();
+            ipam.release(&other, ip.addr());
+        }
+        assert_eq!(ipam.pools.keys().collect::<Vec<_>>(), [&other]);
+        assert_eq!(take(&mut ipam, &source).as_deref(), Some("fd00::1"));
     }
 
     #[test]
@@ -327,31 +442,29 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and given back: no address twice, none that may not be, and the lowest free one.
+        /// Whatever is taken and given back: no address twice, none that may not be, and the one that nobody has had
+        /// for longest.
         #[test]
-        fn never_twice(
+        fn in_turn(
             bits in any::<u32>(), length in 20u8..=32, bridged: bool,
             steps in proptest::collection::vec((any::<bool>(), 0usize..40), 1..200),
         ) {
             let network = ipnet::Ipv4Net::new(Ipv4Addr::from_bits(bits), length).unwrap().trunc();
             let source = Source::Network { network: IpNet::V4(network), bridged };
+            let usable = network.hosts().skip(usize::from(bridged));
+            let mut queue: VecDeque<IpNet> = usable.map(|ip| IpNet::new(ip.into(), length).unwrap()).collect();
             let mut ipam = Ipam::default();
             let mut held: Vec<IpNet> = Vec::new();
             for (n, (take, which)) in steps.into_iter().enumerate() {
                 if take {
-                    let usable: Vec<IpNet> = network
-                        .hosts()
-                        .skip(usize::from(bridged))
-                        .map(|ip| IpNet::new(ip.into(), length).unwrap())
-                        .filter(|ip| !held.contains(ip))
-                        .take(1)
-                        .collect();
                     let got = ipam.take_any(&key(), &source, &holder(n));
-                    prop_assert_eq!(got, usable.first().copied());
+                    prop_assert_eq!(got, queue.pop_front());
                     prop_assert!(got.is_none_or(|ip| source.offers(ip)));
                     held.extend(got);
                 } else if which < held.len() {
-                    ipam.release(&key(), held.swap_remove(which).addr());
+                    let ip = held.swap_remove(which);
+                    ipam.release(&key(), ip.addr());
+                    queue.push_back(ip);
                 }
             }
         }

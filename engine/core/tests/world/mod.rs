@@ -41,6 +41,8 @@ pub struct World {
     pub silent: BTreeSet<Target>,
     pub pending: BTreeMap<Target, Desired>,
     pub rejections: BTreeMap<Target, Vec<Rejection>>,
+    /// What carries less than is asked of the interfaces of pods, by their ids.
+    pub paths: BTreeMap<String, PathMtu>,
     /// What drivers note.
     pub notes: BTreeMap<Target, Vec<Note>>,
     /// What is not there is waited for without end.
@@ -93,6 +95,7 @@ impl World {
             silent: BTreeSet::new(),
             pending: BTreeMap::new(),
             notes: BTreeMap::new(),
+            paths: BTreeMap::new(),
             rejections: BTreeMap::new(),
             patient: false,
             agents,
@@ -342,7 +345,7 @@ impl World {
                 }
             }
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
-            Desired::Node(node) => apply_node(node, &rejected),
+            Desired::Node(node) => apply_node(node, &rejected, &self.paths),
         };
         self.report(target, desired.hash(), Outcome::Applied, Some(applied), rejected);
         self.targets.insert(target.clone(), desired);
@@ -449,7 +452,7 @@ impl World {
     }
 }
 
-fn apply_node(node: &NodeDesired, rejected: &[Rejection]) -> Applied {
+fn apply_node(node: &NodeDesired, rejected: &[Rejection], paths: &BTreeMap<String, PathMtu>) -> Applied {
     let networks = node.networks.iter().filter_map(|(name, network)| {
         if rejected.iter().any(|r| r.item == Item::TARGET || r.item == Item::port(name.as_str())) {
             return None;
@@ -475,13 +478,16 @@ fn apply_node(node: &NodeDesired, rejected: &[Rejection]) -> Applied {
                 host_name,
                 mac: link.mac.clone(),
                 mtu: link.mtu.unwrap_or(1500),
+                path: paths.get(&link.id).cloned(),
                 addresses: link.addresses.clone(),
             };
             (link.id.clone(), found)
         });
         let primary = pod.primary.iter().filter(|primary| !refused(&primary.id)).map(|primary| {
             let (revision, name) = (primary.revision.clone(), primary.name.clone());
-            (primary.id.clone(), AppliedLink { revision, name, mtu: primary.mtu, ..AppliedLink::default() })
+            let path = paths.get(&primary.id).cloned();
+            let found = AppliedLink { revision, name, mtu: primary.mtu, path, ..AppliedLink::default() };
+            (primary.id.clone(), found)
         });
         (uid.clone(), links.chain(primary).collect())
     });

@@ -272,6 +272,7 @@ fn on_node(node: &NodeDesired) -> Applied {
                 revision: link.revision.clone(),
                 name,
                 mtu: link.mtu.unwrap_or_default(),
+                path: None,
                 mac: link.mac.clone(),
                 addresses: link.addresses.clone(),
                 host_name: None,

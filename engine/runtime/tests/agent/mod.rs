@@ -100,6 +100,7 @@ fn made(link: &PodLink) -> AppliedLink {
         host_name,
         mac: Some("02:00:00:00:00:01".into()),
         mtu: link.mtu.unwrap_or(1500),
+        path: None,
         addresses: link.addresses.clone(),
     }
 }

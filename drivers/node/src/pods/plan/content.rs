@@ -1,18 +1,22 @@
 //! What is on an interface: addresses, routes, rules, sysctls.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use eno_schemas::{PodLink, PodRoute, PodRule};
 use ipnet::IpNet;
+use nix::errno::Errno;
 
-use super::{Op, Planner};
+use super::link::{announcements, set_mac};
+use super::{Op, Planner, Wanted};
 use crate::netlink::{Address, Link, PROTOCOL, Request, Route, Rule};
-use crate::pods::check::Refusal;
+use crate::pods::check::{self, Refusal};
+use crate::pods::mark::{self, Property};
 use crate::pods::sysctl;
 
 /// `RT_TABLE_MAIN`.
-const MAIN: u32 = 254;
+pub(super) const MAIN: u32 = 254;
 /// `IP6_RT_PRIO_USER`: what a route has that names none.
 const METRIC_V6: u32 = 1024;
 
@@ -20,6 +24,7 @@ impl<'a> Planner<'a> {
     /// New addresses come before old ones go; what the pod's own processes added stays.
     pub(super) fn addresses(&mut self, link: &'a PodLink, found: &'a Link) -> Result<(), Refusal> {
         let seen = self.seen;
+        let mut new = Vec::new();
         for net in &link.addresses {
             let here = |address: &&Address| address.index == found.index && address.net == *net;
             if seen.pod.addresses.iter().any(|address| here(&address)) {
@@ -27,6 +32,7 @@ impl<'a> Planner<'a> {
             }
             self.not_elsewhere(*net, Some(found.index))?;
             self.in_pod(link, Request::add_address(&found.name, found.index, *net));
+            new.push(*net);
         }
         let mine = seen.pod.addresses.iter().filter(|address| address.index == found.index);
         let old: Vec<&Address> = mine
@@ -41,7 +47,26 @@ impl<'a> Planner<'a> {
                 self.in_pod(link, Request::add_address(&found.name, found.index, *net));
             }
         }
+        if found.up && link.up {
+            self.announce(link, found, &new);
+        }
         Ok(())
+    }
+
+    /// Has the kernel announce the addresses of an interface that is up. It does so when a hardware address is set, even to
+    /// the one that is there.
+    fn announce(&mut self, link: &'a PodLink, found: &Link, new: &[IpNet]) {
+        let Some(mac) = found.mac else { return };
+        let asked = link.mac.as_deref().and_then(|mac| check::parse_mac(mac).ok());
+        let ops: Vec<Op> = announcements(link, new, &found.name).collect();
+        if !ops.is_empty() {
+            for op in ops {
+                self.push(Some(&link.id), op);
+            }
+            // An ipvlan has that of the interface that it is made on.
+            let request = set_mac(found, asked.unwrap_or(mac)).tolerating(Errno::EOPNOTSUPP);
+            self.in_pod(link, request);
+        }
     }
 
     /// No interface but that one, others of ours, and those that go, has the address.
@@ -128,10 +153,16 @@ impl<'a> Planner<'a> {
     }
 
     pub(super) fn sysctls(&mut self, link: &'a PodLink, found: &'a Link) -> Result<(), Refusal> {
-        for (path, value) in wanted_sysctls(link, &found.name) {
+        for (key, value) in wanted_sysctls(link) {
+            let Some(path) = sysctl::path(key, &found.name) else { continue };
             match self.seen.sysctls.get(&path) {
-                Some(have) if sysctl::same(have, &value) => {}
-                Some(_) => self.push(Some(&link.id), Op::Sysctl { path, value }),
+                Some(have) if sysctl::same(have, value) => {}
+                Some(have) => {
+                    if sysctl::check(key, have.trim()).is_ok() {
+                        self.remember(link, found, &Property::Sysctl(key.to_owned()), have.trim());
+                    }
+                    self.push(Some(&link.id), Op::Sysctl { path, value: value.to_owned() });
+                }
                 None => {
                     return Err(Refusal::never(format!("this node has no sysctl {}", path.display())));
                 }
@@ -139,21 +170,44 @@ impl<'a> Planner<'a> {
         }
         Ok(())
     }
+
+    /// Settings that are not asked for any more. They come after addresses, which may go with what they need.
+    pub(super) fn former_sysctls(&mut self, link: &'a PodLink, found: &'a Link) {
+        let wanted = wanted_sysctls(link);
+        let formers = mark::formers(self.wanted.cluster, self.wanted.uid, &link.id, found);
+        for (property, former) in &formers {
+            let Property::Sysctl(key) = property else { continue };
+            let path = sysctl::path(key, &found.name).filter(|_| !wanted.contains_key(key.as_str()));
+            let Some(path) = path else { continue };
+            match self.seen.sysctls.get(&path) {
+                Some(have) if !sysctl::same(have, &former.value) => {
+                    self.push(Some(&link.id), Op::Sysctl { path, value: former.value.clone() });
+                }
+                _ => self.given_back(link, found, former),
+            }
+        }
+    }
 }
 
-/// The settings that a link is to have, by their paths. One with an IPv6 address has IPv6.
-pub fn wanted_sysctls(link: &PodLink, interface: &str) -> Vec<(PathBuf, String)> {
-    let mut wanted: Vec<(&str, &str)> =
+/// The settings that a link is to have. One with an IPv6 address has IPv6.
+pub fn wanted_sysctls(link: &PodLink) -> BTreeMap<&str, &str> {
+    let mut wanted: BTreeMap<&str, &str> =
         link.sysctls.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    if link.addresses.iter().any(|net| net.addr().is_ipv6())
-        && !link.sysctls.contains_key(sysctl::DISABLE_IPV6)
-    {
-        wanted.push((sysctl::DISABLE_IPV6, "0"));
+    if link.addresses.iter().any(|net| net.addr().is_ipv6()) {
+        wanted.entry(sysctl::DISABLE_IPV6).or_insert("0");
     }
     wanted
-        .into_iter()
-        .filter_map(|(key, value)| Some((sysctl::path(key, interface)?, value.to_owned())))
-        .collect()
+}
+
+/// Where the settings are that a link is to have, or that it gets back.
+pub fn watched_sysctls(wanted: &Wanted<'_>, link: &PodLink, found: &Link) -> BTreeSet<PathBuf> {
+    let formers = mark::formers(wanted.cluster, wanted.uid, &link.id, found);
+    let former = formers.keys().filter_map(|property| match property {
+        Property::Sysctl(key) => Some(key.as_str()),
+        Property::Mac | Property::Mtu => None,
+    });
+    let keys = wanted_sysctls(link).into_keys().chain(former);
+    keys.filter_map(|key| sysctl::path(key, &found.name)).collect()
 }
 
 fn wanted_route(route: &PodRoute, index: u32) -> Route {

@@ -1,6 +1,7 @@
 //! One link: made, made anew, or changed in place.
 
 use eno_schemas::{AppliedLink, LinkKind, LinkName, Master, PodLink, PortVlans};
+use ipnet::IpNet;
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags,
@@ -11,7 +12,7 @@ use super::{Op, Part, Planner, Step, paired};
 use crate::netlink::{Kind, Link, PortVlan, Request};
 use crate::pods::check::{self, Refusal};
 use crate::pods::kind::{self, Base};
-use crate::pods::mark::{self, GROUP};
+use crate::pods::mark::{self, GROUP, Property};
 
 /// The end of a pair has one queue in use whatever it is asked for. Unless it is asked for one, the kernel makes one
 /// for every CPU first, with its files in sysfs, waits until nobody can be using them, and takes them away again.
@@ -65,7 +66,7 @@ impl<'a> Planner<'a> {
         })
     }
 
-    fn host_end(&self, found: &Link) -> Option<&'a Link> {
+    pub(super) fn host_end(&self, found: &Link) -> Option<&'a Link> {
         self.seen.host.link(found.parent?).filter(|end| paired(found, end))
     }
 
@@ -74,8 +75,9 @@ impl<'a> Planner<'a> {
         if !self.free(link, &name)? {
             return Ok(());
         }
-        let mac = link.mac.as_deref().map(check::parse_mac).transpose()?;
-        let mut message = kind::message(&name, link.mtu, mac);
+        self.fits(link)?;
+        // What the kernel chooses of the rest is looked at before it is changed.
+        let mut message = kind::message(&name, link.mtu.filter(|_| self.usual_mtu(link).is_some()));
         if let LinkKind::Veth { master } = &link.kind {
             return self.make_pair(link, &name, message, master.as_ref());
         }
@@ -138,7 +140,7 @@ impl<'a> Planner<'a> {
             return Err(Refusal::for_now(format!("the host has an interface {host_name} already")));
         }
         peer.attributes.push(LinkAttribute::NetNsFd(self.seen.namespace));
-        let mut message = kind::message(&host_name, link.mtu, None);
+        let mut message = kind::message(&host_name, link.mtu);
         for end in [&mut peer, &mut message] {
             end.attributes.extend(ONE_QUEUE);
         }
@@ -164,8 +166,8 @@ impl<'a> Planner<'a> {
         self.fill(link, name)
     }
 
-    /// What an interface can be given as soon as it is made. With settings or a master, which come before addresses, or
-    /// on another interface of the pod, which may have to be set up first, it is looked at before.
+    /// What an interface can be given as soon as it is made. It is looked at before if something of it is changed that
+    /// comes before addresses; if it has a master; and on another interface of the pod, which may have to be set up first.
     fn fill(&mut self, link: &PodLink, name: &str) -> Result<(), Refusal> {
         let on_another = matches!(kind::base(&link.kind), Base::Pod(_) | Base::Link(_));
         let later = matches!(
@@ -173,7 +175,8 @@ impl<'a> Planner<'a> {
             LinkKind::Veth { master: Some(Master::Ovs { .. } | Master::Bridge { vlans: Some(_), .. }) }
         );
         let up = link.up && !later;
-        if on_another || link.member_of.is_some() || !super::wanted_sysctls(link, name).is_empty() {
+        let chosen = link.mac.is_some() || (link.mtu.is_some() && self.usual_mtu(link).is_none());
+        if on_another || chosen || link.member_of.is_some() || !super::wanted_sysctls(link).is_empty() {
             return Ok(());
         }
         link.addresses.iter().try_for_each(|net| self.not_elsewhere(*net, None))?;
@@ -182,7 +185,7 @@ impl<'a> Planner<'a> {
         let parts = std::iter::once(mark)
             .chain(link.alias.clone().map(Part::Alias))
             .chain(link.addresses.iter().copied().map(Part::Address));
-        let announced = announcements(link, name).filter(|_| up);
+        let announced = announcements(link, &link.addresses, name).filter(|_| up);
         let ops = parts.map(made).chain(announced).chain(up.then(|| made(Part::Up)));
         let step = |op| Step { link: Some(link.id.clone()), creates: false, op };
         self.parts.extend(ops.map(step));
@@ -195,19 +198,12 @@ impl<'a> Planner<'a> {
         }
         // Settings are read of marked interfaces, and come before it is up and has addresses.
         let key = mark::altname(self.wanted.cluster, self.wanted.uid, &link.id);
-        if !found.altnames.contains(&key) && !super::wanted_sysctls(link, &found.name).is_empty() {
+        if !found.altnames.contains(&key) && !super::wanted_sysctls(link).is_empty() {
             self.waiting.insert(link.id.clone());
             return Ok(());
         }
-        if let Some(mac) = link.mac.as_deref().map(check::parse_mac).transpose()?
-            && found.mac != Some(mac)
-        {
-            let mac = LinkAttribute::Address(mac.to_vec());
-            self.in_pod(link, Request::set(&found.name, found.index, "MAC address", vec![mac]));
-        }
-        if let Some(mtu) = self.mtu(link).filter(|mtu| *mtu != found.mtu) {
-            self.in_pod(link, Request::set(&found.name, found.index, "MTU", vec![LinkAttribute::Mtu(mtu)]));
-        }
+        self.mac(link, found)?;
+        self.mtu(link, found)?;
         if link.alias.as_deref().unwrap_or_default() != found.alias.as_deref().unwrap_or_default() {
             let alias = link.alias.clone().unwrap_or_default();
             self.in_pod(link, super::set_alias(&found.name, found.index, alias));
@@ -215,6 +211,7 @@ impl<'a> Planner<'a> {
         self.membership(link, found)?;
         self.sysctls(link, found)?;
         self.addresses(link, found)?;
+        self.former_sysctls(link, found);
         self.raise(link, found);
         if !self.plan.held.contains(&link.id) {
             self.routes(link, found);
@@ -226,6 +223,7 @@ impl<'a> Planner<'a> {
             host_name: None,
             mac: found.mac.map(written),
             mtu: found.mtu,
+            path: self.path(link, found),
             addresses: link.addresses.clone(),
         };
         if let LinkKind::Veth { master } = &link.kind
@@ -259,25 +257,53 @@ impl<'a> Planner<'a> {
             LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) } if end.is_none() => return,
             _ => {}
         }
-        for op in announcements(link, &found.name) {
+        for op in announcements(link, &link.addresses, &found.name) {
             self.push(Some(&link.id), op);
         }
         self.in_pod(link, Request::set_up(&found.name, found.index, true));
     }
 
-    /// The MTU that is asked for, else the one that the kernel gives to a new interface of that kind, in bytes: so one that is
-    /// no longer asked for goes back to that. `None`: what the kernel gives depends on more than is known here.
-    fn mtu(&self, link: &PodLink) -> Option<u32> {
-        let on_host = |name: &str| Some(self.seen.host.link(self.seen.host.rules().parent(name).ok()?)?.mtu);
-        link.mtu.or_else(|| match (&link.kind, kind::base(&link.kind)) {
-            (_, Base::Host(name)) => on_host(name),
-            (_, Base::Pod(name)) => Some(self.seen.pod.named(name)?.mtu),
-            (_, Base::Link(id)) => Some(self.ours.get(id)?.mtu),
-            (LinkKind::Veth { .. } | LinkKind::Dummy {} | LinkKind::Tun(_) | LinkKind::Tap(_), _) => {
+    fn mac(&mut self, link: &'a PodLink, found: &Link) -> Result<(), Refusal> {
+        let former = self.former(link, found, &Property::Mac);
+        let asked = link.mac.as_deref().map(check::parse_mac).transpose()?;
+        let before = former.as_ref().and_then(|former| mark::former_mac(&former.value));
+        if let Some(mac) = asked.or(before).filter(|mac| found.mac != Some(*mac)) {
+            if let Some(now) = found.mac {
+                let now = now.map(|byte| format!("{byte:02x}")).concat();
+                self.remember(link, found, &Property::Mac, &now);
+            }
+            self.in_pod(link, set_mac(found, mac));
+        } else if let Some(former) = former.filter(|_| asked.is_none()) {
+            self.given_back(link, found, &former);
+        }
+        Ok(())
+    }
+
+    fn mtu(&mut self, link: &'a PodLink, found: &Link) -> Result<(), Refusal> {
+        let former = self.former(link, found, &Property::Mtu);
+        let before = former.as_ref().and_then(|former| former.value.parse().ok());
+        let usual = self.usual_mtu(link);
+        if let Some(mtu) = link.mtu.or(before).or(usual).filter(|mtu| *mtu != found.mtu) {
+            self.fits(link)?;
+            if usual.is_none() {
+                self.remember(link, found, &Property::Mtu, &found.mtu.to_string());
+            }
+            self.in_pod(link, Request::set(&found.name, found.index, "MTU", vec![LinkAttribute::Mtu(mtu)]));
+        } else if let Some(former) = former.filter(|_| link.mtu.is_none()) {
+            self.given_back(link, found, &former);
+        }
+        Ok(())
+    }
+
+    /// The MTU that the kernel gives to a new interface of that kind, in bytes. `None`: it depends on more than is known
+    /// here.
+    fn usual_mtu(&self, link: &PodLink) -> Option<u32> {
+        match &link.kind {
+            LinkKind::Veth { .. } | LinkKind::Dummy {} | LinkKind::Tun(_) | LinkKind::Tap(_) => {
                 Some(ETHERNET)
             }
-            _ => None,
-        })
+            _ => self.made_on(link).map(|lower| lower.mtu),
+        }
     }
 
     /// False while it is being renamed.
@@ -377,7 +403,7 @@ impl<'a> Planner<'a> {
         if end.group != GROUP {
             self.on_host(link, super::set_group(end, GROUP));
         }
-        if let Some(mtu) = self.mtu(link).filter(|mtu| *mtu != end.mtu) {
+        if let Some(mtu) = link.mtu.or(self.usual_mtu(link)).filter(|mtu| *mtu != end.mtu) {
             self.on_host(link, Request::set(&end.name, end.index, "MTU", vec![LinkAttribute::Mtu(mtu)]));
         }
         let rules = self.seen.host.rules();
@@ -456,11 +482,22 @@ fn finished(name: &str, alias: String, up: bool) -> Request {
     Request::set_link(format!("finish the end {name} of a pair"), message).tolerating(Errno::EAFNOSUPPORT)
 }
 
-/// What has the kernel announce the addresses of a link when it comes up (`arp_notify`, `ndisc_notify`).
-fn announcements(link: &PodLink, name: &str) -> impl Iterator<Item = Op> {
-    let speaks = |v6: bool| link.addresses.iter().any(|net| net.addr().is_ipv6() == v6);
-    let families = [false, true].map(|v6| speaks(v6).then(|| Op::Announce { name: name.to_owned(), v6 }));
-    families.into_iter().flatten()
+/// What has the kernel announce addresses when their interface comes up, or gets a hardware address (`arp_notify`,
+/// `ndisc_notify`), unless the link has settings of its own for that.
+pub(super) fn announcements(link: &PodLink, addresses: &[IpNet], name: &str) -> impl Iterator<Item = Op> {
+    let families = [(false, "ipv4/conf/arp_notify"), (true, "ipv6/conf/ndisc_notify")];
+    families
+        .map(|(v6, key)| {
+            let speaks =
+                addresses.iter().any(|net| net.addr().is_ipv6() == v6) && !link.sysctls.contains_key(key);
+            speaks.then(|| Op::Announce { name: name.to_owned(), v6 })
+        })
+        .into_iter()
+        .flatten()
+}
+
+pub(super) fn set_mac(link: &Link, mac: [u8; 6]) -> Request {
+    Request::set(&link.name, link.index, "MAC address", vec![LinkAttribute::Address(mac.to_vec())])
 }
 
 fn written(mac: [u8; 6]) -> String {

@@ -5,10 +5,12 @@
 //! one, made from a new look. A link without steps is as wanted; an empty plan is the end, and the proof.
 
 mod content;
+mod former;
 mod link;
+mod path;
 mod primary;
 
-pub use content::wanted_sysctls;
+pub use content::{wanted_sysctls, watched_sysctls};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
@@ -47,8 +49,8 @@ pub struct Seen<'a> {
     pub host: HostView<'a>,
     /// VLANs of host ends that are ports of bridges which filter them.
     pub vlans: PortsVlans,
-    /// Values of the sysctls that are wanted, by their path below `/proc/sys/net`; those that are not there are
-    /// missing here.
+    /// Values of the sysctls that are wanted, or were, by their path below `/proc/sys/net`; those that are not there
+    /// are missing here.
     pub sysctls: BTreeMap<PathBuf, String>,
     /// The kernel says whose an address is (`IFA_PROTO`, since 5.18).
     pub address_marks: bool,
@@ -63,6 +65,9 @@ pub enum Op {
     Host(Request),
     /// In the pod's.
     Pod(Request),
+    /// In the pod's: writes down what an interface has before it is changed. Where that fails nothing of the link is
+    /// changed.
+    Remember(Request),
     /// In the pod's, of an interface that a step before this one makes: only then it has an index.
     Made {
         /// What the interface is called.
@@ -303,6 +308,11 @@ impl Planner<'_> {
         }
         self.plan
     }
+}
+
+/// What carries the link, and how much, is told by the pod's routes.
+pub fn is_measured_by_routes(link: &PodLink) -> bool {
+    link.mtu.is_some() && path::overhead(&link.kind).is_some()
 }
 
 /// The two ends of one pair.

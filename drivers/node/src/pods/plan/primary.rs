@@ -54,6 +54,7 @@ impl Planner<'_> {
             host_name: None,
             mac: link.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
             mtu: link.mtu,
+            path: self.path_of_pair(wanted.mtu, link),
             addresses: Vec::new(),
         };
         self.plan.applied.insert(wanted.id.clone(), applied);

@@ -258,6 +258,11 @@ fn kernel(net: &Net) -> Vec<String> {
         let up = link["flags"].as_array().is_some_and(|flags| flags.contains(&"UP".into()));
         // Others are given by chance.
         let mac = link["address"].as_str().filter(|mac| mac.starts_with(MAC)).map(str::to_owned);
+        for altname in link["altnames"].as_array_mut().into_iter().flatten() {
+            if let Some((before, _)) = altname.as_str().and_then(|altname| altname.split_once(".was.mac.")) {
+                *altname = format!("{before}.was.mac").into();
+            }
+        }
         let kind = link["linkinfo"]["info_kind"].take();
         let mut kept = Vec::new();
         for key in ["mtu", "master", "group", "ifalias", "altnames"] {

@@ -1,0 +1,133 @@
+//! What the way from an interface of a pod carries, where an MTU is asked of that interface.
+
+use std::net::IpAddr;
+
+use eno_schemas::{LinkKind, PathMtu, PodLink};
+
+use super::Planner;
+use super::content::MAIN;
+use crate::netlink::{Kind, Link};
+use crate::pods::check::Refusal;
+use crate::pods::kind::{self, Base};
+
+impl<'a> Planner<'a> {
+    /// What is on the way of a link that is there, and carries less than is asked of the link.
+    pub(super) fn path(&self, link: &PodLink, found: &'a Link) -> Option<PathMtu> {
+        let mtu = link.mtu?;
+        if let Some(overhead) = overhead(&link.kind) {
+            let under = self.route_to(remote(&link.kind)?)?;
+            return narrower(mtu, overhead, [under].into_iter());
+        }
+        match kind::base(&link.kind) {
+            Base::Nothing => self.path_of_pair(mtu, found),
+            _ => narrower(mtu, 0, self.made_on(link).into_iter()),
+        }
+    }
+
+    /// Of a pair: its other end on the host, and the bridge that this is a port of.
+    pub(super) fn path_of_pair(&self, mtu: u32, found: &'a Link) -> Option<PathMtu> {
+        let end = self.host_end(found)?;
+        let master = end.master.and_then(|index| self.seen.host.link(index));
+        let bridge = master.filter(|master| matches!(master.kind, Kind::Bridge { .. }));
+        narrower(mtu, 0, bridge.into_iter().chain([end]))
+    }
+
+    /// Refuses an MTU that what the link is made on does not carry: the kernel does not always.
+    pub(super) fn fits(&self, link: &PodLink) -> Result<(), Refusal> {
+        match (link.mtu, self.made_on(link)) {
+            (Some(mtu), Some(lower)) if mtu > lower.mtu => Err(Refusal::for_now(format!(
+                "an MTU of {mtu} can't be: {}, which it is made on, has an MTU of {}",
+                lower.name, lower.mtu
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The interface that a link is made on.
+    pub(super) fn made_on(&self, link: &PodLink) -> Option<&Link> {
+        match kind::base(&link.kind) {
+            Base::Nothing => None,
+            Base::Host(name) => self.seen.host.link(self.seen.host.rules().parent(name).ok()?),
+            Base::Pod(name) => self.seen.pod.named(name),
+            Base::Link(id) => self.ours.get(id).copied(),
+        }
+    }
+
+    /// The interface of the pod by which the main table leads to an address.
+    fn route_to(&self, address: IpAddr) -> Option<&Link> {
+        let routes = self.seen.pod.routes.iter();
+        let leading = routes.filter(|route| route.table == MAIN && route.prefix.contains(&address));
+        let best = leading.min_by_key(|route| (u8::MAX - route.prefix.prefix_len(), route.metric))?;
+        self.seen.pod.link(best.index?)
+    }
+}
+
+/// The one of `way` that carries the least, if that is less than `mtu` and what goes around it. Of equals the first.
+fn narrower<'a>(mtu: u32, overhead: u32, way: impl Iterator<Item = &'a Link>) -> Option<PathMtu> {
+    let least = way.min_by_key(|link| link.mtu)?;
+    let less = least.mtu < mtu.saturating_add(overhead);
+    less.then(|| PathMtu { interface: least.name.clone(), mtu: least.mtu, overhead })
+}
+
+/// Bytes that a tunnel puts around each of its packets; `None`: it is none.
+pub(super) fn overhead(kind: &LinkKind) -> Option<u32> {
+    const ETHERNET: u32 = 14;
+    const IPV4: u32 = 20;
+    const IPV6: u32 = 40;
+    const UDP: u32 = 8;
+    // Of VXLAN, and of Geneve without options.
+    const OVERLAY: u32 = 8;
+    let gre = |tunnel: &eno_schemas::Tunnel| IPV4 + 4 + if tunnel.key.is_some() { 4 } else { 0 };
+    Some(match kind {
+        LinkKind::Vxlan { .. } | LinkKind::Geneve { .. } => {
+            let ip = if remote(kind).is_some_and(|ip| ip.is_ipv6()) { IPV6 } else { IPV4 };
+            ip + UDP + OVERLAY + ETHERNET
+        }
+        LinkKind::Gre(tunnel) => gre(tunnel),
+        LinkKind::Gretap(tunnel) => gre(tunnel) + ETHERNET,
+        LinkKind::Ipip(_) => IPV4,
+        _ => return None,
+    })
+}
+
+fn remote(kind: &LinkKind) -> Option<IpAddr> {
+    match kind {
+        LinkKind::Vxlan { remote, .. } => *remote,
+        LinkKind::Geneve { remote, .. } => Some(*remote),
+        LinkKind::Gre(tunnel) | LinkKind::Gretap(tunnel) | LinkKind::Ipip(tunnel) => {
+            Some(tunnel.remote.into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eno_schemas::Tunnel;
+
+    #[test]
+    fn what_tunnels_put_around_their_packets() {
+        let tunnel = |key| Tunnel { remote: "192.0.2.1".parse().unwrap(), local: None, key, ttl: None };
+        let vxlan = |remote: &str| LinkKind::Vxlan {
+            vni: 1,
+            remote: Some(remote.parse().unwrap()),
+            local: None,
+            port: None,
+        };
+        let geneve = |remote: &str| LinkKind::Geneve { vni: 1, remote: remote.parse().unwrap(), port: None };
+        for (kind, bytes) in [
+            (vxlan("192.0.2.1"), Some(50)),
+            (vxlan("2001:db8::1"), Some(70)),
+            (geneve("192.0.2.1"), Some(50)),
+            (geneve("2001:db8::1"), Some(70)),
+            (LinkKind::Gre(tunnel(None)), Some(24)),
+            (LinkKind::Gre(tunnel(Some(7))), Some(28)),
+            (LinkKind::Gretap(tunnel(None)), Some(38)),
+            (LinkKind::Ipip(tunnel(None)), Some(20)),
+            (LinkKind::Dummy {}, None),
+        ] {
+            assert_eq!(overhead(&kind), bytes, "{kind:?}");
+        }
+    }
+}

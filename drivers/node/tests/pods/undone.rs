@@ -1,0 +1,294 @@
+//! What is not asked of an interface any more is as it was before it was asked for, also for another process of the
+//! agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_driver_node::netlink::Namespace;
+use eno_schemas::{
+    HostNetwork, LinkKind, LinkName, Master, PodLink, PodRoute, PodRule, TunDevice, safe_sysctls,
+};
+
+use crate::pods::common::*;
+
+const OTHER_BRIDGE: &str = "br-other";
+
+/// Something that an interface can be given.
+struct Row {
+    what: &'static str,
+    set: fn(&mut PodLink),
+    /// Something else of the same; absent: there is nothing else.
+    change: Option<fn(&mut PodLink)>,
+    /// Only pairs have it.
+    of_pairs: bool,
+}
+
+fn row(what: &'static str, set: fn(&mut PodLink), change: fn(&mut PodLink)) -> Row {
+    Row { what, set, change: Some(change), of_pairs: false }
+}
+
+fn rows() -> Vec<Row> {
+    vec![
+        row("alias", |link| link.alias = Some("blue".into()), |link| link.alias = Some("red".into())),
+        row(
+            "MAC address",
+            |link| link.mac = Some("02:00:00:00:00:01".into()),
+            |link| link.mac = Some("02:00:00:00:00:02".into()),
+        ),
+        row("MTU", |link| link.mtu = Some(1400), |link| link.mtu = Some(1300)),
+        row(
+            "sysctl of IPv4",
+            |link| sysctl_of(link, "ipv4/conf/arp_announce", "1"),
+            |link| sysctl_of(link, "ipv4/conf/arp_announce", "2"),
+        ),
+        row(
+            "sysctl of IPv6",
+            |link| sysctl_of(link, "ipv6/conf/hop_limit", "77"),
+            |link| sysctl_of(link, "ipv6/conf/hop_limit", "78"),
+        ),
+        row(
+            "sysctl of neighbours",
+            |link| sysctl_of(link, "ipv4/neigh/gc_stale_time", "77"),
+            |link| sysctl_of(link, "ipv4/neigh/gc_stale_time", "78"),
+        ),
+        row(
+            "several sysctls",
+            |link| {
+                sysctl_of(link, "ipv4/conf/rp_filter", "1");
+                sysctl_of(link, "ipv4/conf/arp_ignore", "1");
+                sysctl_of(link, "ipv6/neigh/mcast_solicit", "4");
+            },
+            |link| sysctl_of(link, "ipv4/conf/rp_filter", "2"),
+        ),
+        row("address", |link| address(link, "10.9.0.9/24"), |link| address(link, "10.8.0.9/16")),
+        row("IPv6 address", |link| address(link, "fd00:9::9/64"), |link| address(link, "fd00:8::9/64")),
+        row(
+            "route",
+            |link| route(link, "10.50.0.0/16", Some("10.9.0.1"), None),
+            |link| route(link, "10.50.0.0/16", Some("10.9.0.7"), None),
+        ),
+        row(
+            "route of a table",
+            |link| route(link, "0.0.0.0/0", Some("10.9.0.1"), Some(100)),
+            |link| route(link, "10.51.0.0/16", None, Some(101)),
+        ),
+        row("rule", |link| rule(link, 1000), |link| rule(link, 1001)),
+        row(
+            "name",
+            |link| link.name = LinkName::Fixed("data".into()),
+            |link| link.name = LinkName::Fixed("other".into()),
+        ),
+        Row { what: "down", set: |link| link.up = false, change: None, of_pairs: false },
+        Row {
+            of_pairs: true,
+            ..row(
+                "master",
+                |link| link.kind = LinkKind::Veth { master: None },
+                |link| {
+                    let master = Master::Bridge { bridge: OTHER_BRIDGE.into(), vlans: None };
+                    link.kind = LinkKind::Veth { master: Some(master) };
+                },
+            )
+        },
+        Row {
+            of_pairs: true,
+            ..row(
+                "membership",
+                |link| link.member_of = Some("br0".into()),
+                |link| link.member_of = Some("br1".into()),
+            )
+        },
+    ]
+}
+
+fn sysctl_of(link: &mut PodLink, key: &str, value: &str) {
+    link.sysctls.insert(key.into(), value.into());
+}
+
+fn address(link: &mut PodLink, net: &str) {
+    link.addresses.push(net.parse().unwrap());
+}
+
+fn route(link: &mut PodLink, prefix: &str, via: Option<&str>, table: Option<u32>) {
+    let next_hop = via.map(|ip| ip.parse().unwrap());
+    link.routes.push(PodRoute {
+        prefix: prefix.parse().unwrap(),
+        next_hop,
+        table,
+        metric: None,
+        source: None,
+    });
+}
+
+fn rule(link: &mut PodLink, priority: u32) {
+    link.rules.push(PodRule { table: 100, priority, from: None, to: None });
+}
+
+fn kinds() -> Vec<PodLink> {
+    let addressed = |kind| PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("net1", kind) };
+    let remote = Some("192.0.2.9".parse().unwrap());
+    vec![
+        bridged("net1", "10.9.0.2/24"),
+        addressed(LinkKind::Macvlan { master: "parent0".into() }),
+        addressed(LinkKind::Vxlan { vni: 5, remote, local: None, port: None }),
+        addressed(LinkKind::Bridge {}),
+        addressed(LinkKind::Tap(TunDevice::default())),
+    ]
+}
+
+/// All that can be asked for, without indexes.
+#[derive(Debug, PartialEq)]
+struct Observed {
+    link: String,
+    mac: Option<[u8; 6]>,
+    addresses: BTreeSet<String>,
+    routes: BTreeSet<String>,
+    rules: BTreeSet<String>,
+    sysctls: BTreeMap<String, String>,
+    end: Option<String>,
+}
+
+struct Scene {
+    node: Node,
+    pod: Namespace,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let mut node = Node::new().await;
+        node.allow("parent0");
+        node.on_host(|netlink| {
+            use eno_driver_node::netlink::Request;
+            netlink.execute(Request::add_link("parent0", bare("parent0", "veth")))?;
+            let index = netlink.link_named("parent0")?.unwrap().index;
+            netlink.execute(Request::set_up("parent0", index, true))?;
+            netlink.execute(Request::add_link(OTHER_BRIDGE, made(OTHER_BRIDGE, "bridge")))
+        })
+        .await;
+        let network = HostNetwork::PodBridge { addresses: Vec::new(), mtu: None };
+        node.desired.networks.insert(OTHER_BRIDGE.into(), network);
+        let pod = node.run_pod("a", 101).await;
+        // An interface with an IPv6 address has IPv6, and others have not.
+        let write = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        pod.run(write).await.unwrap();
+        Self { node, pod }
+    }
+
+    /// By another process than the last time.
+    async fn have(&mut self, links: Vec<PodLink>) {
+        let bridges = ["br0", "br1"].map(|id| link(id, LinkKind::Bridge {}));
+        self.node.restart();
+        self.node.want("a", bridges.into_iter().chain(links).collect());
+        self.node.settle().await;
+    }
+
+    /// What nobody asked for is another's.
+    async fn by_hand(&self) {
+        let write = || std::fs::write("/proc/sys/net/ipv4/conf/net1/log_martians", "1").unwrap();
+        self.pod.run(write).await.unwrap();
+    }
+
+    async fn observe(&self) -> Observed {
+        let done = self.node.settle().await;
+        let told = applied(&done, "a", "net1");
+        let all = snapshot(&self.pod).await;
+        let link = all.named(&told.name).unwrap();
+        let name = |index: Option<u32>| index.and_then(|index| all.link(index)).map(|link| &link.name);
+        let routes = all.routes.iter().filter(|route| route.index == Some(link.index));
+        let routes = routes.filter(|route| route.prefix.addr().is_ipv4());
+        let sysctls = self.sysctls(&link.name).await;
+        let end = match told.host_name.clone() {
+            Some(name) => {
+                let host = snapshot(&self.node.host).await;
+                let end = host.named(&name).unwrap();
+                let master = end.master.and_then(|index| host.link(index)).map(|link| &link.name);
+                Some(format!("{} {} {} {master:?} {:?} {}", end.name, end.mtu, end.up, end.alias, end.group))
+            }
+            None => None,
+        };
+        Observed {
+            link: format!(
+                "{} {:?} {} {} {:?} {:?} {} {:?}",
+                link.name,
+                link.kind,
+                link.mtu,
+                link.up,
+                link.alias,
+                link.altnames,
+                link.group,
+                name(link.master)
+            ),
+            mac: link.mac,
+            addresses: addresses(&all, &link.name),
+            routes: routes
+                .map(|route| {
+                    let (via, source) = (route.gateway, route.source);
+                    format!("{} {via:?} {source:?} {} {}", route.prefix, route.table, route.protocol)
+                })
+                .collect(),
+            rules: all.rules.iter().map(|rule| format!("{rule:?}")).collect(),
+            sysctls,
+            end,
+        }
+    }
+
+    /// All but those that have addresses announced, which is nobody's wish.
+    async fn sysctls(&self, interface: &str) -> BTreeMap<String, String> {
+        let interface = interface.to_owned();
+        let read = move || {
+            let mut found = BTreeMap::new();
+            for (family, group) in [("ipv4", "conf"), ("ipv4", "neigh"), ("ipv6", "conf"), ("ipv6", "neigh")]
+            {
+                for key in safe_sysctls(family, group).unwrap_or_default() {
+                    let path = format!("/proc/sys/net/{family}/{group}/{interface}/{key}");
+                    if let Ok(value) = std::fs::read_to_string(path)
+                        && !key.ends_with("_notify")
+                    {
+                        found.insert(format!("{family}/{group}/{key}"), value);
+                    }
+                }
+            }
+            found
+        };
+        self.pod.run(read).await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn what_is_not_asked_for_any_more_is_as_it_was() {
+    for plain in kinds() {
+        let mut scene = Scene::new().await;
+        scene.have(vec![plain.clone()]).await;
+        scene.by_hand().await;
+        let mut before = scene.observe().await;
+        let is_pair = matches!(plain.kind, LinkKind::Veth { .. });
+        for row in rows().into_iter().filter(|row| is_pair || !row.of_pairs) {
+            let case = format!("{} of {:?}", row.what, plain.kind);
+            let with = |change: fn(&mut PodLink)| {
+                let mut link = plain.clone();
+                change(&mut link);
+                link
+            };
+            scene.have(vec![with(row.set)]).await;
+            let first = scene.observe().await;
+            assert_ne!(first, before, "{case}: not set");
+            if let Some(change) = row.change {
+                scene.have(vec![with(change)]).await;
+                let second = scene.observe().await;
+                assert!(second != first && second != before, "{case}: not changed");
+            }
+            scene.have(vec![plain.clone()]).await;
+            assert_eq!(scene.observe().await, before, "{case}: not as it was");
+            // The same of an interface that was born with it.
+            scene.have(Vec::new()).await;
+            scene.have(vec![with(row.set)]).await;
+            scene.have(vec![plain.clone()]).await;
+            scene.by_hand().await;
+            let after = scene.observe().await;
+            assert_ne!(after.mac, Some([2, 0, 0, 0, 0, 1]), "{case}");
+            // A hardware address is another one for each interface.
+            before.mac = after.mac;
+            assert_eq!(after, before, "{case}: not as others are");
+        }
+    }
+}
