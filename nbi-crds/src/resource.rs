@@ -40,6 +40,7 @@ eno_resource! {
         "rollback",
         "lastTransaction",
         "closedPorts",
+        "portsBefore",
         "pendingChanges",
     ];
     L2BridgeDomain: ["readyInputs", "grantedID"];

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
     Applied, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
-    Outcome, Rejection, Report, Rollback, VlanId, VlanSet,
+    Outcome, PortBefore, Rejection, Report, Rollback, VlanId, VlanSet,
 };
 
 use crate::changes::{Changes, Extent, Owners};
 use crate::event::Config;
 use crate::spec::DeviceSpec;
-use crate::status::{ChangeOutcome, LastTransaction};
+use crate::status::{ChangeOutcome, LastTransaction, PortMemory};
 use crate::{Key, Name};
 
 /// So many bytes of notes of one kind are shown.
@@ -92,8 +92,8 @@ pub struct News {
     pub count: u64,
     /// It tells what was there before this process began to command.
     pub found: bool,
-    /// Other ports than before are closed: the driver is to be told so.
-    pub closed: bool,
+    /// Other than before is remembered of ports: the driver is to be told so.
+    pub remembered: bool,
 }
 
 /// How far one VLAN is on one port.
@@ -115,9 +115,9 @@ pub enum Hop<'a> {
 }
 
 impl DeviceTarget {
-    /// A switch on which nothing is wanted yet and of which nothing is known but which ports were `closed`. `ports`
+    /// A switch on which nothing is wanted yet and of which nothing is known but what is remembered of its ports. `ports`
     /// are all of its ports, sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
-    pub fn new(spec: &DeviceSpec, ports: &[Name], closed: &[Name], count: u64) -> Self {
+    pub fn new(spec: &DeviceSpec, ports: &[Name], memory: &PortMemory, count: u64) -> Self {
         let mut target = Self {
             driver: spec.driver.clone(),
             access: spec.device.clone(),
@@ -145,13 +145,14 @@ impl DeviceTarget {
         };
         target.reshape(spec, ports, count);
         for port in &mut target.ports {
-            port.closed = closed.iter().any(|name| **name == port.name);
+            port.closed = memory.closed.iter().any(|name| **name == port.name);
+            port.before = memory.before.get(&*port.name).cloned();
         }
         target
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
-    /// port name; that a port is closed, where it stands for the same interface of the same device. True when the
+    /// port name; what is remembered of a port, where it stands for the same interface of the same device. True when the
     /// target's command changes by it alone.
     pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
         // At another address there may be another device.
@@ -161,14 +162,15 @@ impl DeviceTarget {
             .map(|name| {
                 let listed = spec.ports.iter().find(|port| port.name == *name);
                 let lag = listed.and_then(|port| port.lag.as_deref());
-                let was_closed =
-                    |port: &FabricPort| port.closed && *port.name == **name && port.lag.as_deref() == lag;
+                let is_same = |port: &&FabricPort| *port.name == **name && port.lag.as_deref() == lag;
+                let was = self.ports.iter().filter(|_| same).find(is_same);
                 FabricPort {
                     name: name.to_string(),
                     lag: lag.map(str::to_owned),
                     mode: listed.map(|port| port.mode).unwrap_or_default(),
                     vlans: VlanSet::EMPTY,
-                    closed: same && self.ports.iter().any(was_closed),
+                    closed: was.is_some_and(|was| was.closed),
+                    before: was.and_then(|was| was.before.clone()),
                 }
             })
             .collect();
@@ -377,10 +379,10 @@ impl DeviceTarget {
         let repaired = repaired.map(|change| change.at.clone());
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
         news.found = was && report.applied.is_some();
-        if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied
+        if let Some(Applied::Fabric { closed: Some(closed), before, .. }) = &report.applied
             && self.is_about_these_ports(&report.generation.hash)
         {
-            news.closed = self.are_closed(closed);
+            news.remembered = self.remember(closed, before);
         }
         let mut touched = self.take_applied(report.applied, was);
         let failure = match report.outcome {
@@ -423,14 +425,28 @@ impl DeviceTarget {
         }
     }
 
-    /// These ports are trunks of ours that have a list; true when that is news.
-    fn are_closed(&mut self, closed: &BTreeSet<String>) -> bool {
+    /// Which ports are trunks of ours that have a list, and what ports were like before ours; true when that is news.
+    fn remember(&mut self, closed: &BTreeSet<String>, before: &BTreeMap<String, PortBefore>) -> bool {
         let mut news = false;
         for port in &mut self.ports {
             let now = closed.contains(&port.name);
             news |= std::mem::replace(&mut port.closed, now) != now;
+            let was = before.get(&port.name);
+            if port.before.as_ref() != was {
+                port.before = was.cloned();
+                news = true;
+            }
         }
         news
+    }
+
+    /// What is remembered of its ports.
+    pub fn memory(&self) -> PortMemory {
+        let before = |port: &FabricPort| Some((Name::from(&*port.name), port.before.clone()?));
+        PortMemory {
+            closed: self.closed().map(Name::from).collect(),
+            before: self.ports.iter().filter_map(before).collect(),
+        }
     }
 
     /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
@@ -629,7 +645,7 @@ impl DeviceTarget {
             let message = "its change is held until every switch of the transaction has verified its own";
             said.push(("Held", true, "Transaction", message.into()));
         }
-        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
+        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved", "VlanTakenOff"] {
             let notes: Vec<&str> = self
                 .notes
                 .iter()

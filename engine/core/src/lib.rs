@@ -26,4 +26,4 @@ pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
 pub use key::{Key, Kind, Name, Target};
 pub use pods::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use selector::{Labels, Operator, Requirement, Selector};
-pub use status::{ChangeOutcome, Condition, LastTransaction, Status};
+pub use status::{ChangeOutcome, Condition, LastTransaction, PortMemory, Status};

@@ -10,6 +10,7 @@ mod hot_plug;
 mod late_reports;
 mod node_histories;
 mod pods;
+mod ports_before;
 mod restarts;
 mod scenarios;
 mod seeded;

@@ -3,9 +3,9 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_core::spec::Spec;
-use eno_core::{ChangeOutcome, Kind, LastTransaction, LinkEntry, PodEntry, Status};
+use eno_core::{ChangeOutcome, Kind, LastTransaction, LinkEntry, Name, PodEntry, PortMemory, Status};
 use eno_nbi_crds as crds;
-use eno_schemas::Phase;
+use eno_schemas::{Phase, PortBefore};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -70,9 +70,12 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if let Some(last) = &status.last_transaction {
         put(&mut fields, "lastTransaction", &last_transaction(last));
     }
-    if !status.closed_ports.is_empty() {
-        let names = status.closed_ports.iter().map(|name| Value::from(&**name));
-        fields.insert("closedPorts".into(), names.collect());
+    let PortMemory { closed, before } = &status.port_memory;
+    if !closed.is_empty() {
+        fields.insert("closedPorts".into(), closed.iter().map(|name| Value::from(&**name)).collect());
+    }
+    if !before.is_empty() {
+        put(&mut fields, "portsBefore", &before.iter().map(port_before).collect::<Vec<_>>());
     }
     if let Some(count) = status.pending_changes {
         fields.insert("pendingChanges".into(), count.into());
@@ -139,6 +142,15 @@ pub fn joined<N: std::fmt::Display>(names: impl IntoIterator<Item = N>) -> Optio
     let more = names.count();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!shown.is_empty()).then(|| format!("{}{rest}", shown.join(", ")))
+}
+
+fn port_before((name, before): (&Name, &PortBefore)) -> crds::PortBefore {
+    crds::PortBefore {
+        name: name.to_string(),
+        trunk: before.trunk,
+        settings: before.settings.clone(),
+        vlans: (!before.vlans.is_empty()).then(|| before.vlans.to_string()),
+    }
 }
 
 fn last_transaction(last: &LastTransaction) -> crds::LastTransaction {
@@ -279,6 +291,11 @@ mod tests {
     use super::*;
 
     fn full() -> Status {
+        let before = PortBefore {
+            trunk: true,
+            settings: Some([("mode".into(), "TRUNK".into())].into()),
+            vlans: "3005".parse().unwrap(),
+        };
         let vid = VlanId::new(10).unwrap();
         Status {
             phase: Some(Phase::Ready),
@@ -318,7 +335,10 @@ mod tests {
                 },
                 outcome: ChangeOutcome::RolledBack,
             }),
-            closed_ports: vec!["Ethernet1".into()],
+            port_memory: PortMemory {
+                closed: vec!["Ethernet1".into()],
+                before: [("Ethernet2".into(), before)].into(),
+            },
             pending_changes: Some(0),
             ready_inputs: Some(0x2a),
             ..Status::default()
@@ -337,6 +357,10 @@ mod tests {
         assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
         assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
         assert_eq!(json["closedPorts"], json!(["Ethernet1"]));
+        assert_eq!(
+            json["portsBefore"],
+            json!([{ "name": "Ethernet2", "trunk": true, "settings": { "mode": "TRUNK" }, "vlans": "3005" }])
+        );
         assert_eq!(json["conditions"][0]["observedGeneration"], 3);
         let empty = to_json(Kind::L2Service, &Status::default());
         assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));

@@ -91,6 +91,7 @@ impl Bench {
                     mode: PortMode::Keep,
                     vlans: set(vlans),
                     closed: false,
+                    before: None,
                 })
                 .collect(),
         }

@@ -416,7 +416,7 @@ impl Engine {
         let device = self.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
         let pending_changes = device.map(DeviceTarget::pending);
         let last_transaction = device.and_then(|device| device.last.clone());
-        let closed_ports: Option<Vec<Name>> = device.map(|device| device.closed().map(Name::from).collect());
+        let port_memory = device.map(DeviceTarget::memory);
         let cluster = device.map(|_| Name::from(self.config.cluster.as_str()));
         let device = device.and_then(|device| device.info.clone());
         let former = self.former(key).filter(|_| phase != Phase::Ready);
@@ -444,7 +444,7 @@ impl Engine {
             cluster,
             device,
             last_transaction: last_transaction.or_else(|| last.last_transaction.clone()),
-            closed_ports: closed_ports.unwrap_or_else(|| last.closed_ports.clone()),
+            port_memory: port_memory.unwrap_or_else(|| last.port_memory.clone()),
             pending_changes,
             pods,
             nodes,

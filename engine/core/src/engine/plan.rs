@@ -11,7 +11,7 @@ use crate::ids::Place;
 use crate::nad::{self, NadTarget};
 use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec, VlanType};
 use crate::topology::{Ports, Topology, add_ports};
-use crate::{Effect, Key, Kind, Labels, Name, Target};
+use crate::{Effect, Key, Kind, Labels, Name, PortMemory, Target};
 
 use super::Engine;
 use super::addresses::Leases;
@@ -35,7 +35,7 @@ impl Engine {
             let changed = if let Some(device) = self.devices.get_mut(name) {
                 device.reshape(spec, ports, self.changes)
             } else {
-                let device = DeviceTarget::new(spec, ports, &self.closed_ports(name, spec), self.changes);
+                let device = DeviceTarget::new(spec, ports, &self.port_memory(name, spec), self.changes);
                 self.devices.insert(name.clone(), device);
                 true
             };
@@ -63,15 +63,19 @@ impl Engine {
         }
     }
 
-    /// The ports that a former process knew to be closed, if they are the same interfaces of the same device.
-    fn closed_ports(&self, name: &Name, spec: &DeviceSpec) -> Vec<Name> {
+    /// What a former process remembered of ports, if they are the same interfaces of the same device.
+    fn port_memory(&self, name: &Name, spec: &DeviceSpec) -> PortMemory {
         let Some(record) = self.records.get(&Key::cluster(Kind::FabricDevice, name)) else {
-            return Vec::new();
+            return PortMemory::default();
         };
         let before = record.status.realized.as_deref().and_then(Spec::device);
-        let Some(before) = before.filter(|before| before.is_same_device(spec)) else { return Vec::new() };
-        let same = |port: &&Name| before.lag(port) == spec.lag(port);
-        record.status.closed_ports.iter().filter(same).cloned().collect()
+        let Some(before) = before.filter(|before| before.is_same_device(spec)) else {
+            return PortMemory::default();
+        };
+        let mut memory = record.status.port_memory.clone();
+        memory.closed.retain(|port| before.lag(port) == spec.lag(port));
+        memory.before.retain(|port, _| before.lag(port) == spec.lag(port));
+        memory
     }
 
     /// Devices that were being deleted when this process began: what is ours goes from them before they do.
@@ -93,7 +97,7 @@ impl Engine {
         let topology = Topology::new(all.filter_map(|(name, spec)| Some((name, spec.device()?))));
         for (name, spec) in leaving.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
             let ports = topology.port_names(name);
-            let device = DeviceTarget::new(spec, ports, &self.closed_ports(name, spec), self.changes);
+            let device = DeviceTarget::new(spec, ports, &self.port_memory(name, spec), self.changes);
             self.devices.insert(name.clone(), device);
             self.publish.insert(Target::Fabric(name.clone()));
         }
