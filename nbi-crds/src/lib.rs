@@ -50,7 +50,7 @@ pub use pods::{
 };
 pub use resource::EnoResource;
 pub use route::{Route, RouteSpec};
-pub use status::{LastTransaction, Phase, Status, TransactionOutcome};
+pub use status::{LastTransaction, Phase, PortBefore, Status, TransactionOutcome};
 pub use subnet::{Dns, IpPool, IpType, Ipam, Subnet, SubnetSpec};
 
 /// The API group of every kind but those for running pods.

@@ -43,6 +43,7 @@ eno_resource! {
         "lastTransaction",
         "closedPorts",
         "leavingPorts",
+        "portsBefore",
         "pendingChanges",
     ];
     L2BridgeDomain: ["readyInputs", "grantedID"];

@@ -138,6 +138,15 @@ pub(crate) fn plain<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) ->
     T::json_schema(generator)
 }
 
+/// What a port was like, as messages have it.
+pub(crate) fn settings(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": { "type": "string", "maxLength": 4096 },
+    })
+}
+
 /// A time as RFC 3339.
 pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })

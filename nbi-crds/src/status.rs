@@ -1,5 +1,6 @@
 //! The status that all kinds share.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -66,6 +67,27 @@ pub struct LastTransaction {
     pub removed: i64,
     /// How it ended: confirmed or rolled-back.
     pub outcome: TransactionOutcome,
+}
+
+/// What a port of a switch was like before it carried a VLAN of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PortBefore {
+    /// The device's own name for it.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// It was a trunk.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trunk: bool,
+    /// Settings that a VLAN of ours changes, by the driver's names for them. One that is not named was not set. Absent:
+    /// it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::settings")]
+    pub settings: Option<BTreeMap<String, String>>,
+    /// The VLANs of its list that became ours later, such as 10-20,30.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 20480))]
+    pub vlans: Option<String>,
 }
 
 /// How a change of a device ended.
@@ -185,6 +207,11 @@ pub struct Status {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub leaving_ports: Vec<String>,
+    /// What ports were like before they carried VLANs of ours: they are so again after the last one. Written and read by
+    /// the engine alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::list::<PortBefore, 4096>")]
+    pub ports_before: Vec<PortBefore>,
     /// How many VLANs, and VLANs on ports, are not yet on the device as they are wanted, or not yet gone. Brought up to
     /// date when something else changes in the status, and when nothing is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]

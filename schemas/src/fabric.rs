@@ -1,6 +1,7 @@
 //! The desired state of one switch.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -136,6 +137,41 @@ pub struct FabricPort {
     /// emptied by another hand.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
+    /// What a driver reported of it in [`Applied::Fabric::before`](crate::Applied).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PortBefore>,
+}
+
+/// What a port was like before it carried a VLAN of ours. It becomes so again when it carries none any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortBefore {
+    /// It was a trunk.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub trunk: bool,
+    /// Settings that a VLAN of ours changes, by the driver's names for them. One that is not named was not set.
+    /// Absent: it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "settings_schema")]
+    pub settings: Option<BTreeMap<String, String>>,
+    /// The VLANs of its list that became ours later. They are on the list again once they are not ours any more.
+    #[serde(skip_serializing_if = "VlanSet::is_empty")]
+    pub vlans: VlanSet,
+}
+
+fn settings_schema(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": PortBefore::MOST_SETTINGS,
+        "additionalProperties": { "type": "string", "maxLength": PortBefore::LONGEST_SETTING },
+    })
+}
+
+impl PortBefore {
+    /// How many settings there are at most.
+    pub const MOST_SETTINGS: usize = 16;
+    /// How many characters the value of a setting has at most.
+    pub const LONGEST_SETTING: usize = 4096;
 }
 
 /// What may be done to a port that is in access mode.

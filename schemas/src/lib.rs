@@ -25,7 +25,9 @@ pub use codec::{Message, MessageError, decode, encode, schema_of};
 pub use command::{Command, Decision, Desired, Generation, Transaction};
 pub use delivery::{Delivery, DeliveryEnd};
 pub use driver::{DriverHello, PayloadKind};
-pub use fabric::{Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, is_vlan_name, vlan_name};
+pub use fabric::{
+    Device, Drift, FabricDesired, FabricPort, FabricVlan, PortBefore, PortMode, is_vlan_name, vlan_name,
+};
 pub use nad::{
     Cni, Dns, InterfaceType, Ipam, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment,
 };

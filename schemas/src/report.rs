@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{AppliedLink, AppliedNetwork, Generation, VlanId, VlanSet};
+use crate::{AppliedLink, AppliedNetwork, Generation, PortBefore, VlanId, VlanSet};
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
 /// `ENO_RESULTS`.
@@ -98,6 +98,10 @@ pub enum Applied {
         /// [`FabricPort::closed`](crate::FabricPort). Absent: the driver knows without being told.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         closed: Option<BTreeSet<String>>,
+        /// What listed ports were like before they carried VLANs of ours, where that is to be restored. The engine says
+        /// it again in the next command, as [`FabricPort::before`](crate::FabricPort).
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        before: BTreeMap<String, PortBefore>,
     },
     /// A NetworkAttachmentDefinition.
     Nad {

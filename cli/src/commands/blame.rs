@@ -156,6 +156,7 @@ mod tests {
                 mode: PortMode::Keep,
                 vlans: set("10-11"),
                 closed: false,
+                before: None,
             }],
         };
         let carried = Carried { tagged: set("10,20"), untagged: Some(vid(1)), open: false };

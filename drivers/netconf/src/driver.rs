@@ -1,14 +1,15 @@
 //! The driver: one session per device, kept open between commands.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use eno_sbi::{Driver, HOLD, Identity, Intent, Newest, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind, Preview, Report,
-    VlanSet,
+    Applied, Command, Desired, DeviceInfo, FabricDesired, FabricPort, Failure, Outcome, PayloadKind,
+    PortBefore, Preview, Report, VlanSet,
 };
 use futures::channel::mpsc;
 use futures::{Stream, stream};
@@ -72,6 +73,45 @@ struct Device {
     lost: bool,
     /// VLANs that came back after they were taken out.
     returns: Option<Arc<Returns>>,
+    /// What was last reported of its ports.
+    before: LastBefore,
+}
+
+/// What ports were like before they carried VLANs of ours, as it was last reported. The next command may have been made
+/// without it.
+#[derive(Default)]
+struct LastBefore {
+    address: String,
+    /// By port and LAG.
+    ports: BTreeMap<(String, Option<String>), PortBefore>,
+}
+
+impl LastBefore {
+    fn of(desired: &FabricDesired, reconciled: &Reconciled) -> Option<Self> {
+        let Some(Applied::Fabric { before, .. }) = &reconciled.applied else { return None };
+        let known = |port: &FabricPort| {
+            Some(((port.name.clone(), port.lag.clone()), before.get(&port.name)?.clone()))
+        };
+        Some(Self {
+            address: desired.device.address.clone(),
+            ports: desired.ports.iter().filter_map(known).collect(),
+        })
+    }
+
+    /// The desired state with what it does not say of the same interfaces of the same device.
+    fn complete<'a>(&self, mut desired: Cow<'a, FabricDesired>) -> Cow<'a, FabricDesired> {
+        let unknown = |port: &FabricPort| {
+            let known = self.ports.get(&(port.name.clone(), port.lag.clone()));
+            known.filter(|_| port.before.is_none() && self.address == desired.device.address).cloned()
+        };
+        let missing: Vec<Option<PortBefore>> = desired.ports.iter().map(unknown).collect();
+        if missing.iter().any(Option::is_some) {
+            for (port, before) in desired.to_mut().ports.iter_mut().zip(missing) {
+                port.before = port.before.take().or(before);
+            }
+        }
+        desired
+    }
 }
 
 /// An open session and what it was opened with.
@@ -143,7 +183,7 @@ impl NetconfDriver {
         let device = self.device(target);
         let mut device = device.lock().await;
         let generation = &work.command.generation;
-        let desired = &*recall(desired, generation, work.reported());
+        let desired = &*device.before.complete(recall(desired, generation, work.reported()));
         let content = content(desired);
         let known = device.verified.as_ref().filter(|(verified, _)| *verified == content);
         let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, &content));
@@ -202,6 +242,9 @@ impl NetconfDriver {
                         read.filter(|_| live.told.is_some() && reconciled.outcome == Outcome::Applied);
                     device.live = Some(live);
                     self.rotation.was_read(target, self.audit_interval(&desired.device));
+                    if let Some(before) = LastBefore::of(desired, &reconciled) {
+                        device.before = before;
+                    }
                     if let Some(known) = now_known(&reconciled, desired).or(known) {
                         device.verified = Some((content, known));
                     }
@@ -450,7 +493,7 @@ fn content(desired: &FabricDesired) -> String {
     let mut desired = desired.clone();
     desired.cluster_uid = None;
     desired.device.audit_interval = None;
-    desired.ports.iter_mut().for_each(|port| port.closed = false);
+    desired.ports.iter_mut().for_each(|port| (port.closed, port.before) = (false, None));
     Desired::Fabric(desired).hash()
 }
 

@@ -6,7 +6,8 @@
 //! - VLANs under our names that come back after they were taken out are another cluster's with our identifier. While
 //!   there are any, nothing is taken off the device ([`Returns`]).
 //! - On a listed port, our tagged VLANs that are not wanted go; foreign ones, the native VLAN and everything else
-//!   stay. Unlisted ports are never touched, not even when they carry a VLAN of ours that goes; one that a port
+//!   stay. A VLAN that was on its list and became ours elsewhere is off it until it is not ours any more, which is
+//!   noted. Unlisted ports are never touched, not even when they carry a VLAN of ours that goes; one that a port
 //!   tells by its name stays until nothing names it.
 //! - A VLAN that was ours when last reported and that somebody has deleted since is still ours on listed ports.
 //! - A trunk that carries every VLAN (on many devices: one without a list) is never made by us: it is foreign,
@@ -14,27 +15,32 @@
 //!   by another hand: it gets a list again, with what is wanted and its native VLAN, unless drift is only reported.
 //! - A port loses its trunk mode with its last tagged VLAN: nobody else's VLAN is on it, so the mode serves nobody
 //!   but us. Where a native VLAN is set, which needs the mode, the native VLAN becomes the list's only member if an
-//!   empty list would carry every VLAN, or be refused.
+//!   empty list would carry every VLAN, or be refused. Where it is remembered what the port was like before its first
+//!   VLAN of ours ([`PortBefore`]), it is so again after the last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, Carried, Drift, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet,
-    is_vlan_name, vlan_name,
+    Applied, Carried, Drift, FabricDesired, FabricPort, Item, Note, PortBefore, PortMode, Rejection, VlanId,
+    VlanSet, is_vlan_name, vlan_name,
 };
 
 mod baseline;
+mod before;
 mod changes;
 mod closed;
 mod returns;
 mod seen;
 
 pub use baseline::Baseline;
+pub use before::{NATIVE, remembering};
 pub use changes::{Changes, LeftOut, ModeChange, PortChange, Unit};
 pub use closed::{is_emptied, recall};
 pub use returns::Returns;
-pub use seen::{InterfaceState, Inventory, Mode, Seen, SeenPort, SeenVlan};
+pub use seen::{InterfaceState, Inventory, Mode, Seen, SeenPort, SeenVlan, Setting};
 
+/// The kind of notes about VLANs that are on no list of others while they are ours.
+pub const TAKEN_OFF: &str = "VlanTakenOff";
 /// The kind of notes about VLANs of another cluster with our identifier.
 const CLASH: &str = "ClusterIDClash";
 /// How many of them there are.
@@ -49,6 +55,8 @@ pub struct Plan {
     pub rejected: Vec<Rejection>,
     /// What the admin should know.
     pub notes: Vec<Note>,
+    /// What is to be remembered of interfaces once the difference is made, where that is more than the command says.
+    pub before: BTreeMap<String, PortBefore>,
 }
 
 /// The interfaces that a command speaks of: a LAG stands for its listed members.
@@ -102,7 +110,11 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
 
     // A listed port may name a VLAN that does not exist yet: once it does, that is our network on that port.
     let mut ours_then = ours.union(&seen.gone);
+    let known = ours_then.clone();
     ours_then.extend(plan.changes.make.keys().copied());
+    // One that is adopted is ours for good.
+    let fresh: VlanSet =
+        ours_then.difference(&known).iter().filter(|vid| !seen.vlans.contains_key(vid)).collect();
     if !seen.contested.is_empty() {
         // Whose the others are can't be told either.
         ours_then = VlanSet::EMPTY;
@@ -130,11 +142,26 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
         still_carried = still_carried.union(&stay.intersection(&there.tagged()));
         let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
         let repair = desired.device.drift == Drift::Repair;
-        let subject = PortSubject { name, ports, there, empty_opens: seen.empty_opens, repair };
+        let before = before::of(ports);
+        let back = if seen.contested.is_empty() {
+            before::given_back(before, there, &wanted).difference(&stay)
+        } else {
+            VlanSet::EMPTY
+        };
+        let left = there.leftovers.iter().filter(|(vid, name)| is_vlan_name(name, &desired.cluster, **vid));
+        let left = left.map(|(vid, _)| *vid).filter(|_| seen.contested.is_empty()).collect();
+        let subject =
+            PortSubject { name, ports, there, before, back, left, empty_opens: seen.empty_opens, repair };
         let want = want.intersection(&usable).difference(&stay);
         // A VLAN that is wanted but can't be made is not taken off either.
-        let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans));
-        if let Some(change) = plan_port(&subject, want, &ours_then.difference(&keep), &mut plan) {
+        let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans)).union(&subject.back);
+        let change = plan_port(&subject, want, &keep, &ours_then, &mut plan);
+        let remembered = before::remembered(there, before, &known, &fresh, change.is_some());
+        plan.notes.extend(taken_off(&subject, remembered.as_ref().or(before), &wanted));
+        if let Some(remembered) = remembered {
+            plan.before.insert((*name).to_owned(), remembered);
+        }
+        if let Some(change) = change {
             plan.changes.ports.insert((*name).to_owned(), change);
         }
     }
@@ -170,6 +197,18 @@ fn clash(vid: VlanId, cluster: &str) -> Note {
             vlan_name(cluster, vid)
         ),
     }
+}
+
+/// A note on the VLANs that are off the interface's list for as long as they are ours elsewhere.
+fn taken_off(subject: &PortSubject<'_>, before: Option<&PortBefore>, wanted: &VlanSet) -> Option<Note> {
+    let here = subject.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+    let off = before?.vlans.intersection(wanted).difference(&here);
+    let port = subject.ports.first().filter(|_| !off.is_empty())?;
+    let message = format!(
+        "VLAN {off} was on the list of {} before it was ours, and is off it until it is ours no more",
+        subject.name
+    );
+    Some(Note { kind: TAKEN_OFF.into(), item: Item::port(&port.name), message })
 }
 
 /// Keeps the VLANs that an interface still names after the change.
@@ -215,6 +254,12 @@ struct PortSubject<'a> {
     name: &'a str,
     ports: &'a [&'a FabricPort],
     there: &'a SeenPort,
+    /// What is remembered of it.
+    before: Option<&'a PortBefore>,
+    /// VLANs that are to be on its list again.
+    back: VlanSet,
+    /// What carries nothing and is ours.
+    left: VlanSet,
     empty_opens: bool,
     /// What another hand did is undone.
     repair: bool,
@@ -236,11 +281,12 @@ impl PortSubject<'_> {
     }
 }
 
-/// The change of one interface that is to carry `want` of ours and none of `unwanted`.
+/// The change of one interface that is to carry `want` of ours and none of `ours` but those to `keep`.
 fn plan_port(
     subject: &PortSubject<'_>,
     mut want: VlanSet,
-    unwanted: &VlanSet,
+    keep: &VlanSet,
+    ours: &VlanSet,
     plan: &mut Plan,
 ) -> Option<PortChange> {
     let there = subject.there;
@@ -290,11 +336,15 @@ fn plan_port(
         return None;
     }
     let tagged = there.tagged();
+    // What comes from elsewhere does not make up for an entry of its own.
+    let back = subject.back.difference(&tagged.difference(&there.inherited));
+    let unwanted = tagged.intersection(ours).union(&subject.left).difference(keep);
     let mut change = PortChange {
-        add: want.difference(&tagged),
-        remove: tagged.intersection(unwanted).difference(&taken).difference(&there.inherited),
+        add: want.difference(&tagged).union(&back),
+        remove: unwanted.difference(&taken).difference(&there.inherited),
         mode: ModeChange::Keep,
         close,
+        ..PortChange::default()
     };
     // The native VLAN may be on the list; it is the port's own.
     if let Some(native) = there.native {
@@ -304,18 +354,37 @@ fn plan_port(
             change.add.insert(native);
         }
     }
-    if change.add.is_empty() && change.remove.is_empty() && !close {
-        return None;
+    if let Some((true, settings)) = subject.before.and_then(|before| before::known(there, before)) {
+        change.remove.extend(before::stopgap(there, settings, &subject.back));
     }
     let left = tagged.difference(&change.remove).union(&change.add);
+    let before = subject.before.and_then(|before| before::known(there, before));
+    let empty_opens = subject.empty_opens && !there.filled;
+    if let Some((trunk, settings)) = before
+        && left.difference(&there.inherited).is_empty()
+        && !(trunk && left.is_empty() && empty_opens)
+    {
+        change.restore = before::to_restore(there, settings);
+    }
+    if change.add.is_empty() && change.remove.is_empty() && !close && change.restore.is_empty() {
+        return None;
+    }
+    change.former = subject.before.cloned();
     match (left.is_empty(), there.mode, there.native) {
+        // It is as it was.
+        (true, _, _) if before.is_some_and(|(trunk, _)| !trunk || !empty_opens) => {}
         (true, Some(Mode::Trunk), Some(native)) => {
             if subject.empty_opens {
                 change.add.insert(native);
             }
         }
         (true, _, _) => change.mode = ModeChange::Drop,
-        (false, None | Some(Mode::Access), _) => change.mode = ModeChange::Trunk,
+        (false, None | Some(Mode::Access), _) => {
+            change.mode = ModeChange::Trunk;
+            if let Some((true, settings)) = before {
+                change.restore = before::to_restore(there, settings);
+            }
+        }
         (false, Some(Mode::Trunk), _) => {}
     }
     Some(change)
@@ -379,7 +448,8 @@ pub fn applied(seen: &Seen, desired: &FabricDesired) -> Applied {
             carried.insert(port.name.clone(), Carried { tagged, untagged, open: there.open });
         }
     }
-    Applied::Fabric { vlans: ours, ports, carried, closed: Some(closed::closed(seen, desired)) }
+    let (closed, before) = (Some(closed::closed(seen, desired)), before::needed(seen, desired));
+    Applied::Fabric { vlans: ours, ports, carried, closed, before }
 }
 
 #[cfg(test)]

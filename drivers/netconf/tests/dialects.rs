@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use eno_driver_netconf::driver::NetconfDriver;
-use eno_sbi::Driver as _;
-use eno_schemas::{Decision, Drift, FabricDesired, Item, Outcome, PortMode, VlanId};
+use eno_sbi::{Driver as _, Reconciled};
+use eno_schemas::{Applied, Decision, Drift, FabricDesired, Item, Outcome, PortMode, VlanId};
 use eno_simulator::{
     ConfirmedCommit, Fault, HandEdit, PortView, RejectEdit, Stage, SwitchSpec, Topology, When,
 };
@@ -170,12 +170,90 @@ async fn vlans_come_change_and_go(make: Make) {
     for number in [1, 2] {
         assert_eq!(Make::tagged(&bench, &make.port(number)), "");
     }
-    // A port that was ours is ours to make a trunk again.
+    // A port that was ours is ours to make a trunk again, unless it was an access port before.
     let mut desired = make.desired(&bench, "100", &[(1, "100")]);
     desired.ports[0].mode = PortMode::Keep;
     let back = bench.reconcile(SWITCH, desired).await;
+    if make.access {
+        assert_eq!(items(&back.rejected), [Item::port(make.port(1))].into(), "{:?}", back.rejected);
+        return;
+    }
     assert_eq!((there(&back).0.as_str(), &back.rejected), ("100", &vec![]));
     assert_eq!(Make::tagged(&bench, &make.port(1)), "100");
+}
+
+/// As the engine says it in the next command.
+fn remembering(mut desired: FabricDesired, reconciled: &Reconciled) -> FabricDesired {
+    let Some(Applied::Fabric { closed, before, .. }) = &reconciled.applied else { panic!("{reconciled:?}") };
+    for port in &mut desired.ports {
+        port.closed = closed.as_ref().is_some_and(|closed| closed.contains(&port.name));
+        port.before = before.get(&port.name).cloned();
+    }
+    desired
+}
+
+async fn what_was_made_goes_again(make: Make) {
+    let mut bench = make.bench().await;
+    make.foreign_trunk(&bench, 3, &[900, 903]);
+    let running = |bench: &Bench| bench.switch(SWITCH).running_xml();
+    let before = running(&bench);
+    let mut last = None;
+    for (vlans, ports) in [
+        ("100-101", [(1, "100-101"), (2, "101"), (3, "100")]),
+        ("101-102", [(1, "101"), (2, ""), (3, "102")]),
+        ("", [(1, ""), (2, ""), (3, "")]),
+    ] {
+        let mut desired = make.desired(&bench, vlans, &ports);
+        if let Some(last) = &last {
+            desired = remembering(desired, last);
+        }
+        let done = bench.reconcile(SWITCH, desired).await;
+        assert_eq!((there(&done).0.as_str(), &done.rejected), (vlans, &vec![]));
+        // Nothing is known but what the engine says.
+        bench.restart_driver();
+        last = Some(done);
+    }
+    assert_eq!(running(&bench), before);
+    let Some(Applied::Fabric { before, .. }) = last.and_then(|last| last.applied) else {
+        panic!("no switch")
+    };
+    assert_eq!(before, [].into(), "nothing is left to remember");
+}
+
+async fn a_foreign_list_gets_back_what_was_ours_for_a_while(make: Make) {
+    // There a port has no list but the VLANs that exist.
+    if make.simulated == "srlinux" {
+        return;
+    }
+    let mut bench = make.bench().await;
+    let edit = HandEdit {
+        port: Some(make.port(3)),
+        mode: Some(eno_simulator::PortMode::Trunk),
+        vlans: (3000..=3010).collect(),
+        ..HandEdit::default()
+    };
+    bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
+    let listed = |bench: &Bench| {
+        let port = make.view(bench, 3);
+        port.configured.iter().filter(|vid| *vid > 1).collect::<eno_simulator::VlanSet>().to_string()
+    };
+    assert_eq!(listed(&bench), "3000-3010");
+    let taken_off = |reconciled: &Reconciled| {
+        let notes = reconciled.notes.iter().filter(|note| note.kind == "VlanTakenOff");
+        notes.map(|note| (note.item.clone(), note.message.contains("3005"))).collect::<Vec<_>>()
+    };
+    let desired = make.desired(&bench, "3005", &[(1, "3005"), (3, "")]);
+    let made = bench.reconcile(SWITCH, desired.clone()).await;
+    assert_eq!(there(&made).0, "3005");
+    let note = vec![(Item::port(make.port(3)), true)];
+    assert_eq!((listed(&bench).as_str(), taken_off(&made)), ("3000-3004,3006-3010", note.clone()));
+    bench.restart_driver();
+    let again = bench.reconcile(SWITCH, remembering(desired, &made)).await;
+    assert_eq!((&again.change, taken_off(&again)), (&None, note));
+    let none = remembering(make.desired(&bench, "", &[(1, ""), (3, "")]), &again);
+    let gone = bench.reconcile(SWITCH, none).await;
+    assert_eq!((there(&gone).0.as_str(), &gone.rejected, taken_off(&gone)), ("", &vec![], vec![]));
+    assert_eq!(listed(&bench), "3000-3010");
 }
 
 async fn what_others_configured_stays(make: Make) {
@@ -444,7 +522,8 @@ async fn interfaces_that_a_reply_lacks_are_asked_for_singly(make: Make) {
 macro_rules! makes {
     ($($name:ident = $make:expr;)*) => {$(
         makes! { @tests $name, $make;
-            vlans_come_change_and_go, what_others_configured_stays, access_ports_are_converted_only_where_told,
+            vlans_come_change_and_go, what_was_made_goes_again,
+            a_foreign_list_gets_back_what_was_ours_for_a_while, what_others_configured_stays, access_ports_are_converted_only_where_told,
             a_lag_stands_for_its_members, ranges_are_read_and_written, a_foreign_vlan_is_adopted_when_asked_for,
             a_change_is_held_until_it_is_decided, what_the_device_refuses_is_left_out,
             drift_is_noticed_and_repaired, an_unconfirmed_change_is_taken_back_by_the_next_process,

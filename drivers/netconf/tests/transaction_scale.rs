@@ -134,7 +134,14 @@ async fn measure(dialect: &str) {
 }
 
 fn desired(info: &SwitchInfo, dialect: &str, vlans: &str) -> FabricDesired {
-    let port = |name| FabricPort { name, lag: None, mode: PortMode::Trunk, vlans: set(vlans), closed: false };
+    let port = |name| FabricPort {
+        name,
+        lag: None,
+        mode: PortMode::Trunk,
+        vlans: set(vlans),
+        closed: false,
+        before: None,
+    };
     let mut ports: Vec<FabricPort> = topology(dialect).switches[0].ports.iter().cloned().map(port).collect();
     ports.sort_by(|a, b| a.name.cmp(&b.name));
     FabricDesired {

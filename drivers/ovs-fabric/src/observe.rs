@@ -55,7 +55,7 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
     // Nothing has to be made for a VLAN that no port here is to carry.
     let on_ports = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     vlans.extend(desired.vlans.iter().map(|vlan| vlan.vid).filter(|vid| !on_ports.contains(*vid)));
-    (Applied::Fabric { vlans, ports, carried, closed: None }, faults)
+    (Applied::Fabric { vlans, ports, carried, closed: None, before: BTreeMap::new() }, faults)
 }
 
 /// Why nothing gets through a port: Open vSwitch could open none of its interfaces. The mirror tells when it can.

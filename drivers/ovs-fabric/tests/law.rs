@@ -124,6 +124,7 @@ fn any_desired() -> impl Strategy<Value = FabricDesired> {
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
                 vlans,
                 closed: false,
+                before: None,
             })
             .collect();
         let all = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));

@@ -71,6 +71,7 @@ fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
             mode,
             vlans: vlans.parse().unwrap(),
             closed: false,
+            before: None,
         }],
     }
 }

@@ -5,13 +5,13 @@ use std::num::NonZeroU32;
 
 use eno_schemas::{
     Applied, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
-    Outcome, PortMode, Rejection, Report, Rollback, VlanId, VlanSet,
+    Outcome, PortBefore, PortMode, Rejection, Report, Rollback, VlanId, VlanSet,
 };
 
 use crate::changes::{Changes, Extent, Owners};
 use crate::event::Config;
 use crate::spec::DeviceSpec;
-use crate::status::{ChangeOutcome, LastTransaction};
+use crate::status::{ChangeOutcome, LastTransaction, PortMemory};
 use crate::topology::Indices;
 use crate::{Key, Name};
 
@@ -30,8 +30,8 @@ pub struct DeviceTarget {
     access: Device,
     /// Its listed ports, sorted by name; indices point here.
     pub ports: Vec<FabricPort>,
-    /// Interfaces that are not listed any more and may still carry VLANs of ours, and at which count they left.
-    leaving: BTreeMap<String, u64>,
+    /// Interfaces that are not listed any more and may still carry VLANs of ours.
+    leaving: BTreeMap<String, Leaving>,
     wanted: BTreeMap<VlanId, Owners>,
     applied: Option<Seen>,
     rejected: Vec<Rejection>,
@@ -85,6 +85,15 @@ impl Seen {
     }
 }
 
+/// An interface that left the spec.
+#[derive(Clone, Debug)]
+struct Leaving {
+    /// At which count of changes.
+    since: u64,
+    /// What it was like before its first VLAN of ours.
+    before: Option<PortBefore>,
+}
+
 /// What follows from a report.
 #[derive(Debug, Default)]
 pub struct News {
@@ -96,8 +105,8 @@ pub struct News {
     pub count: u64,
     /// It tells what was there before this process began to command.
     pub found: bool,
-    /// Other ports than before are closed or leaving: the next command says so.
-    pub ports: bool,
+    /// Other than before is remembered of ports, or fewer are leaving: the next command says so.
+    pub remembered: bool,
 }
 
 /// How far one VLAN is on one port.
@@ -118,19 +127,10 @@ pub enum Hop<'a> {
     Unreachable(&'a str),
 }
 
-/// What status keeps of a device's ports for the next process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KnownPorts {
-    /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
-    pub closed: Vec<Name>,
-    /// Ports and LAGs that the spec does not list any more, until none of ours is on them.
-    pub leaving: Vec<Name>,
-}
-
 impl DeviceTarget {
-    /// A switch on which nothing is wanted yet and of which nothing is known but its `known` ports. `ports` are all of its
-    /// ports, sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
-    pub fn new(spec: &DeviceSpec, ports: &[Name], known: &KnownPorts, count: u64) -> Self {
+    /// A switch on which nothing is wanted yet and of which nothing is known but what is remembered of its ports. `ports`
+    /// are all of its ports, sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
+    pub fn new(spec: &DeviceSpec, ports: &[Name], memory: &PortMemory, count: u64) -> Self {
         let mut target = Self {
             driver: spec.driver.clone(),
             access: spec.device.clone(),
@@ -159,11 +159,15 @@ impl DeviceTarget {
         };
         target.reshape(spec, ports, count);
         for port in &mut target.ports {
-            port.closed = known.closed.iter().any(|name| **name == port.name);
+            port.closed = memory.closed.iter().any(|name| **name == port.name);
+            port.before = memory.before.get(&*port.name).cloned();
         }
         let listed: BTreeSet<&str> = target.ports.iter().map(interface).collect();
-        let leaving = known.leaving.iter().filter(|name| !listed.contains(&***name));
-        target.leaving = leaving.map(|name| (name.to_string(), count)).collect();
+        let leaving = memory.leaving.iter().filter(|name| !listed.contains(&***name));
+        let leaving = leaving.map(|name| {
+            (name.to_string(), Leaving { since: count, before: memory.before.get(name).cloned() })
+        });
+        target.leaving = leaving.collect();
         target
     }
 
@@ -174,7 +178,7 @@ impl DeviceTarget {
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
-    /// port name; that a port is closed, where it stands for the same interface of the same device. True when the
+    /// port name; what is remembered of a port, where it stands for the same interface of the same device. True when the
     /// target's command changes by it alone.
     pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
         // At another address there may be another device.
@@ -184,14 +188,15 @@ impl DeviceTarget {
             .map(|name| {
                 let listed = spec.ports.iter().find(|port| port.name == *name);
                 let lag = listed.and_then(|port| port.lag.as_deref());
-                let was_closed =
-                    |port: &FabricPort| port.closed && *port.name == **name && port.lag.as_deref() == lag;
+                let is_same = |port: &&FabricPort| *port.name == **name && port.lag.as_deref() == lag;
+                let was = self.ports.iter().filter(|_| same).find(is_same);
                 FabricPort {
                     name: name.to_string(),
                     lag: lag.map(str::to_owned),
                     mode: listed.map(|port| port.mode).unwrap_or_default(),
                     vlans: VlanSet::EMPTY,
-                    closed: same && self.ports.iter().any(was_closed),
+                    closed: was.is_some_and(|was| was.closed),
+                    before: was.and_then(|was| was.before.clone()),
                 }
             })
             .collect();
@@ -222,7 +227,10 @@ impl DeviceTarget {
         if !same || has_other_lags(&self.ports, &new) {
             self.since = count;
         }
-        let before = self.ports.iter().map(|port| (interface(port).to_owned(), count));
+        let before = self
+            .ports
+            .iter()
+            .map(|port| (interface(port).to_owned(), Leaving { since: count, before: port.before.clone() }));
         let before = before.chain(std::mem::take(&mut self.leaving)).filter(|_| same);
         let listed: BTreeSet<&str> = new.iter().map(interface).collect();
         self.leaving = before.filter(|(name, _)| !listed.contains(&**name)).collect();
@@ -293,12 +301,13 @@ impl DeviceTarget {
                 *carries = carries.union(vids);
             }
         }
-        ports.extend(self.leaving.keys().map(|interface| FabricPort {
+        ports.extend(self.leaving.iter().map(|(interface, leaving)| FabricPort {
             name: leaving_name(interface),
             lag: Some(interface.clone()),
             mode: PortMode::Keep,
             vlans: VlanSet::EMPTY,
             closed: false,
+            before: leaving.before.clone(),
         }));
         ports.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         let desired = Desired::Fabric(FabricDesired {
@@ -423,10 +432,10 @@ impl DeviceTarget {
         let repaired = repaired.map(|change| change.at.clone());
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
         news.found = was && report.applied.is_some();
-        if let Some(Applied::Fabric { closed: Some(closed), .. }) = &report.applied
+        if let Some(Applied::Fabric { closed: Some(closed), before, .. }) = &report.applied
             && self.is_about_these_ports(&report.generation.hash)
         {
-            news.ports = self.are_closed(closed);
+            news.remembered = self.remember(closed, before);
         }
         let mut touched = self.take_applied(report.applied, was);
         let failure = match report.outcome {
@@ -449,7 +458,7 @@ impl DeviceTarget {
             self.late = false;
             let hash = report.generation.hash;
             if let Some(contained) = self.changes.contained(&hash) {
-                news.ports |= self.has_left(contained.count);
+                news.remembered |= self.has_left(contained.count);
                 touched = touched.union(&self.is_known_now());
                 let kept = self.keep(&contained);
                 (news.networks, news.decided) = self.settle(&contained);
@@ -470,12 +479,17 @@ impl DeviceTarget {
         }
     }
 
-    /// These ports are trunks of ours that have a list; true when that is news.
-    fn are_closed(&mut self, closed: &BTreeSet<String>) -> bool {
+    /// Which ports are trunks of ours that have a list, and what ports were like before ours; true when that is news.
+    fn remember(&mut self, closed: &BTreeSet<String>, before: &BTreeMap<String, PortBefore>) -> bool {
         let mut news = false;
         for port in &mut self.ports {
             let now = closed.contains(&port.name);
             news |= std::mem::replace(&mut port.closed, now) != now;
+            let was = before.get(&port.name);
+            if port.before.as_ref() != was {
+                port.before = was.cloned();
+                news = true;
+            }
         }
         news
     }
@@ -487,7 +501,7 @@ impl DeviceTarget {
         let carries = |interface: &str| {
             seen.others.get(&leaving_name(interface)).is_some_and(|vlans| !vlans.is_empty())
         };
-        self.leaving.retain(|interface, since| *since > count || carries(interface));
+        self.leaving.retain(|interface, leaving| leaving.since > count || carries(interface));
         self.leaving.len() < before
     }
 
@@ -500,11 +514,23 @@ impl DeviceTarget {
         some
     }
 
-    /// What the next process has to know of its ports.
-    pub fn known_ports(&self) -> KnownPorts {
-        let closed = self.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str().into());
-        let leaving = self.leaving.keys().map(|name| name.as_str().into());
-        KnownPorts { closed: closed.collect(), leaving: leaving.collect() }
+    /// What is remembered of its ports.
+    pub fn memory(&self) -> PortMemory {
+        let before = |port: &FabricPort| Some((Name::from(&*port.name), port.before.clone()?));
+        let leaving_before = self
+            .leaving
+            .iter()
+            .filter_map(|(interface, leaving)| Some((interface.as_str().into(), leaving.before.clone()?)));
+        PortMemory {
+            closed: self.closed().map(Name::from).collect(),
+            before: leaving_before.chain(self.ports.iter().filter_map(before)).collect(),
+            leaving: self.leaving.keys().map(|interface| interface.as_str().into()).collect(),
+        }
+    }
+
+    /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
+    pub fn closed(&self) -> impl Iterator<Item = &str> {
+        self.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str())
     }
 
     /// Takes over what was read back, `was`: before this process began to command; the VLANs with which something is
@@ -702,7 +728,7 @@ impl DeviceTarget {
             let message = "its change is held until every switch of the transaction has verified its own";
             said.push(("Held", true, "Transaction", message.into()));
         }
-        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved"] {
+        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved", "VlanTakenOff"] {
             let notes: Vec<&str> = self
                 .notes
                 .iter()

@@ -23,8 +23,7 @@ mod topology;
 
 pub use engine::{Engine, Group};
 pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
-pub use fabric::KnownPorts;
 pub use key::{Key, Kind, Name, Target};
 pub use pods::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use selector::{Labels, Operator, Requirement, Selector};
-pub use status::{ChangeOutcome, Condition, LastTransaction, Status};
+pub use status::{ChangeOutcome, Condition, LastTransaction, PortMemory, Status};

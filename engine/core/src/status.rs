@@ -1,10 +1,10 @@
 //! What a client sees of an object.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eno_schemas::{ChangeReport, DeviceInfo, Phase, VlanId};
+use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 
-use crate::fabric::KnownPorts;
 use crate::spec::Spec;
 use crate::{Name, PodEntry};
 
@@ -35,8 +35,8 @@ pub struct Status {
     pub device: Option<DeviceInfo>,
     /// The last change of a device.
     pub last_transaction: Option<LastTransaction>,
-    /// What is known of the ports of a device.
-    pub ports: KnownPorts,
+    /// What drivers reported of a device's ports and are told again.
+    pub port_memory: PortMemory,
     /// How many VLANs, and VLANs on ports, a device does not have as they are wanted; as of the last other news.
     pub pending_changes: Option<u32>,
     /// The pods that it gives something to, by name.
@@ -48,6 +48,17 @@ pub struct Status {
     /// What it is made of when it is ready: an engine that starts tells by it whether that has changed. `None`: it is not
     /// ready, or waits for nothing, or who said that it is did not say this.
     pub ready_inputs: Option<u64>,
+}
+
+/// What drivers reported of ports and are told again, by the ports' names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortMemory {
+    /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
+    pub closed: Vec<Name>,
+    /// What ports were like before they carried VLANs of ours.
+    pub before: BTreeMap<Name, PortBefore>,
+    /// Ports and LAGs that the spec does not list any more, until none of ours is on them.
+    pub leaving: Vec<Name>,
 }
 
 /// The last change of a device.

@@ -27,6 +27,7 @@ fn keeps(w: &mut World, kept: &Desired) {
             ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
             carried: std::collections::BTreeMap::new(),
             closed: None,
+            before: [].into(),
         },
         _ => panic!("no switch"),
     };

@@ -20,7 +20,7 @@ fn commanded(w: &World) -> Vec<&str> {
 }
 
 fn in_status(w: &World) -> Vec<&str> {
-    w.statuses[&leaf1().0].ports.closed.iter().map(|name| &**name).collect()
+    w.statuses[&leaf1().0].port_memory.closed.iter().map(|name| &**name).collect()
 }
 
 /// A service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
@@ -47,6 +47,7 @@ fn tells_of(w: &mut World, desired: &Desired, outcome: Outcome, closed: &[&str])
         ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
         carried: BTreeMap::new(),
         closed: Some(closed.iter().map(|name| (*name).to_owned()).collect()),
+        before: BTreeMap::new(),
     };
     w.report(&leaf1().1, desired.hash(), outcome, Some(applied), Vec::new());
 }
@@ -80,7 +81,7 @@ fn they_come_back_from_status_when_engine_nats_and_driver_are_lost() {
 #[test]
 fn they_come_back_from_the_last_report_which_is_all_that_is_needed() {
     let (mut w, _) = ready();
-    w.statuses.get_mut(&leaf1().0).unwrap().ports.closed.clear();
+    w.statuses.get_mut(&leaf1().0).unwrap().port_memory.closed.clear();
     w.restart();
     w.silent.insert(leaf1().1);
     w.settle();

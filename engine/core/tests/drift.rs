@@ -20,6 +20,7 @@ fn leaf1_has(w: &mut World, lost: bool) {
         ports: fabric.ports.iter().map(|port| (port.name.clone(), vlans(port))).collect(),
         carried: std::collections::BTreeMap::new(),
         closed: None,
+        before: [].into(),
     };
     let note = Note { kind: "Drift".into(), item: Item::port("e1"), message: "VLAN 100 is gone".into() };
     w.notes.insert(target.clone(), if lost { vec![note] } else { Vec::new() });

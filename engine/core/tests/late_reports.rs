@@ -19,6 +19,7 @@ fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
             ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
             carried: BTreeMap::new(),
             closed: None,
+            before: BTreeMap::new(),
         },
         Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
         Desired::Node(_) => panic!("there are no agents"),

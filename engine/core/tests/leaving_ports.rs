@@ -31,7 +31,7 @@ fn commanded(w: &World) -> Vec<(&str, String)> {
 }
 
 fn leaving(w: &World) -> Vec<&str> {
-    w.statuses[&leaf1().0].ports.leaving.iter().map(|name| &**name).collect()
+    w.statuses[&leaf1().0].port_memory.leaving.iter().map(|name| &**name).collect()
 }
 
 /// A service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
@@ -65,7 +65,7 @@ fn reports(w: &mut World, on_e1: &str) {
         fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect();
     ports.insert("e1 (leaving)".into(), on_e1.parse().unwrap());
     let vlans = fabric.vlans.iter().map(|vlan| vlan.vid).collect();
-    let applied = Applied::Fabric { vlans, ports, carried: [].into(), closed: None };
+    let applied = Applied::Fabric { vlans, ports, carried: [].into(), closed: None, before: [].into() };
     w.report(&leaf1().1, desired.hash(), Outcome::Applied, Some(applied), Vec::new());
 }
 
@@ -170,5 +170,5 @@ fn the_far_end_of_a_link_that_goes_is_emptied() {
     let port =
         fabric.ports.iter().find(|port| port.lag.as_deref() == Some("leaf1")).expect("it is commanded");
     assert!(port.vlans.is_empty());
-    assert_eq!(*w.statuses[&spine.0].ports.leaving, ["leaf1".into()]);
+    assert_eq!(*w.statuses[&spine.0].port_memory.leaving, ["leaf1".into()]);
 }

@@ -11,6 +11,7 @@ mod late_reports;
 mod leaving_ports;
 mod node_histories;
 mod pods;
+mod ports_before;
 mod restarts;
 mod scenarios;
 mod seeded;

@@ -8,23 +8,34 @@ use eno_schemas::{Drift, Report};
 /// The kind of notes that tell of drift.
 pub const DRIFT: &str = "Drift";
 
-/// The differences on each switch, as last reported.
-#[derive(Debug, Default)]
-pub struct Drifts(HashMap<Name, BTreeSet<String>>);
+/// The kind of notes that tell of VLANs which are off the lists of others while they are ENO's.
+pub const TAKEN_OFF: &str = "VlanTakenOff";
+
+/// The notes of one kind about each switch, as last reported.
+#[derive(Debug)]
+pub struct Drifts {
+    kind: &'static str,
+    last: HashMap<Name, BTreeSet<String>>,
+}
 
 impl Drifts {
+    /// Those of a kind.
+    pub fn of(kind: &'static str) -> Self {
+        Self { kind, last: HashMap::new() }
+    }
+
     /// Takes in a report; the differences that were not there at the one before. On a switch
     /// whose differences are put right, a report with a change names those that are gone by then.
     pub fn take(&mut self, name: &Name, report: &Report, policy: Drift) -> Vec<String> {
-        let notes = report.notes.iter().filter(|note| note.kind == DRIFT);
+        let notes = report.notes.iter().filter(|note| note.kind == self.kind);
         let found: BTreeSet<String> = notes.map(|note| note.message.clone()).collect();
-        let before = self.0.remove(name).unwrap_or_default();
+        let before = self.last.remove(name).unwrap_or_default();
         if policy == Drift::Repair && report.change.is_some() {
             return found.into_iter().collect();
         }
         let new = found.difference(&before).cloned().collect();
         if !found.is_empty() {
-            self.0.insert(name.clone(), found);
+            self.last.insert(name.clone(), found);
         }
         new
     }
@@ -36,12 +47,11 @@ mod tests {
 
     use super::*;
 
+    fn note(kind: &str, message: &str) -> Note {
+        Note { kind: kind.into(), item: Item::TARGET, message: message.into() }
+    }
+
     fn report(drifts: &[&str]) -> Report {
-        let note = |kind: &str, message: &str| Note {
-            kind: kind.into(),
-            item: Item::TARGET,
-            message: message.into(),
-        };
         Report {
             driver: "netconf".into(),
             target: "leaf1".into(),
@@ -69,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_new_once_for_as_long_as_it_is_there() {
-        let (mut drifts, leaf) = (Drifts::default(), Name::from("leaf1"));
+        let (mut drifts, leaf) = (Drifts::of(DRIFT), Name::from("leaf1"));
         let mut take = |name: &Name, report: Report| drifts.take(name, &report, Drift::Report);
         assert_eq!(take(&leaf, report(&["a"])), ["a"]);
         assert_eq!(take(&leaf, report(&["a", "b"])), ["b"]);
@@ -82,8 +92,19 @@ mod tests {
     }
 
     #[test]
+    fn notes_of_other_kinds_are_not_its_own() {
+        let leaf = Name::from("leaf1");
+        let mut taken_off = Drifts::of(TAKEN_OFF);
+        let mut report = report(&["a"]);
+        assert!(taken_off.take(&leaf, &report, Drift::Report).is_empty());
+        report.notes.push(note(TAKEN_OFF, "b"));
+        assert_eq!(taken_off.take(&leaf, &report, Drift::Report), ["b"]);
+        assert!(taken_off.take(&leaf, &report, Drift::Report).is_empty());
+    }
+
+    #[test]
     fn a_difference_that_is_put_right_is_new_each_time() {
-        let (mut drifts, leaf) = (Drifts::default(), Name::from("leaf1"));
+        let (mut drifts, leaf) = (Drifts::of(DRIFT), Name::from("leaf1"));
         let mut take = |report: Report| drifts.take(&leaf, &report, Drift::Repair);
         for _ in 0..2 {
             assert_eq!(take(changed(&["a"])), ["a"]);

@@ -21,7 +21,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::bridge_domains;
 use crate::callbacks;
-use crate::drift::Drifts;
+use crate::drift::{DRIFT, Drifts, TAKEN_OFF};
 use crate::drivers;
 use crate::events::Events;
 use crate::gate::{Gate, Participant};
@@ -174,7 +174,8 @@ async fn rule(
         waits: VecDeque::new(),
         retries: BTreeSet::new(),
         deadlines: BTreeSet::new(),
-        drifts: Drifts::default(),
+        drifts: Drifts::of(DRIFT),
+        taken_off: Drifts::of(TAKEN_OFF),
         mailbox,
         jobs,
         bridge_domains,
@@ -276,6 +277,7 @@ struct Throne {
     /// When errors that may pass count as lasting: the object, and when its error began.
     deadlines: BTreeSet<(Instant, Key, Name)>,
     drifts: Drifts,
+    taken_off: Drifts,
     /// Objects that went away in this batch; their last words may still be said.
     gone: Vec<Key>,
     mailbox: mpsc::Sender<Input>,

@@ -3,9 +3,9 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_core::spec::Spec;
-use eno_core::{ChangeOutcome, Kind, LastTransaction, LinkEntry, PodEntry, Status};
+use eno_core::{ChangeOutcome, Kind, LastTransaction, LinkEntry, Name, PodEntry, PortMemory, Status};
 use eno_nbi_crds as crds;
-use eno_schemas::Phase;
+use eno_schemas::{Phase, PortBefore};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -70,10 +70,14 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if let Some(last) = &status.last_transaction {
         put(&mut fields, "lastTransaction", &last_transaction(last));
     }
-    for (field, ports) in [("closedPorts", &status.ports.closed), ("leavingPorts", &status.ports.leaving)] {
+    let PortMemory { closed, before, leaving } = &status.port_memory;
+    for (field, ports) in [("closedPorts", closed), ("leavingPorts", leaving)] {
         if !ports.is_empty() {
             fields.insert(field.into(), ports.iter().map(|name| Value::from(&**name)).collect());
         }
+    }
+    if !before.is_empty() {
+        put(&mut fields, "portsBefore", &before.iter().map(port_before).collect::<Vec<_>>());
     }
     if let Some(count) = status.pending_changes {
         fields.insert("pendingChanges".into(), count.into());
@@ -140,6 +144,15 @@ pub fn joined<N: std::fmt::Display>(names: impl IntoIterator<Item = N>) -> Optio
     let more = names.count();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!shown.is_empty()).then(|| format!("{}{rest}", shown.join(", ")))
+}
+
+fn port_before((name, before): (&Name, &PortBefore)) -> crds::PortBefore {
+    crds::PortBefore {
+        name: name.to_string(),
+        trunk: before.trunk,
+        settings: before.settings.clone(),
+        vlans: (!before.vlans.is_empty()).then(|| before.vlans.to_string()),
+    }
 }
 
 fn last_transaction(last: &LastTransaction) -> crds::LastTransaction {
@@ -274,12 +287,17 @@ mod tests {
     use std::sync::Arc;
 
     use eno_core::spec::{BridgeSpec, PodLinksSpec, ServiceSpec};
-    use eno_core::{Condition, KnownPorts, Name};
+    use eno_core::{Condition, Name};
     use eno_schemas::{ChangeReport, DeviceInfo, Rollback, VlanId};
 
     use super::*;
 
     fn full() -> Status {
+        let before = PortBefore {
+            trunk: true,
+            settings: Some([("mode".into(), "TRUNK".into())].into()),
+            vlans: "3005".parse().unwrap(),
+        };
         let vid = VlanId::new(10).unwrap();
         Status {
             phase: Some(Phase::Ready),
@@ -321,7 +339,11 @@ mod tests {
                 },
                 outcome: ChangeOutcome::RolledBack,
             }),
-            ports: KnownPorts { closed: vec!["Ethernet1".into()], leaving: vec!["ae0".into()] },
+            port_memory: PortMemory {
+                closed: vec!["Ethernet1".into()],
+                leaving: vec!["ae0".into()],
+                before: [("Ethernet2".into(), before)].into(),
+            },
             pending_changes: Some(0),
             ready_inputs: Some(0x2a),
             ..Status::default()
@@ -341,6 +363,10 @@ mod tests {
         assert_eq!((&json["auditInterval"], &json["changeNotifications"]), (&json!(60), &json!(false)));
         assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
         assert_eq!((&json["closedPorts"], &json["leavingPorts"]), (&json!(["Ethernet1"]), &json!(["ae0"])));
+        assert_eq!(
+            json["portsBefore"],
+            json!([{ "name": "Ethernet2", "trunk": true, "settings": { "mode": "TRUNK" }, "vlans": "3005" }])
+        );
         assert_eq!(json["conditions"][0]["observedGeneration"], 3);
         let empty = to_json(Kind::L2Service, &Status::default());
         assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));

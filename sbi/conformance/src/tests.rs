@@ -115,7 +115,13 @@ impl Memory {
 
 fn applied(there: BTreeSet<u16>) -> Applied {
     let vlans: VlanSet = there.into_iter().map(|vid| VlanId::new(vid).unwrap()).collect();
-    Applied::Fabric { vlans, ports: BTreeMap::new(), carried: BTreeMap::new(), closed: None }
+    Applied::Fabric {
+        vlans,
+        ports: BTreeMap::new(),
+        carried: BTreeMap::new(),
+        closed: None,
+        before: BTreeMap::new(),
+    }
 }
 
 impl Driver for Memory {

@@ -20,7 +20,7 @@ use crate::dialect::blame::{Keys, blame};
 use crate::dialect::{Dialect, Layout, ParseError};
 use crate::hello::Hello;
 use crate::plan::{
-    Changes, InterfaceState, Inventory, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Unit,
+    Changes, InterfaceState, Inventory, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Setting, Unit,
 };
 use crate::reply::RpcError;
 use crate::text::Text;
@@ -36,6 +36,13 @@ const DEFAULT_VLAN: &str = "vlan-1";
 
 /// The leaves of an interface that matter.
 const LEAVES: &str = "<layer/><mode/><trunkVlans/><accessVlan/><nativeVlan/>";
+/// What is remembered of an interface that was no trunk: layer, mode and list.
+const SWITCHING: &str = "switching";
+/// A word there for a leaf that is not set, and one for a leaf without text.
+const NOT_SET: &str = "-";
+const EMPTY: &str = "none";
+/// Of a trunk nothing is.
+const IS_TRUNK: &str = "trunk";
 
 /// The dialect.
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +193,17 @@ impl Dialect for NxOs {
 
 /// Writing to memory can't fail, hence the results that are dropped in this file.
 fn change_port(xml: &mut Text, tagged: &VlanSet, change: &PortChange) {
+    if let Some(before) = change.restore.get(SWITCHING) {
+        let mut words = before.as_deref().unwrap_or_default().split(' ');
+        for leaf in ["layer", "mode", "trunkVlans"] {
+            let _ = match words.next() {
+                None | Some("" | NOT_SET) => write!(xml, "<{leaf} nc:operation=\"remove\"/>"),
+                Some(EMPTY) => write!(xml, "<{leaf}></{leaf}>"),
+                Some(word) => write!(xml, "<{leaf}>{}</{leaf}>", escape(word)),
+            };
+        }
+        return;
+    }
     if change.mode == ModeChange::Trunk {
         xml.push_str("<layer>Layer2</layer><mode>trunk</mode>");
     }
@@ -360,6 +378,19 @@ fn member(dn: &str) -> Option<String> {
 }
 
 impl Port {
+    fn switching(&self) -> Setting {
+        if self.layer != "Layer3" && self.mode == "trunk" {
+            return Setting::of(Some(IS_TRUNK), true);
+        }
+        let word = |text: &str| if text.is_empty() { NOT_SET.to_owned() } else { text.replace(' ', "") };
+        let list = match self.trunk.as_deref() {
+            None => NOT_SET.to_owned(),
+            Some("") => EMPTY.to_owned(),
+            Some(list) => word(list),
+        };
+        Setting::of(Some(&format!("{} {} {list}", word(&self.layer), word(&self.mode))), false)
+    }
+
     fn seen(&self, aggregate: bool) -> Result<SeenPort, (&'static str, String)> {
         let vlan = |leaf, text: &str| match text {
             "" | "unknown" | DEFAULT_VLAN => Ok(None),
@@ -372,6 +403,7 @@ impl Port {
             configured: true,
             aggregate,
             native: vlan("nativeVlan", &self.native)?,
+            settings: [(SWITCHING, self.switching())].into(),
             ..SeenPort::default()
         };
         if self.layer == "Layer3" {

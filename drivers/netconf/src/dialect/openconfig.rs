@@ -12,7 +12,8 @@ use crate::dialect::blame::{Keys, blame};
 use crate::dialect::{Dialect, Layout, ParseError};
 use crate::hello::Hello;
 use crate::plan::{
-    Changes, InterfaceState, Inventory, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Unit,
+    Changes, InterfaceState, Inventory, Mode, ModeChange, NATIVE, PortChange, Seen, SeenPort, SeenVlan,
+    Setting, Unit,
 };
 use crate::reply::RpcError;
 use crate::text::Text;
@@ -226,6 +227,15 @@ impl Parser {
             "" => {
                 let (name, mut port) = std::mem::take(&mut self.port);
                 port.open = port.mode == Some(Mode::Trunk) && port.tagged.is_empty();
+                let mode = port.mode.map(|mode| if mode == Mode::Trunk { "TRUNK" } else { "ACCESS" });
+                let access = port.access.map(|vid| vid.to_string());
+                let native = port.native.map(|vid| vid.to_string());
+                port.settings = [
+                    ("interface-mode", Setting::of(mode, mode != Some("ACCESS"))),
+                    ("access-vlan", Setting::of(access.as_deref(), access.is_none())),
+                    (NATIVE, Setting::of(native.as_deref(), false)),
+                ]
+                .into();
                 self.ports.insert(name, port);
                 return;
             }
@@ -346,10 +356,18 @@ fn render_port(xml: &mut Text, name: &str, there: &SeenPort, change: &PortChange
     let (holder, namespace) =
         if there.aggregate { ("aggregation", AGGREGATE) } else { ("ethernet", ETHERNET) };
     let _ = write!(xml, "<{holder} xmlns=\"{namespace}\"><switched-vlan xmlns=\"{VLAN}\"><config>");
+    for (leaf, value) in &change.restore {
+        let _ = match value {
+            Some(value) => write!(xml, "<{leaf}>{}</{leaf}>", escape(value)),
+            None => write!(xml, "<{leaf} nc:operation=\"remove\"/>"),
+        };
+    }
     match change.mode {
         ModeChange::Keep => {}
         ModeChange::Trunk => {
-            xml.push_str("<interface-mode>TRUNK</interface-mode>");
+            if !change.restore.contains_key("interface-mode") {
+                xml.push_str("<interface-mode>TRUNK</interface-mode>");
+            }
             if there.access.is_some() {
                 xml.push_str("<access-vlan nc:operation=\"remove\"/>");
             }

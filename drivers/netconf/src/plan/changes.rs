@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::{VlanId, VlanSet};
+use eno_schemas::{PortBefore, VlanId, VlanSet};
 
 /// What can be left out of a change by itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +85,11 @@ pub struct PortChange {
     pub mode: ModeChange,
     /// It carries every VLAN and gets a list, of what [is seen](super::SeenPort::tagged), added and not taken off.
     pub close: bool,
+    /// Settings that are as they were before the first VLAN of ours again, by the dialect's names; `None`: not set. They
+    /// come before what `mode` asks for.
+    pub restore: BTreeMap<&'static str, Option<String>>,
+    /// What is remembered of all that was then, for what is restored VLAN by VLAN.
+    pub former: Option<PortBefore>,
 }
 
 /// A change of an interface's mode.
@@ -97,6 +102,18 @@ pub enum ModeChange {
     Trunk,
     /// It is a trunk and becomes nothing, with an empty list.
     Drop,
+}
+
+impl PortChange {
+    /// What a setting was before the first VLAN of ours, where that is remembered and it was set.
+    pub fn former(&self, name: &str) -> Option<&str> {
+        self.former.as_ref()?.settings.as_ref()?.get(name).map(String::as_str)
+    }
+
+    /// It is remembered that the interface was a trunk.
+    pub fn was_trunk(&self) -> bool {
+        self.former.as_ref().is_some_and(|former| former.trunk)
+    }
 }
 
 impl Changes {
@@ -149,10 +166,10 @@ impl Changes {
         interfaces.into_iter().flat_map(units).collect()
     }
 
-    /// Each VLAN that is made or deleted, each change of a VLAN on a port, and each port that is closed.
+    /// Each VLAN that is made or deleted, each change of a VLAN on a port, and each port that is closed or restored.
     pub fn units(&self) -> BTreeSet<Unit> {
         let vlans = self.make.keys().copied().chain(self.delete.iter()).map(Unit::Vlan);
-        let closed = self.ports.iter().filter(|(_, change)| change.close);
+        let closed = self.ports.iter().filter(|(_, change)| change.close || !change.restore.is_empty());
         let closed = closed.map(|(name, _)| Unit::Port(name.clone()));
         let ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.add.union(&change.remove)));
         vlans.chain(closed).chain(ports).collect()

@@ -21,7 +21,7 @@ pub fn recall<'a>(
     else {
         return Cow::Borrowed(desired);
     };
-    let Some(Applied::Fabric { ports, carried, closed, .. }) = applied else {
+    let Some(Applied::Fabric { ports, carried, closed, before, .. }) = applied else {
         return Cow::Borrowed(desired);
     };
     let is_closed = |port: &FabricPort| {
@@ -32,12 +32,15 @@ pub fn recall<'a>(
         let of_ours = ports.get(&port.name).is_some_and(|vlans| !vlans.is_empty());
         of_ours && carried.get(&port.name).is_some_and(|carried| !carried.open)
     };
-    if desired.ports.iter().all(|port| port.closed == is_closed(port)) {
+    let same =
+        |port: &FabricPort| port.closed == is_closed(port) && port.before.as_ref() == before.get(&port.name);
+    if desired.ports.iter().all(same) {
         return Cow::Borrowed(desired);
     }
     let mut desired = desired.clone();
     for port in &mut desired.ports {
         port.closed = is_closed(port);
+        port.before = before.get(&port.name).cloned();
     }
     Cow::Owned(desired)
 }

@@ -74,6 +74,29 @@ pub struct SeenPort {
     pub inherited: VlanSet,
     /// VLANs that it tells by their names, and not by their VIDs. Without such a VLAN it would name nothing.
     pub names: VlanSet,
+    /// Its list has entries that stand for no VLAN, and so is not empty without VLANs.
+    pub filled: bool,
+    /// Parts of VLANs that carry nothing, by the names that they bear: where these are ours, a device or a driver that died
+    /// left them.
+    pub leftovers: BTreeMap<VlanId, String>,
+    /// What the first VLAN of ours changes beside lists of VLANs, by the dialect's names.
+    pub settings: BTreeMap<&'static str, Setting>,
+}
+
+/// A setting of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// `None`: not set.
+    pub value: Option<String>,
+    /// It is as we make it, and nobody else needs it so.
+    pub ours: bool,
+}
+
+impl Setting {
+    /// One that is ours if it has this value.
+    pub fn of(value: Option<&str>, ours: bool) -> Self {
+        Self { value: value.map(str::to_owned), ours }
+    }
 }
 
 /// Switching modes.

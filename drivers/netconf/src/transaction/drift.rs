@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use eno_schemas::{Drift, FabricDesired, FabricPort, Item, Note, Report, VlanId, VlanSet, vlan_name};
 
-use crate::plan::{Mode, Seen, is_emptied, list_is_gone, members, ours};
+use crate::plan::{Mode, Seen, TAKEN_OFF, is_emptied, list_is_gone, members, ours};
 
 /// How many differences are told one by one.
 const MOST_TOLD: usize = 50;
@@ -55,7 +55,9 @@ pub fn items<'a>(
     rejected: &'a [eno_schemas::Rejection],
     notes: &'a [Note],
 ) -> impl Iterator<Item = &'a Item> {
-    let noted = notes.iter().filter(|note| note.kind != "Drift").map(|note| &note.item);
+    // What is off the list of others is as it is wanted.
+    let amiss = notes.iter().filter(|note| note.kind != "Drift" && note.kind != TAKEN_OFF);
+    let noted = amiss.map(|note| &note.item);
     rejected.iter().map(|rejection| &rejection.item).chain(noted)
 }
 
@@ -210,6 +212,7 @@ mod tests {
                     mode: PortMode::Keep,
                     vlans: vlans.parse().unwrap(),
                     closed: false,
+                    before: None,
                 })
                 .collect(),
         }

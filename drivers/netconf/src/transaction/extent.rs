@@ -11,10 +11,10 @@ pub(super) fn nothing_happened(planned: &Changes, missing: &Changes) -> bool {
     planned.make.keys().all(|vid| missing.make.contains_key(vid))
         && planned.delete.is_subset(&missing.delete)
         && planned.ports.iter().all(|(name, change)| {
-            missing
-                .ports
-                .get(name)
-                .is_some_and(|left| change.add.is_subset(&left.add) && change.remove.is_subset(&left.remove))
+            // That it is not restored leaves the rest.
+            let restored = change.add.is_empty() && change.remove.is_empty() && !change.close;
+            let left = missing.ports.get(name).filter(|_| !restored);
+            left.is_some_and(|left| change.add.is_subset(&left.add) && change.remove.is_subset(&left.remove))
         })
 }
 

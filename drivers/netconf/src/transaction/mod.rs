@@ -40,7 +40,9 @@ use tracing::debug;
 use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
-use crate::plan::{Baseline, Changes, Inventory, LeftOut, Plan, Returns, Seen, applied, interfaces, plan};
+use crate::plan::{
+    Baseline, Changes, Inventory, LeftOut, Plan, Returns, Seen, applied, interfaces, plan, remembering,
+};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::drift::Known;
@@ -169,7 +171,7 @@ impl<S: Session> Transaction<'_, S> {
             None => None,
         };
         let seen = self.parse(read, &view, &mut inventory).await?;
-        let Plan { changes, rejected, notes } = plan(&seen, self.desired, &LeftOut::default());
+        let Plan { changes, rejected, notes, .. } = plan(&seen, self.desired, &LeftOut::default());
         let edits = (!changes.is_empty())
             .then(|| self.dialect.render(&seen, &changes).to_string())
             .into_iter()
@@ -261,7 +263,9 @@ impl<S: Session> Transaction<'_, S> {
         if !contested.is_empty() {
             now.contested = contested;
         }
-        let missing = plan(&now, self.desired, left_out).changes;
+        // What the ports were like before is remembered from now on.
+        let desired = &*remembering(self.desired, planned);
+        let missing = plan(&now, desired, left_out).changes;
         if !missing.is_empty() {
             if extent::nothing_happened(&planned.changes, &missing) || extent::size(&missing) > MOST_MISSING {
                 return Err(TransactionError::NotThere);
@@ -270,7 +274,8 @@ impl<S: Session> Transaction<'_, S> {
                 left_out.add(unit, "the device accepted it, but does not show it when read back");
             }
         }
-        let report = self.report(&now, plan(&now, self.desired, left_out));
+        let mut report = self.report(&now, plan(&now, desired, left_out));
+        report.applied = Some(applied(&now, desired));
         Ok(Verified { report, missing })
     }
 
@@ -336,10 +341,12 @@ impl<S: Session> Transaction<'_, S> {
     /// What is there after nothing was changed, or all of it was taken back.
     fn rolled_back(&self, reason: &str, now: &Seen) -> Reconciled {
         let mut there = applied(now, self.desired);
-        if let Applied::Fabric { closed: Some(closed), .. } = &mut there {
+        if let Applied::Fabric { closed: Some(closed), before, .. } = &mut there {
             // What was to become of the ports did not.
-            let before = self.desired.ports.iter().filter(|port| port.closed);
-            closed.extend(before.map(|port| port.name.clone()));
+            let ports = &self.desired.ports;
+            closed.extend(ports.iter().filter(|port| port.closed).map(|port| port.name.clone()));
+            *before =
+                ports.iter().filter_map(|port| Some((port.name.clone(), port.before.clone()?))).collect();
         }
         let mut report = Reconciled::rolled_back(reason.to_owned(), there);
         report.device = Some(self.device.clone());

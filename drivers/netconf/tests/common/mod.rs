@@ -92,6 +92,7 @@ impl Bench {
                     mode: PortMode::Keep,
                     vlans: set(vlans),
                     closed: false,
+                    before: None,
                 })
                 .collect(),
         }

@@ -18,6 +18,10 @@ pub struct Model {
     pub leaf_lists: &'static [&'static str],
     /// Siblings of which at most one can be there: the cases of a choice.
     pub choices: &'static [&'static [&'static str]],
+    /// What says something by being there without content.
+    pub presence: &'static [&'static str],
+    /// Leaf-lists of VIDs, and what is between the ends of a range.
+    pub ranges: &'static [(&'static str, &'static str)],
 }
 
 /// An element.
@@ -139,6 +143,42 @@ impl Node {
             write!(out, "</{}>", node.name).unwrap();
         }
     }
+}
+
+impl Node {
+    fn canonical(mut self, parent: &str, model: &Model) -> Vec<Self> {
+        let range = model.ranges.iter().find(|(leaf, _)| *leaf == self.name);
+        if let Some((_, between)) = range {
+            let (first, last) = self.text.split_once(between).unwrap_or((&self.text, &self.text));
+            if let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) {
+                return (first..=last).map(|id| Self { text: id.to_string(), ..self.clone() }).collect();
+            }
+        }
+        self.children = canonical_children(&self.children, &self.name, model);
+        let says_nothing = self.children.is_empty() && self.text.is_empty();
+        let presence = model.presence.iter().any(|named| self.is(parent, named));
+        if says_nothing && !presence { Vec::new() } else { vec![self] }
+    }
+}
+
+fn canonical_children(nodes: &[Node], parent: &str, model: &Model) -> Vec<Node> {
+    let mut all: Vec<Node> = nodes.iter().flat_map(|node| node.clone().canonical(parent, model)).collect();
+    let key = |node: &Node| node.key(parent, model).join("\n") + "\n" + &node.text;
+    all.sort_by_key(key);
+    all.dedup_by_key(|node| key(node));
+    all
+}
+
+/// One of all the forms that say the same: lists in order, VIDs one by one, without containers that hold nothing.
+pub fn canonical(nodes: &[Node], model: &Model) -> Vec<Node> {
+    canonical_children(nodes, "", model)
+}
+
+/// As it is shown where two differ.
+pub fn text(nodes: &[Node]) -> String {
+    let mut xml = String::new();
+    Node::write(nodes, &mut xml);
+    xml.replace('>', ">\n")
 }
 
 /// The reply to a request for all of it.

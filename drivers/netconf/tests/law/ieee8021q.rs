@@ -7,8 +7,8 @@ use eno_driver_netconf::dialect::ieee8021q::Ieee8021Q;
 use eno_driver_netconf::plan::{InterfaceState, Inventory, Mode, interfaces};
 use proptest::prelude::*;
 
-use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_left_out, name_of, vid};
+use crate::law::device::{self, Model, Node};
+use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, name_of, vid};
 
 const MODEL: Model = Model {
     lists: &[
@@ -21,6 +21,8 @@ const MODEL: Model = Model {
     ],
     leaf_lists: &[],
     choices: &[],
+    presence: &[],
+    ranges: &[],
 };
 
 /// Bridge and component, of which the last knows no VLANs.
@@ -32,6 +34,8 @@ struct Port {
     component: usize,
     pvid: Option<u16>,
     untagged_only: bool,
+    /// `enable-ingress-filtering`
+    filtering: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -57,7 +61,7 @@ fn vids_text(vids: &[u16]) -> String {
     text.collect::<Vec<_>>().join(",")
 }
 
-fn device(
+fn configured(
     ports: &BTreeMap<String, Port>,
     entries: &[Entry],
     vlans: &BTreeMap<(usize, u16), u8>,
@@ -123,6 +127,9 @@ fn device(
         if port.untagged_only {
             xml.push_str("<acceptable-frame>admit-only-untagged-and-priority-tagged</acceptable-frame>");
         }
+        if let Some(filtering) = port.filtering {
+            write!(xml, "<enable-ingress-filtering>{filtering}</enable-ingress-filtering>").unwrap();
+        }
         xml.push_str("</bridge-port></interface>");
     }
     xml.push_str("</interfaces>");
@@ -164,6 +171,34 @@ fn number_of(name: &str) -> u32 {
     u32::from(name.as_bytes()[0] - b'a') + 1
 }
 
+fn any_port(filtering: impl Strategy<Value = Option<bool>>) -> impl Strategy<Value = Port> {
+    let component = prop_oneof![6 => Just(0_usize), 1 => 1_usize..5];
+    (component, prop::option::weighted(0.3, VIDS), prop::bool::weighted(0.1), filtering).prop_map(
+        |(component, pvid, untagged_only, filtering)| Port { component, pvid, untagged_only, filtering },
+    )
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let ports = prop::collection::btree_map(
+        prop_oneof![6 => 1_u32..6, 1 => 40_u32..42],
+        (prop_oneof![5 => Just(0_u8), 1 => 0_u8..4], prop::bool::weighted(0.8)),
+        0..5,
+    );
+    let component = prop_oneof![4 => Just(0_usize), 1 => 1_usize..3];
+    (component, prop::collection::btree_set(VIDS, 1..6), ports).prop_map(|(component, vids, ports)| Entry {
+        component,
+        vids,
+        ports,
+    })
+}
+
+/// Without the entries, whose names are VIDs: what they say is in [`registrations`].
+fn without_entries(nodes: &[Node]) -> Vec<Node> {
+    let mut nodes = nodes.to_vec();
+    strip(&mut nodes);
+    device::canonical(&nodes, &MODEL)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -171,23 +206,10 @@ proptest! {
     fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
         ports in prop::collection::btree_map(
             "[a-e]",
-            (prop_oneof![6 => Just(0_usize), 1 => 1_usize..5], prop::option::weighted(0.3, VIDS), prop::bool::weighted(0.1))
-                .prop_map(|(component, pvid, untagged_only)| Port { component, pvid, untagged_only }),
+            any_port(Just(None)),
             1..5,
         ),
-        entries in prop::collection::vec(
-            (
-                prop_oneof![4 => Just(0_usize), 1 => 1_usize..3],
-                prop::collection::btree_set(VIDS, 1..6),
-                prop::collection::btree_map(
-                    prop_oneof![6 => 1_u32..6, 1 => 40_u32..42],
-                    (prop_oneof![5 => Just(0_u8), 1 => 0_u8..4], prop::bool::weighted(0.8)),
-                    0..5,
-                ),
-            )
-                .prop_map(|(component, vids, ports)| Entry { component, vids, ports }),
-            0..8,
-        ),
+        entries in prop::collection::vec(any_entry(), 0..8),
         vlans in prop::collection::btree_map((prop_oneof![4 => Just(0_usize), 1 => 1_usize..3], VIDS), 0_u8..4, 0..16),
         database in 0_u32..2,
         desired in any_desired(),
@@ -196,7 +218,7 @@ proptest! {
         let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
         let inventory: Inventory = ports.iter().map(state).collect();
         let subject = Subject { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
-        let before = device(&ports, &entries, &vlans, database);
+        let before = configured(&ports, &entries, &vlans, database);
         let done = subject.obeys(&before, &desired, left_out.as_ref())?;
 
         let before_seen = subject.parse(&before);
@@ -232,5 +254,36 @@ proptest! {
             let filters = port.child("enable-ingress-filtering").is_some_and(|leaf| leaf.text == "true");
             prop_assert_eq!(became, filters, "{} became a trunk: {}", name, became);
         }
+    }
+
+    #[test]
+    fn what_was_made_goes_again(
+        ports in prop::collection::btree_map("[a-e]", any_port(prop::option::of(any::<bool>())), 1..5),
+        mut entries in prop::collection::vec(any_entry(), 0..8),
+        vlans in prop::collection::btree_map((prop_oneof![4 => Just(0_usize), 1 => 1_usize..3], VIDS), 1_u8..4, 0..10),
+        database in 0_u32..2,
+        history in any_histories(),
+    ) {
+        // A port that admits no tagged frames is tagged in no VLAN.
+        for (name, port) in ports.iter().filter(|(_, port)| port.untagged_only) {
+            for entry in entries.iter_mut().filter(|entry| entry.component == port.component) {
+                entry.ports.remove(&number_of(name));
+            }
+        }
+        let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
+        let inventory: Inventory = ports.iter().map(state).collect();
+        let subject = Subject { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
+        let start = configured(&ports, &entries, &vlans, database);
+        let end = subject.gives_back(&start, &history)?;
+        prop_assert_eq!(registrations(&start), registrations(&end));
+        let (start, end) = (without_entries(&start), without_entries(&end));
+        prop_assert!(start == end, "was\n{}is\n{}", device::text(&start), device::text(&end));
+    }
+}
+
+fn strip(nodes: &mut Vec<Node>) {
+    nodes.retain(|node| node.name != "vlan-registration-entry");
+    for node in nodes {
+        strip(&mut node.children);
     }
 }

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use eno_driver_netconf::dialect::Dialect;
 use eno_driver_netconf::dialect::junos::{Junos, PLAIN, QFX};
-use eno_driver_netconf::plan::{Inventory, interfaces};
+use eno_driver_netconf::plan::{InterfaceState, Inventory, interfaces};
 use eno_schemas::vlan_name;
 use proptest::prelude::*;
 
 use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_left_out, vid};
+use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, vid};
 
 const MODEL: Model = Model {
     lists: &[
@@ -23,6 +23,8 @@ const MODEL: Model = Model {
     ],
     leaf_lists: &["members", "vlan-id-list", "apply-groups"],
     choices: &[&["vlan-id", "vlan-id-list"]],
+    presence: &["interface", "unit", "ethernet-switching"],
+    ranges: &[("members", "-")],
 };
 
 /// A member as it may be written.
@@ -227,5 +229,25 @@ proptest! {
         }
         let dangling = |nodes: &[Node]| format!("{nodes:?}").matches("nobody").count();
         prop_assert!(dangling(&done.after_xml) <= dangling(&before));
+    }
+
+    #[test]
+    fn what_was_made_goes_again(
+        junos in prop_oneof![Just(PLAIN), Just(QFX)],
+        vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
+        mut ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
+        mut inherited in prop::collection::btree_map(prop_oneof![Just("group"), Just("range")], any_port(), 0..2),
+        history in any_histories(),
+    ) {
+        // The device refuses a trunk without members.
+        for port in ports.values_mut().chain(inherited.values_mut()) {
+            if port.mode == Some("trunk") && members(&port.members, &vlans).is_empty() {
+                port.members.push(Member::Range(30, 30));
+            }
+        }
+        // The group says what ports `a` and `b` are once they are configured.
+        let inventory: Inventory = ["d", "e"].map(|name| (name.to_owned(), InterfaceState::default())).into();
+        let subject = Subject { dialect: &junos, model: &MODEL, inventory: &inventory };
+        subject.leaves_nothing(&device(junos, &vlans, &ports, &inherited), &history)?;
     }
 }

@@ -11,7 +11,9 @@ use std::collections::BTreeSet;
 
 use device::{Model, Node};
 use eno_driver_netconf::dialect::Dialect;
-use eno_driver_netconf::plan::{Inventory, LeftOut, Mode, Seen, Unit, applied, interfaces, ours, plan};
+use eno_driver_netconf::plan::{
+    Inventory, LeftOut, Mode, Seen, Unit, applied, interfaces, ours, plan, remembering,
+};
 use eno_schemas::{
     Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
 };
@@ -61,9 +63,26 @@ prop_compose! {
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
                 vlans: ids(&wanted).intersection(&vlans),
                 closed,
+                before: None,
             }).collect(),
         }
     }
+}
+
+/// Some VLANs on some ports, then others on the same ports, then none; nothing is known of the ports.
+fn any_histories() -> impl Strategy<Value = Vec<FabricDesired>> {
+    (any_desired(), any_desired()).prop_map(|(mut first, other)| {
+        first.device.adopt = VlanSet::EMPTY;
+        first.ports.iter_mut().for_each(|port| port.closed = false);
+        let mut second = FabricDesired { vlans: other.vlans.clone(), ..first.clone() };
+        for port in &mut second.ports {
+            let same = other.ports.iter().find(|same| same.name == port.name);
+            port.vlans = same.map_or(VlanSet::EMPTY, |same| same.vlans.clone());
+        }
+        let mut last = FabricDesired { vlans: Vec::new(), ..first.clone() };
+        last.ports.iter_mut().for_each(|port| port.vlans = VlanSet::EMPTY);
+        vec![first, second, last]
+    })
 }
 
 /// A unit that the device refuses, or none.
@@ -104,6 +123,15 @@ fn remembers(seen: &Seen, desired: &FabricDesired) -> Result<(), TestCaseError> 
     Ok(())
 }
 
+/// The next command says what is remembered.
+fn remember(desired: &mut FabricDesired, applied: &Applied) {
+    let Applied::Fabric { closed, before, .. } = applied else { panic!("{applied:?}") };
+    for port in &mut desired.ports {
+        port.closed = closed.as_ref().is_some_and(|closed| closed.contains(&port.name));
+        port.before = before.get(&port.name).cloned();
+    }
+}
+
 /// A dialect on a device that follows its model.
 struct Subject<'a> {
     dialect: &'a dyn Dialect,
@@ -118,8 +146,52 @@ struct Done {
 }
 
 impl Subject<'_> {
+    /// As a transaction sees it: where the configuration is enough for the dialect, the inventory has ports that
+    /// are in the hardware alone.
     fn parse(&self, nodes: &[Node]) -> Seen {
-        self.dialect.parse(&device::reply(nodes).into(), self.inventory).expect("the dialect reads it")
+        let mut seen =
+            self.dialect.parse(&device::reply(nodes).into(), self.inventory).expect("the dialect reads it");
+        for name in self.inventory.keys() {
+            seen.ports.entry(name.clone()).or_default();
+        }
+        seen
+    }
+
+    /// Brings the device to each of the desired states, with what is remembered of the one before, of which the last
+    /// wants nothing: what others configured is there as it was, and nothing else.
+    fn gives_back(&self, start: &[Node], history: &[FabricDesired]) -> Result<Vec<Node>, TestCaseError> {
+        let mut nodes = start.to_vec();
+        let mut remembered = None;
+        for desired in history {
+            let mut desired = desired.clone();
+            if let Some(applied) = &remembered {
+                remember(&mut desired, applied);
+            }
+            let before = self.parse(&nodes);
+            prop_assert!(remembered.is_some() || ours(&before, "c1").is_empty(), "nothing is ours");
+            let planned = plan(&before, &desired, &LeftOut::default());
+            nodes = device::apply(
+                &nodes,
+                &self.dialect.render(&before, &planned.changes).to_string(),
+                self.model,
+            );
+            let after = self.parse(&nodes);
+            let more = plan(&after, &desired, &LeftOut::default()).changes;
+            prop_assert!(more.is_empty(), "{:?} is left to do", more);
+            let then = remembering(&desired, &planned);
+            let more = plan(&after, &then, &LeftOut::default()).changes;
+            prop_assert!(more.is_empty(), "{:?} is left to do", more);
+            remembered = Some(applied(&after, &then));
+        }
+        Ok(nodes)
+    }
+
+    /// The same, to the letter but for what says the same.
+    fn leaves_nothing(&self, start: &[Node], history: &[FabricDesired]) -> Result<(), TestCaseError> {
+        let end = device::canonical(&self.gives_back(start, history)?, self.model);
+        let start = device::canonical(start, self.model);
+        prop_assert!(start == end, "was\n{}is\n{}", device::text(&start), device::text(&end));
+        Ok(())
     }
 
     /// Brings the device to what is desired in one edit, and checks all that holds for every dialect.

@@ -9,12 +9,14 @@ use eno_schemas::VlanSet;
 use proptest::prelude::*;
 
 use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_left_out, ids, name_of};
+use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, ids, name_of};
 
 const MODEL: Model = Model {
     lists: &[("BD-list", &["fabEncap"]), ("PhysIf-list", &["id"]), ("AggrIf-list", &["id"])],
     leaf_lists: &[],
     choices: &[],
+    presence: &["trunkVlans", "name"],
+    ranges: &[],
 };
 
 #[derive(Clone, Debug)]
@@ -87,5 +89,16 @@ proptest! {
         let inventory = Inventory::default();
         let subject = Subject { dialect: &NxOs, model: &MODEL, inventory: &inventory };
         subject.obeys(&device(&vlans, &ports), &desired, left_out.as_ref())?;
+    }
+
+    #[test]
+    fn what_was_made_goes_again(
+        vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
+        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
+        history in any_histories(),
+    ) {
+        let inventory = Inventory::default();
+        let subject = Subject { dialect: &NxOs, model: &MODEL, inventory: &inventory };
+        subject.leaves_nothing(&device(&vlans, &ports), &history)?;
     }
 }

@@ -8,12 +8,14 @@ use eno_driver_netconf::plan::{Inventory, Mode};
 use proptest::prelude::*;
 
 use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_left_out, name_of};
+use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, name_of};
 
 const MODEL: Model = Model {
     lists: &[("vlans/vlan", &["vlan-id"]), ("interface", &["name"]), ("network-instance", &["name"])],
     leaf_lists: &["trunk-vlans"],
     choices: &[],
+    presence: &[],
+    ranges: &[("trunk-vlans", "..")],
 };
 
 #[derive(Clone, Debug)]
@@ -101,5 +103,16 @@ proptest! {
         let inventory = Inventory::default();
         let subject = Subject { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
         subject.obeys(&device(instance, &vlans, &ports), &desired, left_out.as_ref())?;
+    }
+
+    #[test]
+    fn what_was_made_goes_again(
+        vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
+        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
+        history in any_histories(),
+    ) {
+        let inventory = Inventory::default();
+        let subject = Subject { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
+        subject.leaves_nothing(&device(true, &vlans, &ports), &history)?;
     }
 }

@@ -8,7 +8,7 @@ use eno_driver_netconf::plan::{Inventory, interfaces};
 use proptest::prelude::*;
 
 use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_left_out, name_of};
+use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, name_of};
 
 const MODEL: Model = Model {
     lists: &[
@@ -19,6 +19,8 @@ const MODEL: Model = Model {
     ],
     leaf_lists: &[],
     choices: &[],
+    presence: &["untagged"],
+    ranges: &[],
 };
 
 #[derive(Clone, Debug)]
@@ -64,10 +66,11 @@ struct Instance {
 /// Which network-instances of no interface there are, which have settings of their own, and which are down.
 type Extras = (BTreeSet<u16>, BTreeSet<u8>, BTreeSet<u16>);
 
-fn device(ports: &BTreeMap<String, Port>, (empty, special, down): &Extras) -> Vec<Node> {
+/// `whose`: of [`name_of`], at least.
+fn device(ports: &BTreeMap<String, Port>, (empty, special, down): &Extras, whose: u8) -> Vec<Node> {
     let mut instances: BTreeMap<String, Instance> = BTreeMap::new();
     for vid in empty {
-        instances.insert(name_of(0, *vid).unwrap(), Instance::default());
+        instances.insert(name_of(whose, *vid).unwrap(), Instance::default());
     }
     let mut xml = String::new();
     for (name, port) in ports {
@@ -126,7 +129,9 @@ fn device(ports: &BTreeMap<String, Port>, (empty, special, down): &Extras) -> Ve
             xml.push_str("</subinterface>");
             let home = match (&sub.home, &sub.encap) {
                 (Home::None, _) => continue,
-                (Home::Named(whose), Encap::Vlan(vid)) if !routed => name_of(*whose % 2, *vid).unwrap(),
+                (Home::Named(which), Encap::Vlan(vid)) if !routed => {
+                    name_of((*which % 2).max(whose), *vid).unwrap()
+                }
                 (Home::Named(which) | Home::Foreign(which), _) => {
                     format!("{}-{which}", if routed { "vrf" } else { "blue" })
                 }
@@ -214,7 +219,7 @@ proptest! {
     ) {
         let inventory = Inventory::default();
         let subject = Subject { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
-        let before = device(&ports, &extras);
+        let before = device(&ports, &extras, 0);
         let done = subject.obeys(&before, &desired, left_out.as_ref())?;
 
         let there = subinterfaces(&done.after_xml);
@@ -244,5 +249,20 @@ proptest! {
             });
             prop_assert!(adopted || done.after_xml.contains(instance), "{} was touched", name);
         }
+    }
+
+    #[test]
+    fn what_was_made_goes_again(
+        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
+        extras in (
+            prop::collection::btree_set(VIDS, 0..6),
+            prop::collection::btree_set(0_u8..4, 0..2),
+            prop::collection::btree_set(VIDS, 0..4),
+        ),
+        history in any_histories(),
+    ) {
+        let inventory = Inventory::default();
+        let subject = Subject { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
+        subject.leaves_nothing(&device(&ports, &extras, 1), &history)?;
     }
 }

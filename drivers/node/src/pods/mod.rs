@@ -74,7 +74,7 @@ pub struct PodsApplied {
     pub notes: Vec<Note>,
     /// Host ends that are to be ports of an Open vSwitch bridge, by their names.
     pub ovs_ports: BTreeMap<String, OvsPort>,
-    /// Interfaces of pods wait for Open vSwitch to open their ports ([`Pods::plugged`]), and are down until then.
+    /// Interfaces of pods wait for Open vSwitch to open their ports ([`Pods::plugged`]), and get their addresses then.
     pub held: bool,
 }
 

@@ -130,7 +130,7 @@ async fn who_asks_for_silence_is_not_announced() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn on_open_vswitch_the_pods_end_comes_up_after_the_port() {
+async fn on_open_vswitch_addresses_come_after_the_port() {
     let mut node = Node::new().await;
     let bridge = HostNetwork::Ovs { datapath: None, uplink: None, patch: None, vlans: trunk("7") };
     node.desired.networks.insert("br-ovs".to_owned(), bridge);
@@ -141,15 +141,17 @@ async fn on_open_vswitch_the_pods_end_comes_up_after_the_port() {
     node.want("a", vec![PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("net1", kind) }]);
     let done = node.settle().await;
     let port = done.ovs_ports.keys().next().unwrap().clone();
-    assert!(done.held && !named(&pod, "net1").await.up);
-    assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
+    assert!(done.held && named(&pod, "net1").await.up);
+    assert_eq!(addresses(&snapshot(&pod).await, "net1"), [].into());
     node.pods.plugged([port].into()).await;
     let done = node.settle().await;
     assert!(!done.held && named(&pod, "net1").await.up);
+    assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
     assert_eq!(sysctl(&pod, "ipv4/conf/net1/arp_notify").await, "1");
-    // An agent that knows of no port yet leaves it up.
+    // An agent that knows of no port yet leaves it as it is.
     node.restart();
-    assert!(!node.settle().await.held && named(&pod, "net1").await.up);
+    assert!(!node.settle().await.held);
+    assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
 }
 
 #[tokio::test(flavor = "multi_thread")]

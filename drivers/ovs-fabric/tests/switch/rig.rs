@@ -228,6 +228,7 @@ fn desired(address: &str, credential: Option<String>, ports: &[(&str, &str)]) ->
             mode: PortMode::Keep,
             vlans: vlans.parse().unwrap(),
             closed: false,
+            before: None,
         })
         .collect();
     listed.sort_by(|one, other| one.name.cmp(&other.name));

@@ -431,7 +431,7 @@ impl Engine {
         let device = self.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
         let pending_changes = device.map(DeviceTarget::pending);
         let last_transaction = device.and_then(|device| device.last.clone());
-        let ports = device.map(DeviceTarget::known_ports);
+        let port_memory = device.map(DeviceTarget::memory);
         let cluster = device.map(|_| Name::from(self.config.cluster.as_str()));
         let device = device.and_then(|device| device.info.clone());
         let former = self.former(key).filter(|_| phase != Phase::Ready);
@@ -459,7 +459,7 @@ impl Engine {
             cluster,
             device,
             last_transaction: last_transaction.or_else(|| last.last_transaction.clone()),
-            ports: ports.unwrap_or_else(|| last.ports.clone()),
+            port_memory: port_memory.unwrap_or_else(|| last.port_memory.clone()),
             pending_changes,
             pods,
             nodes,

@@ -447,7 +447,7 @@ impl Engine {
                 let known = device.is_known();
                 let news = device.report(report);
                 let first = !known && device.is_known();
-                if news.ports {
+                if news.remembered {
                     self.publish.insert(target.clone());
                 }
                 self.accept(name, &news);

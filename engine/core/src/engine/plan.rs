@@ -6,12 +6,12 @@ use std::sync::Arc;
 use eno_schemas::{Phase, VlanAttachment, VlanId};
 
 use crate::compat;
-use crate::fabric::{DeviceTarget, KnownPorts};
+use crate::fabric::DeviceTarget;
 use crate::ids::Place;
 use crate::nad::{self, NadTarget};
 use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec, VlanType};
 use crate::topology::{Indices, Ports, Topology, add_ports};
-use crate::{Effect, Key, Kind, Labels, Name, Target};
+use crate::{Effect, Key, Kind, Labels, Name, PortMemory, Target};
 
 use super::Engine;
 use super::addresses::Leases;
@@ -44,7 +44,7 @@ impl Engine {
                 }
                 device.reshape(spec, ports, self.changes)
             } else {
-                let device = DeviceTarget::new(spec, ports, &self.known_ports(name, spec), self.changes);
+                let device = DeviceTarget::new(spec, ports, &self.port_memory(name, spec), self.changes);
                 self.devices.insert(name.clone(), device);
                 true
             };
@@ -74,23 +74,24 @@ impl Engine {
         }
     }
 
-    /// What a former process knew of the ports, if this is the same device: which are closed, if they are the same
-    /// interfaces, and which are leaving, also those that were taken off the spec while nobody led.
-    fn known_ports(&self, name: &Name, spec: &DeviceSpec) -> KnownPorts {
+    /// What a former process remembered of ports, if they are the same interfaces of the same device, with those that left
+    /// the spec while nobody led.
+    fn port_memory(&self, name: &Name, spec: &DeviceSpec) -> PortMemory {
         let Some(record) = self.records.get(&Key::cluster(Kind::FabricDevice, name)) else {
-            return KnownPorts::default();
+            return PortMemory::default();
         };
         let before = record.status.realized.as_deref().and_then(Spec::device);
         let Some(before) = before.filter(|before| before.is_same_device(spec)) else {
-            return KnownPorts::default();
+            return PortMemory::default();
         };
-        let KnownPorts { mut closed, mut leaving } = record.status.ports.clone();
-        closed.retain(|port| before.lag(port) == spec.lag(port));
+        let mut memory = record.status.port_memory.clone();
+        memory.closed.retain(|port| before.lag(port) == spec.lag(port));
+        memory.before.retain(|port, _| before.lag(port) == spec.lag(port));
         let interfaces = |spec: &DeviceSpec| -> BTreeSet<Name> {
             spec.ports.iter().map(|port| port.lag.as_ref().unwrap_or(&port.name)).cloned().collect()
         };
-        leaving.extend(interfaces(before).difference(&interfaces(spec)).cloned());
-        KnownPorts { closed, leaving }
+        memory.leaving.extend(interfaces(before).difference(&interfaces(spec)).cloned());
+        memory
     }
 
     /// Gives up what of ours is on ports that left the spec, where the admin annotated the device so.
@@ -119,7 +120,7 @@ impl Engine {
         let topology = Topology::new(all.filter_map(|(name, spec)| Some((name, spec.device()?))));
         for (name, spec) in leaving.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
             let ports = topology.port_names(name);
-            let device = DeviceTarget::new(spec, ports, &self.known_ports(name, spec), self.changes);
+            let device = DeviceTarget::new(spec, ports, &self.port_memory(name, spec), self.changes);
             self.devices.insert(name.clone(), device);
             self.publish.insert(Target::Fabric(name.clone()));
         }

@@ -230,6 +230,7 @@ impl Cluster {
                 Applied::Fabric {
                     vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
                     closed: Some(closed(&ports)),
+                    before: BTreeMap::new(),
                     ports,
                     carried: BTreeMap::new(),
                 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_core::{Config, Engine, Event, Key, Name, Target};
 use eno_schemas::*;
 
-use super::{World, closed};
+use super::{World, before, closed};
 
 /// What a switch is told.
 #[derive(Clone, Debug)]
@@ -277,11 +277,13 @@ impl World {
     fn says(&mut self, name: &Name, order: &Order, outcome: Outcome, rejected: Vec<Rejection>) {
         let known = !matches!(outcome, Outcome::Failed(_));
         let real = self.real(name);
+        let before = real.map(|state| before(&state.ports)).unwrap_or_default();
         let ports = real.into_iter().flat_map(|state| &state.ports);
         let ports = ports.map(|port| (port.name.clone(), port.vlans.clone())).collect();
         let applied = Applied::Fabric {
             vlans: real.into_iter().flat_map(|state| &state.vlans).map(|vlan| vlan.vid).collect(),
             closed: Some(closed(&ports)),
+            before,
             ports,
             carried: BTreeMap::new(),
         };

@@ -340,6 +340,7 @@ impl World {
                         .filter(|vid| !refused(*vid, ""))
                         .collect(),
                     closed: Some(closed(&ports)),
+                    before: before(&fabric.ports),
                     ports,
                     carried: BTreeMap::new(),
                 }

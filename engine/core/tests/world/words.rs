@@ -189,6 +189,11 @@ pub fn bridge(object_name: &str, name: &str, cidrs: &[&str]) -> Object {
     object(Kind::Bridge, object_name, Spec::Bridge(BridgeSpec { name: name.into(), cidrs, mtu: None }))
 }
 
+/// What a driver says again of ports.
+pub fn before(ports: &[FabricPort]) -> BTreeMap<String, PortBefore> {
+    ports.iter().filter_map(|port| Some((port.name.clone(), port.before.clone()?))).collect()
+}
+
 /// The ports that carry something have a list.
 pub fn closed(ports: &BTreeMap<String, VlanSet>) -> BTreeSet<String> {
     let carrying = ports.iter().filter(|(_, vlans)| !vlans.is_empty());

@@ -207,6 +207,7 @@ impl Rehearsal {
                 ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
                 carried: BTreeMap::new(),
                 closed: None,
+                before: BTreeMap::new(),
             },
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
             Desired::Node(node) => on_node(node),

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eno_core::spec::Spec;
-use eno_core::{ChangeOutcome, Condition, Kind, KnownPorts, LastTransaction, Name, PodEntry, Status};
+use eno_core::{ChangeOutcome, Condition, Kind, LastTransaction, Name, PodEntry, PortMemory, Status};
 use eno_nbi_crds as crds;
-use eno_schemas::{ChangeReport, DeviceInfo, Phase, VlanId};
+use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -54,15 +54,21 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         switch_ports: source.switch_ports,
         device: (device != DeviceInfo::default()).then_some(device),
         last_transaction: source.last_transaction.map(last_transaction),
-        ports: KnownPorts {
-            closed: source.closed_ports.into_iter().map(Name::from).collect(),
-            leaving: source.leaving_ports.into_iter().map(Name::from).collect(),
-        },
+        port_memory: port_memory(source.closed_ports, source.ports_before, source.leaving_ports),
         pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),
         pods: pods(&source.addresses),
         ready_inputs: inputs(source.ready_inputs),
         ..Status::default()
     }
+}
+
+fn port_memory(closed: Vec<String>, before: Vec<crds::PortBefore>, leaving: Vec<String>) -> PortMemory {
+    let before = before.into_iter().map(|source| {
+        let vlans = source.vlans.and_then(|vlans| vlans.parse().ok()).unwrap_or_default();
+        (Name::from(source.name), PortBefore { trunk: source.trunk, settings: source.settings, vlans })
+    });
+    let names = |names: Vec<String>| names.into_iter().map(Name::from).collect();
+    PortMemory { closed: names(closed), before: before.collect(), leaving: names(leaving) }
 }
 
 fn last_transaction(source: crds::LastTransaction) -> LastTransaction {

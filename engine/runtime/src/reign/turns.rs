@@ -4,13 +4,13 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use eno_core::{Event, Key, Kind, Name, Target};
-use eno_schemas::{ChangeReport, Desired, Generation, Outcome, Report};
+use eno_schemas::{ChangeReport, Desired, Drift, Generation, Outcome, Report};
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
 use tracing::{debug, info, warn};
 
 use super::{Realm, Throne};
-use crate::drift::DRIFT;
+use crate::drift::{DRIFT, TAKEN_OFF};
 use crate::events;
 use crate::gate::{Answer, DEADLINE, Participant, Turn};
 use crate::publish;
@@ -65,7 +65,10 @@ impl Throne {
         }
         match &target {
             Target::Node(node) => self.tell_repairs(node, &report),
-            Target::Fabric(name) if answer.is_some_and(Answer::is_final) => self.tell_drift(name, &report),
+            Target::Fabric(name) if answer.is_some_and(Answer::is_final) => {
+                self.tell_drift(name, &report);
+                self.tell_taken_off(name, &report);
+            }
             Target::Fabric(_) | Target::Nad(..) => {}
         }
         self.engine.handle(Event::Report(target, report));
@@ -120,10 +123,23 @@ impl Throne {
             return;
         }
         self.realm.metrics.drift.inc_by(u64::try_from(new.len()).unwrap_or_default());
+        self.warn(name, DRIFT, "Compare", &new);
+    }
+
+    /// Tells of VLANs that were taken off the lists of others since the last report.
+    fn tell_taken_off(&mut self, name: &Name, report: &Report) {
+        let new = self.taken_off.take(name, report, Drift::Report);
+        if !new.is_empty() && !self.is_former(report) {
+            self.warn(name, TAKEN_OFF, "Reconcile", &new);
+        }
+    }
+
+    /// An Event about a switch.
+    fn warn(&self, name: &Name, reason: &str, action: &str, messages: &[String]) {
         let key = Key::cluster(Kind::FabricDevice, name);
         if let Some(stored) = self.objects.get(&key) {
             let object = events::of_object(&key, &stored.uid);
-            self.events.tell(object, EventType::Warning, DRIFT, "Compare", &new.join("; "));
+            self.events.tell(object, EventType::Warning, reason, action, &messages.join("; "));
         }
     }
 

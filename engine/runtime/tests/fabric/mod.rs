@@ -29,6 +29,7 @@ impl Driver for Memory {
             ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
             carried: BTreeMap::new(),
             closed: None,
+            before: BTreeMap::new(),
         })
     }
 

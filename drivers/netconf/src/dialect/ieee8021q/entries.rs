@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::text::Text;
+use crate::xml::escape;
 use eno_schemas::{VlanId, VlanSet};
 
 /// A static VLAN registration entry.
@@ -18,6 +19,9 @@ pub(super) struct Entry {
     /// Most entries say the same of the same ports: those that follow each other share it.
     pub(super) ports: Arc<BTreeMap<u32, Registration>>,
 }
+
+/// A leaf that is not set, in what is remembered.
+const NOT_SET: &str = "-";
 
 /// What an entry says of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,8 +63,36 @@ impl Registration {
 /// A change of what entries say of ports, by VID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PortChanges {
-    pub(super) add: Vec<u32>,
+    pub(super) set: BTreeMap<u32, Registration>,
     pub(super) remove: Vec<u32>,
+}
+
+/// What static entries say of a port otherwise than we do: `normal/tagged=10-20;forbidden/-=30`.
+pub(super) fn registrations_text(entries: &[Entry], number: u32) -> Option<String> {
+    let mut by_kind: BTreeMap<String, VlanSet> = BTreeMap::new();
+    for entry in entries {
+        let Some(registration) = entry.ports.get(&number).filter(|says| **says != Registration::ours())
+        else {
+            continue;
+        };
+        let word = |word: &Option<Cow<'static, str>>| word.as_deref().unwrap_or(NOT_SET).to_owned();
+        let kind = format!("{}/{}", word(&registration.control), word(&registration.transmitted));
+        let vids = by_kind.entry(kind).or_default();
+        *vids = vids.union(&entry.vids);
+    }
+    let texts: Vec<String> =
+        by_kind.iter().map(|(kind, vids)| format!("{kind}={}", vids_text(vids))).collect();
+    (!texts.is_empty()).then(|| texts.join(";"))
+}
+
+/// What such a text says of a VID.
+pub(super) fn registration_of(text: &str, vid: VlanId) -> Option<Registration> {
+    let of_it = |part: &&str| {
+        part.split_once('=').and_then(|(_, of)| vids(of)).is_some_and(|vids| vids.contains(vid))
+    };
+    let (control, transmitted) = text.split(';').find(of_it)?.split_once('=')?.0.split_once('/')?;
+    let word = |word: &str| (word != NOT_SET).then(|| Registration::word(word));
+    Some(Registration { control: word(control), transmitted: word(transmitted) })
 }
 
 /// `1,10-100,250` (ieee802-dot1q-types: vid-range-type).
@@ -124,7 +156,7 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
         for number in &change.remove {
             ports.remove(number);
         }
-        ports.extend(change.add.iter().map(|number| (*number, Registration::ours())));
+        ports.extend(change.set.iter().map(|(number, registration)| (*number, registration.clone())));
         // Another entry of it alone, in another database, says the same of the port.
         for other in with_it.iter().filter(of_it).filter(|other| own.is_none_or(|own| own != *other)) {
             write_removal(&mut xml, other, &change.remove);
@@ -179,10 +211,10 @@ fn write_entry(xml: &mut Text, database: u32, vids: &str, ports: &BTreeMap<u32, 
     for (number, registration) in ports {
         let _ = write!(xml, "<port-map><port-ref>{number}</port-ref><static-vlan-registration-entries>");
         if let Some(control) = &registration.control {
-            let _ = write!(xml, "<registrar-admin-control>{control}</registrar-admin-control>");
+            let _ = write!(xml, "<registrar-admin-control>{}</registrar-admin-control>", escape(control));
         }
         if let Some(transmitted) = &registration.transmitted {
-            let _ = write!(xml, "<vlan-transmitted>{transmitted}</vlan-transmitted>");
+            let _ = write!(xml, "<vlan-transmitted>{}</vlan-transmitted>", escape(transmitted));
         }
         xml.push_str("</static-vlan-registration-entries></port-map>");
     }
@@ -215,7 +247,7 @@ mod tests {
             vids: vids("10-12").unwrap(),
             ports: Arc::new([(1, Registration::ours()), (2, Registration::ours())].into()),
         };
-        let change = PortChanges { add: vec![], remove: vec![2] };
+        let change = PortChanges { set: BTreeMap::new(), remove: vec![2] };
         let xml = edit(std::slice::from_ref(&entry), &[(vid(11), change)].into());
         let map = |number| {
             format!(

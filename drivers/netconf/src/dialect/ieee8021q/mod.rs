@@ -11,7 +11,8 @@
 //!   that admits no tagged frames is an access port.
 //! - A VID without a static entry is no open door by itself: without one, the registration is Normal (802.1Q 8.8.2),
 //!   and only MVRP adds members. The door in is another one: without ingress filtering (8.6.2), which is off by
-//!   default, a port takes frames of VLANs that it is no member of. It is switched on with the first VLAN on a port.
+//!   default, a port takes frames of VLANs that it is no member of. It is switched on with the first VLAN on a port,
+//!   and is what it was after the last one.
 //! - A VLAN exists in a component if it is listed there, or if a port that we know nothing of is in an entry for its
 //!   VID. VLANs are made in every component that has a listed port (without any, in the first), and deleted in every one.
 
@@ -39,6 +40,14 @@ const INTERFACES: &str = "urn:ietf:params:xml:ns:yang:ietf-interfaces";
 /// The leaves of `bridge-port` that matter.
 const BRIDGE_PORT: &str =
     "<bridge-name/><component-name/><pvid/><acceptable-frame/><enable-ingress-filtering/>";
+/// Values of `acceptable-frame`.
+const UNTAGGED_ONLY: &str = "admit-only-untagged-and-priority-tagged";
+const ALL_FRAMES: &str = "admit-all-frames";
+/// What is remembered of a port: whether it filters, whether it admitted untagged frames only, and what entries said of
+/// it otherwise than we do.
+const FILTERING: &str = "enable-ingress-filtering";
+const ONLY_UNTAGGED: &str = "only-untagged";
+const REGISTRATIONS: &str = "registrations";
 
 /// The dialect.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +150,7 @@ impl Dialect for Ieee8021Q {
     }
 
     fn render(&self, seen: &Seen, changes: &Changes) -> Text {
-        layout(seen).map_or_else(Text::new, |layout| render::render(layout, changes))
+        layout(seen).map_or_else(Text::new, |layout| render::render(layout, seen, changes))
     }
 
     fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
 
-use super::entries::{Entry, Registration, vids};
-use super::{BridgeLayout, Component, Place, scope};
+use super::entries::{Entry, Registration, registrations_text, vids};
+use super::{
+    ALL_FRAMES, BridgeLayout, Component, FILTERING, ONLY_UNTAGGED, Place, REGISTRATIONS, UNTAGGED_ONLY, scope,
+};
 use crate::dialect::{Layout, ParseError};
-use crate::plan::{Inventory, Mode, Seen, SeenPort, SeenVlan};
+use crate::plan::{Inventory, Mode, Seen, SeenPort, SeenVlan, Setting};
 use crate::text::Text;
 use crate::xml::{Step, walk};
 
@@ -49,6 +51,10 @@ struct BridgePort {
     component: Option<String>,
     pvid: Option<u32>,
     untagged_only: bool,
+    /// `acceptable-frame` says that it admits all.
+    admits_all: bool,
+    /// `enable-ingress-filtering`
+    filtering: Option<String>,
 }
 
 impl Parser {
@@ -105,7 +111,11 @@ impl Parser {
             "interfaces/interface/bridge-port/component-name" => port.component = Some(text.to_owned()),
             "interfaces/interface/bridge-port/pvid" => port.pvid = Some(text.parse().ok()?),
             "interfaces/interface/bridge-port/acceptable-frame" => {
-                port.untagged_only = text == "admit-only-untagged-and-priority-tagged";
+                port.untagged_only = text == UNTAGGED_ONLY;
+                port.admits_all = text == ALL_FRAMES;
+            }
+            "interfaces/interface/bridge-port/enable-ingress-filtering" => {
+                port.filtering = Some(text.to_owned());
             }
             "interfaces/interface" => {
                 let (name, port) = std::mem::take(&mut self.interface);
@@ -233,6 +243,14 @@ fn place(components: &[Component], port: &BridgePort, number: Option<u32>) -> Re
 fn registered(mut port: SeenPort, bridge_port: &BridgePort, component: &Component, number: u32) -> SeenPort {
     let pvid = bridge_port.pvid.unwrap_or(u32::from(DEFAULT_PVID));
     let pvid = u16::try_from(pvid).ok().and_then(|id| VlanId::new(id).ok());
+    let filtering = bridge_port.filtering.as_deref();
+    let untagged_only = Setting::of(bridge_port.untagged_only.then_some(""), bridge_port.admits_all);
+    port.settings =
+        [(FILTERING, Setting::of(filtering, filtering == Some("true"))), (ONLY_UNTAGGED, untagged_only)]
+            .into();
+    if let Some(text) = registrations_text(&component.entries, number) {
+        port.settings.insert(REGISTRATIONS, Setting::of(Some(&text), false));
+    }
     for entry in &component.entries {
         let Some(registration) = entry.ports.get(&number) else { continue };
         let all = || entry.vids.iter();

@@ -5,22 +5,33 @@ use std::fmt::Write as _;
 
 use eno_schemas::VlanId;
 
-use super::entries::{PortChanges, edit};
-use super::{BRIDGE, BridgeLayout, Component, INTERFACES};
-use crate::plan::{Changes, ModeChange};
+use super::entries::{PortChanges, Registration, edit, registration_of};
+use super::{
+    ALL_FRAMES, BRIDGE, BridgeLayout, Component, FILTERING, INTERFACES, ONLY_UNTAGGED, REGISTRATIONS,
+    UNTAGGED_ONLY,
+};
+use crate::plan::{Changes, ModeChange, PortChange, Seen};
 use crate::text::Text;
 use crate::xml::escape;
 
-pub(super) fn render(layout: &BridgeLayout, changes: &Changes) -> Text {
+pub(super) fn render(layout: &BridgeLayout, seen: &Seen, changes: &Changes) -> Text {
     let mut by_component: BTreeMap<usize, BTreeMap<VlanId, PortChanges>> = BTreeMap::new();
     for (name, change) in &changes.ports {
         let Some(place) = layout.ports.get(name) else { continue };
         let vids = by_component.entry(place.component).or_default();
+        let former = |vid| registration_of(change.former(REGISTRATIONS)?, vid);
         for vid in change.add.iter() {
-            vids.entry(vid).or_default().add.push(place.number);
+            let of_list = change.former.as_ref().is_some_and(|former| former.vlans.contains(vid));
+            let registration = former(vid).filter(|former| of_list && former.is_fixed());
+            let registration = registration.unwrap_or_else(Registration::ours);
+            vids.entry(vid).or_default().set.insert(place.number, registration);
         }
         for vid in change.remove.iter() {
-            vids.entry(vid).or_default().remove.push(place.number);
+            let changes = vids.entry(vid).or_default();
+            match former(vid).filter(|former| !former.is_fixed()) {
+                Some(former) => drop(changes.set.insert(place.number, former)),
+                None => changes.remove.push(place.number),
+            }
         }
     }
     let none = BTreeMap::new();
@@ -28,7 +39,7 @@ pub(super) fn render(layout: &BridgeLayout, changes: &Changes) -> Text {
     let mut components: BTreeMap<&str, Text> = BTreeMap::new();
     for (at, component) in layout.components.iter().enumerate() {
         let entries = edit(&component.entries, by_component.get(&at).unwrap_or(&none));
-        let vlans = vlans(component, changes);
+        let vlans = vlans(component, seen, changes);
         if entries.is_empty() && vlans.is_empty() {
             continue;
         }
@@ -58,32 +69,51 @@ pub(super) fn render(layout: &BridgeLayout, changes: &Changes) -> Text {
 }
 
 /// The content of `<bridge-vlan>`.
-fn vlans(component: &Component, changes: &Changes) -> Text {
+fn vlans(component: &Component, seen: &Seen, changes: &Changes) -> Text {
     let mut xml = Text::new();
     for (vid, name) in changes.make.iter().filter(|_| component.home) {
         if component.vlans.get(vid).and_then(Option::as_ref) != Some(name) {
             let _ = write!(xml, "<vlan><vid>{vid}</vid><name>{}</name></vlan>", escape(name));
         }
     }
-    for vid in changes.delete.iter().filter(|vid| component.vlans.contains_key(vid)) {
+    // In another component the VID may be somebody else's.
+    let is_it = |vid: &VlanId| {
+        let name = seen.vlans.get(vid).map(|vlan| &vlan.name);
+        name.is_some_and(|name| component.vlans.get(vid) == Some(name))
+    };
+    for vid in changes.delete.iter().filter(is_it) {
         let _ = write!(xml, "<vlan nc:operation=\"remove\"><vid>{vid}</vid></vlan>");
     }
     xml
 }
 
-/// Ports that become trunks: they take no frames of VLANs that they do not carry.
+/// Ports that become trunks, which take no frames of VLANs that they do not carry, and ports that are what they were.
 fn render_interfaces(xml: &mut Text, layout: &BridgeLayout, changes: &Changes) {
-    let mut trunks = changes.ports.iter().filter(|(_, change)| change.mode == ModeChange::Trunk).peekable();
-    if trunks.peek().is_none() {
+    let is_changed = |change: &PortChange| {
+        !change.restore.is_empty() || change.mode == ModeChange::Trunk && !change.was_trunk()
+    };
+    let mut ports = changes.ports.iter().filter(|(_, change)| is_changed(change)).peekable();
+    if ports.peek().is_none() {
         return;
     }
     let _ = write!(xml, "<interfaces xmlns=\"{INTERFACES}\">");
-    for (name, _) in trunks {
+    for (name, change) in ports {
         let _ = write!(xml, "<interface><name>{}</name><bridge-port xmlns=\"{BRIDGE}\">", escape(name));
-        if layout.ports.get(name).is_some_and(|place| place.untagged_only) {
-            xml.push_str("<acceptable-frame>admit-all-frames</acceptable-frame>");
+        let untagged_only = layout.ports.get(name).is_some_and(|place| place.untagged_only);
+        if let Some(Some(_)) = change.restore.get(ONLY_UNTAGGED) {
+            let _ = write!(xml, "<acceptable-frame>{UNTAGGED_ONLY}</acceptable-frame>");
+        } else if untagged_only && change.mode == ModeChange::Trunk {
+            let _ = write!(xml, "<acceptable-frame>{ALL_FRAMES}</acceptable-frame>");
         }
-        xml.push_str("<enable-ingress-filtering>true</enable-ingress-filtering></bridge-port></interface>");
+        let _ = match change.restore.get(FILTERING) {
+            Some(Some(value)) => write!(xml, "<{FILTERING}>{}</{FILTERING}>", escape(value)),
+            Some(None) => write!(xml, "<{FILTERING} nc:operation=\"remove\"/>"),
+            None if change.mode == ModeChange::Trunk && !change.was_trunk() => {
+                write!(xml, "<{FILTERING}>true</{FILTERING}>")
+            }
+            None => Ok(()),
+        };
+        xml.push_str("</bridge-port></interface>");
     }
     xml.push_str("</interfaces>");
 }

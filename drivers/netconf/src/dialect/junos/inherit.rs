@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_schemas::{VlanId, VlanSet};
 
 use super::read::{Layer, Port, Settings, Vlan};
-use super::{ALL, Entry, Family, Known, Layout};
-use crate::plan::{Mode, Seen, SeenPort, SeenVlan};
+use super::{
+    ALL, Entry, Family, INTERFACE, INTERFACE_MODE, Known, Layout, MEMBERS, PORT_MODE, SWITCHING, UNIT,
+};
+use crate::plan::{Mode, NATIVE, Seen, SeenPort, SeenVlan, Setting};
 
 /// How many interfaces the `*` at the end of an interface range's member may stand for.
 const PORTS_OF_A_CARD: u16 = 128;
@@ -203,6 +205,8 @@ fn seen_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (SeenPort,
             seen.names.extend(ids(first, last));
         }
     }
+    seen.settings = settings(port, &entries, own.mode.or(inherited.mode));
+    seen.filled = members().any(|text| text != ALL && vlans.resolve(text).is_empty());
     let native = own.native.as_ref().or(inherited.native.as_ref());
     // 0 stands for priority tags.
     seen.native = native.and_then(|text| match vlans.resolve(text).as_slice() {
@@ -238,6 +242,32 @@ fn seen_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (SeenPort,
             Some(format!("has a native VLAN that can't be told: {}", native.map_or("", String::as_str)));
     }
     (seen, entries)
+}
+
+/// What a VLAN of ours brings to an interface of the configuration's own, or takes from it. What is made is gone again
+/// when what holds it goes.
+fn settings(port: &Port, entries: &[Entry], mode: Option<Mode>) -> BTreeMap<&'static str, Setting> {
+    let own = &port.settings;
+    let switching = own.switching && !own.more && entries.iter().all(|entry| entry.vids().is_some());
+    let unit = own.unit && !own.unit_more && (switching || !own.switching);
+    let interface = port.listed && !port.more && (unit || !own.unit);
+    let there = |is_there: bool, ours: bool| Setting::of(is_there.then_some(""), ours);
+    let leaf = |name: &str| {
+        let text = own.mode_leaf.filter(|leaf| *leaf == name).map(|_| own.mode_text.as_str());
+        Setting::of(text, text.is_none_or(|text| text == "trunk"))
+    };
+    // Of a trunk each VLAN is known by itself.
+    let members = (mode != Some(Mode::Trunk) && !own.members.is_empty()).then(|| own.members.join("\n"));
+    [
+        (INTERFACE, there(port.listed, interface)),
+        (UNIT, there(own.unit, unit)),
+        (SWITCHING, there(own.switching, switching)),
+        (INTERFACE_MODE, leaf(INTERFACE_MODE)),
+        (PORT_MODE, leaf(PORT_MODE)),
+        (MEMBERS, Setting::of(members.as_deref(), mode == Some(Mode::Trunk))),
+        (NATIVE, Setting::of(own.native.as_deref(), false)),
+    ]
+    .into()
 }
 
 /// `100` or `100-200`.

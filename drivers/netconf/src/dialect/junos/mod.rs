@@ -3,7 +3,8 @@
 //! VLANs: `/configuration/vlans/vlan[name]/vlan-id`. Ports: `/configuration/interfaces/interface[name]/unit[name='0']
 //! /family/ethernet-switching/{interface-mode,vlan/members}`, LAGs too (`ae0`). A member is a VLAN's name, its VID, a
 //! range `100-200`, or `all`; we write VIDs and ranges. The schema has trunks without members, and a commit refuses
-//! them: when our last VLAN goes, so does the mode, and the family with it if nothing else is set there.
+//! them: when our last VLAN goes, so does the mode, and the family with it if nothing else is set there. Where it is
+//! remembered what there was before our first VLAN, what was not there goes, up to the interface.
 //!
 //! What `<get-config>` shows is what was written: groups (`apply-groups`), interface ranges and what is deactivated
 //! are worked out here, as far as VLANs and ports go. Not read: other routing instances and logical systems.
@@ -50,6 +51,15 @@ pub const QFX: Junos = Junos { family: Some("junos-qfx") };
 pub const EX: Junos = Junos { family: Some("junos-ex") };
 /// Junos OS Evolved, and devices without modules of their own: `http://yang.juniper.net/junos/conf/…`.
 pub const COMMON: Junos = Junos { family: Some("junos") };
+
+/// What is remembered of an interface: what there was of it, down to the family, the leaf for the mode, which is called
+/// otherwise in older versions, and the members of an access port.
+const INTERFACE: &str = "interface";
+const UNIT: &str = "unit";
+const SWITCHING: &str = "ethernet-switching";
+const INTERFACE_MODE: &str = "interface-mode";
+const PORT_MODE: &str = "port-mode";
+const MEMBERS: &str = "members";
 
 /// The member that stands for every VLAN.
 const ALL: &str = "all";

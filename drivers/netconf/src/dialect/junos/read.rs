@@ -45,6 +45,10 @@ pub(super) struct Vlan {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Port {
     pub(super) name: String,
+    /// It is an entry of the configuration's own.
+    pub(super) listed: bool,
+    /// It has more than unit 0.
+    pub(super) more: bool,
     pub(super) settings: Settings,
     pub(super) applied: Vec<String>,
     pub(super) excepted: Vec<String>,
@@ -52,10 +56,19 @@ pub(super) struct Port {
 
 /// What is set of switching on an interface and its unit 0.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the interface")]
 pub(super) struct Settings {
     pub(super) mode: Option<Mode>,
     /// The leaf that says the mode.
     pub(super) mode_leaf: Option<&'static str>,
+    /// What it says.
+    pub(super) mode_text: String,
+    /// There is a unit 0.
+    pub(super) unit: bool,
+    /// It has more than the family ethernet-switching.
+    pub(super) unit_more: bool,
+    /// It has that family.
+    pub(super) switching: bool,
     /// Its family ethernet-switching has more than a mode and members.
     pub(super) more: bool,
     /// Another family of unit 0.
@@ -78,9 +91,19 @@ pub(super) struct Range {
 
 /// Reads a reply: the configuration, and its groups.
 pub(super) fn read(reply: &Text) -> Result<(Layer, Vec<Layer>), ParseError> {
-    let asleep = Cell::new(false);
+    let (asleep, skipped) = (Cell::new(false), Cell::new(false));
     let mut reader = Reader::default();
-    walk_tags(reply, |element| scope(element, &asleep), |step| reader.step(&step, &asleep))?;
+    walk_tags(
+        reply,
+        |element| {
+            let scope = scope(element, &asleep);
+            if scope == Scope::Foreign && element.within.contains("/interfaces/interface") {
+                skipped.set(true);
+            }
+            scope
+        },
+        |step| reader.step(&step, &asleep, &skipped),
+    )?;
     Ok((reader.main, reader.groups))
 }
 
@@ -113,7 +136,8 @@ struct Reader {
 }
 
 impl Reader {
-    fn step(&mut self, step: &Step<'_>, asleep: &Cell<bool>) {
+    /// `skipped`: something of the interface that is there was not read.
+    fn step(&mut self, step: &Step<'_>, asleep: &Cell<bool>, skipped: &Cell<bool>) {
         let (path, text) = match step {
             Step::Enter(path) => (path, None),
             Step::Leave(path, text) => (path, Some(*text)),
@@ -137,9 +161,13 @@ impl Reader {
             vlan(layer, within, text, asleep);
         } else if let Some(within) = below(rest, "interfaces/interface") {
             if within.is_empty() && text.is_none() {
-                layer.ports.push(Port::default());
+                skipped.set(false);
+                layer.ports.push(Port { listed: true, ..Port::default() });
             } else if let Some(port) = layer.ports.last_mut() {
                 port_leaf(port, &mut self.unit, within, text);
+                if within.is_empty() && skipped.take() {
+                    (port.more, port.settings.unit_more, port.settings.more) = (true, true, true);
+                }
             }
         } else if let Some(within) = below(rest, "interfaces/interface-range") {
             range(layer, &mut self.unit, &mut self.span, within, text);
@@ -212,6 +240,13 @@ fn range(
 }
 
 fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: Option<&str>) {
+    if let Some(of_unit) = below(path, "unit") {
+        let known =
+            matches!(of_unit, "" | "name" | "family") || of_unit.starts_with("family/ethernet-switching");
+        unit.1.unit_more |= !known;
+    } else {
+        port.more |= !matches!(path, "" | "name");
+    }
     if path.ends_with("apply-groups") {
         unit.1.more |= path.starts_with("unit/family/ethernet-switching");
         port.applied.extend(text.map(str::to_owned));
@@ -232,13 +267,16 @@ fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: O
         ("unit", None) => *unit = Default::default(),
         ("unit/name", Some(text)) => text.clone_into(&mut unit.0),
         ("unit", Some(_)) => {
-            let (name, of_unit) = std::mem::take(unit);
+            let (name, mut of_unit) = std::mem::take(unit);
             if super::inherit::fits(&name, "0") {
+                of_unit.unit = true;
                 let settings = &mut port.settings;
                 // The leaf of the interface is the one that counts where both are there.
                 let native = settings.native.take().or(of_unit.native);
                 let bundle = settings.bundle.take();
                 *settings = Settings { native, bundle, ..of_unit };
+            } else {
+                port.more = true;
             }
         }
         (_, Some(text)) if path.ends_with("options/ieee-802.3ad/bundle") => {
@@ -255,11 +293,13 @@ fn unit_leaf(settings: &mut Settings, family: &str, text: Option<&str>) {
         }
         return;
     };
+    settings.switching = true;
     let Some(text) = text else { return };
     match switching {
         // `port-mode` is the older name.
         "interface-mode" | "port-mode" => {
             settings.mode = Some(if text == "trunk" { Mode::Trunk } else { Mode::Access });
+            text.clone_into(&mut settings.mode_text);
             settings.mode_leaf = Some(if switching == "port-mode" { "port-mode" } else { "interface-mode" });
         }
         "vlan/members" => settings.members.push(text.to_owned()),

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::inherit::{ids, range_text};
-use super::{ALL, Family, Junos, Layout};
+use super::{ALL, Family, INTERFACE, INTERFACE_MODE, Junos, Layout, MEMBERS, PORT_MODE, SWITCHING, UNIT};
 use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen};
 use crate::text::Text;
 use crate::xml::escape;
@@ -84,22 +84,45 @@ fn change_port(xml: &mut Text, name: &str, access: bool, family: &Family, change
         }
     }
     let mut added: BTreeSet<String> = back.union(&change.add).ranges().into_iter().map(range_text).collect();
+    if let Some(members) = change.restore.get(MEMBERS) {
+        added.extend(members.iter().flat_map(|members| members.split('\n')).map(str::to_owned));
+    }
     // An access port's VLAN may be one that the trunk is to carry.
     let stays: Vec<String> = gone.intersection(&added).cloned().collect();
     for text in stays {
         gone.remove(&text);
         added.remove(&text);
     }
-    let _ = write!(xml, "<interface><name>{}</name><unit><name>0</name><family>", escape(name));
+    let made = |part: &str| change.restore.get(part) == Some(&None);
+    if made(INTERFACE) {
+        let _ = write!(xml, "<interface nc:operation=\"delete\"><name>{}</name></interface>", escape(name));
+        return;
+    }
+    let _ = write!(xml, "<interface><name>{}</name>", escape(name));
+    if made(UNIT) {
+        xml.push_str("<unit nc:operation=\"delete\"><name>0</name></unit></interface>");
+        return;
+    }
+    xml.push_str("<unit><name>0</name><family>");
     let dropped = family.mode.filter(|_| change.mode == ModeChange::Drop);
     let nothing_stays = family.entries.iter().all(|entry| gone.contains(&entry.text()));
-    if dropped.is_some() && !family.more && nothing_stays {
+    if made(SWITCHING) || dropped.is_some() && !family.more && nothing_stays {
         xml.push_str("<ethernet-switching nc:operation=\"delete\"/></family></unit></interface>");
         return;
     }
     xml.push_str("<ethernet-switching>");
-    if change.mode == ModeChange::Trunk {
-        xml.push_str("<interface-mode>trunk</interface-mode>");
+    let modes = change.restore.iter().filter(|(leaf, _)| [INTERFACE_MODE, PORT_MODE].contains(leaf));
+    for (leaf, value) in modes.clone() {
+        let _ = match value {
+            Some(value) => write!(xml, "<{leaf}>{}</{leaf}>", escape(value)),
+            None => write!(xml, "<{leaf} nc:operation=\"delete\"/>"),
+        };
+    }
+    if modes.count() > 0 {
+        // It is what it was.
+    } else if change.mode == ModeChange::Trunk {
+        let leaf = family.mode.unwrap_or(INTERFACE_MODE);
+        let _ = write!(xml, "<{leaf}>trunk</{leaf}>");
     } else if let Some(leaf) = dropped {
         let _ = write!(xml, "<{leaf} nc:operation=\"delete\"/>");
     }
@@ -109,7 +132,7 @@ fn change_port(xml: &mut Text, name: &str, access: bool, family: &Family, change
             let _ = write!(xml, "<members nc:operation=\"delete\">{}</members>", escape(&text));
         }
         for text in added {
-            let _ = write!(xml, "<members>{text}</members>");
+            let _ = write!(xml, "<members>{}</members>", escape(&text));
         }
         xml.push_str("</vlan>");
     }

@@ -7,7 +7,9 @@
 //!   mac-vrf for the VID as well, the VID is taken on that port alone; so are VIDs in ranges, in routed
 //!   subinterfaces, and as outer tags.
 //! - A bridged subinterface of one VID that belongs to no network-instance carries nothing. When its VLAN is wanted
-//!   on its port it is used as it is, which is how a mac-vrf that was deleted by hand comes back.
+//!   on its port it is used as it is, which is how a mac-vrf that was deleted by hand comes back. It stays when the VLAN
+//!   goes if it was there before ours were on the port. One that bears our name as its description is ours: without its
+//!   VLAN it was left by a device or a driver that died, and goes.
 //! - Without `vlan-tagging`, a port's only subinterface takes all frames, whatever their tags. If it is bridged, the
 //!   port is an access port; made a trunk, that subinterface becomes the one for untagged frames.
 //! - A mac-vrf can't be renamed. One that is adopted is replaced by one of our name with the same interfaces, in
@@ -39,6 +41,12 @@ const SRLINUX: &str = "urn:nokia.com:srlinux:";
 /// The parts of a mac-vrf that are not its interfaces: their presence forbids to replace it by another.
 const SETTINGS: [&str; 6] =
     ["vxlan-interface", "protocols", "bridge-table", "connection-point", "multicast-routing", "mtu"];
+
+/// What is remembered of a port: `vlan-tagging`, the index of its subinterface for untagged frames where it has one, and
+/// the VIDs of subinterfaces that were in no network-instance.
+const TAGGING: &str = "vlan-tagging";
+const UNTAGGED: &str = "untagged";
+const ORPHANS: &str = "subinterfaces";
 
 /// The dialect.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +97,8 @@ struct Subinterfaces {
     vlans: BTreeMap<VlanId, Subinterface>,
     /// The bridged subinterfaces of a port without `vlan-tagging`.
     whole: BTreeSet<u32>,
+    /// Those for untagged frames of a port with it.
+    untagged: BTreeSet<u32>,
 }
 
 /// A subinterface that is in the VLAN of its VID, or in none.
@@ -204,8 +214,16 @@ fn vid_of(seen: &Seen, port: &str, index: &str) -> Option<VlanId> {
 
 /// The VID in a name of the form `eno-<cluster>-<vid>`.
 fn vid_of_name(name: &str) -> Option<VlanId> {
+    parts_of_name(name).map(|(_, vid)| vid)
+}
+
+/// The cluster and the VID in such a name.
+fn parts_of_name(name: &str) -> Option<(&str, VlanId)> {
     let (cluster, vid) = name.strip_prefix("eno-")?.rsplit_once('-')?;
-    (!cluster.is_empty() && !vid.starts_with('0')).then(|| vid.parse().ok())?
+    if cluster.is_empty() || vid.starts_with('0') {
+        return None;
+    }
+    Some((cluster, vid.parse().ok()?))
 }
 
 fn layout(seen: &Seen) -> Option<&SrLinuxLayout> {
@@ -220,7 +238,7 @@ fn layout(seen: &Seen) -> Option<&SrLinuxLayout> {
 fn port_content() -> String {
     format!(
         "<vlan-tagging xmlns=\"{VLANS}\"/><breakout-mode/><ethernet><aggregate-id/></ethernet>\
-         <subinterface><index/><type/><vlan xmlns=\"{VLANS}\"><encap/></vlan></subinterface>"
+         <subinterface><index/><type/><description/><vlan xmlns=\"{VLANS}\"><encap/></vlan></subinterface>"
     )
 }
 
@@ -247,7 +265,7 @@ mod tests {
     use eno_schemas::VlanSet;
 
     use super::*;
-    use crate::plan::PortChange;
+    use crate::plan::{LeftOut, PortChange, plan};
 
     const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
         <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/1</name>
@@ -323,5 +341,55 @@ mod tests {
             let error = RpcError { path, message: Some(message.into()), ..RpcError::default() };
             assert_eq!(SrLinux.blame(&error, &seen, &changes), expected, "{error:?}");
         }
+    }
+
+    #[test]
+    fn what_a_device_that_died_left_of_ours_goes() {
+        let sub = |index: u16, description: &str, vid: u16| {
+            format!(
+                "<subinterface><index>{index}</index><type>bridged</type><description>{description}</description>\
+                 <vlan xmlns=\"{VLANS}\"><encap><single-tagged><vlan-id>{vid}</vlan-id></single-tagged></encap></vlan>\
+                 </subinterface>"
+            )
+        };
+        let subs =
+            [(100, "eno-c-100", 100), (101, "eno-d-101", 101), (102, "uplink", 102), (103, "eno-c-103", 104)];
+        let subs: String = subs.iter().map(|(index, text, vid)| sub(*index, text, *vid)).collect();
+        let device = format!(
+            "<data xmlns=\"{NETCONF}\"><interface xmlns=\"{INTERFACES}\"><name>ethernet-1/1</name>\
+             <vlan-tagging xmlns=\"{VLANS}\">true</vlan-tagging>{subs}</interface></data>"
+        );
+        let seen = SrLinux.parse(&device.into(), &Inventory::new()).unwrap();
+        let desired = |cluster: &str| eno_schemas::FabricDesired {
+            cluster: cluster.into(),
+            cluster_uid: None,
+            device: eno_schemas::Device {
+                address: String::new(),
+                dialect: None,
+                credential: None,
+                host_key: None,
+                audit_interval: None,
+                drift: eno_schemas::Drift::Repair,
+                adopt: VlanSet::EMPTY,
+            },
+            vlans: Vec::new(),
+            ports: vec![eno_schemas::FabricPort {
+                name: "ethernet-1/1".into(),
+                lag: None,
+                mode: eno_schemas::PortMode::Keep,
+                vlans: VlanSet::EMPTY,
+                closed: false,
+                before: None,
+            }],
+        };
+        let changes = |cluster| plan(&seen, &desired(cluster), &LeftOut::default()).changes;
+        assert_eq!(
+            SrLinux.render(&seen, &changes("c")).to_string(),
+            format!(
+                "<interface xmlns=\"{INTERFACES}\"><name>ethernet-1/1</name>\
+                 <subinterface nc:operation=\"remove\"><index>100</index></subinterface></interface>"
+            )
+        );
+        assert!(changes("e").is_empty());
     }
 }

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_schemas::{VlanId, VlanSet};
+use eno_schemas::{VlanId, VlanSet, vlan_name};
 
 use super::{
-    Attachment, Member, SETTINGS, SrLinuxLayout, Subinterface, Subinterfaces, Vrf, scope, vid_of_name,
+    Attachment, Member, ORPHANS, SETTINGS, SrLinuxLayout, Subinterface, Subinterfaces, TAGGING, UNTAGGED,
+    Vrf, parts_of_name, scope, vid_of_name,
 };
 use crate::dialect::{Layout, ParseError};
-use crate::plan::{Mode, Seen, SeenPort, SeenVlan};
+use crate::plan::{Mode, Seen, SeenPort, SeenVlan, Setting};
 use crate::text::Text;
 use crate::xml::{Step, walk};
 
@@ -86,6 +87,8 @@ struct Reference {
 struct Interface {
     name: String,
     tagging: bool,
+    /// It says whether it does.
+    told: bool,
     broken_out: bool,
     aggregate: Option<String>,
     subinterfaces: Vec<Sub>,
@@ -97,6 +100,8 @@ struct Sub {
     /// Its type, without a prefix; `None`: bridged.
     kind: Option<Box<str>>,
     encap: Option<Encap>,
+    /// The cluster and the VID in its description, if that is a name of ours.
+    mark: Option<(Arc<str>, VlanId)>,
 }
 
 enum Encap {
@@ -137,7 +142,7 @@ impl Parser {
                     instance.leaf(rest, text, &mut self.names);
                 } else if let (Some(rest), Some(interface)) =
                     (path.strip_prefix("interface/"), self.interfaces.last_mut())
-                    && interface.leaf(rest, text).is_none()
+                    && interface.leaf(rest, text, &mut self.names).is_none()
                 {
                     let (path, value) = ((*path).to_owned(), (*text).to_owned());
                     self.bad.get_or_insert(ParseError::Leaf { path, value });
@@ -210,17 +215,17 @@ impl Interface {
     }
 
     /// `None`: it can't be read.
-    fn leaf(&mut self, path: &str, text: &str) -> Option<()> {
+    fn leaf(&mut self, path: &str, text: &str, names: &mut Names) -> Option<()> {
         match path {
             "name" => text.clone_into(&mut self.name),
-            "vlan-tagging" => self.tagging = text == "true",
+            "vlan-tagging" => (self.tagging, self.told) = (text == "true", true),
             "breakout-mode/num-breakout-ports" => self.broken_out = true,
             "ethernet/aggregate-id" => self.aggregate = Some(text.to_owned()),
             _ => {
                 if let (Some(rest), Some(sub)) =
                     (path.strip_prefix("subinterface/"), self.subinterfaces.last_mut())
                 {
-                    return sub.leaf(rest, text);
+                    return sub.leaf(rest, text, names);
                 }
             }
         }
@@ -229,8 +234,11 @@ impl Interface {
 }
 
 impl Sub {
-    fn leaf(&mut self, path: &str, text: &str) -> Option<()> {
+    fn leaf(&mut self, path: &str, text: &str, names: &mut Names) -> Option<()> {
         match path {
+            "description" => {
+                self.mark = parts_of_name(text).map(|(cluster, vid)| (names.shared(cluster), vid));
+            }
             "index" => self.index = text.parse().ok()?,
             "type" => {
                 let kind = identity(text);
@@ -262,6 +270,34 @@ impl Sub {
     fn bridged(&self) -> bool {
         self.kind.is_none()
     }
+}
+
+/// What the first VLAN of ours changes, and subinterfaces that it may take.
+fn settings(
+    interface: &Interface,
+    layout: &Subinterfaces,
+    leftovers: &BTreeMap<VlanId, String>,
+) -> BTreeMap<&'static str, Setting> {
+    let untagged = |sub: &&Sub| matches!(sub.encap, Some(Encap::Untagged));
+    let untagged = interface.subinterfaces.iter().find(untagged).filter(|_| interface.tagging);
+    let orphans: VlanSet = layout
+        .vlans
+        .iter()
+        .filter(|(vid, sub)| sub.attached == Attachment::None && !leftovers.contains_key(vid))
+        .map(|(vid, _)| *vid)
+        .collect();
+    let known = layout.vlans.len() - orphans.len() + usize::from(untagged.is_some());
+    // Every other subinterface needs it.
+    let tagging_is_ours = !interface.told || interface.tagging && interface.subinterfaces.len() == known;
+    let tagging = interface.told.then(|| interface.tagging.to_string());
+    let untagged = untagged.map(|sub| sub.index.to_string());
+    let orphans = (!orphans.is_empty()).then(|| orphans.to_string());
+    [
+        (TAGGING, Setting::of(tagging.as_deref(), tagging_is_ours)),
+        (UNTAGGED, Setting::of(untagged.as_deref(), interface.tagging)),
+        (ORPHANS, Setting::of(orphans.as_deref(), false)),
+    ]
+    .into()
 }
 
 /// A VID, or one of the words for several.
@@ -442,6 +478,7 @@ impl Device {
                 });
             }
         }
+        port.settings = settings(interface, &layout, &port.leftovers);
         (port, layout)
     }
 
@@ -470,6 +507,9 @@ impl Device {
         match &sub.encap {
             Some(Encap::Vlan(vid)) => match home {
                 None if sub.bridged() && !layout.vlans.contains_key(vid) => {
+                    if let Some((cluster, _)) = sub.mark.as_ref().filter(|(_, marked)| marked == vid) {
+                        port.leftovers.insert(*vid, vlan_name(cluster, *vid));
+                    }
                     layout.vlans.insert(*vid, Subinterface { index: sub.index, attached: Attachment::None });
                 }
                 Some((at, attached)) if sub.bridged() && self.vlans.get(vid) == Some(&at) => {
@@ -501,7 +541,10 @@ impl Device {
                     port.taken.extend(vids.map(|vid| (vid, format!("it is in a range of {whose}"))));
                 }
             }
-            Some(Encap::Untagged) => port.native = self.untagged(interface, sub, port),
+            Some(Encap::Untagged) => {
+                layout.untagged.insert(sub.index);
+                port.native = self.untagged(interface, sub, port);
+            }
             Some(Encap::Any) => {
                 port.unfit.get_or_insert_with(|| format!("carries every VLAN to {whose}"));
             }

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use eno_schemas::VlanId;
+use eno_schemas::{VlanId, VlanSet};
 
-use super::{Attachment, INTERFACES, Member, NETWORK_INSTANCE, Subinterfaces, VLANS, Vrf, layout};
+use super::{
+    Attachment, INTERFACES, Member, NETWORK_INSTANCE, ORPHANS, Subinterfaces, TAGGING, UNTAGGED, VLANS, Vrf,
+    layout,
+};
 use crate::plan::{Changes, ModeChange, PortChange, Seen};
 use crate::text::Text;
 use crate::xml::escape;
@@ -21,12 +24,16 @@ pub(super) fn render(seen: &Seen, changes: &Changes) -> Text {
     let nothing = Subinterfaces::default();
     let there = |name: &str| layout(seen).and_then(|layout| layout.ports.get(name)).unwrap_or(&nothing);
     let mut xml = Text::new();
+    let name_of = |vid: VlanId| {
+        let made = changes.make.get(&vid).map(String::as_str);
+        made.or_else(|| seen.vlans.get(&vid)?.name.as_deref())
+    };
     let mut edits: BTreeMap<VlanId, Members> = BTreeMap::new();
     for (name, change) in &changes.ports {
         let ports = there(name);
         let indices = indices(ports, change);
         let port: Arc<str> = name.as_str().into();
-        render_port(&mut xml, name, ports, change, &indices);
+        render_port(&mut xml, name, ports, change, &indices, &name_of);
         for (vid, index) in indices {
             edits.entry(vid).or_default().add.push(Member::Subinterface(Arc::clone(&port), index));
         }
@@ -79,15 +86,31 @@ fn indices(there: &Subinterfaces, change: &PortChange) -> BTreeMap<VlanId, u32> 
     indices
 }
 
-fn render_port(
+fn render_port<'a>(
     xml: &mut Text,
     name: &str,
     there: &Subinterfaces,
     change: &PortChange,
     indices: &BTreeMap<VlanId, u32>,
+    name_of: &impl Fn(VlanId) -> Option<&'a str>,
 ) {
     let _ = write!(xml, "<interface xmlns=\"{INTERFACES}\"><name>{}</name>", escape(name));
+    let _ = match change.restore.get(TAGGING) {
+        Some(Some(value)) => write!(xml, "<vlan-tagging xmlns=\"{VLANS}\">{}</vlan-tagging>", escape(value)),
+        Some(None) => write!(xml, "<vlan-tagging xmlns=\"{VLANS}\" nc:operation=\"remove\"/>"),
+        None => Ok(()),
+    };
+    if let Some(None) = change.restore.get(UNTAGGED) {
+        for index in &there.untagged {
+            let _ = write!(
+                xml,
+                "<subinterface><index>{index}</index><vlan xmlns=\"{VLANS}\"><encap nc:operation=\"remove\"/></vlan>\
+                 </subinterface>"
+            );
+        }
+    }
     match change.mode {
+        ModeChange::Trunk if change.restore.contains_key(TAGGING) => {}
         ModeChange::Trunk => {
             let _ = write!(xml, "<vlan-tagging xmlns=\"{VLANS}\">true</vlan-tagging>");
             for index in &there.whole {
@@ -104,15 +127,23 @@ fn render_port(
         }
         ModeChange::Drop | ModeChange::Keep => {}
     }
-    for sub in change.remove.iter().filter_map(|vid| there.vlans.get(&vid)) {
+    // What was in no network-instance before our first VLAN stays.
+    let orphans: VlanSet = change.former(ORPHANS).and_then(|text| text.parse().ok()).unwrap_or_default();
+    for sub in change.remove.difference(&orphans).iter().filter_map(|vid| there.vlans.get(&vid)) {
         let _ =
             write!(xml, "<subinterface nc:operation=\"remove\"><index>{}</index></subinterface>", sub.index);
     }
     for (vid, index) in indices.iter().filter(|(vid, _)| !there.vlans.contains_key(vid)) {
         let _ = write!(
             xml,
-            "<subinterface><index>{index}</index><type xmlns:srl_nokia-if=\"{INTERFACES}\">srl_nokia-if:bridged</type>\
-             <vlan xmlns=\"{VLANS}\"><encap><single-tagged><vlan-id>{vid}</vlan-id></single-tagged></encap></vlan>\
+            "<subinterface><index>{index}</index><type xmlns:srl_nokia-if=\"{INTERFACES}\">srl_nokia-if:bridged</type>"
+        );
+        if let Some(name) = name_of(*vid) {
+            let _ = write!(xml, "<description>{}</description>", escape(name));
+        }
+        let _ = write!(
+            xml,
+            "<vlan xmlns=\"{VLANS}\"><encap><single-tagged><vlan-id>{vid}</vlan-id></single-tagged></encap></vlan>\
              </subinterface>"
         );
     }
@@ -144,6 +175,9 @@ fn render_vrf(
         }
     }
     let Some(name) = make.or(there.map(|vrf| &vrf.name)) else { return };
+    if make.is_none() && members.add.is_empty() && members.remove.is_empty() {
+        return;
+    }
     begin(xml, name, "");
     if make.is_some() {
         let _ = write!(

@@ -170,22 +170,21 @@ impl<'a> Planner<'a> {
     /// comes before addresses; if it has a master; and on another interface of the pod, which may have to be set up first.
     fn fill(&mut self, link: &PodLink, name: &str) -> Result<(), Refusal> {
         let on_another = matches!(kind::base(&link.kind), Base::Pod(_) | Base::Link(_));
-        let later = matches!(
-            &link.kind,
-            LinkKind::Veth { master: Some(Master::Ovs { .. } | Master::Bridge { vlans: Some(_), .. }) }
-        );
-        let up = link.up && !later;
+        let filtered =
+            matches!(&link.kind, LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) });
+        let up = link.up && !filtered;
         let chosen = link.mac.is_some() || (link.mtu.is_some() && self.usual_mtu(link).is_none());
         if on_another || chosen || link.member_of.is_some() || !super::wanted_sysctls(link).is_empty() {
             return Ok(());
         }
         link.addresses.iter().try_for_each(|net| self.not_elsewhere(*net, None))?;
+        let addresses = if is_ovs_port(link) { &[][..] } else { &link.addresses };
         let mark = Part::Altname(mark::altname(self.wanted.cluster, self.wanted.uid, &link.id));
         let made = |part| Op::Made { name: name.to_owned(), part };
         let parts = std::iter::once(mark)
             .chain(link.alias.clone().map(Part::Alias))
-            .chain(link.addresses.iter().copied().map(Part::Address));
-        let announced = announcements(link, &link.addresses, name).filter(|_| up);
+            .chain(addresses.iter().copied().map(Part::Address));
+        let announced = announcements(link, addresses, name).filter(|_| up);
         let ops = parts.map(made).chain(announced).chain(up.then(|| made(Part::Up)));
         let step = |op| Step { link: Some(link.id.clone()), creates: false, op };
         self.parts.extend(ops.map(step));
@@ -210,7 +209,11 @@ impl<'a> Planner<'a> {
         }
         self.membership(link, found)?;
         self.sysctls(link, found)?;
-        self.addresses(link, found)?;
+        if self.waits_for_port(link, found) {
+            self.plan.held.insert(link.id.clone());
+        } else {
+            self.addresses(link, found)?;
+        }
         self.former_sysctls(link, found);
         self.raise(link, found);
         if !self.plan.held.contains(&link.id) {
@@ -236,8 +239,21 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// An interface comes up when its port carries traffic: then the announcement gets through, and no packet is lost
-    /// for which the pod would wait a second. One that is up stays so.
+    /// On Open vSwitch an interface gets its addresses when its port carries traffic: then the announcement gets through,
+    /// and no packet is lost for which the pod would wait a second. It is up before, since Open vSwitch drops what goes to
+    /// a port without a carrier, and learns of one a moment after it is there.
+    fn waits_for_port(&self, link: &PodLink, found: &Link) -> bool {
+        let end = self.host_end(found).filter(|end| end.up);
+        let has = |net: &IpNet| {
+            let mut addresses = self.seen.pod.addresses.iter();
+            addresses.any(|address| address.index == found.index && address.net == *net)
+        };
+        is_ovs_port(link)
+            && end.is_none_or(|end| !self.wanted.plugged.contains(&end.name))
+            && !link.addresses.iter().all(has)
+    }
+
+    /// One that is up stays so.
     fn raise(&mut self, link: &'a PodLink, found: &'a Link) {
         if !link.up || found.up {
             if link.up != found.up {
@@ -245,17 +261,11 @@ impl<'a> Planner<'a> {
             }
             return;
         }
-        let end = self.host_end(found).filter(|end| end.up);
-        match &link.kind {
-            LinkKind::Veth { master: Some(Master::Ovs { .. }) }
-                if end.is_none_or(|end| !self.wanted.plugged.contains(&end.name)) =>
-            {
-                self.plan.held.insert(link.id.clone());
-                return;
-            }
-            // The steps that bring its end up are in this plan, and this one in the next.
-            LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) } if end.is_none() => return,
-            _ => {}
+        // The steps that bring its end up are in this plan, and this one in the next.
+        if let LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) } = &link.kind
+            && self.host_end(found).is_none_or(|end| !end.up)
+        {
+            return;
         }
         for op in announcements(link, &link.addresses, &found.name) {
             self.push(Some(&link.id), op);
@@ -494,6 +504,10 @@ pub(super) fn announcements(link: &PodLink, addresses: &[IpNet], name: &str) -> 
         })
         .into_iter()
         .flatten()
+}
+
+fn is_ovs_port(link: &PodLink) -> bool {
+    matches!(&link.kind, LinkKind::Veth { master: Some(Master::Ovs { .. }) })
 }
 
 pub(super) fn set_mac(link: &Link, mac: [u8; 6]) -> Request {

@@ -150,7 +150,7 @@ pub struct Plan {
     pub applied: BTreeMap<String, AppliedLink>,
     /// Host ends that the driver is to make ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
-    /// Ids of links that come up once Open vSwitch has opened their port.
+    /// Ids of links that get their addresses once Open vSwitch has opened their port.
     pub held: BTreeSet<String>,
 }
 

@@ -1,0 +1,315 @@
+//! What ports were like before they carried VLANs of ours. The device alone does not tell who made an empty unit, set a
+//! mode, or took a VLAN off a list. So it is remembered as [closed trunks](super::closed) are: in the reports, and by the
+//! engine, which says it in the next command.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use eno_schemas::{FabricDesired, FabricPort, PortBefore, VlanId, VlanSet};
+
+use super::{Mode, Plan, Seen, SeenPort, interface, members, ours};
+
+/// The setting that is the native VLAN, in dialects where the mode depends on it.
+pub const NATIVE: &str = "native";
+/// Remembered where the native VLAN was on the list.
+const NATIVE_LISTED: &str = "native-listed";
+
+/// What is remembered of an interface, which the ports share.
+pub(super) fn of<'a>(ports: &[&'a FabricPort]) -> Option<&'a PortBefore> {
+    ports.iter().find_map(|port| port.before.as_ref())
+}
+
+/// The VLANs that are to be on the interface's list again, if it has one: they are not wanted any more.
+pub(super) fn given_back(before: Option<&PortBefore>, there: &SeenPort, wanted: &VlanSet) -> VlanSet {
+    let has_list = there.mode != Some(Mode::Access) && there.unfit.is_none();
+    let taken: VlanSet = there.taken.keys().copied().collect();
+    match before.filter(|_| has_list) {
+        Some(before) => before.vlans.difference(wanted).difference(&taken),
+        None => VlanSet::EMPTY,
+    }
+}
+
+/// What is to be remembered of an interface from now on, if that is more than before. `fresh`: VLANs that are made, and
+/// did not exist. `is_changed`: the interface is.
+pub(super) fn remembered(
+    there: &SeenPort,
+    before: Option<&PortBefore>,
+    ours: &VlanSet,
+    fresh: &VlanSet,
+    is_changed: bool,
+) -> Option<PortBefore> {
+    let taken: VlanSet = there.taken.keys().copied().collect();
+    let own = there.tagged().difference(&taken).difference(&there.inherited);
+    let lost = if there.open { VlanSet::EMPTY } else { own.intersection(fresh) };
+    let mut now = before.cloned().unwrap_or_default();
+    now.vlans = now.vlans.union(&lost);
+    let untouched = own.intersection(ours).is_empty();
+    if now.settings.is_none() && untouched && (is_changed || !lost.is_empty()) {
+        now.trunk = there.mode == Some(Mode::Trunk);
+        now.settings = values(there);
+    }
+    (Some(&now) != before && now != PortBefore::default()).then_some(now)
+}
+
+/// The settings as they are, if they are not too much to remember.
+fn values(there: &SeenPort) -> Option<BTreeMap<String, String>> {
+    let set = there.settings.iter().filter_map(|(name, setting)| Some((name, setting.value.as_ref()?)));
+    let mut set: BTreeMap<String, String> =
+        set.map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    if there.native.is_some_and(|native| there.tagged().contains(native)) {
+        set.insert(NATIVE_LISTED.to_owned(), String::new());
+    }
+    let short = set.values().all(|value| value.chars().count() <= PortBefore::LONGEST_SETTING);
+    (short && set.len() <= PortBefore::MOST_SETTINGS).then_some(set)
+}
+
+/// The settings that are as we made them, and were otherwise: what they are to be again. `None`: not set.
+pub(super) fn to_restore(
+    there: &SeenPort,
+    settings: &BTreeMap<String, String>,
+) -> BTreeMap<&'static str, Option<String>> {
+    let ours = there.settings.iter().filter(|(_, setting)| setting.ours);
+    let differ = ours.filter(|(name, setting)| setting.value.as_ref() != settings.get(**name));
+    differ.map(|(name, _)| (*name, settings.get(*name).cloned())).collect()
+}
+
+/// Whether it was a trunk, and the settings, where both are remembered, and no other hand has given it a native VLAN
+/// since, which needs what we made.
+pub(super) fn known<'a>(
+    there: &SeenPort,
+    before: &'a PortBefore,
+) -> Option<(bool, &'a BTreeMap<String, String>)> {
+    let settings = before.settings.as_ref()?;
+    let native = there.settings.get(NATIVE).and_then(|native| native.value.as_ref());
+    (native.is_none() || native == settings.get(NATIVE)).then_some((before.trunk, settings))
+}
+
+/// The native VLAN, if it is on the list only since nothing else was, and is not needed there now that VLANs are `back`.
+pub(super) fn stopgap(
+    there: &SeenPort,
+    settings: &BTreeMap<String, String>,
+    back: &VlanSet,
+) -> Option<VlanId> {
+    let tagged = there.tagged();
+    let comes_back = !back.difference(&tagged).is_empty();
+    there
+        .native
+        .filter(|native| comes_back && tagged.contains(*native) && !settings.contains_key(NATIVE_LISTED))
+}
+
+/// The desired state with what the plan remembers.
+pub fn remembering<'a>(desired: &'a FabricDesired, plan: &Plan) -> Cow<'a, FabricDesired> {
+    if plan.before.is_empty() {
+        return Cow::Borrowed(desired);
+    }
+    let mut desired = desired.clone();
+    for port in &mut desired.ports {
+        if let Some(before) = plan.before.get(interface(port)) {
+            port.before = Some(before.clone());
+        }
+    }
+    Cow::Owned(desired)
+}
+
+/// What of what is remembered is still needed, by port: while there are VLANs of ours on the port, or are to be, and
+/// until it is as it was.
+pub(super) fn needed(seen: &Seen, desired: &FabricDesired) -> BTreeMap<String, PortBefore> {
+    let ours = ours(seen, &desired.cluster);
+    let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+    let mut all = BTreeMap::new();
+    for (name, ports) in members(desired) {
+        let Some(before) = of(&ports) else { continue };
+        let needed = match seen.ports.get(name) {
+            Some(there) => {
+                let is_wanted = ports.iter().any(|port| !port.vlans.is_empty());
+                needed_on(there, before, is_wanted, &ours, &wanted)
+            }
+            None => before.clone(),
+        };
+        if needed != PortBefore::default() {
+            all.extend(ports.iter().map(|port| (port.name.clone(), needed.clone())));
+        }
+    }
+    all
+}
+
+fn needed_on(
+    there: &SeenPort,
+    before: &PortBefore,
+    is_wanted: bool,
+    ours: &VlanSet,
+    wanted: &VlanSet,
+) -> PortBefore {
+    let tagged = there.tagged();
+    let own = tagged.difference(&there.inherited);
+    let not_yet =
+        if there.open { VlanSet::EMPTY } else { given_back(Some(before), there, wanted).difference(&own) };
+    let is_needed = |vid: &VlanId| wanted.contains(*vid) || ours.contains(*vid) || not_yet.contains(*vid);
+    let vlans: VlanSet = before.vlans.iter().filter(is_needed).collect();
+    let taken: VlanSet = there.taken.keys().copied().collect();
+    let has_ours = !tagged.intersection(ours).difference(&taken).is_empty();
+    let differs = || {
+        known(there, before).is_some_and(|(trunk, settings)| {
+            let empty = own.is_empty() && !there.open && !trunk;
+            empty && !to_restore(there, settings).is_empty()
+        })
+    };
+    if has_ours || is_wanted || !vlans.is_empty() || differs() {
+        PortBefore { vlans, ..before.clone() }
+    } else {
+        PortBefore::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_schemas::{Device, Drift, FabricVlan, Item, PortMode, vlan_name};
+
+    use super::*;
+    use crate::plan::{Changes, LeftOut, ModeChange, SeenVlan, Setting, TAKEN_OFF, plan};
+
+    fn set(text: &str) -> VlanSet {
+        text.parse().unwrap()
+    }
+
+    /// `ports`: name, VLANs, and what is remembered.
+    fn desired(vlans: &str, ports: &[(&str, &str, Option<PortBefore>)]) -> FabricDesired {
+        FabricDesired {
+            cluster: "c".into(),
+            cluster_uid: None,
+            device: Device {
+                address: String::new(),
+                dialect: None,
+                credential: None,
+                host_key: None,
+                audit_interval: None,
+                drift: Drift::Repair,
+                adopt: VlanSet::EMPTY,
+            },
+            vlans: set(vlans).iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect(),
+            ports: ports
+                .iter()
+                .map(|(name, vlans, before)| FabricPort {
+                    name: (*name).to_owned(),
+                    lag: None,
+                    mode: PortMode::Keep,
+                    vlans: set(vlans),
+                    closed: false,
+                    before: before.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    /// Where `vlans` are ours, and `e1` is a trunk with `list`, or no trunk if that is empty.
+    fn seen(vlans: &str, list: &str) -> Seen {
+        let ours =
+            |vid| (vid, SeenVlan { name: Some(vlan_name("c", vid)), active: true, ..SeenVlan::default() });
+        let mode = (!list.is_empty()).then_some(Mode::Trunk);
+        let value = mode.map(|_| "trunk");
+        let port = SeenPort {
+            configured: true,
+            mode,
+            tagged: set(list).ranges(),
+            settings: [("mode", Setting::of(value, true)), ("other", Setting::of(Some("x"), false))].into(),
+            ..SeenPort::default()
+        };
+        Seen {
+            vlans: set(vlans).iter().map(ours).collect(),
+            ports: [("e1".to_owned(), port)].into(),
+            empty_opens: true,
+            ..Seen::default()
+        }
+    }
+
+    fn before(trunk: bool, settings: &[(&str, &str)], vlans: &str) -> PortBefore {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        PortBefore { trunk, settings: Some(settings.collect()), vlans: set(vlans) }
+    }
+
+    fn planned(seen: &Seen, desired: &FabricDesired) -> Plan {
+        plan(seen, desired, &LeftOut::default())
+    }
+
+    #[test]
+    fn it_is_remembered_with_the_first_vlan_and_not_anew_with_the_next() {
+        let first = planned(&seen("", ""), &desired("100", &[("e1", "100", None)]));
+        assert_eq!(first.before["e1"], before(false, &[("other", "x")], ""));
+        // The one that reports it knows it.
+        let then = desired("100-101", &[("e1", "100-101", Some(first.before["e1"].clone()))]);
+        assert_eq!(planned(&seen("100", "100"), &then).before, [].into());
+        // With VLANs of ours on it, nobody knows any more.
+        let late = desired("100-101", &[("e1", "100-101", None)]);
+        assert_eq!(planned(&seen("100", "100"), &late).before, [].into());
+        // A port that is not changed is not remembered.
+        assert_eq!(planned(&seen("", "7"), &desired("100", &[("e1", "", None)])).before, [].into());
+    }
+
+    #[test]
+    fn what_another_hand_changed_stays() {
+        let none = desired("", &[("e1", "", Some(before(false, &[("other", "y")], "")))]);
+        let change = &planned(&seen("100", "100"), &none).changes.ports["e1"];
+        assert_eq!((&change.restore, change.mode), (&[("mode", None)].into(), ModeChange::Keep));
+        // Nor is a trunk given up on which others have VLANs by now.
+        let change = &planned(&seen("100", "7,100"), &none).changes.ports["e1"];
+        assert_eq!((&change.restore, change.mode), (&[].into(), ModeChange::Keep));
+        // Once it is as it was there is nothing to do, and nothing to remember.
+        let done = seen("", "");
+        assert_eq!(planned(&done, &none).changes, Changes::default());
+        assert_eq!(needed(&done, &none), [].into());
+    }
+
+    #[test]
+    fn a_vlan_of_a_foreign_list_is_off_it_and_comes_back() {
+        let elsewhere = desired("3005", &[("e1", "", None), ("e2", "3005", None)]);
+        let first = planned(&seen("", "3000-3010"), &elsewhere);
+        assert_eq!(first.changes.ports["e1"].remove, set("3005"));
+        let note = first.notes.iter().find(|note| note.kind == TAKEN_OFF).expect("a note");
+        assert!(note.item == Item::port("e1") && note.message.contains("3005"), "{note:?}");
+        let known = first.before["e1"].clone();
+        assert_eq!(known, before(true, &[("mode", "trunk"), ("other", "x")], "3005"));
+
+        let there = seen("3005", "3000-3004,3006-3010");
+        let same = remembering(&elsewhere, &first).into_owned();
+        let again = planned(&there, &same);
+        assert_eq!(again.changes, Changes::default());
+        assert!(again.notes.iter().any(|note| note.kind == TAKEN_OFF));
+        assert_eq!(needed(&there, &same)["e1"], known);
+
+        let none = desired("", &[("e1", "", Some(known)), ("e2", "", None)]);
+        let last = planned(&there, &none);
+        assert_eq!((&last.changes.ports["e1"].add, &last.changes.delete), (&set("3005"), &set("3005")));
+        assert!(!last.notes.iter().any(|note| note.kind == TAKEN_OFF));
+        assert_eq!(needed(&seen("", "3000-3010"), &none), [].into());
+        // Until it is there it is not forgotten.
+        assert!(needed(&there, &none).contains_key("e1"));
+    }
+
+    /// A list of nothing else would carry every VLAN: the trunk is none until its VLAN is back.
+    #[test]
+    fn a_trunk_of_the_one_vlan_is_closed_meanwhile() {
+        let elsewhere = desired("100", &[("e1", "", None), ("e2", "100", None)]);
+        let first = planned(&seen("", "100"), &elsewhere);
+        assert_eq!(first.changes.ports["e1"].mode, ModeChange::Drop);
+        let known = first.before["e1"].clone();
+        let mut there = seen("100", "");
+        let kept = desired("100", &[("e1", "", Some(known.clone())), ("e2", "100", None)]);
+        assert_eq!(planned(&there, &kept).changes, Changes::default());
+        let none = desired("", &[("e1", "", Some(known)), ("e2", "", None)]);
+        let back = &planned(&there, &none).changes.ports["e1"];
+        assert_eq!((&back.add, back.mode), (&set("100"), ModeChange::Trunk));
+        // On a port that another hand made an access port it is not put back.
+        there.ports.get_mut("e1").unwrap().mode = Some(Mode::Access);
+        assert!(!planned(&there, &none).changes.ports.contains_key("e1"));
+        assert_eq!(needed(&there, &kept)["e1"].vlans, set("100"));
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_remembered() {
+        let mut there = seen("", "");
+        let long = "x".repeat(PortBefore::LONGEST_SETTING + 1);
+        there.ports.get_mut("e1").unwrap().settings.insert("other", Setting::of(Some(&long), false));
+        let first = planned(&there, &desired("100", &[("e1", "100", None)]));
+        assert_eq!(first.before, [].into());
+    }
+}
