@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::{Applied, Carried, FabricDesired, Item, Rejection, VlanId, VlanSet};
+use eno_ovsdb::Uuid;
+use eno_schemas::{Applied, Carried, FabricDesired, FabricPort, Item, Rejection, VlanId, VlanSet};
 
 use crate::ownership::{Ownership, ids};
 use crate::plan::Plan;
@@ -15,8 +16,15 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
     let mut faults = Vec::new();
     let index = view.index();
     let mut bridges: BTreeMap<&str, Ownership<'_>> = BTreeMap::new();
+    let resolve = |listed: &FabricPort| index.port(listed.lag.as_ref().unwrap_or(&listed.name));
+    // Several members of a bond may be listed.
+    let mut wanted: BTreeMap<Uuid, VlanSet> = BTreeMap::new();
+    for (uuid, listed) in desired.ports.iter().filter_map(|listed| Some((resolve(listed)?, listed))) {
+        let all = wanted.entry(uuid).or_default();
+        *all = all.union(&listed.vlans);
+    }
     for listed in &desired.ports {
-        let Some(uuid) = index.port(listed.lag.as_ref().unwrap_or(&listed.name)) else { continue };
+        let Some(uuid) = resolve(listed) else { continue };
         let Some(port) = view.ports.get(&uuid) else { continue };
         let bridge = index.bridge(uuid).unwrap_or_default();
         let none = BTreeSet::new();
@@ -39,6 +47,9 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
                 (Carried { tagged, untagged: native, open: port.is_open() }, of_ours)
             }
         };
+        // What others of the bond want is not there for one of which nothing is wanted.
+        let of_others = wanted.get(&uuid).filter(|_| listed.vlans.is_empty()).cloned().unwrap_or_default();
+        let of_ours = of_ours.difference(&of_others);
         carried.insert(listed.name.clone(), there);
         vlans = vlans.union(&of_ours);
         if let Some(fault) = fault(view, port).filter(|_| !listed.vlans.is_empty()) {

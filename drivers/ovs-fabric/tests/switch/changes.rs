@@ -80,6 +80,12 @@ async fn a_bond_is_found_by_its_members() {
     assert_eq!(applied(&done), on(&[("e1", "10-11"), ("e2", "10-11"), ("p1", "12")]));
     assert_eq!(switch.trunks("bond0"), [7, 10, 11]);
 
+    // Of a member that leaves nothing is there; what the others want is theirs.
+    let mut without = switch.desired(&[("e1", "10"), ("e2 (leaving)", ""), ("p1", "12")]);
+    without.ports[1].lag = Some("e2".into());
+    assert_eq!(applied(&reconcile(&driver, &without).await), on(&[("e1", "10"), ("p1", "12")]));
+    assert_eq!(switch.trunks("bond0"), [7, 10]);
+
     desired.ports[2].lag = Some("bond0".into());
     desired.ports[1].lag = Some("bond1".into());
     let done = reconcile(&driver, &desired).await;
