@@ -114,18 +114,19 @@ pub(super) async fn run(args: RevokedArgs) -> anyhow::Result<()> {
         let (namespace, service_account) = account;
         found.push((pod.clone(), Revoked { namespace, pod: pod.name_any(), service_account, uses, labels }));
     }
-    let mut changed = Vec::new();
-    if args.end {
-        for (pod, revoked) in &found {
-            if !end(&client, pod, revoked).await? {
-                changed.push(name("Pod", Some(&revoked.namespace), &revoked.pod));
-            }
+    let (mut done, mut kept) = (Vec::new(), Vec::new());
+    for (pod, revoked) in found {
+        let ended = if args.end { end(&client, &pod, &revoked).await } else { Ok(true) };
+        match ended {
+            Ok(true) => done.push(revoked),
+            Ok(false) => kept
+                .push(format!("{} changed meanwhile", name("Pod", pod.namespace().as_deref(), &revoked.pod))),
+            Err(error) => kept.push(format!("{error:#}")),
         }
     }
-    let answer = Answer { revoked: found.into_iter().map(|(_, revoked)| revoked).collect(), ended: args.end };
-    args.output.print(&answer, show)?;
-    if !changed.is_empty() {
-        bail!("these changed meanwhile and keep what they have; run it again: {}", changed.join(", "));
+    args.output.print(&Answer { revoked: done, ended: args.end }, show)?;
+    if !kept.is_empty() {
+        bail!("these keep what they have; run it again: {}", kept.join("; "));
     }
     Ok(())
 }

@@ -160,7 +160,7 @@ impl DeviceTarget {
         target.reshape(spec, ports, count);
         for port in &mut target.ports {
             port.closed = memory.closed.iter().any(|name| **name == port.name);
-            port.before = memory.before.get(&*port.name).cloned();
+            port.before = memory.before.get(interface(port)).cloned();
         }
         let listed: BTreeSet<&str> = target.ports.iter().map(interface).collect();
         let leaving = memory.leaving.iter().filter(|name| !listed.contains(&***name));
@@ -183,20 +183,21 @@ impl DeviceTarget {
     pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
         // At another address there may be another device.
         let same = self.access.address == spec.device.address && self.driver == spec.driver;
+        let before = if same { self.before() } else { BTreeMap::new() };
         let new: Vec<FabricPort> = ports
             .iter()
             .map(|name| {
                 let listed = spec.ports.iter().find(|port| port.name == *name);
                 let lag = listed.and_then(|port| port.lag.as_deref());
-                let is_same = |port: &&FabricPort| *port.name == **name && port.lag.as_deref() == lag;
-                let was = self.ports.iter().filter(|_| same).find(is_same);
+                let own = lag.unwrap_or(name);
+                let mut was = self.ports.iter().filter(|port| same && interface(port) == own);
                 FabricPort {
                     name: name.to_string(),
                     lag: lag.map(str::to_owned),
                     mode: listed.map(|port| port.mode).unwrap_or_default(),
                     vlans: VlanSet::EMPTY,
-                    closed: was.is_some_and(|was| was.closed),
-                    before: was.and_then(|was| was.before.clone()),
+                    closed: was.any(|was| was.closed),
+                    before: before.get(own).cloned(),
                 }
             })
             .collect();
@@ -227,13 +228,12 @@ impl DeviceTarget {
         if !same || has_other_lags(&self.ports, &new) {
             self.since = count;
         }
-        let before = self
-            .ports
-            .iter()
-            .map(|port| (interface(port).to_owned(), Leaving { since: count, before: port.before.clone() }));
-        let before = before.chain(std::mem::take(&mut self.leaving)).filter(|_| same);
         let listed: BTreeSet<&str> = new.iter().map(interface).collect();
-        self.leaving = before.filter(|(name, _)| !listed.contains(&**name)).collect();
+        let left =
+            |name: &str| (name.to_owned(), Leaving { since: count, before: before.get(name).cloned() });
+        let former = self.ports.iter().map(|port| left(interface(port)));
+        let former = former.chain(std::mem::take(&mut self.leaving)).filter(|_| same);
+        self.leaving = former.filter(|(name, _)| !listed.contains(&**name)).collect();
         (self.ports, self.access, self.driver) = (new, spec.device.clone(), spec.driver.clone());
         self.settled = false;
         true
@@ -432,6 +432,12 @@ impl DeviceTarget {
         let repaired = repaired.map(|change| change.at.clone());
         self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
         news.found = was && report.applied.is_some();
+        let mut owed = BTreeSet::new();
+        if let Some(Applied::Fabric { before, .. }) = &report.applied {
+            owed.extend(
+                before.iter().filter(|(_, before)| !before.vlans.is_empty()).map(|(name, _)| name.clone()),
+            );
+        }
         if let Some(Applied::Fabric { closed: Some(closed), before, .. }) = &report.applied
             && self.is_about_these_ports(&report.generation.hash)
         {
@@ -458,7 +464,7 @@ impl DeviceTarget {
             self.late = false;
             let hash = report.generation.hash;
             if let Some(contained) = self.changes.contained(&hash) {
-                news.remembered |= self.has_left(contained.count);
+                news.remembered |= self.drop_left(contained.count, &owed);
                 touched = touched.union(&self.is_known_now());
                 let kept = self.keep(&contained);
                 (news.networks, news.decided) = self.settle(&contained);
@@ -494,14 +500,16 @@ impl DeviceTarget {
         news
     }
 
-    /// Takes leave of interfaces on which a state with the changes up to `count` left none of ours. True when there are any.
-    fn has_left(&mut self, count: u64) -> bool {
+    /// Drops the leaving interfaces on which a state with the changes up to `count` left none of ours, and which are not
+    /// `owed` VLANs of others. True when there are any.
+    fn drop_left(&mut self, count: u64, owed: &BTreeSet<String>) -> bool {
         let Some(seen) = &self.applied else { return false };
         let before = self.leaving.len();
-        let carries = |interface: &str| {
-            seen.others.get(&leaving_name(interface)).is_some_and(|vlans| !vlans.is_empty())
+        let stays = |interface: &str| {
+            let name = leaving_name(interface);
+            owed.contains(&name) || seen.others.get(&name).is_some_and(|vlans| !vlans.is_empty())
         };
-        self.leaving.retain(|interface, leaving| leaving.since > count || carries(interface));
+        self.leaving.retain(|interface, leaving| leaving.since > count || stays(interface));
         self.leaving.len() < before
     }
 
@@ -516,16 +524,20 @@ impl DeviceTarget {
 
     /// What is remembered of its ports.
     pub fn memory(&self) -> PortMemory {
-        let before = |port: &FabricPort| Some((Name::from(&*port.name), port.before.clone()?));
-        let leaving_before = self
-            .leaving
-            .iter()
-            .filter_map(|(interface, leaving)| Some((interface.as_str().into(), leaving.before.clone()?)));
+        let before = self.before().into_iter().map(|(interface, before)| (interface.as_str().into(), before));
         PortMemory {
             closed: self.closed().map(Name::from).collect(),
-            before: leaving_before.chain(self.ports.iter().filter_map(before)).collect(),
+            before: before.collect(),
             leaving: self.leaving.keys().map(|interface| interface.as_str().into()).collect(),
         }
+    }
+
+    /// What interfaces, listed and leaving, were like before they carried VLANs of ours.
+    fn before(&self) -> BTreeMap<String, PortBefore> {
+        let ports = self.ports.iter().map(|port| (interface(port), &port.before));
+        let leaving = self.leaving.iter().map(|(interface, leaving)| (interface.as_str(), &leaving.before));
+        let all = leaving.chain(ports);
+        all.filter_map(|(interface, before)| Some((interface.to_owned(), before.clone()?))).collect()
     }
 
     /// The ports that are trunks of ours and have a list, or had one that somebody emptied.

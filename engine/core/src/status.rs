@@ -55,7 +55,7 @@ pub struct Status {
 pub struct PortMemory {
     /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
     pub closed: Vec<Name>,
-    /// What ports were like before they carried VLANs of ours.
+    /// What ports and LAGs were like before they carried VLANs of ours.
     pub before: BTreeMap<Name, PortBefore>,
     /// Ports and LAGs that the spec does not list any more, until none of ours is on them.
     pub leaving: Vec<Name>,

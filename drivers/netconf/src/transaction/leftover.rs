@@ -4,6 +4,7 @@
 //! it (RFC 6241 section 8.3.5.2). What is this cluster's alone in there is discarded; anything else is its author's.
 
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_schemas::VlanSet;
 
@@ -83,9 +84,9 @@ fn carries_only(before: &SeenPort, after: &SeenPort, ours: &VlanSet) -> bool {
         && before.unfit == after.unfit
 }
 
-/// The elements that only one of two replies has: path and content, sorted. A list entry's path names its first leaf,
-/// which is its key (RFC 7950 section 7.8.5).
-fn differences(one: &Text, other: &Text) -> Result<Vec<String>, ParseError> {
+/// The elements that only one of two replies has, each as the hash of its path and content, sorted. A list entry's path
+/// names its first leaf, which is its key (RFC 7950 section 7.8.5).
+fn differences(one: &Text, other: &Text) -> Result<Vec<u64>, ParseError> {
     let (one, other) = (elements(one)?, elements(other)?);
     let mut only = Vec::new();
     let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
@@ -103,7 +104,7 @@ fn differences(one: &Text, other: &Text) -> Result<Vec<String>, ParseError> {
     }
 }
 
-fn elements(reply: &Text) -> Result<Vec<String>, ParseError> {
+fn elements(reply: &Text) -> Result<Vec<u64>, ParseError> {
     let mut elements = Vec::new();
     // For each open element: its path with keys, and whether it has a child yet.
     let mut open: Vec<(String, bool)> = Vec::new();
@@ -125,7 +126,9 @@ fn elements(reply: &Text) -> Result<Vec<String>, ParseError> {
                     let name = path.rsplit('/').next().unwrap_or(path);
                     let _ = write!(within, "[{name}={text:?}]");
                 }
-                elements.push(format!("{own}={text:?}"));
+                let mut hasher = DefaultHasher::new();
+                (own, text).hash(&mut hasher);
+                elements.push(hasher.finish());
             }
         },
     )?;
@@ -145,7 +148,7 @@ mod tests {
             Text::from(format!("<data>{}</data>", entries.iter().map(entry).collect::<String>()))
         };
         let differ = |one: &[_], other: &[_]| differences(&config(one), &config(other)).unwrap();
-        assert_eq!(differ(&[("a", "1"), ("b", "2")], &[("b", "2"), ("a", "1")]), Vec::<String>::new());
+        assert_eq!(differ(&[("a", "1"), ("b", "2")], &[("b", "2"), ("a", "1")]), Vec::<u64>::new());
         assert_eq!(
             differ(&[("a", "1"), ("b", "2")], &[("a", "2"), ("b", "1")]).len(),
             8,

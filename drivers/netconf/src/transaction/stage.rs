@@ -117,7 +117,7 @@ impl<S: Session> Transaction<'_, S> {
         let mut found = if self.holds() && stays {
             Vec::new()
         } else {
-            self.bisect(seen, changes, depth, left_out).await?
+            self.bisect(seen, changes, depth, left_out, &errors).await?
         };
         if found.is_empty() {
             found = ports;
@@ -139,10 +139,12 @@ impl<S: Session> Transaction<'_, S> {
         changes: &Changes,
         depth: Depth,
         left_out: &LeftOut,
+        errors: &RpcErrors,
     ) -> Result<Vec<(Unit, String)>, TransactionError> {
         self.work.progress("the device refuses the change and does not name what of it: trying parts");
         let mut budget = MOST_TRIES;
-        let trials = Trials { transaction: self, seen, depth, base: left_out, last: Mutex::default() };
+        let trials =
+            Trials { transaction: self, seen, depth, base: left_out, first: errors, last: Mutex::default() };
         let removals = changes.removals();
         let makes: Vec<Unit> = changes.make.keys().copied().map(Unit::Vlan).collect();
         let additions = changes.additions();
@@ -218,8 +220,10 @@ struct Trials<'a, 'b, S> {
     seen: &'a Seen,
     depth: Depth,
     base: &'a LeftOut,
-    /// The device's last refusal.
-    last: Mutex<String>,
+    /// With what the whole was refused.
+    first: &'a RpcErrors,
+    /// With what the last part that was refused was.
+    last: Mutex<Option<String>>,
 }
 
 impl<S: Session> Trials<'_, '_, S> {
@@ -234,6 +238,10 @@ impl<S: Session> Trials<'_, '_, S> {
         if changes.is_empty() {
             return Ok(true);
         }
+        if !transaction.work.is_current() {
+            // What is found does not count any more.
+            return Ok(false);
+        }
         let tried = match transaction.try_changes(self.seen, &changes).await {
             Ok(()) if self.depth == Depth::Commit => self.try_commit().await,
             tried => tried,
@@ -241,7 +249,7 @@ impl<S: Session> Trials<'_, '_, S> {
         match tried {
             Ok(()) => Ok(true),
             Err(CallError::Refused { errors, .. }) if !is_locked(&errors) => {
-                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = errors.to_string();
+                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(errors.to_string());
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -267,6 +275,12 @@ impl<S: Session> Trials<'_, '_, S> {
 
     fn explained(&self, units: Vec<Unit>) -> Vec<(Unit, String)> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        units.into_iter().map(|unit| (unit, format!("the device refuses it: {last}"))).collect()
+        let reason = match &*last {
+            Some(last) => last.clone(),
+            // It passed while parts were tried.
+            None if may_pass(self.first) => return Vec::new(),
+            None => self.first.to_string(),
+        };
+        units.into_iter().map(|unit| (unit, format!("the device refuses it: {reason}"))).collect()
     }
 }

@@ -24,7 +24,7 @@ pub struct Known {
     pub looked: Option<Instant>,
     /// What was wanted of those that are not as wanted, when that was last tried.
     pub open: BTreeMap<String, NodePod>,
-    /// Host ends that are open ports of Open vSwitch, as it answered last.
+    /// Host ends that are open ports of Open vSwitch, for the next run.
     pub plugged: Arc<BTreeSet<String>>,
 }
 

@@ -160,7 +160,8 @@ impl<R: Resolve> Pods<R> {
         self.shared.ears.news(if audit.is_zero() { Duration::MAX } else { audit })
     }
 
-    /// Says which host ends are open ports of Open vSwitch: the next [`Self::reconcile`] sets the pods' ends of those up.
+    /// Says which host ends are open ports of Open vSwitch: the next [`Self::reconcile`], and no later one, gives the pods'
+    /// ends of those their addresses. A host end that is made anew has the same name.
     pub async fn plugged(&self, ends: BTreeSet<String>) {
         self.shared.known.lock().await.plugged = Arc::new(ends);
     }
@@ -174,6 +175,7 @@ impl<R: Resolve> Pods<R> {
         // Nothing that an earlier run began is still under way.
         drop(self.slots(THREADS).await);
         let _quiet = self.shared.ears.hush();
+        let plugged = std::mem::take(&mut known.plugged);
         let (ears, audit) = (&self.shared.ears, self.shared.options.audit);
         let looked = known.looked.take();
         // Where the kernel has told more of the host than could be heard, it may have been about any of them.
@@ -205,7 +207,7 @@ impl<R: Resolve> Pods<R> {
             .map(|(uid, wanted)| {
                 let before = known.pods.get(uid).cloned();
                 let fresh = !whole && before.is_none() && !known.open.contains_key(uid);
-                Job { uid: uid.clone(), wanted, known: before, fresh, plugged: Arc::clone(&known.plugged) }
+                Job { uid: uid.clone(), wanted, known: before, fresh, plugged: Arc::clone(&plugged) }
             })
             .collect();
         // From now on they may be on their way to another state, whether or not this is waited for.

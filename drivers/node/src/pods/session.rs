@@ -96,7 +96,7 @@ pub struct Outcome {
     pub pod: Option<Refusal>,
     /// Host ends that are to be ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
-    /// Ids of links that come up once Open vSwitch has opened their port.
+    /// Ids of links that get their addresses once Open vSwitch has opened their port.
     pub held: BTreeSet<String>,
     /// How many steps were done.
     pub steps: usize,

@@ -152,6 +152,12 @@ async fn on_open_vswitch_addresses_come_after_the_port() {
     node.restart();
     assert!(!node.settle().await.held);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
+    // It waits again when it is made anew: its port has to be opened anew, too.
+    let links = std::mem::take(&mut node.desired.pods.get_mut("a").unwrap().links);
+    node.settle().await;
+    node.want("a", links);
+    assert!(node.settle().await.held);
+    assert_eq!(addresses(&snapshot(&pod).await, "net1"), [].into());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -86,7 +86,6 @@ impl Engine {
         };
         let mut memory = record.status.port_memory.clone();
         memory.closed.retain(|port| before.lag(port) == spec.lag(port));
-        memory.before.retain(|port, _| before.lag(port) == spec.lag(port));
         let interfaces = |spec: &DeviceSpec| -> BTreeSet<Name> {
             spec.ports.iter().map(|port| port.lag.as_ref().unwrap_or(&port.name)).cloned().collect()
         };
