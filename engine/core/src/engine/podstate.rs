@@ -172,6 +172,8 @@ impl Engine {
                 for (link, lease) in &entry.retiring {
                     leases.entry(link.clone()).or_default().push(lease.address);
                 }
+                // In an order that the next engine finds, too, whichever of them are retiring.
+                leases.values_mut().for_each(|addresses| addresses.sort_unstable());
                 let state = self.podnet.pods.get(uid);
                 PodEntry {
                     name: entry.name.clone(),
