@@ -173,7 +173,9 @@ impl Engine {
                     leases.entry(link.clone()).or_default().push(lease.address);
                 }
                 // In an order that the next engine finds, too, whichever of them are retiring.
-                leases.values_mut().for_each(|addresses| addresses.sort_unstable());
+                for addresses in leases.values_mut() {
+                    addresses.sort_unstable();
+                }
                 let state = self.podnet.pods.get(uid);
                 PodEntry {
                     name: entry.name.clone(),
