@@ -34,8 +34,12 @@ impl Engine {
         let point = point.ok_or_else(|| format!("ConnectionPoint {} is not there", spec.connection_point))?;
         let chosen = compat::choose(spec, point).map_err(|invalid| invalid.to_string())?;
         let on = self.hosts.nodes_of(&spec.connection_point);
-        // A pod outlives its Node object for a while. Until that is there again, or the pod is gone, it keeps what it has.
-        let excluded = |node: &&Name| self.hosts.node(node).is_some() && !on.contains(*node);
+        // A pod outlives its Node object for a while. Until that is there again, or the pod is gone, it keeps the addresses
+        // that it has.
+        let entry = self.podnet.givers.get(key).and_then(|giver| giver.entries.get(&state.pod.uid));
+        let has_some = entry.is_some_and(|entry| !entry.leases.is_empty() || !entry.retiring.is_empty());
+        let keeps = |node: &Name| has_some && self.hosts.node(node).is_none();
+        let excluded = |node: &&Name| !keeps(node) && !on.contains(*node);
         if let Some(node) = state.pod.node.as_ref().filter(excluded) {
             return Err(format!(
                 "node {node}, where it runs, is not one of ConnectionPoint {}",
