@@ -38,6 +38,7 @@ pub use node::{
 pub use preview::Preview;
 pub use report::{
     Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report, Rollback,
+    VLAN_TAKEN_OFF,
 };
 pub use sysctl::safe_sysctls;
 pub use transition::{Phase, Transition};

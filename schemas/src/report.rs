@@ -228,6 +228,9 @@ pub struct Rejection {
     pub unreachable: bool,
 }
 
+/// The kind of notes about VLANs that are off the lists of others while they are ours.
+pub const VLAN_TAKEN_OFF: &str = "VlanTakenOff";
+
 /// Something that the admin should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

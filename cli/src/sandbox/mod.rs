@@ -339,9 +339,9 @@ impl Sandbox {
         loop {
             let exited = tokio::select! {
                 exited = supervisor.exited() => {
-                    let told = format!("{exited}\nrestarting {}", exited.name);
+                    let ended = format!("{exited}\nrestarting {}", exited.name);
                     let delay = restarts.add(exited, tokio::time::Instant::now());
-                    (self.options.report)(&format!("{told} in {:.1} s", delay.as_secs_f64()));
+                    (self.options.report)(&format!("{ended} in {:.1} s", delay.as_secs_f64()));
                     continue;
                 }
                 exited = restarts.next() => exited,

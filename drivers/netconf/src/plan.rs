@@ -21,8 +21,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, Carried, Drift, FabricDesired, FabricPort, Item, Note, PortBefore, PortMode, Rejection, VlanId,
-    VlanSet, is_vlan_name, vlan_name,
+    Applied, Carried, Drift, FabricDesired, FabricPort, Item, Note, PortBefore, PortMode, Rejection,
+    VLAN_TAKEN_OFF, VlanId, VlanSet, is_vlan_name, vlan_name,
 };
 
 mod baseline;
@@ -39,8 +39,6 @@ pub use closed::{is_emptied, recall};
 pub use returns::Returns;
 pub use seen::{InterfaceState, Inventory, Mode, Seen, SeenPort, SeenVlan, Setting};
 
-/// The kind of notes about VLANs that are on no list of others while they are ours.
-pub const TAKEN_OFF: &str = "VlanTakenOff";
 /// The kind of notes about VLANs of another cluster with our identifier.
 const CLASH: &str = "ClusterIDClash";
 /// How many of them there are.
@@ -208,7 +206,7 @@ fn taken_off(subject: &PortSubject<'_>, before: Option<&PortBefore>, wanted: &Vl
         "VLAN {off} was on the list of {} before it was ours, and is off it until it is ours no more",
         subject.name
     );
-    Some(Note { kind: TAKEN_OFF.into(), item: Item::port(&port.name), message })
+    Some(Note { kind: VLAN_TAKEN_OFF.into(), item: Item::port(&port.name), message })
 }
 
 /// Keeps the VLANs that an interface still names after the change.

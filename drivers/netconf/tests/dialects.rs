@@ -239,7 +239,7 @@ async fn a_foreign_list_gets_back_what_was_ours_for_a_while(make: Make) {
     };
     assert_eq!(listed(&bench), "3000-3010");
     let taken_off = |reconciled: &Reconciled| {
-        let notes = reconciled.notes.iter().filter(|note| note.kind == "VlanTakenOff");
+        let notes = reconciled.notes.iter().filter(|note| note.kind == eno_schemas::VLAN_TAKEN_OFF);
         notes.map(|note| (note.item.clone(), note.message.contains("3005"))).collect::<Vec<_>>()
     };
     let desired = make.desired(&bench, "3005", &[(1, "3005"), (3, "")]);

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use eno_schemas::{
     Applied, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
-    Outcome, PortBefore, PortMode, Rejection, Report, Rollback, VlanId, VlanSet,
+    Outcome, PortBefore, PortMode, Rejection, Report, Rollback, VLAN_TAKEN_OFF, VlanId, VlanSet,
 };
 
 use crate::changes::{Changes, Extent, Owners};
@@ -740,7 +740,7 @@ impl DeviceTarget {
             let message = "its change is held until every switch of the transaction has verified its own";
             said.push(("Held", true, "Transaction", message.into()));
         }
-        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved", "VlanTakenOff"] {
+        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved", VLAN_TAKEN_OFF] {
             let notes: Vec<&str> = self
                 .notes
                 .iter()

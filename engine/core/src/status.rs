@@ -50,7 +50,7 @@ pub struct Status {
     pub ready_inputs: Option<u64>,
 }
 
-/// What drivers reported of ports and are told again, by the ports' names.
+/// What drivers reported of ports, for the next command and the next engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMemory {
     /// The ports that are trunks of ours and have a list, or had one that somebody emptied.

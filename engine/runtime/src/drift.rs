@@ -8,9 +8,6 @@ use eno_schemas::{Drift, Report};
 /// The kind of notes that tell of drift.
 pub const DRIFT: &str = "Drift";
 
-/// The kind of notes that tell of VLANs which are off the lists of others while they are ENO's.
-pub const TAKEN_OFF: &str = "VlanTakenOff";
-
 /// The notes of one kind about each switch, as last reported.
 #[derive(Debug)]
 pub struct Drifts {
@@ -94,10 +91,10 @@ mod tests {
     #[test]
     fn notes_of_other_kinds_are_not_its_own() {
         let leaf = Name::from("leaf1");
-        let mut taken_off = Drifts::of(TAKEN_OFF);
+        let mut taken_off = Drifts::of(eno_schemas::VLAN_TAKEN_OFF);
         let mut report = report(&["a"]);
         assert!(taken_off.take(&leaf, &report, Drift::Report).is_empty());
-        report.notes.push(note(TAKEN_OFF, "b"));
+        report.notes.push(note(eno_schemas::VLAN_TAKEN_OFF, "b"));
         assert_eq!(taken_off.take(&leaf, &report, Drift::Report), ["b"]);
         assert!(taken_off.take(&leaf, &report, Drift::Report).is_empty());
     }

@@ -21,7 +21,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::bridge_domains;
 use crate::callbacks;
-use crate::drift::{DRIFT, Drifts, TAKEN_OFF};
+use crate::drift::{DRIFT, Drifts};
 use crate::drivers;
 use crate::events::Events;
 use crate::gate::{Gate, Participant};
@@ -175,7 +175,7 @@ async fn rule(
         retries: BTreeSet::new(),
         deadlines: BTreeSet::new(),
         drifts: Drifts::of(DRIFT),
-        taken_off: Drifts::of(TAKEN_OFF),
+        taken_off: Drifts::of(eno_schemas::VLAN_TAKEN_OFF),
         mailbox,
         jobs,
         bridge_domains,

@@ -163,10 +163,10 @@ fn needed_on(
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Device, Drift, FabricVlan, Item, PortMode, vlan_name};
+    use eno_schemas::{Device, Drift, FabricVlan, Item, PortMode, VLAN_TAKEN_OFF, vlan_name};
 
     use super::*;
-    use crate::plan::{Changes, LeftOut, ModeChange, SeenVlan, Setting, TAKEN_OFF, plan};
+    use crate::plan::{Changes, LeftOut, ModeChange, SeenVlan, Setting, plan};
 
     fn set(text: &str) -> VlanSet {
         text.parse().unwrap()
@@ -264,7 +264,7 @@ mod tests {
         let elsewhere = desired("3005", &[("e1", "", None), ("e2", "3005", None)]);
         let first = planned(&seen("", "3000-3010"), &elsewhere);
         assert_eq!(first.changes.ports["e1"].remove, set("3005"));
-        let note = first.notes.iter().find(|note| note.kind == TAKEN_OFF).expect("a note");
+        let note = first.notes.iter().find(|note| note.kind == VLAN_TAKEN_OFF).expect("a note");
         assert!(note.item == Item::port("e1") && note.message.contains("3005"), "{note:?}");
         let known = first.before["e1"].clone();
         assert_eq!(known, before(true, &[("mode", "trunk"), ("other", "x")], "3005"));
@@ -273,13 +273,13 @@ mod tests {
         let same = remembering(&elsewhere, &first).into_owned();
         let again = planned(&there, &same);
         assert_eq!(again.changes, Changes::default());
-        assert!(again.notes.iter().any(|note| note.kind == TAKEN_OFF));
+        assert!(again.notes.iter().any(|note| note.kind == VLAN_TAKEN_OFF));
         assert_eq!(needed(&there, &same)["e1"], known);
 
         let none = desired("", &[("e1", "", Some(known)), ("e2", "", None)]);
         let last = planned(&there, &none);
         assert_eq!((&last.changes.ports["e1"].add, &last.changes.delete), (&set("3005"), &set("3005")));
-        assert!(!last.notes.iter().any(|note| note.kind == TAKEN_OFF));
+        assert!(!last.notes.iter().any(|note| note.kind == VLAN_TAKEN_OFF));
         assert_eq!(needed(&seen("", "3000-3010"), &none), [].into());
         // Until it is there it is not forgotten.
         assert!(needed(&there, &none).contains_key("e1"));

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{Drift, FabricDesired, FabricPort, Item, Note, Report, VlanId, VlanSet, vlan_name};
+use eno_schemas::{
+    Drift, FabricDesired, FabricPort, Item, Note, Report, VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
+};
 
-use crate::plan::{Mode, Seen, TAKEN_OFF, is_emptied, list_is_gone, members, ours};
+use crate::plan::{Mode, Seen, is_emptied, list_is_gone, members, ours};
 
 /// How many differences are told one by one.
 const MOST_TOLD: usize = 50;
@@ -56,7 +58,7 @@ pub fn items<'a>(
     notes: &'a [Note],
 ) -> impl Iterator<Item = &'a Item> {
     // What is off the list of others is as it is wanted.
-    let amiss = notes.iter().filter(|note| note.kind != "Drift" && note.kind != TAKEN_OFF);
+    let amiss = notes.iter().filter(|note| note.kind != "Drift" && note.kind != VLAN_TAKEN_OFF);
     let noted = amiss.map(|note| &note.item);
     rejected.iter().map(|rejection| &rejection.item).chain(noted)
 }

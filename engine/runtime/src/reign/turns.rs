@@ -10,7 +10,7 @@ use kube::runtime::events::EventType;
 use tracing::{debug, info, warn};
 
 use super::{Realm, Throne};
-use crate::drift::{DRIFT, TAKEN_OFF};
+use crate::drift::DRIFT;
 use crate::events;
 use crate::gate::{Answer, DEADLINE, Participant, Turn};
 use crate::publish;
@@ -67,7 +67,7 @@ impl Throne {
             Target::Node(node) => self.tell_repairs(node, &report),
             Target::Fabric(name) if answer.is_some_and(Answer::is_final) => {
                 self.tell_drift(name, &report);
-                self.tell_taken_off(name, &report);
+                self.report_taken_off(name, &report);
             }
             Target::Fabric(_) | Target::Nad(..) => {}
         }
@@ -127,10 +127,10 @@ impl Throne {
     }
 
     /// Tells of VLANs that were taken off the lists of others since the last report.
-    fn tell_taken_off(&mut self, name: &Name, report: &Report) {
+    fn report_taken_off(&mut self, name: &Name, report: &Report) {
         let new = self.taken_off.take(name, report, Drift::Report);
         if !new.is_empty() && !self.is_former(report) {
-            self.warn(name, TAKEN_OFF, "Reconcile", &new);
+            self.warn(name, eno_schemas::VLAN_TAKEN_OFF, "Reconcile", &new);
         }
     }
 

@@ -87,8 +87,8 @@ struct Reference {
 struct Interface {
     name: String,
     tagging: bool,
-    /// It says whether it does.
-    told: bool,
+    /// The leaf is set.
+    tagging_set: bool,
     broken_out: bool,
     aggregate: Option<String>,
     subinterfaces: Vec<Sub>,
@@ -218,7 +218,7 @@ impl Interface {
     fn leaf(&mut self, path: &str, text: &str, names: &mut Names) -> Option<()> {
         match path {
             "name" => text.clone_into(&mut self.name),
-            "vlan-tagging" => (self.tagging, self.told) = (text == "true", true),
+            "vlan-tagging" => (self.tagging, self.tagging_set) = (text == "true", true),
             "breakout-mode/num-breakout-ports" => self.broken_out = true,
             "ethernet/aggregate-id" => self.aggregate = Some(text.to_owned()),
             _ => {
@@ -288,8 +288,9 @@ fn settings(
         .collect();
     let known = layout.vlans.len() - orphans.len() + usize::from(untagged.is_some());
     // Every other subinterface needs it.
-    let tagging_is_ours = !interface.told || interface.tagging && interface.subinterfaces.len() == known;
-    let tagging = interface.told.then(|| interface.tagging.to_string());
+    let tagging_is_ours =
+        !interface.tagging_set || interface.tagging && interface.subinterfaces.len() == known;
+    let tagging = interface.tagging_set.then(|| interface.tagging.to_string());
     let untagged = untagged.map(|sub| sub.index.to_string());
     let orphans = (!orphans.is_empty()).then(|| orphans.to_string());
     [
