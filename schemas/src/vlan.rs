@@ -108,14 +108,17 @@ impl VlanSet {
         new
     }
 
-    fn insert_range(&mut self, first: VlanId, last: VlanId) {
+    /// Adds all from `first` to `last`, both inclusive; none when `last` is below `first`.
+    pub fn insert_range(&mut self, first: VlanId, last: VlanId) {
+        if last < first {
+            return;
+        }
         let words = self.0.get_or_insert_with(|| Box::new([0; WORDS]));
-        for (at, word) in (0u16..).zip(words.iter_mut()) {
-            let (low, high) = (at * 64, at * 64 + 63);
-            if first.0 <= high && low <= last.0 {
-                let from = u64::MAX << (first.0.max(low) - low);
-                *word |= from & (u64::MAX >> (high - last.0.min(high)));
-            }
+        let (low, high) = (first.0 / 64, last.0 / 64);
+        for at in low..=high {
+            let from = if at == low { first.0 % 64 } else { 0 };
+            let to = if at == high { last.0 % 64 } else { 63 };
+            words[usize::from(at)] |= (u64::MAX << from) & (u64::MAX >> (63 - to));
         }
     }
 
@@ -220,6 +223,17 @@ impl FromIterator<VlanId> for VlanSet {
     }
 }
 
+/// Of ranges, both ends inclusive.
+impl FromIterator<(VlanId, VlanId)> for VlanSet {
+    fn from_iter<I: IntoIterator<Item = (VlanId, VlanId)>>(ranges: I) -> Self {
+        let mut set = Self::EMPTY;
+        for (first, last) in ranges {
+            set.insert_range(first, last);
+        }
+        set
+    }
+}
+
 impl Extend<VlanId> for VlanSet {
     fn extend<I: IntoIterator<Item = VlanId>>(&mut self, ids: I) {
         for id in ids {
@@ -314,6 +328,7 @@ mod tests {
         fn text_and_back(ids in proptest::collection::btree_set(1u16..=4094, 0..200)) {
             let made: VlanSet = ids.iter().map(|id| VlanId(*id)).collect();
             prop_assert_eq!(&set(&made.to_string()), &made);
+            prop_assert_eq!(&made.ranges().into_iter().collect::<VlanSet>(), &made);
             prop_assert_eq!(made.iter().map(VlanId::get).collect::<Vec<_>>(), ids.into_iter().collect::<Vec<_>>());
         }
 

@@ -390,8 +390,7 @@ fn split_entries(entries: &[(VlanId, VlanId)], remove: &VlanSet) -> (Vec<(VlanId
     let mut gone = Vec::new();
     let mut back = VlanSet::EMPTY;
     for (first, last) in entries {
-        let members = (first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok());
-        let entry: VlanSet = members.collect();
+        let entry: VlanSet = [(*first, *last)].into_iter().collect();
         if !entry.intersection(remove).is_empty() {
             gone.push((*first, *last));
             back = back.union(&entry.difference(remove));

@@ -111,7 +111,6 @@ pub enum Mode {
 impl SeenPort {
     /// The tagged VLANs.
     pub fn tagged(&self) -> VlanSet {
-        let ids = self.tagged.iter().flat_map(|(first, last)| first.get()..=last.get());
-        ids.filter_map(|id| VlanId::new(id).ok()).collect()
+        self.tagged.iter().copied().collect()
     }
 }

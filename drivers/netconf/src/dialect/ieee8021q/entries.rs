@@ -104,7 +104,7 @@ pub(super) fn vids(text: &str) -> Option<VlanSet> {
         if first > last {
             return None;
         }
-        vids.extend((first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok()));
+        vids.insert_range(first, last);
     }
     Some(vids)
 }
