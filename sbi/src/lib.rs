@@ -3,17 +3,17 @@
 
 pub mod daemon;
 mod driver;
+mod fair_queue;
 pub mod host;
 pub mod nats;
-mod place;
+mod permit;
 mod secret_name;
-mod tenure;
-mod turns;
+mod target_ownership;
 mod work;
 
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
+pub use fair_queue::FairQueue;
 pub use host::Ownership;
 pub use secret_name::is_secret_name;
-pub use turns::Turns;
-pub use work::{HOLD, Intent, Newest, Phase, Verdict, Work};
+pub use work::{HOLD, HoldOutcome, Intent, Newest, Phase, Work};

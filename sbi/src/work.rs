@@ -7,8 +7,8 @@ use eno_schemas::{Command, Decision, Generation, Outcome, Report, Transaction};
 use tokio::sync::{mpsc, watch};
 
 use crate::driver::Reconciled;
-use crate::place::Place;
-use crate::tenure::Tenure;
+use crate::permit::ConcurrencyPermit;
+use crate::target_ownership::TargetOwnership;
 
 /// The capability by which a driver announces that it can hold a change. Others are never given a transaction.
 pub const HOLD: &str = "hold";
@@ -49,12 +49,12 @@ pub enum Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Intent<'a> {
     /// To make the change.
-    Make,
+    Apply,
     /// To make it so that it can be taken back, to verify it, to [`Work::hold`] it, and to do as decided.
     Hold(&'a Transaction),
     /// To take back what an earlier process may have left held, to change nothing else, and to report
     /// [`RolledBack`](eno_schemas::Outcome::RolledBack) for this reason with what is there.
-    TakeBack {
+    RollBack {
         /// Why, in words.
         reason: String,
     },
@@ -62,7 +62,7 @@ pub enum Intent<'a> {
 
 /// How a transaction ended for one participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HoldOutcome {
     /// The change stays.
     Confirm,
     /// It is to be taken back.
@@ -73,7 +73,7 @@ pub enum Verdict {
 }
 
 /// How it ended, and the command that said so.
-type Decided = (Verdict, Option<Arc<Command>>);
+type Decided = (HoldOutcome, Option<Arc<Command>>);
 
 /// One command to carry out, and what a driver may ask while it does.
 #[derive(Clone, Debug)]
@@ -84,8 +84,8 @@ pub struct Work {
     progress: mpsc::Sender<String>,
     phase: watch::Sender<Phase>,
     reported: Option<Arc<Report>>,
-    place: Place,
-    tenure: Tenure,
+    permit: ConcurrencyPermit,
+    ownership: TargetOwnership,
 }
 
 impl Work {
@@ -101,8 +101,8 @@ impl Work {
             progress,
             phase: watch::Sender::default(),
             reported: None,
-            place: Place::default(),
-            tenure: Tenure::default(),
+            permit: ConcurrencyPermit::default(),
+            ownership: TargetOwnership::default(),
         }
     }
 
@@ -119,14 +119,14 @@ impl Work {
     }
 
     /// The same, in this place among the targets that are worked on.
-    pub(crate) fn with_place(mut self, place: Place) -> Self {
-        self.place = place;
+    pub(crate) fn with_permit(mut self, permit: ConcurrencyPermit) -> Self {
+        self.permit = permit;
         self
     }
 
     /// The same, while the target is this process's own.
-    pub(crate) fn with_tenure(mut self, tenure: Tenure) -> Self {
-        self.tenure = tenure;
+    pub(crate) fn with_ownership(mut self, ownership: TargetOwnership) -> Self {
+        self.ownership = ownership;
         self
     }
 
@@ -134,10 +134,10 @@ impl Work {
     /// target does not count among those that are worked on at once, so that many that are silent keep nobody waiting;
     /// once it is reached, the next place is waited for.
     pub async fn reach<T, E>(&self, reaching: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        self.place.give_up();
+        self.permit.give_up();
         let reached = reaching.await;
         if reached.is_ok() {
-            self.place.take_again().await;
+            self.permit.take_again().await;
         }
         reached
     }
@@ -150,7 +150,7 @@ impl Work {
     /// False as soon as a newer command for the target has come, and when another instance may work on it. Asked once
     /// more after the device is locked and before anything is committed.
     pub fn is_current(&self) -> bool {
-        self.tenure.holds() && !self.newest.borrow().is_newer_than(&self.command.generation)
+        self.ownership.holds() && !self.newest.borrow().is_newer_than(&self.command.generation)
     }
 
     /// The transaction that this command opens: the change has to be held.
@@ -160,11 +160,11 @@ impl Work {
 
     /// What is to be done, for a driver that holds nothing: asked when the work begins.
     pub fn intent(&self) -> Intent<'_> {
-        let Some(transaction) = &self.command.transaction else { return Intent::Make };
+        let Some(transaction) = &self.command.transaction else { return Intent::Apply };
         match transaction.decision {
-            Some(Decision::Confirm) => Intent::Make,
-            Some(Decision::Abort) => Intent::TakeBack { reason: aborted(transaction) },
-            None if left(transaction).is_none() => Intent::TakeBack { reason: overdue(transaction) },
+            Some(Decision::Confirm) => Intent::Apply,
+            Some(Decision::Abort) => Intent::RollBack { reason: aborted(transaction) },
+            None if left(transaction).is_none() => Intent::RollBack { reason: overdue(transaction) },
             None => Intent::Hold(transaction),
         }
     }
@@ -179,9 +179,9 @@ impl Work {
     ///
     /// Until then the driver keeps what it needs for either end, such as a lock on the device. Dropping the future
     /// means that the work is broken off: the device takes the change back by itself, or whoever comes next does.
-    pub async fn hold(&self, verified: Reconciled) -> Verdict {
+    pub async fn hold(&self, verified: Reconciled) -> HoldOutcome {
         let Some(transaction) = self.transaction() else {
-            return Verdict::Abort { reason: "the command opens no transaction".to_owned() };
+            return HoldOutcome::Abort { reason: "the command opens no transaction".to_owned() };
         };
         let (verdict, by) = if let Some(decided) = self.decision(transaction) {
             decided
@@ -204,32 +204,32 @@ impl Work {
                     return decided;
                 }
                 if newest.changed().await.is_err() {
-                    return (Verdict::Abort { reason: stopped() }, None);
+                    return (HoldOutcome::Abort { reason: stopped() }, None);
                 }
             }
         };
         match tokio::time::timeout(left(transaction).unwrap_or_default(), decided).await {
             Ok(decided) => decided,
-            Err(_) => (Verdict::Abort { reason: overdue(transaction) }, None),
+            Err(_) => (HoldOutcome::Abort { reason: overdue(transaction) }, None),
         }
     }
 
     /// What the newest word decides; `None`: nothing yet.
     fn decision(&self, transaction: &Transaction) -> Option<Decided> {
         let command = match &*self.newest.borrow() {
-            Newest::End => return Some((Verdict::Abort { reason: stopped() }, None)),
+            Newest::End => return Some((HoldOutcome::Abort { reason: stopped() }, None)),
             Newest::Command(command) if command.generation <= self.command.generation => return None,
             Newest::Command(command) => Arc::clone(command),
         };
         let same = command.transaction.as_ref().filter(|other| other.id == transaction.id);
         let same_state = command.generation.hash == self.command.generation.hash;
         Some(match same.and_then(|other| other.decision) {
-            Some(Decision::Confirm) if same_state => (Verdict::Confirm, Some(command)),
-            Some(Decision::Abort) => (Verdict::Abort { reason: aborted(transaction) }, Some(command)),
+            Some(Decision::Confirm) if same_state => (HoldOutcome::Confirm, Some(command)),
+            Some(Decision::Abort) => (HoldOutcome::Abort { reason: aborted(transaction) }, Some(command)),
             _ => {
                 let reason =
                     format!("transaction {}: a newer command came before it was decided", transaction.id);
-                (Verdict::Abort { reason }, None)
+                (HoldOutcome::Abort { reason }, None)
             }
         })
     }

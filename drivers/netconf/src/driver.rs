@@ -260,7 +260,7 @@ impl NetconfDriver {
                 TransactionError::Aborted { reason } => {
                     // The end of its session is what takes it back.
                     live.close().await;
-                    intent = Intent::TakeBack { reason };
+                    intent = Intent::RollBack { reason };
                 }
                 error => {
                     if !error.taints_session() {
@@ -302,7 +302,7 @@ impl NetconfDriver {
             desired,
             persist_id: "",
             confirm_timeout: self.options.confirm_timeout,
-            intent: &Intent::Make,
+            intent: &Intent::Apply,
             device: &info,
             read: Mutex::default(),
             returns: &returns,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_conformance::Rig;
+use eno_conformance::DriverFixture;
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_schemas::{Desired, Item, VlanId, vlan_name};
 use eno_simulator::{ConfirmedCommit, Fault, HandEdit, PortMode, RejectEdit};
@@ -53,7 +53,7 @@ impl Switch {
     }
 }
 
-impl Rig for Switch {
+impl DriverFixture for Switch {
     type Driver = NetconfDriver;
     const ITEMS: usize = 5;
 

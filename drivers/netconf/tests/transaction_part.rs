@@ -72,7 +72,7 @@ impl Measured {
             desired,
             persist_id: "eno-test-leaf1",
             confirm_timeout: Duration::from_mins(1),
-            intent: &Intent::Make,
+            intent: &Intent::Apply,
             device: &DeviceInfo::default(),
             read: Mutex::default(),
             returns: &Returns::default(),

@@ -69,7 +69,7 @@ fn renumber(bencher: Bencher, size: u32) {
 
 /// Groups switches that all have every network to change: as many as given, each of the leaves with one node.
 #[divan::bench(args = [(8, 500), (8, 4_000), (64, 500), (64, 4_000)])]
-fn groups(bencher: Bencher, (switches, networks): (u16, u16)) {
+fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
     let mut world = World::default();
     let mut names = vec![arc("spine")];
     world.apply(device("spine", &[]));
@@ -90,7 +90,7 @@ fn groups(bencher: Bencher, (switches, networks): (u16, u16)) {
     }
     world.settle();
     bencher.bench_local(|| {
-        let groups = world.engine.groups(&names);
+        let groups = world.engine.transaction_groups(&names);
         assert_eq!(groups.len(), 1);
         groups
     });

@@ -35,7 +35,7 @@ fn one_pod_more(bencher: Bencher, pods: usize) {
         world.engine.handle(Event::Pod(Box::new(extra.clone())));
         world.engine.settle("2026-01-01T00:00:00Z");
         let leased = world.engine.status(&key).map_or(0, |status| status.leased);
-        world.engine.handle(Event::Recorded(key.clone(), leased));
+        world.engine.handle(Event::StatusWritten(key.clone(), leased));
         world.engine.settle("2026-01-01T00:00:00Z");
         let desired = world.engine.desired(&Target::Node("node1".into()));
         world.engine.handle(Event::PodGone(extra.uid.clone()));

@@ -40,23 +40,23 @@ pub enum Event {
     /// A driver reported on a target.
     Report(Target, Box<Report>),
     /// A command for this target was found on NATS at the start.
-    Commanded(Target, Box<Desired>),
+    StoredCommand(Target, Box<Desired>),
     /// This generation is commanded of the target, or is about to be.
-    Said(Target, Generation),
+    CommandIssued(Target, Generation),
     /// The drivers that are alive; one that works on one target only, as `<driver>/<target>`.
     Drivers(BTreeSet<Name>),
     /// The drivers that can hold a change of a switch until a transaction is decided.
-    Holding(BTreeSet<Name>),
+    DriversThatHold(BTreeSet<Name>),
     /// A switch had not answered when the deadline of its transaction came, or its driver says nothing and it is to be
     /// told more all the same: it takes part in no transaction until it has done something by itself.
-    Late(Name),
+    MissedDeadline(Name),
     /// A switch holds its change of a transaction that is open, and left out something that was to change
     /// ([`crate::Engine::refuses`]).
-    Refused(Name, Box<Report>),
+    ChangeRefused(Name, Box<Report>),
     /// The time that [`Effect::Retry`] asked for is over; with its attempt.
-    Retry(Key, u32),
+    RetryDue(Key, u32),
     /// The time that [`Effect::Await`] asked for is over.
-    Waited(Key),
+    AwaitElapsed(Key),
     /// The time that [`Effect::Deadline`] asked for is over.
     DeadlineExceeded {
         /// Whose.
@@ -67,7 +67,7 @@ pub enum Event {
     /// The pods of a PodConfig's sample Deployment are refused, in these words.
     SampleRefused(Key, Name),
     /// The status of the object is written with all leases up to [`Status::leased`]: now they may be acted on.
-    Recorded(Key, u64),
+    StatusWritten(Key, u64),
 }
 
 /// A custom resource, as far as the core needs it.
@@ -119,7 +119,7 @@ pub enum Effect {
         /// The status now.
         status: Box<Status>,
     },
-    /// The object names something that is not there: send [`Event::Waited`] in a second. Objects that are applied
+    /// The object names something that is not there: send [`Event::AwaitElapsed`] in a second. Objects that are applied
     /// together arrive in any order, so until then it is pending and not in error.
     Await(Key),
     /// The object is in an error that may pass: send [`Event::DeadlineExceeded`] when [`STALLED_AFTER`] has passed since
@@ -130,7 +130,7 @@ pub enum Effect {
         /// When the error began, RFC 3339.
         since: Name,
     },
-    /// A switch refused the network, which is withheld now: send [`Event::Retry`] after a while, which is to be the
+    /// A switch refused the network, which is withheld now: send [`Event::RetryDue`] after a while, which is to be the
     /// longer the more attempts there were.
     Retry {
         /// The network.
@@ -163,7 +163,7 @@ pub enum Effect {
         view: Option<Box<PodView>>,
     },
     /// Say on the Node object what is there: nothing else of ours stays on it.
-    Mark {
+    LabelNode {
         /// The node.
         node: Name,
         /// The ConnectionPoints whose path is there: each a label.

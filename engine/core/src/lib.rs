@@ -21,7 +21,7 @@ mod status;
 mod subnets;
 mod topology;
 
-pub use engine::{Engine, Group};
+pub use engine::{Engine, TransactionGroup};
 pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
 pub use key::{Key, Kind, Name, Target};
 pub use pods::{LinkEntry, Pod, PodEntry, PodInterface, PodView};

@@ -21,11 +21,11 @@ pub struct NadTarget {
     pub wanted: bool,
     /// `metadata.uid` of the attachment that it belongs to.
     pub uid: Name,
-    reported: Option<Said>,
+    reported: Option<LastReport>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct LastReport {
     hash: Box<str>,
     problem: Option<Box<Failure>>,
 }
@@ -81,16 +81,16 @@ impl NadTarget {
                 })
             }),
         };
-        self.reported = Some(Said { hash: report.generation.hash.into_boxed_str(), problem });
+        self.reported = Some(LastReport { hash: report.generation.hash.into_boxed_str(), problem });
     }
 
     /// How far it is.
     pub fn hop(&self) -> NadHop<'_> {
         match self.reported.as_ref().filter(|said| said.hash == self.hash) {
             None => NadHop::Waiting,
-            Some(Said { problem: None, .. }) => NadHop::Confirmed,
-            Some(Said { problem: Some(problem), .. }) if problem.unreachable => NadHop::Waiting,
-            Some(Said { problem: Some(problem), .. }) => {
+            Some(LastReport { problem: None, .. }) => NadHop::Confirmed,
+            Some(LastReport { problem: Some(problem), .. }) if problem.unreachable => NadHop::Waiting,
+            Some(LastReport { problem: Some(problem), .. }) => {
                 NadHop::Refused { reason: &problem.reason, retryable: problem.retryable }
             }
         }

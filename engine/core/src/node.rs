@@ -94,7 +94,7 @@ pub enum Change {
     /// Those who wait may find it done.
     Progress,
     /// Something was refused, or is not any more.
-    Verdict,
+    Evaluation,
 }
 
 impl NodeTarget {
@@ -191,13 +191,13 @@ impl NodeTarget {
             Outcome::Applied => None,
         };
         let change = if self.failure != failure || self.rejected != report.rejected {
-            Change::Verdict
+            Change::Evaluation
         } else {
             Change::Progress
         };
         let applied = failure.is_none();
         (self.failure, self.rejected) = (failure, report.rejected);
-        if change == Change::Verdict || self.contained.is_none() {
+        if change == Change::Evaluation || self.contained.is_none() {
             self.told.extend(self.pods.keys().cloned());
         }
         self.told.append(&mut self.unsettled);

@@ -43,7 +43,7 @@ pub struct Status {
     pub pods: Vec<PodEntry>,
     /// The bridges that it made, of a Bridge: the nodes where it is.
     pub nodes: Vec<Name>,
-    /// Counts the changes of leases in `pods`, for [`crate::Event::Recorded`]. Not written down.
+    /// Counts the changes of leases in `pods`, for [`crate::Event::StatusWritten`]. Not written down.
     pub leased: u64,
     /// What it is made of when it is ready: an engine that starts tells by it whether that has changed. `None`: it is not
     /// ready, or waits for nothing, or who said that it is did not say this.

@@ -75,7 +75,7 @@ fn how_often_a_switch_is_read_is_nothing_to_be_made() {
     let Desired::Fabric(mut fabric) = w.commands[&target].clone() else { panic!("no switch") };
     assert_eq!(fabric.device.audit_interval.take(), NonZeroU32::new(30));
     assert_eq!(Desired::Fabric(fabric), before[&target], "of nothing else");
-    assert!(w.engine.is_reached_as(&target, &"netconf".into(), &before[&target]));
+    assert!(w.engine.is_same_endpoint(&target, &"netconf".into(), &before[&target]));
     let check = |w: &World| {
         for (key, status) in statuses.iter().filter(|(key, _)| **key != leaf1) {
             assert_eq!(&w.statuses[key], status, "{key}, while it has not answered");

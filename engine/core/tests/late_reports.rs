@@ -24,7 +24,7 @@ fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
         Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
         Desired::Node(_) => panic!("there are no agents"),
     };
-    w.engine.handle(Event::Said(target.clone(), generation.clone()));
+    w.engine.handle(Event::CommandIssued(target.clone(), generation.clone()));
     Report {
         driver: "netconf".into(),
         target: target.to_string(),

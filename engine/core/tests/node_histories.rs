@@ -181,7 +181,7 @@ impl History {
 
     fn write(&mut self) {
         for (key, count) in self.world.unrecorded.take().into_iter().flatten() {
-            self.world.engine.handle(Event::Recorded(key, count));
+            self.world.engine.handle(Event::StatusWritten(key, count));
         }
     }
 

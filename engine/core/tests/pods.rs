@@ -85,7 +85,7 @@ fn an_address_is_written_down_before_it_is_used() {
     assert_eq!(given(&w, "node1", "a"), None);
     assert_eq!((w.phase(&c), w.message(&c)), (Phase::Pending, "Pod a: its addresses are being written down"));
     for (key, count) in w.unrecorded.take().unwrap() {
-        w.engine.handle(Event::Recorded(key, count));
+        w.engine.handle(Event::StatusWritten(key, count));
     }
     w.settle();
     assert_eq!(addresses(&w, "node1", "a"), ["10.9.0.2/24"]);

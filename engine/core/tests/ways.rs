@@ -335,7 +335,7 @@ fn devices_that_are_applied_one_after_the_other_make_no_error_in_between() {
         assert!(!w.phases[key].contains(&Phase::Error), "{:?}", w.phases[key]);
     }
     // Its time is over, and then it is an error at once.
-    w.engine.handle(eno_core::Event::Waited(both.clone()));
+    w.engine.handle(eno_core::Event::AwaitElapsed(both.clone()));
     w.apply(device("leaf2", &[("e1", node("node2"))]));
     w.settle();
     assert_eq!(w.phase(&both), Phase::Error);

@@ -10,7 +10,7 @@ use async_nats::jetstream::kv::Operation;
 use async_nats::jetstream::message::Info;
 use eno_core::{Event, Name, Target};
 use eno_sbi::HOLD;
-use eno_sbi::nats::{Connection, was_read_out};
+use eno_sbi::nats::{Connection, is_stream_readout};
 use eno_schemas::{Command, Decision, DriverHello, Report, decode, subject};
 use futures::StreamExt as _;
 use tokio::sync::watch;
@@ -130,7 +130,7 @@ async fn follow_reports(
 fn report(message: &Message) -> Result<Report, String> {
     let report: Report = decode(&message.payload).map_err(|error| error.to_string())?;
     // Who may not report for a driver had the server do it.
-    if was_read_out(message.headers.as_ref()) {
+    if is_stream_readout(message.headers.as_ref()) {
         return Err("it was read out of a stream, and so is no driver's word".into());
     }
     // A driver speaks for itself.
@@ -300,7 +300,7 @@ async fn follow_presence(
         if caught_up {
             let first = alive.told.is_none();
             if let Some(Present { alive, holding }) = alive.news(Instant::now())
-                && !(post(mailbox, Input::World(Event::Holding(holding))).await
+                && !(post(mailbox, Input::World(Event::DriversThatHold(holding))).await
                     && post(mailbox, Input::World(Event::Drivers(alive))).await)
             {
                 return Ok(());

@@ -181,7 +181,7 @@ impl Metrics {
             Effect::Forget(_) => "forget",
             Effect::BridgeDomain { .. } => "bridge-domain",
             Effect::PodNetwork { .. } => "pod-network",
-            Effect::Mark { .. } => "mark",
+            Effect::LabelNode { .. } => "mark",
             Effect::SampleDeployment { .. } => "sample-deployment",
             Effect::Retry { .. } => "retry",
         };

@@ -311,7 +311,7 @@ impl Throne {
         let driver = held.driver.clone();
         self.gate.found(target.clone(), held);
         let Some(Command { generation, desired, transaction, .. }) = command else { return };
-        self.engine.handle(Event::Commanded(target.clone(), Box::new(desired.clone())));
+        self.engine.handle(Event::StoredCommand(target.clone(), Box::new(desired.clone())));
         let undone = |transaction: &Transaction| transaction.decision != Some(Decision::Confirm);
         if let Some(mut transaction) = transaction.filter(undone) {
             let confirmed = confirmed.contains(&transaction.id);
@@ -483,7 +483,7 @@ impl Throne {
             Effect::PodNetwork { namespace, name, uid, view } => {
                 let _ = self.pod_networks.send(pod_networks::Word::Wanted(namespace, name, uid, view));
             }
-            Effect::Mark { node, points, bridges } => {
+            Effect::LabelNode { node, points, bridges } => {
                 let wanted = marks::Wanted::new(&points, &bridges);
                 let _ = self.marks.send(marks::Word::Wanted(node, wanted));
             }

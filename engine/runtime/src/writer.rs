@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use eno_core::{Key, Kind};
-use eno_sbi::Turns;
+use eno_sbi::FairQueue;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -149,7 +149,7 @@ pub async fn run(
 /// Objects that may have something to be done, each once; namespaces take turns, and what is in none is one among them.
 #[derive(Debug, Default)]
 struct Ready {
-    turns: Turns<Key>,
+    turns: FairQueue<Key>,
     there: HashSet<Key>,
 }
 

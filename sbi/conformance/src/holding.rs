@@ -8,7 +8,7 @@ use eno_schemas::{Command, Decision, Outcome, Transaction};
 use tokio::sync::{mpsc, watch};
 
 use super::checks::{assert_applied, reconcile};
-use super::{Rig, all, command};
+use super::{DriverFixture, all, command};
 use eno_sbi::{Driver, Reconciled};
 use eno_sbi::{HOLD, Newest, Phase, Work};
 
@@ -23,19 +23,19 @@ pub(super) fn holds(driver: &impl Driver) -> bool {
 }
 
 /// The command of a transaction that has this long to be decided.
-pub(super) fn part<R: Rig>(
-    rig: &R,
+pub(super) fn part<R: DriverFixture>(
+    fixture: &R,
     driver: &R::Driver,
     sequence: u64,
     items: &BTreeSet<usize>,
     left: Duration,
     decision: Option<Decision>,
 ) -> Command {
-    let command = command(rig, &driver.identity().name, sequence, items);
+    let command = command(fixture, &driver.identity().name, sequence, items);
     let deadline = jiff::Timestamp::now() + jiff::SignedDuration::try_from(left).expect("a short time");
     let transaction = Transaction {
         id: "t1".into(),
-        participants: vec![rig.target(), "another".into()],
+        participants: vec![fixture.target(), "another".into()],
         deadline: deadline.to_string(),
         decision,
     };
@@ -94,35 +94,35 @@ fn assert_rolled_back(reconciled: &Reconciled) {
 }
 
 /// What is held is there and reported, and stays once it is confirmed; also when there was nothing to change.
-pub async fn keeps_what_is_confirmed<R: Rig>(rig: &R) {
-    let (driver, foreign) = (rig.driver(), rig.foreign().await);
+pub async fn keeps_what_is_confirmed<R: DriverFixture>(fixture: &R) {
+    let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
     if !holds(&driver) {
         return;
     }
     for _ in ["a change", "none"] {
-        let running = Running::of(part(rig, &driver, 1, &all::<R>(), LONG, None));
+        let running = Running::of(part(fixture, &driver, 1, &all::<R>(), LONG, None));
         let ended = running.work(&driver, async |running, held| {
             assert_applied(&Reconciled { outcome: Outcome::Applied, ..held.clone() });
-            assert_eq!(rig.items().await, all::<R>(), "what is said to be held is not there");
+            assert_eq!(fixture.items().await, all::<R>(), "what is said to be held is not there");
             running.next(Some(Decision::Confirm));
         });
         assert_applied(&ended.await);
-        assert_eq!(rig.items().await, all::<R>());
+        assert_eq!(fixture.items().await, all::<R>());
     }
-    assert_eq!(rig.foreign().await, foreign, "foreign configuration was changed");
+    assert_eq!(fixture.foreign().await, foreign, "foreign configuration was changed");
 }
 
 /// An abort, another command, the end of the ownership and the deadline undo what is held.
-pub async fn takes_back_what_is_not_confirmed<R: Rig>(rig: &R) {
-    let (driver, foreign) = (rig.driver(), rig.foreign().await);
+pub async fn takes_back_what_is_not_confirmed<R: DriverFixture>(fixture: &R) {
+    let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
     if !holds(&driver) {
         return;
     }
     let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
-    assert_applied(&reconcile(rig, &driver, &before).await);
+    assert_applied(&reconcile(fixture, &driver, &before).await);
     for why in ["abort", "another command", "the end", "the deadline"] {
         let left = if why == "the deadline" { SHORT } else { LONG };
-        let running = Running::of(part(rig, &driver, 1, &all::<R>(), left, None));
+        let running = Running::of(part(fixture, &driver, 1, &all::<R>(), left, None));
         let ended = running.work(&driver, async |running, _| match why {
             "abort" => running.next(Some(Decision::Abort)),
             "another command" => running.next(None),
@@ -130,47 +130,51 @@ pub async fn takes_back_what_is_not_confirmed<R: Rig>(rig: &R) {
             _ => {}
         });
         assert_rolled_back(&ended.await);
-        assert_eq!(rig.items().await, before, "after {why}");
-        assert_eq!(rig.foreign().await, foreign, "after {why}");
+        assert_eq!(fixture.items().await, before, "after {why}");
+        assert_eq!(fixture.foreign().await, foreign, "after {why}");
     }
-    assert_applied(&reconcile(rig, &driver, &all::<R>()).await);
+    assert_applied(&reconcile(fixture, &driver, &all::<R>()).await);
 }
 
 /// A driver that holds nothing makes the change when it is confirmed, and writes nothing when it is not.
-pub async fn does_what_was_decided_while_it_was_away<R: Rig>(rig: &R) {
-    let driver = rig.driver();
+pub async fn does_what_was_decided_while_it_was_away<R: DriverFixture>(fixture: &R) {
+    let driver = fixture.driver();
     if !holds(&driver) {
         return;
     }
     let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
-    assert_applied(&reconcile(rig, &driver, &before).await);
-    let writes = rig.writes().await;
+    assert_applied(&reconcile(fixture, &driver, &before).await);
+    let writes = fixture.writes().await;
     for (left, decision) in [(LONG, Some(Decision::Abort)), (OVER, None)] {
-        for driver in [rig.driver(), rig.driver()] {
-            let mut running = Running::of(part(rig, &driver, 2, &all::<R>(), left, decision));
+        for driver in [fixture.driver(), fixture.driver()] {
+            let mut running = Running::of(part(fixture, &driver, 2, &all::<R>(), left, decision));
             let work = running.work.take().expect("it works once");
             assert_rolled_back(&driver.reconcile(work).await);
-            assert_eq!((rig.items().await, rig.writes().await), (before.clone(), writes), "{decision:?}");
+            assert_eq!(
+                (fixture.items().await, fixture.writes().await),
+                (before.clone(), writes),
+                "{decision:?}"
+            );
         }
     }
-    let driver = rig.driver();
-    let mut running = Running::of(part(rig, &driver, 2, &all::<R>(), OVER, Some(Decision::Confirm)));
+    let driver = fixture.driver();
+    let mut running = Running::of(part(fixture, &driver, 2, &all::<R>(), OVER, Some(Decision::Confirm)));
     let work = running.work.take().expect("it works once");
     assert_applied(&driver.reconcile(work).await);
-    assert_eq!(rig.items().await, all::<R>());
+    assert_eq!(fixture.items().await, all::<R>());
 }
 
 /// What a killed process held is taken back by the next one, or made anew, as was decided.
-pub async fn can_be_killed_while_it_holds<R: Rig>(rig: &R) {
-    let foreign = rig.foreign().await;
-    if !holds(&rig.driver()) {
+pub async fn can_be_killed_while_it_holds<R: DriverFixture>(fixture: &R) {
+    let foreign = fixture.foreign().await;
+    if !holds(&fixture.driver()) {
         return;
     }
     let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
     for decision in [Decision::Abort, Decision::Confirm] {
-        assert_applied(&reconcile(rig, &rig.driver(), &before).await);
-        let killed = rig.driver();
-        let mut running = Running::of(part(rig, &killed, 1, &all::<R>(), LONG, None));
+        assert_applied(&reconcile(fixture, &fixture.driver(), &before).await);
+        let killed = fixture.driver();
+        let mut running = Running::of(part(fixture, &killed, 1, &all::<R>(), LONG, None));
         let work = running.work.take().expect("it works once");
         tokio::select! {
             ended = killed.reconcile(work) => panic!("it did not wait for the decision: {ended:?}"),
@@ -179,19 +183,19 @@ pub async fn can_be_killed_while_it_holds<R: Rig>(rig: &R) {
             }
         }
         drop(killed);
-        let next = rig.driver();
-        let mut running = Running::of(part(rig, &next, 2, &all::<R>(), LONG, Some(decision)));
+        let next = fixture.driver();
+        let mut running = Running::of(part(fixture, &next, 2, &all::<R>(), LONG, Some(decision)));
         let ended = next.reconcile(running.work.take().expect("it works once")).await;
         match decision {
             Decision::Abort => {
                 assert_rolled_back(&ended);
-                assert_eq!(rig.items().await, before);
+                assert_eq!(fixture.items().await, before);
             }
             Decision::Confirm => {
                 assert_applied(&ended);
-                assert_eq!(rig.items().await, all::<R>());
+                assert_eq!(fixture.items().await, all::<R>());
             }
         }
-        assert_eq!(rig.foreign().await, foreign, "{decision:?}");
+        assert_eq!(fixture.foreign().await, foreign, "{decision:?}");
     }
 }

@@ -9,15 +9,15 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::holding::{holds, part};
-use super::{Engine, NatsServer, Rig, all, command};
+use super::{DriverFixture, Engine, NatsServer, all, command};
 use eno_sbi::Driver;
 use eno_sbi::host::{self, HostError, HostOptions, Ownership};
 
 /// A target that no driver knows, whose bad command is answered after all that came before it.
 const LAST_ONE: &str = "conformance-sentinel";
 
-async fn host<R: Rig>(
-    rig: &R,
+async fn host<R: DriverFixture>(
+    fixture: &R,
     server: &NatsServer,
     stop: &CancellationToken,
 ) -> JoinHandle<Result<(), HostError>> {
@@ -25,7 +25,7 @@ async fn host<R: Rig>(
     let mut options = HostOptions::new(connection, Ownership::WholeDriver, "0");
     // The next one need not wait until this one's ownership ends.
     options.instance = "conformance".into();
-    tokio::spawn(host::run(rig.driver(), options, stop.clone()))
+    tokio::spawn(host::run(fixture.driver(), options, stop.clone()))
 }
 
 fn done(sequence: u64) -> impl FnMut(&Report) -> bool {
@@ -34,47 +34,47 @@ fn done(sequence: u64) -> impl FnMut(&Report) -> bool {
 
 /// A command that comes twice does no harm, and one that is older than another changes nothing, even when it is
 /// the last one that a new process finds.
-pub async fn survives_a_repeat_and_an_older_generation<R: Rig>(rig: Arc<R>) {
+pub async fn survives_a_repeat_and_an_older_generation<R: DriverFixture>(fixture: Arc<R>) {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
-    let (driver, target) = (rig.driver().identity().name, rig.target());
+    let (driver, target) = (fixture.driver().identity().name, fixture.target());
     let stop = CancellationToken::new();
-    let running = host(&*rig, &server, &stop).await;
-    let newest = command(&*rig, &driver, 2, &all::<R>());
+    let running = host(&*fixture, &server, &stop).await;
+    let newest = command(&*fixture, &driver, 2, &all::<R>());
     engine.command(&newest).await;
     engine.report(&driver, &target, done(2)).await;
-    let writes = rig.writes().await;
+    let writes = fixture.writes().await;
 
     engine.command(&newest).await;
-    engine.command(&command(&*rig, &driver, 1, &BTreeSet::new())).await;
+    engine.command(&command(&*fixture, &driver, 1, &BTreeSet::new())).await;
     engine.raw(&driver, LAST_ONE, "1").await;
     engine.report(&driver, LAST_ONE, |_| true).await;
     stop.cancel();
     running.await.expect("no panic").expect("an orderly end");
-    assert_eq!(rig.items().await, all::<R>());
+    assert_eq!(fixture.items().await, all::<R>());
 
     let stop = CancellationToken::new();
-    let running = host(&*rig, &server, &stop).await;
+    let running = host(&*fixture, &server, &stop).await;
     engine.raw(&driver, LAST_ONE, "2").await;
     engine.raw(&driver, "conformance-sentinel-2", "1").await;
     engine.report(&driver, "conformance-sentinel-2", |_| true).await;
     stop.cancel();
     running.await.expect("no panic").expect("an orderly end");
-    assert_eq!(rig.items().await, all::<R>(), "an older generation was applied by a new process");
-    assert_eq!(rig.writes().await, writes, "the target was written without need");
+    assert_eq!(fixture.items().await, all::<R>(), "an older generation was applied by a new process");
+    assert_eq!(fixture.writes().await, writes, "the target was written without need");
     assert!(done(2)(&engine.report(&driver, &target, |_| true).await), "the newest report was replaced");
 }
 
 /// Killed in the midst of its work, the next process brings it to its end.
-pub async fn goes_on_after_the_host_was_killed<R: Rig>(rig: Arc<R>) {
+pub async fn goes_on_after_the_host_was_killed<R: DriverFixture>(fixture: Arc<R>) {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
-    let (driver, target) = (rig.driver().identity().name, rig.target());
+    let (driver, target) = (fixture.driver().identity().name, fixture.target());
     for sequence in 1..=4 {
         let stop = CancellationToken::new();
-        let running = host(&*rig, &server, &stop).await;
+        let running = host(&*fixture, &server, &stop).await;
         let items = if sequence % 2 == 0 { BTreeSet::new() } else { all::<R>() };
-        engine.command(&command(&*rig, &driver, sequence, &items)).await;
+        engine.command(&command(&*fixture, &driver, sequence, &items)).await;
         // Somewhere between the first step and the report.
         for _ in 0..sequence * sequence * 10 {
             tokio::task::yield_now().await;
@@ -82,9 +82,9 @@ pub async fn goes_on_after_the_host_was_killed<R: Rig>(rig: Arc<R>) {
         running.abort();
         let _ = running.await;
         let stop = CancellationToken::new();
-        let running = host(&*rig, &server, &stop).await;
+        let running = host(&*fixture, &server, &stop).await;
         engine.report(&driver, &target, done(sequence)).await;
-        assert_eq!(rig.items().await, items);
+        assert_eq!(fixture.items().await, items);
         stop.cancel();
         running.await.expect("no panic").expect("an orderly end");
     }
@@ -92,16 +92,16 @@ pub async fn goes_on_after_the_host_was_killed<R: Rig>(rig: Arc<R>) {
 
 /// A change is held, reported and decided through the host; the report of the end is about the decision, and what
 /// was decided is not worked on again.
-pub async fn holds_in_its_host<R: Rig>(rig: Arc<R>) {
-    let looker = rig.driver();
+pub async fn holds_in_its_host<R: DriverFixture>(fixture: Arc<R>) {
+    let looker = fixture.driver();
     if !holds(&looker) {
         return;
     }
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
-    let (driver, target) = (looker.identity().name, rig.target());
+    let (driver, target) = (looker.identity().name, fixture.target());
     let stop = CancellationToken::new();
-    let running = host(&*rig, &server, &stop).await;
+    let running = host(&*fixture, &server, &stop).await;
     let long = Duration::from_mins(5);
     let mut sequence = 1;
     let mut before = BTreeSet::new();
@@ -110,12 +110,12 @@ pub async fn holds_in_its_host<R: Rig>(rig: Arc<R>) {
         (Decision::Abort, BTreeSet::new()),
         (Decision::Confirm, BTreeSet::new()),
     ] {
-        let mut command = part(&*rig, &looker, sequence, &items, long, None);
+        let mut command = part(&*fixture, &looker, sequence, &items, long, None);
         engine.command(&command).await;
         let held =
             |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
         engine.report(&driver, &target, held).await;
-        assert_eq!(rig.items().await, items);
+        assert_eq!(fixture.items().await, items);
         command.generation.sequence += 1;
         if let Some(transaction) = &mut command.transaction {
             transaction.decision = Some(decision);
@@ -128,16 +128,16 @@ pub async fn holds_in_its_host<R: Rig>(rig: Arc<R>) {
             Decision::Abort => assert!(matches!(report.outcome, Outcome::RolledBack { .. }), "{report:?}"),
         }
         before = if decision == Decision::Confirm { items } else { before };
-        assert_eq!(rig.items().await, before);
+        assert_eq!(fixture.items().await, before);
         sequence += 2;
     }
     // The end of the process takes back what nobody decided.
-    engine.command(&part(&*rig, &looker, sequence, &all::<R>(), long, None)).await;
+    engine.command(&part(&*fixture, &looker, sequence, &all::<R>(), long, None)).await;
     let held = |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
     engine.report(&driver, &target, held).await;
     stop.cancel();
     running.await.expect("no panic").expect("an orderly end");
-    assert_eq!(rig.items().await, before);
+    assert_eq!(fixture.items().await, before);
     let report = engine.report(&driver, &target, |_| true).await;
     assert!(matches!(report.outcome, Outcome::RolledBack { .. }), "{report:?}");
 }

@@ -1,6 +1,6 @@
 //! What every driver must do, as checks that its own tests call.
 //!
-//! The test provides a [`Rig`]: the driver and a target of its own, whose real state can be looked at and
+//! The test provides a [`DriverFixture`]: the driver and a target of its own, whose real state can be looked at and
 //! interfered with past the driver. [`conformance_tests!`] makes one test of each check.
 //! A check panics with what it found. Those of [`holding`] are for drivers that announce [`HOLD`](eno_sbi::HOLD), and
 //! pass for others.
@@ -23,9 +23,9 @@ pub use nats_server::NatsServer;
 
 /// A driver and one target of it, made anew for each check.
 ///
-/// The target can hold *items*, numbered from 0 to [`Rig::ITEMS`]: on a switch perhaps VLANs on ports, each with
+/// The target can hold *items*, numbered from 0 to [`DriverFixture::ITEMS`]: on a switch perhaps VLANs on ports, each with
 /// a number. At first it holds none of them, and some foreign configuration.
-pub trait Rig: Send + Sync + 'static {
+pub trait DriverFixture: Send + Sync + 'static {
     /// The driver.
     type Driver: Driver;
     /// How many items there are: 1 where a target is there or not, otherwise at least 3.
@@ -55,56 +55,61 @@ pub trait Rig: Send + Sync + 'static {
 }
 
 /// Makes a test of each check: `eno_conformance::conformance_tests!(MyRig::new().await)`. The expression makes a
-/// [`Rig`]; it may await. The caller's crate needs tokio with its macros.
+/// [`DriverFixture`]; it may await. The caller's crate needs tokio with its macros.
 #[macro_export]
 macro_rules! conformance_tests {
-    ($rig:expr) => {
-        $crate::conformance_tests! { @checks $rig;
+    ($fixture:expr) => {
+        $crate::conformance_tests! { @checks $fixture;
             reaches_the_state, writes_nothing_when_nothing_differs, removes_what_is_not_wanted,
             undoes_edits_by_hand, tells_unreachable_from_wrong, leaves_out_what_is_refused,
             writes_nothing_for_an_older_generation, survives_being_killed_at_any_point
         }
-        $crate::conformance_tests! { @holding $rig;
+        $crate::conformance_tests! { @holding $fixture;
             keeps_what_is_confirmed, takes_back_what_is_not_confirmed, does_what_was_decided_while_it_was_away,
             can_be_killed_while_it_holds
         }
-        $crate::conformance_tests! { @hosted $rig;
+        $crate::conformance_tests! { @hosted $fixture;
             survives_a_repeat_and_an_older_generation, goes_on_after_the_host_was_killed, holds_in_its_host
         }
     };
-    (@holding $rig:expr; $($check:ident),+) => { $(
+    (@holding $fixture:expr; $($check:ident),+) => { $(
         #[tokio::test(flavor = "multi_thread")]
         async fn $check() {
-            $crate::holding::$check(&$rig).await;
+            $crate::holding::$check(&$fixture).await;
         }
     )+ };
-    (@checks $rig:expr; $($check:ident),+) => { $(
+    (@checks $fixture:expr; $($check:ident),+) => { $(
         #[tokio::test(flavor = "multi_thread")]
         async fn $check() {
-            $crate::checks::$check(&$rig).await;
+            $crate::checks::$check(&$fixture).await;
         }
     )+ };
-    (@hosted $rig:expr; $($check:ident),+) => { $(
+    (@hosted $fixture:expr; $($check:ident),+) => { $(
         #[tokio::test(flavor = "multi_thread")]
         async fn $check() {
-            $crate::hosted::$check(std::sync::Arc::new($rig)).await;
+            $crate::hosted::$check(std::sync::Arc::new($fixture)).await;
         }
     )+ };
 }
 
 /// The target's command of this term and sequence.
-fn command<R: Rig>(rig: &R, driver: &str, sequence: u64, items: &BTreeSet<usize>) -> eno_schemas::Command {
-    let desired = rig.desired(items);
+fn command<R: DriverFixture>(
+    fixture: &R,
+    driver: &str,
+    sequence: u64,
+    items: &BTreeSet<usize>,
+) -> eno_schemas::Command {
+    let desired = fixture.desired(items);
     eno_schemas::Command {
         driver: driver.to_owned(),
-        target: rig.target(),
+        target: fixture.target(),
         generation: eno_schemas::Generation { term: 1, sequence, hash: desired.hash() },
         desired,
         transaction: None,
     }
 }
 
-fn all<R: Rig>() -> BTreeSet<usize> {
+fn all<R: DriverFixture>() -> BTreeSet<usize> {
     (0..R::ITEMS).collect()
 }
 

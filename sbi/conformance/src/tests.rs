@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use eno_schemas::{Applied, Desired, Failure, Item, PayloadKind, Rejection, VlanId, VlanSet};
 use futures::Stream;
 
-use super::{Rig, fabric};
-use eno_sbi::{Driver, HOLD, Identity, Intent, Reconciled, Verdict, Work};
+use super::{DriverFixture, fabric};
+use eno_sbi::{Driver, HOLD, HoldOutcome, Identity, Intent, Reconciled, Work};
 
 #[derive(Default)]
 struct Switch {
@@ -59,7 +59,7 @@ impl Memory {
         self.ask(Switch::take_back).await?;
         let there = self.ask(|switch| switch.vlans.clone()).await?;
         let intent = work.intent();
-        if let Intent::TakeBack { reason } = intent {
+        if let Intent::RollBack { reason } = intent {
             return Ok(Reconciled::rolled_back(reason, applied(there)));
         }
         if matches!(intent, Intent::Hold(_)) {
@@ -100,11 +100,11 @@ impl Memory {
             return Ok(done);
         }
         match work.hold(done.clone()).await {
-            Verdict::Confirm => {
+            HoldOutcome::Confirm => {
                 self.ask(|switch| switch.before = None).await?;
                 Ok(done)
             }
-            Verdict::Abort { reason } => {
+            HoldOutcome::Abort { reason } => {
                 self.ask(Switch::take_back).await?;
                 let there = self.ask(|switch| switch.vlans.clone()).await?;
                 Ok(Reconciled::rolled_back(reason, applied(there)))
@@ -140,7 +140,7 @@ impl Driver for Memory {
     async fn forget(&self, _: &str) {}
 }
 
-impl Rig for Memory {
+impl DriverFixture for Memory {
     type Driver = Self;
     const ITEMS: usize = 4;
 
@@ -211,7 +211,7 @@ async fn a_driver_that_writes_always_fails() {
         }
         async fn forget(&self, _: &str) {}
     }
-    impl Rig for Careless {
+    impl DriverFixture for Careless {
         type Driver = Self;
         const ITEMS: usize = Memory::ITEMS;
         fn driver(&self) -> Self {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::schedule::BadCommand;
-use crate::nats::{Connection, was_read_out};
+use crate::nats::{Connection, is_stream_readout};
 
 /// How often the streams are looked at: one that was deleted or made anew is noticed within this time.
 const CHECK: Duration = Duration::from_secs(5);
@@ -157,7 +157,7 @@ impl Filter {
             let generation = generation(&message.payload);
             Event::Bad(target, position, BadCommand { generation, reason })
         };
-        if was_read_out(message.headers.as_ref()) {
+        if is_stream_readout(message.headers.as_ref()) {
             return bad(
                 name(token),
                 "the message was read out of a stream, and so is not the engine's word".into(),

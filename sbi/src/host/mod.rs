@@ -24,8 +24,8 @@ pub use metrics::HostMetrics;
 
 use crate::driver::Driver;
 use crate::nats::{self, Connection};
-use crate::place::Places;
-use crate::tenure::Tenures;
+use crate::permit::ConcurrencyPermits;
+use crate::target_ownership::OwnedTargets;
 use crate::work::HOLD;
 use feed::{Event, Filter};
 use owners::{Answer, Ask};
@@ -166,9 +166,16 @@ pub async fn run<D: Driver>(
     let (answers_in, answers) = mpsc::unbounded_channel();
     let name = identity.name.clone();
     let instance = options.instance.clone();
-    let tenures = Tenures::default();
+    let owned_targets = OwnedTargets::default();
     let who = (name, instance);
-    helpers.spawn(owners::run(connection.clone(), who, tenures.clone(), released, asks_out, answers_in));
+    helpers.spawn(owners::run(
+        connection.clone(),
+        who,
+        owned_targets.clone(),
+        released,
+        asks_out,
+        answers_in,
+    ));
     let present = CancellationToken::new();
     let presence = presence::run(connection.clone(), hello, present.clone());
     helpers.spawn(async move {
@@ -190,7 +197,7 @@ pub async fn run<D: Driver>(
             publisher: Publisher::new(connection),
             time_limit: options.time_limit,
             metrics: options.metrics,
-            tenures,
+            owned_targets,
             ownership: options.ownership,
         }),
         jobs: JoinSet::new(),
@@ -245,19 +252,19 @@ impl<D: Driver> Host<D> {
         C: futures::Stream<Item = String> + Unpin,
     {
         let mut changes_end = false;
-        let places = Places::new(concurrency);
-        let mut taken = places.taken();
+        let permits = ConcurrencyPermits::new(concurrency);
+        let mut taken = permits.taken();
         loop {
             // Marks as seen what is looked at.
             taken.borrow_and_update();
-            while let Some(place) = places.take() {
+            while let Some(permit) = permits.take() {
                 let Some(start) = self.schedule.next() else {
                     // Nobody waits for it, so that it is free again is no news.
-                    drop(place);
+                    drop(permit);
                     taken.borrow_and_update();
                     break;
                 };
-                self.jobs.spawn(work::run(self.context.clone(), start, place));
+                self.jobs.spawn(work::run(self.context.clone(), start, permit));
             }
             let retry = self.schedule.next_retry().map(tokio::time::Instant::from_std);
             tokio::select! {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::nats::Connection;
-use crate::tenure::Tenures;
+use crate::target_ownership::OwnedTargets;
 
 /// How many keys are renewed at once.
 const AT_ONCE: usize = 32;
@@ -53,7 +53,7 @@ struct Owners {
     store: Option<Store>,
     lease: Duration,
     names: HashMap<String, Option<Held>>,
-    tenures: Tenures,
+    owned_targets: OwnedTargets,
     answers: mpsc::UnboundedSender<Answer>,
 }
 
@@ -68,14 +68,14 @@ pub(super) fn released_subject(driver: &str) -> String {
 pub(super) async fn run(
     connection: Connection,
     (driver, instance): (String, String),
-    tenures: Tenures,
+    owned_targets: OwnedTargets,
     mut released: Subscriber,
     mut asks: mpsc::UnboundedReceiver<Ask>,
     answers: mpsc::UnboundedSender<Answer>,
 ) {
     let names = HashMap::new();
     let mut owners =
-        Owners { connection, driver, instance, store: None, lease: LEASE, names, tenures, answers };
+        Owners { connection, driver, instance, store: None, lease: LEASE, names, owned_targets, answers };
     let mut looked = tokio::time::Instant::now();
     loop {
         tokio::select! {
@@ -118,7 +118,7 @@ impl Owners {
                 }
                 Ask::Release(name) => {
                     if let Some(Some(held)) = self.names.remove(&name) {
-                        self.tenures.end(&name);
+                        self.owned_targets.end(&name);
                         self.release(&name, held).await;
                     }
                     new.retain(|other| *other != name);
@@ -145,9 +145,9 @@ impl Owners {
         let tried: Vec<_> = stream::iter(attempts).buffer_unordered(AT_ONCE).collect().await;
         for (name, before, after) in tried {
             let unbroken = if let Some(held) = after {
-                self.tenures.extend(&name, held.renewed + self.lease)
+                self.owned_targets.extend(&name, held.renewed + self.lease)
             } else {
-                self.tenures.end(&name);
+                self.owned_targets.end(&name);
                 false
             };
             if before.is_some() && !unbroken {

@@ -9,7 +9,7 @@ use eno_schemas::{Command, Generation};
 use tokio::sync::watch;
 
 use super::Ownership;
-use crate::turns::Turns;
+use crate::fair_queue::FairQueue;
 use crate::work::Newest;
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -100,7 +100,7 @@ impl<R> Target<R> {
 /// All targets of a driver. `R` is what the caller wants kept with each.
 pub(super) struct Schedule<R> {
     targets: HashMap<String, Target<R>>,
-    queue: Turns<String>,
+    queue: FairQueue<String>,
     retries: BTreeSet<(Instant, String)>,
     reading: u64,
     ownership: Ownership,
@@ -111,7 +111,7 @@ impl<R: Default> Schedule<R> {
     pub fn new(ownership: Ownership) -> Self {
         Self {
             targets: HashMap::new(),
-            queue: Turns::default(),
+            queue: FairQueue::default(),
             retries: BTreeSet::new(),
             reading: 0,
             ownership,

@@ -15,8 +15,8 @@ use super::publish::{Published, Publisher, Record, ReportError};
 use super::schedule::{BadCommand, Job, Start, in_the_place_of};
 use super::{Ownership, WHOLE};
 use crate::driver::{Driver, Reconciled};
-use crate::place::Place;
-use crate::tenure::Tenures;
+use crate::permit::ConcurrencyPermit;
+use crate::target_ownership::OwnedTargets;
 use crate::work::{Newest, Phase, Work};
 
 /// Work that takes longer than this says so, and again each time that this has passed.
@@ -30,7 +30,7 @@ pub(super) struct Context<D> {
     pub publisher: Publisher,
     pub time_limit: Duration,
     pub metrics: HostMetrics,
-    pub tenures: Tenures,
+    pub owned_targets: OwnedTargets,
     pub ownership: Ownership,
 }
 
@@ -45,7 +45,11 @@ pub(super) struct Finished {
 }
 
 /// Does the job.
-pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record>, place: Place) -> Finished {
+pub(super) async fn run<D: Driver>(
+    context: Arc<Context<D>>,
+    start: Start<Record>,
+    permit: ConcurrencyPermit,
+) -> Finished {
     let span = info_span!("target", name = %start.target);
     let Start { target, mut job, newest, mut record } = start;
     async {
@@ -54,7 +58,7 @@ pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record
             Job::Reconcile(command) if context.is_older(command, &mut record).await => {}
             Job::Reconcile(command) => {
                 let (reconciled, worked_on) =
-                    context.reconcile(command, newest.clone(), &mut record, &place).await;
+                    context.reconcile(command, newest.clone(), &mut record, &permit).await;
                 *command = worked_on;
                 let again = reconciled.wants_retry();
                 let current = !newest.borrow().is_newer_than(&command.generation);
@@ -77,7 +81,7 @@ pub(super) async fn run<D: Driver>(context: Arc<Context<D>>, start: Start<Record
             }
         }
         // A driver may have kept its work.
-        place.give_up();
+        permit.give_up();
         Finished { target: target.clone(), job, retry, record }
     }
     .instrument(span)
@@ -127,18 +131,18 @@ impl<D: Driver> Context<D> {
         command: &Arc<Command>,
         newest: watch::Receiver<Newest>,
         record: &mut Record,
-        place: &Place,
+        permit: &ConcurrencyPermit,
     ) -> (Reconciled, Arc<Command>) {
         let started = Instant::now();
         let (progress, messages) = mpsc::channel(16);
         let reported = record.report().cloned();
         let work = Work::new(command.clone(), newest.clone(), progress)
             .with_reported(reported)
-            .with_tenure(self.tenures.of(match self.ownership {
+            .with_ownership(self.owned_targets.of(match self.ownership {
                 Ownership::PerTarget => &command.target,
                 Ownership::WholeDriver => WHOLE,
             }))
-            .with_place(place.clone());
+            .with_permit(permit.clone());
         let phase = work.phase();
         let reconcile = AssertUnwindSafe(self.driver.reconcile(work)).catch_unwind();
         let failed = |reason: String| {
@@ -150,7 +154,7 @@ impl<D: Driver> Context<D> {
                 Ok(reconciled) => reconciled,
                 Err(_) => failed(format!("driver {} panicked", self.name)),
             },
-            () = self.attend(command, &newest, messages, phase.clone(), record, place) => {
+            () = self.attend(command, &newest, messages, phase.clone(), record, permit) => {
                 failed(format!("driver {} took longer than {} s", self.name, self.time_limit.as_secs()))
             }
         };
@@ -186,7 +190,7 @@ impl<D: Driver> Context<D> {
         messages: mpsc::Receiver<String>,
         mut phase: watch::Receiver<Phase>,
         record: &mut Record,
-        place: &Place,
+        permit: &ConcurrencyPermit,
     ) {
         let started = tokio::time::Instant::now();
         let mut limit = started + self.time_limit;
@@ -204,7 +208,7 @@ impl<D: Driver> Context<D> {
         };
         if let Some(held) = held {
             let since = tokio::time::Instant::now();
-            place.give_up();
+            permit.give_up();
             let report = self.report(&command.target, &command.generation, held);
             debug!(generation = %command.generation, "held");
             let publishing = async {
@@ -216,7 +220,7 @@ impl<D: Driver> Context<D> {
                 _ = phase.wait_for(|phase| matches!(phase, Phase::Settled(_))) => {}
             }
             // What is decided waits for nobody.
-            place.insist();
+            permit.insist();
             limit += since.elapsed();
         }
         tokio::time::sleep_until(limit).await;

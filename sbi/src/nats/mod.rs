@@ -3,8 +3,8 @@
 mod credentials;
 mod forget;
 mod link;
+mod stream_readout;
 mod streams;
-mod words;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use tracing::{debug, info, warn};
 pub use credentials::{Credentials, CredentialsError};
 pub use forget::{ForgetError, forget_subject, forget_target};
 pub use link::Link;
+pub use stream_readout::{has_command, is_stream_readout};
 pub use streams::{StreamError, ensure_streams};
-pub use words::{has_command, was_read_out};
 
 /// A server that says nothing for so long is asked for a sign of life; after three times this without one the connection
 /// counts as lost, and other servers are tried.

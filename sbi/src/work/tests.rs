@@ -32,7 +32,7 @@ fn verified() -> Reconciled {
 }
 
 /// Polls once; the future must not be ready.
-async fn waits(future: &mut (impl Future<Output = Verdict> + Unpin)) {
+async fn waits(future: &mut (impl Future<Output = HoldOutcome> + Unpin)) {
     std::future::poll_fn(|context| {
         assert!(std::pin::Pin::new(&mut *future).poll(context).is_pending(), "it did not wait");
         std::task::Poll::Ready(())
@@ -46,9 +46,9 @@ fn the_intent_is_what_the_command_says_now() {
     let intent = |transaction| {
         let command = command(1, transaction);
         match work(&command).0.intent() {
-            Intent::Make => "make".to_owned(),
+            Intent::Apply => "make".to_owned(),
             Intent::Hold(transaction) => format!("hold {}", transaction.id),
-            Intent::TakeBack { reason } => reason,
+            Intent::RollBack { reason } => reason,
         }
     };
     assert_eq!(intent(None), "make");
@@ -81,7 +81,7 @@ async fn the_decision_of_its_own_transaction_counts() {
         newest.send_replace(Newest::Command(work.command.clone()));
         waits(&mut holding).await;
         newest.send_replace(Newest::Command(next.clone()));
-        assert_eq!(holding.await == Verdict::Confirm, confirmed, "{next:?}");
+        assert_eq!(holding.await == HoldOutcome::Confirm, confirmed, "{next:?}");
         assert_eq!(*phase.borrow(), Phase::Settled(settled.then_some(next)));
     }
 }
@@ -93,7 +93,7 @@ async fn a_confirmation_of_another_state_is_none() {
     let mut other = (*command(2, Some(("t", &later, Some(Decision::Confirm))))).clone();
     other.generation.hash = "another".into();
     newest.send_replace(Newest::Command(Arc::new(other)));
-    assert!(matches!(work.hold(verified()).await, Verdict::Abort { .. }));
+    assert!(matches!(work.hold(verified()).await, HoldOutcome::Abort { .. }));
 }
 
 #[tokio::test]
@@ -102,13 +102,13 @@ async fn what_nobody_decides_is_aborted() {
     let (overdue, _newest) = work(&command(1, Some(("t", &soon, None))));
     assert!(!overdue.time_to_decide().is_zero());
     assert!(
-        matches!(overdue.hold(verified()).await, Verdict::Abort { reason } if reason.contains("by its deadline"))
+        matches!(overdue.hold(verified()).await, HoldOutcome::Abort { reason } if reason.contains("by its deadline"))
     );
     let (stopped, newest) = work(&command(1, Some(("t", &later(), None))));
     let mut holding = pin!(stopped.hold(verified()));
     waits(&mut holding).await;
     newest.send_replace(Newest::End);
-    assert!(matches!(holding.await, Verdict::Abort { reason } if reason.contains("stops")));
+    assert!(matches!(holding.await, HoldOutcome::Abort { reason } if reason.contains("stops")));
     drop(newest);
-    assert!(matches!(stopped.hold(verified()).await, Verdict::Abort { .. }));
+    assert!(matches!(stopped.hold(verified()).await, HoldOutcome::Abort { .. }));
 }

@@ -14,12 +14,14 @@ impl Driver for Holder {
     async fn reconcile(&self, work: Work) -> Reconciled {
         let done = self.0.reconcile(work.clone()).await;
         match work.intent() {
-            Intent::Make => done,
+            Intent::Apply => done,
             Intent::Hold(_) => match work.hold(done.clone()).await {
-                Verdict::Confirm => done,
-                Verdict::Abort { reason } => Reconciled::rolled_back(reason, Applied::Nad { present: false }),
+                HoldOutcome::Confirm => done,
+                HoldOutcome::Abort { reason } => {
+                    Reconciled::rolled_back(reason, Applied::Nad { present: false })
+                }
             },
-            Intent::TakeBack { reason } => Reconciled::rolled_back(reason, Applied::Nad { present: false }),
+            Intent::RollBack { reason } => Reconciled::rolled_back(reason, Applied::Nad { present: false }),
         }
     }
 

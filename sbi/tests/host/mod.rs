@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use eno_conformance::{Engine, NatsServer, fabric};
 use eno_sbi::host::{self, HostError, HostOptions, Ownership};
 use eno_sbi::nats::{self, Connection};
-use eno_sbi::{Driver, HOLD, Identity, Intent, Reconciled, Verdict, Work};
+use eno_sbi::{Driver, HOLD, HoldOutcome, Identity, Intent, Reconciled, Work};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 

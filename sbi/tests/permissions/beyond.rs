@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::stream::Stream;
 use eno_control_plane::NatsUser;
-use eno_sbi::nats::{Connection, ensure_streams, was_read_out};
+use eno_sbi::nats::{Connection, ensure_streams, is_stream_readout};
 use eno_schemas::subject;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -82,8 +82,8 @@ async fn what_a_server_reads_out_for_someone_is_told_from_the_word_of_the_engine
     };
     let last = tokio::time::timeout(Duration::from_secs(30), last).await.expect("the server's answer");
     assert_eq!(last.payload, "forged");
-    assert!(was_read_out(Some(&last.headers)), "{:?}", last.headers);
-    assert!(!was_read_out(Some(&HeaderMap::new())) && !was_read_out(None));
+    assert!(is_stream_readout(Some(&last.headers)), "{:?}", last.headers);
+    assert!(!is_stream_readout(Some(&HeaderMap::new())) && !is_stream_readout(None));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use eno_conformance::Rig;
+use eno_conformance::DriverFixture;
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_driver_nad::{NadDriver, Watch};
@@ -138,7 +138,7 @@ impl Namespaced {
     }
 }
 
-impl Rig for Namespaced {
+impl DriverFixture for Namespaced {
     type Driver = Told;
     const ITEMS: usize = 1;
 

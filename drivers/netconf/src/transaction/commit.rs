@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eno_sbi::{Intent, Reconciled, Verdict};
+use eno_sbi::{HoldOutcome, Intent, Reconciled};
 use eno_schemas::Note;
 use tracing::info;
 
@@ -91,7 +91,10 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Reports that the change can still be taken back, and waits for the decision; how long it waited.
-    pub(super) async fn hold(&self, verified: Reconciled) -> Result<(Verdict, Duration), TransactionError> {
+    pub(super) async fn hold(
+        &self,
+        verified: Reconciled,
+    ) -> Result<(HoldOutcome, Duration), TransactionError> {
         let since = tokio::time::Instant::now();
         let watching = async {
             loop {

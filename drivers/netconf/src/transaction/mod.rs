@@ -33,7 +33,7 @@ mod stage;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use eno_sbi::{Intent, Reconciled, Verdict, Work};
+use eno_sbi::{HoldOutcome, Intent, Reconciled, Work};
 use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Item, Note, Outcome, Preview, VlanSet};
 use tracing::debug;
 
@@ -109,7 +109,7 @@ impl<S: Session> Transaction<'_, S> {
             return Err(TransactionError::CannotHold);
         }
         let started = Instant::now();
-        let taking_back = matches!(self.intent, Intent::TakeBack { .. });
+        let taking_back = matches!(self.intent, Intent::RollBack { .. });
         let skips_look = circumstances.other_before && !circumstances.may_be_pending && !taking_back;
         let view = self.view(circumstances.baseline.filter(|_| skips_look));
         let interfaces = interfaces(self.desired);
@@ -128,7 +128,7 @@ impl<S: Session> Transaction<'_, S> {
         let mut drift = Vec::new();
         if let Some(read) = look {
             let seen = self.parse(read, &view, &mut inventory).await?;
-            if let Intent::TakeBack { reason } = self.intent {
+            if let Intent::RollBack { reason } = self.intent {
                 return Ok(self.rolled_back(reason, &seen));
             }
             drift =
@@ -185,8 +185,8 @@ impl<S: Session> Transaction<'_, S> {
             return Ok(report);
         }
         match self.hold(report.clone()).await? {
-            (Verdict::Confirm, _) => Ok(report),
-            (Verdict::Abort { reason }, _) => Ok(self.rolled_back(&reason, seen)),
+            (HoldOutcome::Confirm, _) => Ok(report),
+            (HoldOutcome::Abort { reason }, _) => Ok(self.rolled_back(&reason, seen)),
         }
     }
 
@@ -294,11 +294,11 @@ impl<S: Session> Transaction<'_, S> {
             let (verdict, held) = self.hold(report.clone()).await?;
             waited = held;
             match verdict {
-                Verdict::Confirm => self.keep().await.map_err(TransactionError::once_decided)?,
-                Verdict::Abort { reason } if self.profile.confirmation == Confirmation::Session => {
+                HoldOutcome::Confirm => self.keep().await.map_err(TransactionError::once_decided)?,
+                HoldOutcome::Abort { reason } if self.profile.confirmation == Confirmation::Session => {
                     return Err(TransactionError::Aborted { reason });
                 }
-                Verdict::Abort { reason } => {
+                HoldOutcome::Abort { reason } => {
                     let undone = async {
                         self.take_back().await?;
                         self.reread(view, inventory).await

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use eno_conformance::{Rig, checks};
+use eno_conformance::{DriverFixture, checks};
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::{Host, mark};
 use eno_driver_node::ovs::{Datapath, Ovs};
@@ -44,7 +44,7 @@ fn name(item: usize) -> String {
     format!("item{item}")
 }
 
-impl Rig for Node {
+impl DriverFixture for Node {
     type Driver = NodeDriver<Nobody>;
     const ITEMS: usize = 3;
 

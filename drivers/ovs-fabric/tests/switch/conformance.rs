@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eno_conformance::Rig;
+use eno_conformance::DriverFixture;
 use eno_driver_ovs_fabric::driver::OvsFabricDriver;
 use eno_schemas::{Desired, Item, VlanId};
 
@@ -37,7 +37,7 @@ impl Bridge {
     }
 }
 
-impl Rig for Bridge {
+impl DriverFixture for Bridge {
     type Driver = OvsFabricDriver;
     const ITEMS: usize = 5;
 

@@ -11,7 +11,7 @@ use crate::subnets::{for_nads, next_hop_problem};
 use crate::{Key, Kind, Name};
 
 use super::Engine;
-use super::judge::Verdict;
+use super::evaluate::Evaluation;
 
 /// What becomes of addresses that the engine leases of a range that a NetworkAttachmentDefinition gives.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// What those who use an attachment's NetworkAttachmentDefinition have to know of their addresses.
-    pub(super) fn note_addresses(&self, key: &Key, spec: &AttachmentSpec, verdict: &mut Verdict) {
+    pub(super) fn note_addresses(&self, key: &Key, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
         if spec.vlan_type != VlanType::Access {
             let names: BTreeSet<&str> = self.subnets_of(spec).into_iter().map(|(name, _)| &**name).collect();
             if !names.is_empty() {
@@ -173,7 +173,7 @@ impl Engine {
                     "with VlanType {} a pod that uses the NetworkAttachmentDefinition sets the addresses and routes of each VLAN itself: Subnets {names}",
                     spec.vlan_type.as_str()
                 );
-                verdict.notes.push(("AddressesAssigned", false, "SetByPod", message));
+                evaluation.notes.push(("AddressesAssigned", false, "SetByPod", message));
             }
             return;
         }
@@ -181,7 +181,7 @@ impl Engine {
             let message = format!(
                 "Subnet {subnet} has no address left for the NetworkAttachmentDefinition, which is not there; narrow its HotPlugPool or widen its AllocationPool"
             );
-            verdict.notes.push(("AddressesAssigned", false, "NoneLeft", message));
+            evaluation.notes.push(("AddressesAssigned", false, "NoneLeft", message));
         }
         let subnets = self.nad_subnets(spec);
         let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {
@@ -197,7 +197,7 @@ impl Engine {
         };
         let message =
             format!("Subnet {name} has Ipam host-local: {others} get the same addresses; use whereabouts");
-        verdict.notes.push(("AddressesUnique", false, reason, message));
+        evaluation.notes.push(("AddressesUnique", false, reason, message));
     }
 
     /// The attachments whose NetworkAttachmentDefinitions give addresses of a Subnet.

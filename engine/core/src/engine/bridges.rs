@@ -9,8 +9,8 @@ use crate::spec::{BridgeSpec, Cause, Invalid, PodLinksSpec, Spec};
 use crate::{Key, Kind, Name};
 
 use super::Engine;
+use super::evaluate::Evaluation;
 use super::inputs::Inputs;
-use super::judge::Verdict;
 
 impl Engine {
     /// What the Bridge object of a namespace says of a bridge.
@@ -177,16 +177,16 @@ impl Engine {
     }
 
     /// The nodes where a Bridge is, and whether it is there yet.
-    pub(super) fn look_at_bridge(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
+    pub(super) fn evaluate_bridge(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         if !self.config.nodes {
-            return verdict.wait(super::podstate::NO_AGENTS.into());
+            return evaluation.wait(super::podstate::NO_AGENTS.into());
         }
         let Some(spec) = self.effective(key, Spec::bridge) else { return };
         inputs.add(&(&spec.name, &spec.cidrs, spec.mtu));
         for name in self.bridge_nodes(&spec.name) {
             let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };
             let hop = node.network_hop(&spec.name, None, None, node.bridge_since(&spec.name));
-            self.note_hop(verdict, name, &hop, || format!("Node {name}: bridge {}", spec.name));
+            self.note_hop(evaluation, name, &hop, || format!("Node {name}: bridge {}", spec.name));
         }
     }
 

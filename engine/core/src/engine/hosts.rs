@@ -14,8 +14,8 @@ use crate::spec::{Cause, ConnectionPointSpec, Invalid, Plugin, Spec, VlanType};
 use crate::{Effect, Key, Kind, Name, Target, compat};
 
 use super::Engine;
+use super::evaluate::Evaluation;
 use super::inputs::Inputs;
-use super::judge::Verdict;
 
 /// The driver that realises nodes; the agent of one is alive as `node/<name>`.
 pub(super) const NODE_DRIVER: &str = "node";
@@ -68,7 +68,7 @@ impl Engine {
             return;
         }
         self.judge_waiters(name);
-        if change == Change::Verdict {
+        if change == Change::Evaluation {
             self.judge_all_on(name);
         }
         self.node_told(name);
@@ -133,7 +133,7 @@ impl Engine {
             if node.marked.as_ref() != Some(&marks) {
                 node.marked = Some(marks.clone());
                 let (points, bridges) = marks;
-                self.effects.push(Effect::Mark { node: name, points, bridges });
+                self.effects.push(Effect::LabelNode { node: name, points, bridges });
             }
         }
     }
@@ -322,7 +322,7 @@ impl Engine {
 
     /// The first node where something of an object is not verifiably gone, and why; and those that are not asked,
     /// since they are not ready.
-    pub(super) fn remains_on_hosts(&self, key: &Key, verdict: &mut Verdict) -> Option<String> {
+    pub(super) fn remains_on_hosts(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         let record = self.records.get(key)?;
         let mut away = BTreeSet::new();
         for left in &record.left_hosts {
@@ -337,7 +337,7 @@ impl Engine {
                     away.insert(name);
                     continue;
                 }
-                verdict.waits_on = Some(name.clone());
+                evaluation.waits_on = Some(name.clone());
                 let failure = node.failure.as_ref().map(|failure| failure.reason.as_str());
                 let unanswered = left.networks.iter().find_map(|(network, _)| node.unanswered(network));
                 return Some(match failure.or(unanswered) {
@@ -354,7 +354,7 @@ impl Engine {
         if let Some(first) = away.first() {
             let more =
                 if away.len() > 1 { format!(" and {} more are", away.len() - 1) } else { " is".into() };
-            verdict.parting =
+            evaluation.parting =
                 format!("Node {first}{more} not ready: what is left there goes when it is back");
         }
         None
@@ -369,7 +369,7 @@ impl Engine {
     }
 
     /// How far a connection point's own networks are on its nodes.
-    pub(super) fn look_at_point_hosts(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
+    pub(super) fn evaluate_point_hosts(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         for (network, shape) in self.hosts.networks_of(&key.name) {
             inputs.add(&(network, shape));
         }
@@ -377,13 +377,13 @@ impl Engine {
             let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };
             for (network, shape) in self.hosts.networks_of(&key.name) {
                 let hop = self.hosts.hop(node, &key.name, network, None, None);
-                self.note_hop(verdict, name, &hop, || format!("Node {name}: {} {network}", shape.noun()));
+                self.note_hop(evaluation, name, &hop, || format!("Node {name}: {} {network}", shape.noun()));
             }
         }
     }
 
     /// How far what an object wants of the hosts is on each of the nodes.
-    pub(super) fn look_at_hosts(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
+    pub(super) fn evaluate_hosts(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         let Some(record) = self.records.get(key) else { return };
         for demand in &record.hosted {
             let shape = self.hosts.shape(&demand.point, &demand.network);
@@ -391,51 +391,53 @@ impl Engine {
             let noun = shape.map_or("network", Shape::noun);
             for name in &*self.hosts.nodes_of(&demand.point) {
                 let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { continue };
-                self.look_at_host(demand, noun, name, node, verdict);
+                self.evaluate_host(demand, noun, name, node, evaluation);
             }
         }
     }
 
-    fn look_at_host(
+    fn evaluate_host(
         &self,
         demand: &Demand,
         noun: &str,
         name: &Name,
         node: &NodeTarget,
-        verdict: &mut Verdict,
+        evaluation: &mut Evaluation,
     ) {
         let network = &demand.network;
         let place = || format!("Node {name}: {noun} {network}");
         let hop = self.hosts.hop(node, &demand.point, network, None, None);
-        self.note_hop(verdict, name, &hop, place);
+        self.note_hop(evaluation, name, &hop, place);
         if hop != Hop::Confirmed {
             return;
         }
         for vid in &demand.vids {
             let hop = self.hosts.hop(node, &demand.point, network, Some(*vid), None);
-            self.note_hop(verdict, name, &hop, || format!("{}: VLAN {vid}", place()));
+            self.note_hop(evaluation, name, &hop, || format!("{}: VLAN {vid}", place()));
         }
         if let Some(mtu) = demand.mtu {
             let hop = self.hosts.hop(node, &demand.point, network, None, Some(mtu));
-            self.note_hop(verdict, name, &hop, || format!("{}: MTU {mtu}", place()));
+            self.note_hop(evaluation, name, &hop, || format!("{}: MTU {mtu}", place()));
         }
     }
 
     pub(super) fn note_hop(
         &self,
-        verdict: &mut Verdict,
+        evaluation: &mut Evaluation,
         name: &Name,
         hop: &Hop<'_>,
         what: impl Fn() -> String,
     ) {
         match hop {
             Hop::Confirmed => {}
-            Hop::Refused { reason, retryable } => verdict.reject(format!("{}: {reason}", what()), *retryable),
-            Hop::Unreachable(reason) => {
-                verdict.unreachable.get_or_insert_with(|| format!("Node {name}: {reason}"));
-                verdict.wait_for(name, || format!("{} waits: {reason}", what()));
+            Hop::Refused { reason, retryable } => {
+                evaluation.reject(format!("{}: {reason}", what()), *retryable)
             }
-            Hop::Waiting => verdict.wait_for(name, || format!("{} {}", what(), self.waits_for_node(name))),
+            Hop::Unreachable(reason) => {
+                evaluation.unreachable.get_or_insert_with(|| format!("Node {name}: {reason}"));
+                evaluation.wait_for(name, || format!("{} waits: {reason}", what()));
+            }
+            Hop::Waiting => evaluation.wait_for(name, || format!("{} {}", what(), self.waits_for_node(name))),
         }
     }
 }

@@ -8,20 +8,20 @@
 
 mod addresses;
 mod bridges;
+mod evaluate;
+mod fabric_transaction;
 mod gaps;
 mod hosts;
 mod hotplug;
 mod inputs;
-mod judge;
+mod last_commanded;
 mod leases;
 mod opts;
 mod plan;
 mod pods;
 mod podstate;
 mod record;
-mod said;
 mod stalled;
-mod together;
 mod trunks;
 mod users;
 mod validate;
@@ -42,9 +42,9 @@ use crate::topology::{Ports, Topology};
 use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Target};
 
 use addresses::Leases;
+pub use fabric_transaction::TransactionGroup;
+use last_commanded::LastCommanded;
 use record::{Network, Point, Record};
-use said::Said;
-pub use together::Group;
 use trunks::Trunks;
 use users::Users;
 
@@ -94,7 +94,7 @@ pub struct Engine {
     started: bool,
     reports: Vec<(Target, Report)>,
     commanded: Vec<(Target, Desired)>,
-    said: HashMap<Target, Said>,
+    said: HashMap<Target, LastCommanded>,
     dirty: BTreeSet<Key>,
     reclaim: BTreeSet<Key>,
     contested: BTreeSet<VlanId>,
@@ -196,19 +196,19 @@ impl Engine {
                     self.judge.insert(key);
                 }
             }
-            Event::Recorded(key, count) => self.recorded(&key, count),
+            Event::StatusWritten(key, count) => self.recorded(&key, count),
             Event::PodGone(uid) => self.pod_gone(&uid),
             Event::Report(target, report) if self.started => self.report(&target, *report),
             Event::Report(target, report) => self.reports.push((target, *report)),
-            Event::Commanded(target, desired) => self.commanded.push((target, *desired)),
-            Event::Said(target, generation) => self.is_said(target, generation),
+            Event::StoredCommand(target, desired) => self.commanded.push((target, *desired)),
+            Event::CommandIssued(target, generation) => self.is_said(target, generation),
             Event::Drivers(alive) => self.drivers_are(alive),
-            Event::Holding(drivers) => self.holding = drivers,
-            Event::Late(name) => self.is_late(&name),
-            Event::Refused(name, report) => self.refused_by(&name, &report),
-            Event::Retry(network, attempt) => self.retry(&network, attempt),
+            Event::DriversThatHold(drivers) => self.holding = drivers,
+            Event::MissedDeadline(name) => self.is_late(&name),
+            Event::ChangeRefused(name, report) => self.refused_by(&name, &report),
+            Event::RetryDue(network, attempt) => self.retry(&network, attempt),
             Event::DeadlineExceeded { key, since } => self.deadline_exceeded(&key, &since),
-            Event::Waited(key) => {
+            Event::AwaitElapsed(key) => {
                 if let Some(record) = self.records.get_mut(&key) {
                     // A spec that comes before this is looked at is waited for by itself.
                     (record.waited, record.incomplete) = (true, false);
@@ -228,7 +228,7 @@ impl Engine {
         }
         let now = Name::from(now);
         while let Some(key) = self.judge.pop_first() {
-            self.judge(&key, &now);
+            self.evaluate(&key, &now);
             // What is gone makes room for others.
             self.flow();
         }
@@ -302,7 +302,7 @@ impl Engine {
     }
 
     /// [`Desired::hash`] of what [`Self::desired`] has just given for this target.
-    pub fn hash_of(&self, target: &Target, desired: &Desired) -> String {
+    pub fn desired_hash(&self, target: &Target, desired: &Desired) -> String {
         let said = match target {
             Target::Fabric(name) => self.devices.get(name).and_then(DeviceTarget::said),
             Target::Nad(..) | Target::Node(_) => None,
@@ -316,7 +316,7 @@ impl Engine {
     }
 
     /// True when a target of which `desired` was commanded is still reached in the same way, by the same driver.
-    pub fn is_reached_as(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
+    pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
         match (target, desired) {
             (Target::Fabric(name), Desired::Fabric(desired)) => {
                 self.devices.get(name).is_some_and(|device| {

@@ -3,14 +3,14 @@
 use crate::Key;
 
 use super::Engine;
-use super::judge::Verdict;
+use super::evaluate::Evaluation;
 
 impl Engine {
     /// Adds the condition UnknownOpts where it holds.
-    pub(super) fn note_unknown_opts(&self, key: &Key, verdict: &mut Verdict) {
+    pub(super) fn note_unknown_opts(&self, key: &Key, evaluation: &mut Evaluation) {
         let unknown = self.records.get(key).filter(|record| !record.deleting);
         if let Some(words) = unknown.and_then(|record| record.unknown_opts.as_deref()) {
-            verdict.notes.push(("UnknownOpts", true, "UnknownKey", words.to_owned()));
+            evaluation.notes.push(("UnknownOpts", true, "UnknownKey", words.to_owned()));
         }
     }
 }

@@ -126,7 +126,7 @@ impl Engine {
     }
 
     /// Works out the nodes and switch ports of a connection point.
-    pub(super) fn look_at_point(&mut self, key: &Key) {
+    pub(super) fn evaluate_point(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
         let Some(spec) = spec.and_then(|spec| spec.connection_point()) else { return };

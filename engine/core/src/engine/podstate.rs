@@ -11,7 +11,7 @@ use crate::podnet::{Entry, Given, Giver, PodState};
 use crate::{Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry, PodInterface, PodView};
 
 use super::Engine;
-use super::judge::Verdict;
+use super::evaluate::Evaluation;
 
 /// What to say of an object that nobody can realise.
 pub(super) const NO_AGENTS: &str = "the engine runs without agents on the nodes";
@@ -31,19 +31,19 @@ enum Stage {
 impl Engine {
     /// How far what an object gives to pods is. The phase of a configuration depends on it; an attachment has a
     /// condition for it, since it is as ready for other pods.
-    pub(super) fn look_at_pods(&self, key: &Key, verdict: &mut Verdict) {
+    pub(super) fn evaluate_pods(&self, key: &Key, evaluation: &mut Evaluation) {
         let is_config = key.kind != Kind::L2ServiceAttachment;
         if is_config && !self.config.nodes {
-            return verdict.wait(NO_AGENTS.into());
+            return evaluation.wait(NO_AGENTS.into());
         }
         let Some(giver) = self.podnet.givers.get(key).filter(|giver| !giver.entries.is_empty()) else {
             let refused = self.records.get(key).and_then(|record| record.sample_refused.as_ref());
             return refused
                 .into_iter()
-                .for_each(|words| verdict.refuse(format!("spec.sampleDeployment: {words}")));
+                .for_each(|words| evaluation.refuse(format!("spec.sampleDeployment: {words}")));
         };
-        self.note_narrow_paths(key, giver, verdict);
-        let mut pods = Verdict::default();
+        self.note_narrow_paths(key, giver, evaluation);
+        let mut pods = Evaluation::default();
         let mut entries: Vec<(&Name, &Entry)> = giver.entries.iter().collect();
         entries.sort_by_key(|(uid, entry)| (&entry.name, *uid));
         for (uid, entry) in entries {
@@ -64,24 +64,24 @@ impl Engine {
         if is_config {
             let (refused, waiting, waits_on) = (pods.refused, pods.waiting, pods.waits_on);
             if let Some(words) = refused {
-                verdict.reject(words, !pods.lasting);
+                evaluation.reject(words, !pods.lasting);
             }
             if let Some(words) = waiting {
-                verdict.wait(words);
+                evaluation.wait(words);
             }
-            verdict.waits_on = verdict.waits_on.take().or(waits_on);
+            evaluation.waits_on = evaluation.waits_on.take().or(waits_on);
             return;
         }
-        verdict.notes.push(match (pods.refused, pods.waiting) {
+        evaluation.notes.push(match (pods.refused, pods.waiting) {
             (Some(words), _) => ("PodsReady", false, "Refused", words),
             (None, Some(words)) => ("PodsReady", false, "Waiting", words),
             (None, None) => ("PodsReady", true, "Confirmed", String::new()),
         });
-        verdict.waits_on = verdict.waits_on.take().or(pods.waits_on);
+        evaluation.waits_on = evaluation.waits_on.take().or(pods.waits_on);
     }
 
     /// An MTU that is asked of an interface, and that something on its way does not carry: of the first pod by its name.
-    fn note_narrow_paths(&self, key: &Key, giver: &Giver, verdict: &mut Verdict) {
+    fn note_narrow_paths(&self, key: &Key, giver: &Giver, evaluation: &mut Evaluation) {
         let narrow = giver.entries.iter().filter_map(|(uid, entry)| {
             let state = self.podnet.pods.get(uid)?;
             let node = self.hosts.node(state.pod.node.as_ref()?)?;
@@ -100,7 +100,7 @@ impl Engine {
             others => format!(" (and {others} more)"),
         };
         let message = format!("Pod {pod} on Node {node}: {words}{others}");
-        verdict.notes.push(("PathMTU", false, "TooSmall", message));
+        evaluation.notes.push(("PathMTU", false, "TooSmall", message));
     }
 
     fn stage(&self, key: &Key, uid: &Name, entry: &Entry) -> Stage {
@@ -225,18 +225,18 @@ impl Engine {
     }
 
     /// What of a deleted object is not verifiably taken back from pods.
-    pub(super) fn remains_in_pods(&self, key: &Key, verdict: &mut Verdict) -> Option<String> {
+    pub(super) fn remains_in_pods(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         let giver = self.podnet.givers.get(key)?;
         for entry in giver.entries.values() {
             let Some(leaving) = &entry.leaving else { continue };
             let name = &leaving.node;
             let Some(node) = self.hosts.node(name) else { continue };
             if !node.ready {
-                verdict.parting =
+                evaluation.parting =
                     format!("Node {name} is not ready: what is left there goes when it is back");
                 continue;
             }
-            verdict.waits_on = Some(name.clone());
+            evaluation.waits_on = Some(name.clone());
             return Some(match &node.failure {
                 Some(failure) => format!(
                     "Pod {} on Node {name}: what it was given can't be taken back yet: {}",

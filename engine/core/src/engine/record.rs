@@ -11,9 +11,9 @@ use crate::spec::{Invalid, Spec};
 use crate::topology::Ports;
 use crate::{Key, Name, Object, Status};
 
+use super::fabric_transaction::Refused;
 use super::gaps::Gap;
 use super::hosts::Left;
-use super::together::Refused;
 
 /// One custom resource.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]

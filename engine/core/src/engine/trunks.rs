@@ -13,7 +13,7 @@ use crate::{Key, Kind, Name, compat};
 
 use super::Engine;
 use super::bridges::carriers;
-use super::judge::Verdict;
+use super::evaluate::Evaluation;
 
 /// Which attachments are trunks, and which attachments another one excludes.
 #[derive(Debug, Default)]
@@ -297,7 +297,7 @@ impl Engine {
     }
 
     /// Notes where it is not known which NIC a trunk takes.
-    pub(super) fn note_trunk(&self, spec: &AttachmentSpec, verdict: &mut Verdict) {
+    pub(super) fn note_trunk(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
         let point = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
         let Some(point) = self.effective(&point, Spec::connection_point) else { return };
         let Ok(chosen) = compat::choose(spec, point) else { return };
@@ -311,6 +311,6 @@ impl Engine {
              of ConnectionPoint {}; name the NICs in its Interfaces",
             spec.connection_point
         );
-        verdict.notes.push(("TrunkChecked", false, "NICsUnknown", message));
+        evaluation.notes.push(("TrunkChecked", false, "NICsUnknown", message));
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::{Key, Name};
 
 use super::Engine;
-use super::judge::Verdict;
+use super::evaluate::Evaluation;
 use super::validate::and_more;
 
 /// The namespaces and names of pods, by their uid.
@@ -67,7 +67,7 @@ impl Engine {
     }
 
     /// Notes the pods of other namespaces that may not use it.
-    pub(super) fn note_foreign_pods(&self, key: &Key, verdict: &mut Verdict) {
+    pub(super) fn note_foreign_pods(&self, key: &Key, evaluation: &mut Evaluation) {
         let Some(users) = self.users.get(key) else { return };
         if let Some(pods) =
             describe(key, users.values().filter(|(namespace, _)| !self.may_use(key, namespace)))
@@ -76,7 +76,7 @@ impl Engine {
                 "{pods} of another namespace uses its NetworkAttachmentDefinition without UsableFrom: that does not keep it \
                  from being deleted; namespaceIsolation of Multus refuses such pods"
             );
-            verdict.notes.push(("ForeignPods", true, "NotUsableFrom", message));
+            evaluation.notes.push(("ForeignPods", true, "NotUsableFrom", message));
         }
     }
 }

@@ -16,7 +16,7 @@ impl Engine {
     /// Validates one object and passes on what others see of it.
     pub(super) fn validate(&mut self, key: &Key) {
         if key.kind == Kind::ConnectionPoint {
-            self.look_at_point(key);
+            self.evaluate_point(key);
         }
         let Some(record) = self.records.get(key) else { return };
         let checked = match &record.spec {

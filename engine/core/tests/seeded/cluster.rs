@@ -260,7 +260,7 @@ impl Cluster {
                 if !self.waits.is_empty() {
                     let at = self.chance.below(self.waits.len());
                     let key = self.waits.swap_remove(at);
-                    self.engine.handle(Event::Waited(key));
+                    self.engine.handle(Event::AwaitElapsed(key));
                 }
             }
             3 => self.publish_one(),
@@ -430,7 +430,7 @@ impl Cluster {
                 }
             }
             for key in std::mem::take(&mut self.waits) {
-                self.engine.handle(Event::Waited(key));
+                self.engine.handle(Event::AwaitElapsed(key));
             }
             self.exchange();
             self.settle()?;

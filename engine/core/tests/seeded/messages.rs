@@ -70,7 +70,7 @@ impl Messages {
         let mut events = Vec::new();
         self.held.clear();
         for (target, command) in &self.commands {
-            events.push(Event::Commanded(target.clone(), Box::new(command.desired.clone())));
+            events.push(Event::StoredCommand(target.clone(), Box::new(command.desired.clone())));
             let held = Held { generation: Some(command.generation.clone()), position: command.position };
             self.held.insert(target.clone(), held);
         }
@@ -166,7 +166,7 @@ impl Cluster {
         self.messages.sequence += 1;
         let (term, sequence) = (self.messages.term, self.messages.sequence);
         let generation = Generation { term, sequence, hash };
-        self.engine.handle(Event::Said(target.clone(), generation.clone()));
+        self.engine.handle(Event::CommandIssued(target.clone(), generation.clone()));
         let sent = Sent { target: target.clone(), generation, desired, expected: held.position };
         self.messages.sent.push(sent);
     }

@@ -97,7 +97,7 @@ impl World {
     /// As [`Self::leaf_spine`], with transactions and a pool for each side: the connection points `left` and `right`.
     pub fn together() -> Self {
         let mut world = Self { switches: Some(Switches::default()), ..Self::default() };
-        world.engine.handle(Event::Holding(BTreeSet::from(["netconf".into()])));
+        world.engine.handle(Event::DriversThatHold(BTreeSet::from(["netconf".into()])));
         world.fabric();
         world
     }
@@ -197,7 +197,7 @@ impl World {
     /// The back-off of all that was refused is over.
     pub fn retry(&mut self) {
         for (network, attempt) in std::mem::take(&mut self.fab().retries) {
-            self.engine.handle(Event::Retry(network, attempt));
+            self.engine.handle(Event::RetryDue(network, attempt));
         }
     }
 
@@ -310,7 +310,7 @@ impl World {
         let target = Target::Fabric(name.clone());
         let refused = self.engine.refuses(&target, &report);
         if self.hears(name, order.sequence, &report.outcome, refused) {
-            self.engine.handle(Event::Refused(name.clone(), Box::new(report.clone())));
+            self.engine.handle(Event::ChangeRefused(name.clone(), Box::new(report.clone())));
         }
         self.fab().reports.insert(name.clone(), report.clone());
         self.engine.handle(Event::Report(target, Box::new(report)));
@@ -349,7 +349,7 @@ impl World {
             _ => {}
         }
         if late {
-            self.engine.handle(Event::Late(name.clone()));
+            self.engine.handle(Event::MissedDeadline(name.clone()));
         }
         self.fab().open.retain(|open| open.parts.values().any(|part| !part.over));
         counts
@@ -406,7 +406,7 @@ impl World {
         let fab = self.switches.as_ref().unwrap();
         let stuck = fab.dirty.iter().find(|name| fab.stuck.contains(*name) && !fab.binds(name)).cloned();
         if let Some(name) = stuck {
-            self.engine.handle(Event::Late(name.clone()));
+            self.engine.handle(Event::MissedDeadline(name.clone()));
             return self.order_alone(&name);
         }
         let bound =
@@ -414,7 +414,7 @@ impl World {
         let names: BTreeSet<&Name> =
             fab.dirty.iter().filter(|name| !fab.stuck.contains(*name)).chain(bound).collect();
         let waits = |name: &Name| fab.binds(name) || fab.inbox.contains_key(name);
-        let groups = self.engine.groups(names);
+        let groups = self.engine.transaction_groups(names);
         let ready = groups.into_iter().find(|group| !group.holding.iter().chain(&group.plain).any(waits));
         let Some(group) = ready else { return false };
         if group.holding.len() < 2 {
@@ -494,7 +494,7 @@ impl World {
             fab.stuck.extend(late.iter().cloned());
             self.end(&name, false, "late");
             for name in late {
-                self.engine.handle(Event::Late(name));
+                self.engine.handle(Event::MissedDeadline(name));
             }
             self.fab().open.retain(|open| open.parts.values().any(|part| !part.over));
             return true;
@@ -531,7 +531,7 @@ impl World {
             bridge_domains: false,
             nodes: false,
         });
-        self.engine.handle(Event::Holding(BTreeSet::from(["netconf".into()])));
+        self.engine.handle(Event::DriversThatHold(BTreeSet::from(["netconf".into()])));
         self.engine.handle(Event::Drivers(Self::drivers()));
         for (name, (labels, ready)) in self.nodes.clone() {
             self.engine.handle(Event::Node { name, labels, ready });
@@ -540,7 +540,7 @@ impl World {
             self.engine.handle(Event::Object(Box::new(object.clone())));
         }
         for (target, desired) in self.commands.clone() {
-            self.engine.handle(Event::Commanded(target, Box::new(desired)));
+            self.engine.handle(Event::StoredCommand(target, Box::new(desired)));
         }
         for (target, desired) in self.targets.clone() {
             if !matches!(target, Target::Fabric(_)) {

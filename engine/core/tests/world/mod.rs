@@ -277,7 +277,7 @@ impl World {
             }
             Effect::Await(key) => {
                 if !self.patient {
-                    self.engine.handle(Event::Waited(key));
+                    self.engine.handle(Event::AwaitElapsed(key));
                 }
             }
             Effect::Forget(target) => {
@@ -291,7 +291,7 @@ impl World {
             Effect::BridgeDomain { service, spec } => {
                 self.bridge_domains.insert(service, spec);
             }
-            Effect::Mark { node, points, bridges } => {
+            Effect::LabelNode { node, points, bridges } => {
                 let said = (points, bridges);
                 assert_ne!(self.marks.get(&node), Some(&said), "{node}: a mark that says nothing new");
                 self.marks.insert(node, said);
@@ -315,7 +315,7 @@ impl World {
         self.statuses.insert(key.clone(), status);
         match &mut self.unrecorded {
             Some(later) => later.push((key, leased)),
-            None => self.engine.handle(Event::Recorded(key, leased)),
+            None => self.engine.handle(Event::StatusWritten(key, leased)),
         }
     }
 
@@ -443,7 +443,7 @@ impl World {
         }
         self.engine = engine;
         for (target, desired) in self.commands.clone() {
-            self.engine.handle(Event::Commanded(target, Box::new(desired)));
+            self.engine.handle(Event::StoredCommand(target, Box::new(desired)));
         }
         for (target, desired) in self.targets.clone() {
             let unanswered = self.pending.insert(target.clone(), desired);

@@ -181,10 +181,10 @@ impl Rehearsal {
             Effect::Transition { key, status, .. } | Effect::Status { key, status } => {
                 let leased = status.leased;
                 self.seen.statuses.insert(key.clone(), *status);
-                self.engine.handle(Event::Recorded(key, leased));
+                self.engine.handle(Event::StatusWritten(key, leased));
             }
             Effect::Publish(target) => drop(self.pending.insert(target)),
-            Effect::Await(key) => self.engine.handle(Event::Waited(key)),
+            Effect::Await(key) => self.engine.handle(Event::AwaitElapsed(key)),
             Effect::Forget(target) => {
                 self.pending.remove(&target);
                 self.seen.desired.remove(&target);

@@ -15,8 +15,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use eno_core::{Group, Name, Target};
-use eno_sbi::Turns;
+use eno_core::{Name, Target, TransactionGroup};
+use eno_sbi::FairQueue;
 use eno_schemas::{Decision, Generation, Transaction};
 
 use crate::drivers::instance_of;
@@ -236,14 +236,14 @@ impl Gate {
     }
 
     /// The targets whose turn has come. `groups` tells which of these switches have to change together.
-    pub fn due(&mut self, now: Instant, groups: impl FnOnce(&[Name]) -> Vec<Group>) -> Due {
+    pub fn due(&mut self, now: Instant, groups: impl FnOnce(&[Name]) -> Vec<TransactionGroup>) -> Due {
         self.expire(now);
         let mut due = Due::default();
         self.decisions(now, &mut due);
         let room = PUBLISHING.saturating_sub(self.publishing);
         // Switches that may have to wait for others; those whose driver is stuck or away wait for nobody.
         let mut switches: Vec<Name> = Vec::new();
-        let mut alone = Turns::default();
+        let mut alone = FairQueue::default();
         let mut ready = false;
         for target in &self.dirty {
             let wait = self.wait(target, now);
@@ -281,7 +281,7 @@ impl Gate {
     }
 
     /// A group goes when the turn of all of them has come.
-    fn group(&self, group: Group, now: Instant, due: &mut Due) {
+    fn group(&self, group: TransactionGroup, now: Instant, due: &mut Due) {
         let targets = |names: Vec<Name>| names.into_iter().map(Target::Fabric).collect::<Vec<_>>();
         let (holding, plain) = (targets(group.holding), targets(group.plain));
         let mut all_may = true;

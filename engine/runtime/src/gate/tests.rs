@@ -3,14 +3,14 @@ mod unchanged;
 use super::*;
 
 /// No switch has to do with another.
-fn apart(names: &[Name]) -> Vec<Group> {
-    names.iter().map(|name| Group { holding: vec![name.clone()], plain: vec![] }).collect()
+fn apart(names: &[Name]) -> Vec<TransactionGroup> {
+    names.iter().map(|name| TransactionGroup { holding: vec![name.clone()], plain: vec![] }).collect()
 }
 
 /// All have to change together; those called `plain…` can't hold a change.
-fn connected(names: &[Name]) -> Vec<Group> {
+fn connected(names: &[Name]) -> Vec<TransactionGroup> {
     let (plain, holding) = names.iter().cloned().partition(|name| name.starts_with("plain"));
-    vec![Group { holding, plain }]
+    vec![TransactionGroup { holding, plain }]
 }
 
 fn fabric() -> Target {
@@ -481,7 +481,7 @@ fn aborted_at_once_when_one_fails() {
     let mut due = f.gate.due(f.now, |names| {
         let failing = |name: &Name| &**name == "leaf2";
         let (plain, holding) = names.iter().cloned().partition(failing);
-        vec![Group { holding, plain: vec![] }, Group { holding: vec![], plain }]
+        vec![TransactionGroup { holding, plain: vec![] }, TransactionGroup { holding: vec![], plain }]
     });
     assert_eq!((due.alone, due.together.remove(0).len()), (vec![switch("leaf2")], 2));
 }

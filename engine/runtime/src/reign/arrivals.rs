@@ -29,7 +29,7 @@ impl Throne {
         while let Some((_, key)) = self.waits.pop_front_if(|(until, _)| *until <= now) {
             let missing = self.engine.missing(&key);
             if missing.is_empty() {
-                self.engine.handle(Event::Waited(key));
+                self.engine.handle(Event::AwaitElapsed(key));
             } else {
                 over.push((key, missing));
             }
@@ -52,7 +52,8 @@ impl Throne {
                 .await;
             for (key, missing) in over {
                 let arrives = !missing.is_disjoint(&there);
-                let input = if arrives { Input::Arriving(key) } else { Input::World(Event::Waited(key)) };
+                let input =
+                    if arrives { Input::Arriving(key) } else { Input::World(Event::AwaitElapsed(key)) };
                 if !post(&mailbox, input).await {
                     break;
                 }

@@ -61,7 +61,7 @@ impl Throne {
             && self.gate.reported(&target, &report.generation, answer, Instant::now())
             && let Target::Fabric(name) = &target
         {
-            self.engine.handle(Event::Refused(name.clone(), report.clone()));
+            self.engine.handle(Event::ChangeRefused(name.clone(), report.clone()));
         }
         match &target {
             Target::Node(node) => self.tell_repairs(node, &report),
@@ -162,7 +162,7 @@ impl Throne {
                 self.retries.insert((at, network, attempt));
                 return;
             }
-            self.engine.handle(Event::Retry(network, attempt));
+            self.engine.handle(Event::RetryDue(network, attempt));
         }
     }
 
@@ -174,9 +174,9 @@ impl Throne {
         let now = Instant::now();
         let engine = &self.engine;
         if self.begun {
-            self.gate.release(|who| engine.is_reached_as(&who.target, &who.driver, &who.desired));
+            self.gate.release(|who| engine.is_same_endpoint(&who.target, &who.driver, &who.desired));
         }
-        let due = self.gate.due(now, |switches| engine.groups(switches));
+        let due = self.gate.due(now, |switches| engine.transaction_groups(switches));
         for target in due.decided {
             if let Some((who, turn)) = self.gate.decision(&target, now) {
                 self.send(who, turn);
@@ -186,7 +186,7 @@ impl Throne {
             if let Target::Fabric(name) = &target
                 && self.gate.is_silent(&target, now)
             {
-                self.engine.handle(Event::Late(name.clone()));
+                self.engine.handle(Event::MissedDeadline(name.clone()));
             }
             if let Some(who) = self.wanted(target) {
                 self.publish_alone(who, now);
@@ -201,7 +201,7 @@ impl Throne {
             self.realm.metrics.transaction(&ended);
             for target in ended.late {
                 if let Target::Fabric(name) = target {
-                    self.engine.handle(Event::Late(name));
+                    self.engine.handle(Event::MissedDeadline(name));
                 }
             }
         }
@@ -217,7 +217,7 @@ impl Throne {
             self.gate.dropped(&target);
             return None;
         };
-        let hash = self.engine.hash_of(&target, &desired);
+        let hash = self.engine.desired_hash(&target, &desired);
         Some(Participant { target, driver, desired, hash })
     }
 
@@ -248,7 +248,7 @@ impl Throne {
 
     fn send(&mut self, who: Participant, turn: Turn) {
         let Participant { target, driver, desired, .. } = who;
-        self.engine.handle(Event::Said(target.clone(), turn.generation.clone()));
+        self.engine.handle(Event::CommandIssued(target.clone(), turn.generation.clone()));
         debug!(%target, driver = &*driver, generation = %turn.generation, "publishing");
         let Realm { connection, metrics, tenure, .. } = self.realm.clone();
         let mailbox = self.mailbox.clone();

@@ -112,7 +112,7 @@ pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), 
     }
     if let Some(leased) = todo.leased.take() {
         // When nobody reads any more, this ends as well.
-        post(&tools.mailbox, Input::World(Event::Recorded(key.clone(), leased))).await;
+        post(&tools.mailbox, Input::World(Event::StatusWritten(key.clone(), leased))).await;
         todo.recorded = leased;
     }
     if let Some(removal) = todo.remove {

@@ -24,7 +24,7 @@ fn nads(count: usize) -> Vec<Target> {
 fn take_turns(
     gate: &mut Gate,
     now: Instant,
-    groups: fn(&[Name]) -> Vec<Group>,
+    groups: fn(&[Name]) -> Vec<TransactionGroup>,
     hash: impl Fn(&Target) -> &'static str,
 ) -> Vec<Target> {
     let mut published = Vec::new();

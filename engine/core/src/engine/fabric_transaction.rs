@@ -25,7 +25,7 @@ const BY: &str = "FabricDevice ";
 
 /// Switches that change together, since they are connected by the networks that change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub struct TransactionGroup {
     /// Those that can hold a change until all have verified theirs: two or more of them are a transaction.
     pub holding: Vec<Name>,
     /// Those that can't, which follow once the others are confirmed.
@@ -88,17 +88,17 @@ impl Refused {
 impl Engine {
     /// The switches of `names`, which have changes that are not published yet, in groups of those that have to change
     /// together. Who fails, is slow or has no driver is in a group by itself, as it takes part in nothing.
-    pub fn groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<Group> {
+    pub fn transaction_groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<TransactionGroup> {
         let slow = self.slow_devices();
         let mut members: Vec<(&Name, bool)> = Vec::new();
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<TransactionGroup> = Vec::new();
         // For each connected part of the fabric and VLAN the first member that changes it.
         let mut first: HashMap<&Name, Vec<Option<usize>>> = HashMap::new();
         let mut parents: Vec<usize> = Vec::new();
         for name in names {
             let device = self.devices.get(name).filter(|device| self.takes_part(name, device, &slow));
             let (Some(device), Some(component)) = (device, self.topology.component(name)) else {
-                groups.push(Group { holding: Vec::new(), plain: vec![name.clone()] });
+                groups.push(TransactionGroup { holding: Vec::new(), plain: vec![name.clone()] });
                 continue;
             };
             let own = members.len();
@@ -124,7 +124,7 @@ impl Engine {
                 }
             }
         }
-        let mut by_root: BTreeMap<usize, Group> = BTreeMap::new();
+        let mut by_root: BTreeMap<usize, TransactionGroup> = BTreeMap::new();
         for (index, (name, holds)) in members.into_iter().enumerate() {
             let group = by_root.entry(root(&mut parents, index)).or_default();
             if holds { group.holding.push(name.clone()) } else { group.plain.push(name.clone()) }

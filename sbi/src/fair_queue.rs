@@ -5,20 +5,20 @@ use std::collections::{HashMap, VecDeque};
 /// Things to do in lanes, such as namespaces, which take turns: who has one thing to do waits for one of each other lane
 /// and not for all that others have. Within a lane, first come, first served.
 #[derive(Debug)]
-pub struct Turns<T> {
+pub struct FairQueue<T> {
     lanes: HashMap<Box<str>, VecDeque<T>>,
     /// The lanes that have something, the next one first.
     order: VecDeque<Box<str>>,
     len: usize,
 }
 
-impl<T> Default for Turns<T> {
+impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self { lanes: HashMap::new(), order: VecDeque::new(), len: 0 }
     }
 }
 
-impl<T> Turns<T> {
+impl<T> FairQueue<T> {
     /// Puts something at the end of a lane.
     pub fn push(&mut self, lane: &str, thing: T) {
         self.len += 1;
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn one_of_each_lane_in_turn() {
-        let mut turns = Turns::default();
+        let mut turns = FairQueue::default();
         for n in 0..10_000 {
             turns.push("flood", n);
         }
@@ -86,7 +86,7 @@ mod tests {
         /// and as many of each other lane.
         #[test]
         fn nobody_waits_for_long(pushes in proptest::collection::vec(0_u8..5, 0..200)) {
-            let mut turns = Turns::default();
+            let mut turns = FairQueue::default();
             for (n, lane) in pushes.iter().enumerate() {
                 turns.push(&lane.to_string(), (*lane, n));
             }
@@ -94,12 +94,12 @@ mod tests {
             prop_assert_eq!(popped.len(), pushes.len());
             let lanes: std::collections::BTreeSet<_> = pushes.iter().collect();
             for lane in &lanes {
-                let places = popped.iter().enumerate().filter(|(_, (of, _))| of == *lane);
+                let permits = popped.iter().enumerate().filter(|(_, (of, _))| of == *lane);
                 let mut before = None;
-                for (rank, (place, (_, n))) in places.enumerate() {
+                for (rank, (permit, (_, n))) in permits.enumerate() {
                     prop_assert!(before < Some(*n));
                     before = Some(*n);
-                    prop_assert!(place < (rank + 1) * lanes.len());
+                    prop_assert!(permit < (rank + 1) * lanes.len());
                 }
             }
         }

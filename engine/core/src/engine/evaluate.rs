@@ -19,7 +19,7 @@ const SWITCH_PORTS: usize = 1024;
 
 /// What is found out about an object that is valid.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct Evaluation {
     /// Why the spec can't be used.
     pub cause: Option<Cause>,
     /// A target refused it, in these words.
@@ -47,7 +47,7 @@ pub(super) struct Verdict {
     pub parting: String,
 }
 
-impl Verdict {
+impl Evaluation {
     /// Of a spec that can't be used.
     fn invalid(cause: Cause) -> Self {
         Self { cause: Some(cause), lasting: cause == Cause::Spec, ..Self::default() }
@@ -98,7 +98,7 @@ impl Verdict {
 
 impl Engine {
     /// Works out the status of one object and says what changed.
-    pub(super) fn judge(&mut self, key: &Key, now: &Name) {
+    pub(super) fn evaluate(&mut self, key: &Key, now: &Name) {
         let Some(record) = self.records.get(key) else { return };
         if !record.finalized {
             if !record.deleting && !record.finalizer_asked {
@@ -112,27 +112,27 @@ impl Engine {
             // That was the last word on it.
             return self.let_go(key);
         }
-        let (phase, message, mut verdict) = if record.deleting {
+        let (phase, message, mut evaluation) = if record.deleting {
             self.deleting(key)
         } else if let Some(problem) = &record.problem {
             (
                 if record.incomplete { Phase::Pending } else { Phase::Error },
                 problem.to_string(),
-                Verdict::invalid(problem.cause),
+                Evaluation::invalid(problem.cause),
             )
         } else {
             self.living(key)
         };
-        self.note_unknown_opts(key, &mut verdict);
+        self.note_unknown_opts(key, &mut evaluation);
         if before.is_none() && !matches!(phase, Phase::Pending | Phase::Terminating | Phase::Deleted) {
-            self.say(key, Phase::Pending, String::new(), &Verdict::default(), now);
+            self.say(key, Phase::Pending, String::new(), &Evaluation::default(), now);
         }
         if phase == Phase::Deleted && before != Some(Phase::Terminating) {
-            self.say(key, Phase::Terminating, String::new(), &Verdict::default(), now);
+            self.say(key, Phase::Terminating, String::new(), &Evaluation::default(), now);
         }
-        self.say(key, phase, message, &verdict, now);
+        self.say(key, phase, message, &evaluation, now);
         self.start_deadline(key);
-        if let Some(node) = verdict.waits_on.as_ref().and_then(|node| self.hosts.node_mut(node)) {
+        if let Some(node) = evaluation.waits_on.as_ref().and_then(|node| self.hosts.node_mut(node)) {
             node.waiters.insert(key.clone());
         }
         if phase == Phase::Deleted {
@@ -157,41 +157,41 @@ impl Engine {
     }
 
     /// An object that is valid and stays.
-    fn living(&self, key: &Key) -> (Phase, String, Verdict) {
-        let verdict = self.look(key);
-        let Some(record) = self.records.get(key) else { return (Phase::Pending, String::new(), verdict) };
-        if let Some(refused) = &verdict.refused {
-            return (Phase::Error, refused.clone(), verdict);
+    fn living(&self, key: &Key) -> (Phase, String, Evaluation) {
+        let evaluation = self.look(key);
+        let Some(record) = self.records.get(key) else { return (Phase::Pending, String::new(), evaluation) };
+        if let Some(refused) = &evaluation.refused {
+            return (Phase::Error, refused.clone(), evaluation);
         }
         // A configuration is as ready as its pods; anything else stays ready while what it is made of does.
         let sticky = !matches!(key.kind, Kind::PodNetworkConfig | Kind::PodConfig);
         let was_ready = record.status.phase == Some(Phase::Ready) && sticky;
         // An engine that did not say what a ready object was made of has said which generation of it that was.
         let same = match record.status.ready_inputs {
-            None => record.status.observed_generation == record.generation && !verdict.gap,
-            before => before == verdict.inputs,
+            None => record.status.observed_generation == record.generation && !evaluation.gap,
+            before => before == evaluation.inputs,
         };
-        match &verdict.waiting {
-            Some(_) if was_ready && same => (Phase::Ready, String::new(), verdict),
-            Some(waiting) => (Phase::Pending, waiting.clone(), verdict),
-            None => (Phase::Ready, String::new(), verdict),
+        match &evaluation.waiting {
+            Some(_) if was_ready && same => (Phase::Ready, String::new(), evaluation),
+            Some(waiting) => (Phase::Pending, waiting.clone(), evaluation),
+            None => (Phase::Ready, String::new(), evaluation),
         }
     }
 
-    fn look(&self, key: &Key) -> Verdict {
-        let mut verdict = Verdict::default();
+    fn look(&self, key: &Key) -> Evaluation {
+        let mut evaluation = Evaluation::default();
         let mut inputs = Inputs::default();
         match key.kind {
-            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => return verdict,
+            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => return evaluation,
             Kind::PodNetworkConfig | Kind::PodConfig => {
-                self.look_at_pods(key, &mut verdict);
-                return verdict;
+                self.evaluate_pods(key, &mut evaluation);
+                return evaluation;
             }
-            Kind::Bridge => self.look_at_bridge(key, &mut verdict, &mut inputs),
-            Kind::ConnectionPoint => self.look_at_point_hosts(key, &mut verdict, &mut inputs),
-            Kind::FabricDevice => self.look_at_device(key, &mut verdict, &mut inputs),
+            Kind::Bridge => self.evaluate_bridge(key, &mut evaluation, &mut inputs),
+            Kind::ConnectionPoint => self.evaluate_point_hosts(key, &mut evaluation, &mut inputs),
+            Kind::FabricDevice => self.evaluate_device(key, &mut evaluation, &mut inputs),
             Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
-                let mut fabric = Verdict::default();
+                let mut fabric = Evaluation::default();
                 for (network, vid, ports) in self.paths(key) {
                     inputs.add(&vid);
                     if let Some(service) = self.effective(&network, Spec::service) {
@@ -200,15 +200,15 @@ impl Engine {
                     // What has none keeps the inputs that it had before they held gaps.
                     if let Some(gap) = self.gap(key, &network) {
                         inputs.add(&gap);
-                        verdict.gap = true;
+                        evaluation.gap = true;
                         fabric.wait(gap);
                     }
-                    self.look_at_network(key, &network, vid, &ports, &mut fabric);
+                    self.evaluate_network(key, &network, vid, &ports, &mut fabric);
                 }
-                let mut nodes = Verdict::default();
-                self.look_at_hosts(key, &mut nodes, &mut inputs);
-                verdict.hop("FabricReady", fabric);
-                verdict.hop("NodesReady", nodes);
+                let mut nodes = Evaluation::default();
+                self.evaluate_hosts(key, &mut nodes, &mut inputs);
+                evaluation.hop("FabricReady", fabric);
+                evaluation.hop("NodesReady", nodes);
             }
         }
         if key.kind == Kind::L2ServiceAttachment {
@@ -218,28 +218,35 @@ impl Engine {
                 if self.points.get(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
                     let message =
                         format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
-                    verdict.notes.push(("FabricManaged", false, "NoFabricDevice", message));
+                    evaluation.notes.push(("FabricManaged", false, "NoFabricDevice", message));
                 }
-                self.note_addresses(key, spec, &mut verdict);
-                self.note_trunk(spec, &mut verdict);
-                self.note_foreign_pods(key, &mut verdict);
+                self.note_addresses(key, spec, &mut evaluation);
+                self.note_trunk(spec, &mut evaluation);
+                self.note_foreign_pods(key, &mut evaluation);
             }
-            let mut nad = Verdict::default();
-            self.look_at_nad(key, &mut nad, &mut inputs);
-            verdict.hop("NADReady", nad);
-            self.look_at_pods(key, &mut verdict);
-            verdict.hops.retain(|(kind, _)| self.config.nodes || *kind != "NodesReady");
+            let mut nad = Evaluation::default();
+            self.evaluate_nad(key, &mut nad, &mut inputs);
+            evaluation.hop("NADReady", nad);
+            self.evaluate_pods(key, &mut evaluation);
+            evaluation.hops.retain(|(kind, _)| self.config.nodes || *kind != "NodesReady");
         } else {
-            verdict.hops.clear();
+            evaluation.hops.clear();
         }
-        verdict.inputs = Some(inputs.finish());
-        verdict
+        evaluation.inputs = Some(inputs.finish());
+        evaluation
     }
 
     /// Looks at the ports that matter of a network. Of one that a switch refused, what is confirmed is judged as ever,
     /// and the rest waits for nothing but another try.
-    fn look_at_network(&self, key: &Key, network: &Key, vid: VlanId, ports: &Ports, verdict: &mut Verdict) {
-        let Some(refused) = self.refused(network) else { return self.look_at_ports(vid, ports, verdict) };
+    fn evaluate_network(
+        &self,
+        key: &Key,
+        network: &Key,
+        vid: VlanId,
+        ports: &Ports,
+        evaluation: &mut Evaluation,
+    ) {
+        let Some(refused) = self.refused(network) else { return self.evaluate_ports(vid, ports, evaluation) };
         let (mut confirmed, mut rest) = (Ports::new(), Ports::new());
         for (name, indices) in ports {
             let names = self.topology.port_names(name);
@@ -254,22 +261,22 @@ impl Engine {
                 }
             }
         }
-        let mut more = Verdict::default();
-        self.look_at_ports(vid, &rest, &mut more);
+        let mut more = Evaluation::default();
+        self.evaluate_ports(vid, &rest, &mut more);
         let own = key == network && refused.is_withheld();
         if own || more.refused.is_some() || more.waiting.is_some() {
-            verdict.reject(refused.words.clone(), refused.retryable);
+            evaluation.reject(refused.words.clone(), refused.retryable);
         }
-        self.look_at_ports(vid, &confirmed, verdict);
+        self.evaluate_ports(vid, &confirmed, evaluation);
     }
 
-    fn look_at_ports(&self, vid: VlanId, ports: &Ports, verdict: &mut Verdict) {
+    fn evaluate_ports(&self, vid: VlanId, ports: &Ports, evaluation: &mut Evaluation) {
         for (name, indices) in ports {
             let Some(device) = self.devices.get(name) else { continue };
             if let Some(failure) = device.failure.as_ref().filter(|failure| failure.unreachable) {
-                verdict.unreachable.get_or_insert(format!("FabricDevice {name}: {}", failure.reason));
+                evaluation.unreachable.get_or_insert(format!("FabricDevice {name}: {}", failure.reason));
             }
-            if verdict.waiting.is_some() && device.only_waits(vid) {
+            if evaluation.waiting.is_some() && device.only_waits(vid) {
                 continue;
             }
             for index in indices.iter() {
@@ -278,17 +285,17 @@ impl Engine {
                 match device.hop(vid, *index) {
                     Hop::Confirmed => {}
                     Hop::Refused { reason, retryable } => {
-                        verdict.reject(format!("{}: {reason}", hop()), retryable);
+                        evaluation.reject(format!("{}: {reason}", hop()), retryable);
                     }
-                    Hop::Unreachable(reason) => verdict.wait_with(|| format!("{} waits: {reason}", hop())),
+                    Hop::Unreachable(reason) => evaluation.wait_with(|| format!("{} waits: {reason}", hop())),
                     Hop::Waiting if device.leaves_drift() => {
                         let words =
                             format!("{} was changed by another hand; with Drift: Report it stays so", hop());
-                        verdict.drifted.get_or_insert_with(|| words.clone());
-                        verdict.wait(words);
+                        evaluation.drifted.get_or_insert_with(|| words.clone());
+                        evaluation.wait(words);
                     }
                     Hop::Waiting => {
-                        verdict.wait_with(|| format!("{} {}", hop(), self.waits_for(&device.driver)));
+                        evaluation.wait_with(|| format!("{} {}", hop(), self.waits_for(&device.driver)));
                     }
                 }
             }
@@ -303,57 +310,58 @@ impl Engine {
         }
     }
 
-    fn look_at_nad(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
+    fn evaluate_nad(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         let Some(nad) = self.nads.get(key) else {
-            return verdict.wait("its NetworkAttachmentDefinition is not planned yet".into());
+            return evaluation.wait("its NetworkAttachmentDefinition is not planned yet".into());
         };
         inputs.add(nad.inputs());
         match nad.hop() {
             NadHop::Confirmed => {}
             NadHop::Refused { reason, retryable } => {
-                verdict.reject(format!("NetworkAttachmentDefinition: {reason}"), retryable);
+                evaluation.reject(format!("NetworkAttachmentDefinition: {reason}"), retryable);
             }
             NadHop::Waiting => {
-                verdict.wait(format!("NetworkAttachmentDefinition {}", self.waits_for(&NAD_DRIVER.into())));
+                evaluation
+                    .wait(format!("NetworkAttachmentDefinition {}", self.waits_for(&NAD_DRIVER.into())));
             }
         }
     }
 
-    fn look_at_device(&self, key: &Key, verdict: &mut Verdict, inputs: &mut Inputs) {
+    fn evaluate_device(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         let Some(device) = self.devices.get(&key.name) else {
-            return verdict.wait("not looked at yet".into());
+            return evaluation.wait("not looked at yet".into());
         };
         if let Some(conflict) = self.topology.conflict(&key.name) {
-            verdict.refuse(conflict.to_owned());
+            evaluation.refuse(conflict.to_owned());
         }
         match &device.failure {
             Some(failure) if failure.unreachable => {
-                verdict.unreachable = Some(failure.reason.clone());
-                verdict.wait(failure.reason.clone());
+                evaluation.unreachable = Some(failure.reason.clone());
+                evaluation.wait(failure.reason.clone());
             }
-            Some(failure) => verdict.reject(failure.reason.clone(), failure.retryable),
+            Some(failure) => evaluation.reject(failure.reason.clone(), failure.retryable),
             None => {}
         }
         if let Some(refusal) = device.refusals().next() {
-            verdict.reject(format!("{}: {}", refusal.item, refusal.reason), refusal.retryable);
+            evaluation.reject(format!("{}: {}", refusal.item, refusal.reason), refusal.retryable);
         }
         if !device.is_known() {
-            verdict.wait(format!("the device {}", self.waits_for(&device.driver)));
+            evaluation.wait(format!("the device {}", self.waits_for(&device.driver)));
         }
-        verdict.notes.append(&mut device.conditions());
+        evaluation.notes.append(&mut device.conditions());
         inputs.add(&device.driver);
     }
 
     /// An object that is on its way out.
-    fn deleting(&self, key: &Key) -> (Phase, String, Verdict) {
-        let mut verdict = Verdict::default();
+    fn deleting(&self, key: &Key) -> (Phase, String, Evaluation) {
+        let mut evaluation = Evaluation::default();
         if let Some(user) = self.user_of(key) {
-            return (Phase::Terminating, format!("in use by {user}"), verdict);
+            return (Phase::Terminating, format!("in use by {user}"), evaluation);
         }
-        let remains = self.remains(key).or_else(|| self.remains_on_hosts(key, &mut verdict));
-        match remains.or_else(|| self.remains_in_pods(key, &mut verdict)) {
-            Some(remains) => (Phase::Terminating, remains, verdict),
-            None => (Phase::Deleted, std::mem::take(&mut verdict.parting), verdict),
+        let remains = self.remains(key).or_else(|| self.remains_on_hosts(key, &mut evaluation));
+        match remains.or_else(|| self.remains_in_pods(key, &mut evaluation)) {
+            Some(remains) => (Phase::Terminating, remains, evaluation),
+            None => (Phase::Deleted, std::mem::take(&mut evaluation.parting), evaluation),
         }
     }
 
@@ -423,7 +431,7 @@ impl Engine {
     }
 
     /// Writes down the status and, if it says something new, has it told.
-    fn say(&mut self, key: &Key, phase: Phase, message: String, verdict: &Verdict, now: &Name) {
+    fn say(&mut self, key: &Key, phase: Phase, message: String, evaluation: &Evaluation, now: &Name) {
         let points: Vec<Name> = match self.networks.get(key) {
             Some(network) if key.kind == Kind::L2Service => network.points.keys().cloned().collect(),
             _ => Vec::new(),
@@ -440,7 +448,7 @@ impl Engine {
         let leased = self.podnet.givers.get(key).map_or(0, |giver| giver.leased);
         let Some(record) = self.records.get_mut(key) else { return };
         let last = &record.status;
-        let conditions = conditions(record, phase, &message, verdict, now);
+        let conditions = conditions(record, phase, &message, evaluation, now);
         let effective = record.effective.as_deref();
         // Until a new VLAN is confirmed it is the one before: the next leader has to know whose that is.
         let granted_id = former
@@ -464,7 +472,7 @@ impl Engine {
             pods,
             nodes,
             leased,
-            ready_inputs: verdict.inputs.filter(|_| phase == Phase::Ready),
+            ready_inputs: evaluation.inputs.filter(|_| phase == Phase::Ready),
         };
         // By itself this is no news: it goes with the next.
         record.status.ready_inputs = status.ready_inputs;
@@ -488,18 +496,24 @@ impl Engine {
     }
 }
 
-fn conditions(record: &Record, phase: Phase, message: &str, verdict: &Verdict, now: &Name) -> Vec<Condition> {
+fn conditions(
+    record: &Record,
+    phase: Phase,
+    message: &str,
+    evaluation: &Evaluation,
+    now: &Name,
+) -> Vec<Condition> {
     let last = &record.status;
     let reason = match phase {
         Phase::Ready => "Confirmed",
         Phase::Pending => "Waiting",
-        Phase::Error if verdict.refused.is_some() => "Refused",
-        Phase::Error => verdict.cause.unwrap_or_default().reason(),
+        Phase::Error if evaluation.refused.is_some() => "Refused",
+        Phase::Error => evaluation.cause.unwrap_or_default().reason(),
         Phase::Terminating => "Terminating",
         Phase::Deleted => "Deleted",
     };
-    let mut said = verdict.notes.clone();
-    for (kind, hindered) in &verdict.hops {
+    let mut said = evaluation.notes.clone();
+    for (kind, hindered) in &evaluation.hops {
         said.push(match hindered.as_ref().filter(|_| phase != Phase::Ready) {
             None => (*kind, true, "Confirmed", String::new()),
             Some((refused, words)) => {
@@ -508,8 +522,8 @@ fn conditions(record: &Record, phase: Phase, message: &str, verdict: &Verdict, n
         });
     }
     said.push(("Ready", phase == Phase::Ready, reason, message.to_owned()));
-    let unreachable = verdict.unreachable.as_ref().map(|words| ("Unreachable", words));
-    let degraded = unreachable.or_else(|| Some(("Drift", verdict.drifted.as_ref()?)));
+    let unreachable = evaluation.unreachable.as_ref().map(|words| ("Unreachable", words));
+    let degraded = unreachable.or_else(|| Some(("Drift", evaluation.drifted.as_ref()?)));
     if let Some((reason, words)) = degraded.filter(|_| phase == Phase::Ready) {
         said.push(("Degraded", true, reason, words.clone()));
     }
@@ -520,7 +534,7 @@ fn conditions(record: &Record, phase: Phase, message: &str, verdict: &Verdict, n
         Condition { kind, holds, reason, message, since }
     });
     let stalled = (phase == Phase::Error)
-        .then(|| super::stalled::condition(record, reason, message, verdict.lasting, now));
+        .then(|| super::stalled::condition(record, reason, message, evaluation.lasting, now));
     let mut conditions: Vec<Condition> = conditions.chain(stalled).collect();
     conditions.sort_by_key(|condition| condition.kind);
     conditions

@@ -13,7 +13,7 @@ use super::Connection;
 /// A server answers a read to whatever subject the reader names, so who may not publish on a subject could have a
 /// server do it, with words that stand in a stream of their own. A server marks what it reads out in this way, and
 /// those who may publish never set this header.
-pub fn was_read_out(headers: Option<&HeaderMap>) -> bool {
+pub fn is_stream_readout(headers: Option<&HeaderMap>) -> bool {
     headers.is_some_and(|headers| headers.get(NATS_STREAM).is_some())
 }
 

@@ -9,7 +9,7 @@ use super::Engine;
 
 /// What is commanded of one target.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct LastCommanded {
     hash: String,
     /// Term and sequence of the first of the generations with this hash that no other has come between.
     since: (u64, u64),
@@ -18,14 +18,14 @@ pub(super) struct Said {
 impl Engine {
     /// A former process commanded this last.
     pub(super) fn was_said(&mut self, target: Target, hash: String) {
-        self.said.insert(target, Said { hash, since: (0, 0) });
+        self.said.insert(target, LastCommanded { hash, since: (0, 0) });
     }
 
     /// This is commanded.
     pub(super) fn is_said(&mut self, target: Target, generation: Generation) {
         if self.said.get(&target).is_none_or(|said| said.hash != generation.hash) {
             let since = (generation.term, generation.sequence);
-            self.said.insert(target, Said { hash: generation.hash, since });
+            self.said.insert(target, LastCommanded { hash: generation.hash, since });
         }
     }
 

@@ -1,26 +1,26 @@
-//! Places among the targets that are worked on at once.
+//! ConcurrencyPermits among the targets that are worked on at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
-/// So many places.
+/// So many permits.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct ConcurrencyPermits {
     limit: usize,
     taken: watch::Sender<usize>,
 }
 
-impl Places {
+impl ConcurrencyPermits {
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, taken: watch::Sender::new(0) }
     }
 
     /// A place, if one is free.
-    pub(crate) fn take(&self) -> Option<Place> {
+    pub(crate) fn take(&self) -> Option<ConcurrencyPermit> {
         let mine = AtomicBool::new(true);
-        self.try_take().then(|| Place(Some(Arc::new(Taken { places: self.clone(), mine }))))
+        self.try_take().then(|| ConcurrencyPermit(Some(Arc::new(Taken { permits: self.clone(), mine }))))
     }
 
     /// Follows how many are taken.
@@ -37,17 +37,17 @@ impl Places {
     }
 }
 
-/// The place of one job, for as long as one of its clones lives. By default there are places for all.
+/// The place of one job, for as long as one of its clones lives. By default there are permits for all.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place(Option<Arc<Taken>>);
+pub(crate) struct ConcurrencyPermit(Option<Arc<Taken>>);
 
 #[derive(Debug)]
 struct Taken {
-    places: Places,
+    permits: ConcurrencyPermits,
     mine: AtomicBool,
 }
 
-impl Place {
+impl ConcurrencyPermit {
     /// Leaves it to another job.
     pub(crate) fn give_up(&self) {
         if let Some(taken) = &self.0 {
@@ -60,21 +60,21 @@ impl Place {
         if let Some(taken) = &self.0
             && !taken.mine.swap(true, Ordering::AcqRel)
         {
-            taken.places.taken.send_modify(|taken| *taken += 1);
+            taken.permits.taken.send_modify(|taken| *taken += 1);
         }
     }
 
     /// Takes one again as soon as one is free.
     pub(crate) async fn take_again(&self) {
         let Some(taken) = &self.0 else { return };
-        let mut others = taken.places.taken();
+        let mut others = taken.permits.taken();
         loop {
             // Marks as seen what is looked at.
             others.borrow_and_update();
             if taken.mine.load(Ordering::Acquire) {
                 return;
             }
-            if taken.places.try_take() {
+            if taken.permits.try_take() {
                 taken.mine.store(true, Ordering::Release);
                 return;
             }
@@ -88,7 +88,7 @@ impl Place {
 impl Taken {
     fn give_up(&self) {
         if self.mine.swap(false, Ordering::AcqRel) {
-            self.places.taken.send_modify(|taken| *taken = taken.saturating_sub(1));
+            self.permits.taken.send_modify(|taken| *taken = taken.saturating_sub(1));
         }
     }
 }
@@ -105,22 +105,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_is_given_up_and_waited_for() {
-        let places = Places::new(1);
-        let first = places.take().unwrap();
-        assert!(places.take().is_none());
+        let permits = ConcurrencyPermits::new(1);
+        let first = permits.take().unwrap();
+        assert!(permits.take().is_none());
         first.give_up();
         first.give_up();
-        let second = places.take().unwrap();
+        let second = permits.take().unwrap();
         let mut again = Box::pin(first.take_again());
         assert!(futures::poll!(again.as_mut()).is_pending());
         drop(second);
         again.await;
-        assert!(places.take().is_none());
+        assert!(permits.take().is_none());
         first.give_up();
-        let third = places.take().unwrap();
+        let third = permits.take().unwrap();
         first.insist();
-        assert_eq!(*places.taken().borrow(), 2);
+        assert_eq!(*permits.taken().borrow(), 2);
         drop((first, third));
-        assert_eq!(*places.taken().borrow(), 0);
+        assert_eq!(*permits.taken().borrow(), 0);
     }
 }
