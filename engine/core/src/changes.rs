@@ -10,7 +10,7 @@ use crate::Key;
 use crate::topology::Indices;
 
 /// How many handed out states are remembered: more than can be on their way at once.
-const HANDED_OUT: usize = 8;
+const MAX_ISSUED: usize = 8;
 
 /// The networks that want a VLAN, each with the indices of its ports; ascending. It is one nearly always, and a large
 /// fabric has hundreds of thousands of these.
@@ -81,7 +81,7 @@ impl IntoIterator for Owners {
 
 /// The placements that a network had since the last confirmed one, the oldest first: each with the count by which it
 /// ended. Between two counts there is one at most.
-type Past = Vec<(u64, Indices)>;
+type History = Vec<(u64, Indices)>;
 
 /// What a state that was handed out contains.
 #[derive(Clone, Debug)]
@@ -99,54 +99,54 @@ pub struct Changes {
     /// of is told from it.
     count: u64,
     /// Hashes of the states handed out, with what they contain.
-    handed_out: VecDeque<(String, Extent)>,
+    issued: VecDeque<(String, Extent)>,
     /// VLANs that changed since the last state that was confirmed.
-    unsettled: BTreeMap<VlanId, BTreeMap<Key, Past>>,
+    open_by_vlan: BTreeMap<VlanId, BTreeMap<Key, History>>,
     /// The same by network.
-    open: HashMap<Key, BTreeSet<VlanId>>,
+    open_by_network: HashMap<Key, BTreeSet<VlanId>>,
     /// Those of them that are wanted elsewhere than they were confirmed, and those that may be.
     moved: VlanSet,
     /// Those that may not be where a former process last commanded them.
-    unsure: VlanSet,
+    unverified: VlanSet,
 }
 
 impl Changes {
     /// Something changed at this count.
-    pub fn touch(&mut self, count: u64) {
+    pub fn set_count(&mut self, count: u64) {
         self.count = count;
     }
 
     /// A network wanted `vid` on the ports `before`, and does no longer.
-    pub fn left(&mut self, vid: VlanId, network: &Key, before: Indices) {
+    pub fn record_change(&mut self, vid: VlanId, network: &Key, before: Indices) {
         let count = self.count;
-        let past = self.past(vid, network);
+        let history = self.history(vid, network);
         // Else nobody was told of the placement in between.
-        if past.last().is_none_or(|(until, _)| *until < count) {
-            past.push((count, before));
+        if history.last().is_none_or(|(until, _)| *until < count) {
+            history.push((count, before));
         }
     }
 
     /// The placements of a network that has a change with this VLAN from now on, if it had none.
-    fn past(&mut self, vid: VlanId, network: &Key) -> &mut Past {
-        self.open.entry(network.clone()).or_default().insert(vid);
-        self.unsettled.entry(vid).or_default().entry(network.clone()).or_default()
+    fn history(&mut self, vid: VlanId, network: &Key) -> &mut History {
+        self.open_by_network.entry(network.clone()).or_default().insert(vid);
+        self.open_by_vlan.entry(vid).or_default().entry(network.clone()).or_default()
     }
 
     /// Of these VLANs alone it is not known whether they are where a former process last commanded them: what is done
     /// about them goes together with others.
-    pub fn doubt(&mut self, unsure: VlanSet, wanted: &BTreeMap<VlanId, Owners>) {
-        let before = std::mem::replace(&mut self.unsure, unsure);
-        for vid in before.union(&self.unsure).iter() {
-            self.weigh(vid, wanted.get(&vid));
+    pub fn set_unverified(&mut self, unverified: VlanSet, wanted: &BTreeMap<VlanId, Owners>) {
+        let before = std::mem::replace(&mut self.unverified, unverified);
+        for vid in before.union(&self.unverified).iter() {
+            self.update_moved(vid, wanted.get(&vid));
         }
     }
 
     /// Looks whether `vid` is, or may be, wanted elsewhere than it was confirmed.
-    pub fn weigh(&mut self, vid: VlanId, wanted: Option<&Owners>) {
-        let moved = self.unsettled.get(&vid).into_iter().flatten().any(|(network, past)| {
-            past.first().is_some_and(|(_, confirmed)| confirmed != ports_of(wanted, network))
+    pub fn update_moved(&mut self, vid: VlanId, wanted: Option<&Owners>) {
+        let moved = self.open_by_vlan.get(&vid).into_iter().flatten().any(|(network, history)| {
+            history.first().is_some_and(|(_, confirmed)| confirmed != ports_of(wanted, network))
         });
-        if moved || self.unsure.contains(vid) {
+        if moved || self.unverified.contains(vid) {
             self.moved.insert(vid);
         } else {
             self.moved.remove(vid);
@@ -159,55 +159,55 @@ impl Changes {
     }
 
     /// A state was handed out with all changes up to `count` but those of the VLANs `without`.
-    pub fn hand_out(&mut self, hash: &str, count: u64, without: VlanSet) {
-        self.handed_out.pop_back_if(|(last, _)| last == hash);
-        self.handed_out.push_back((hash.to_owned(), Extent { count, without }));
-        if self.handed_out.len() > HANDED_OUT {
-            self.handed_out.pop_front();
+    pub fn record_issued(&mut self, hash: &str, count: u64, without: VlanSet) {
+        self.issued.pop_back_if(|(last, _)| last == hash);
+        self.issued.push_back((hash.to_owned(), Extent { count, without }));
+        if self.issued.len() > MAX_ISSUED {
+            self.issued.pop_front();
         }
     }
 
     /// What a state that was handed out contains.
-    pub fn contained(&self, hash: &str) -> Option<Extent> {
-        self.handed_out.iter().rev().find(|(known, _)| known == hash).map(|(_, contained)| contained.clone())
+    pub fn extent(&self, hash: &str) -> Option<Extent> {
+        self.issued.iter().rev().find(|(known, _)| known == hash).map(|(_, extent)| extent.clone())
     }
 
     /// The last state that was handed out leaves out changes that others have to decide on first.
     pub fn is_partial(&self) -> bool {
-        self.handed_out.back().is_some_and(|(_, contained)| !contained.without.is_empty())
+        self.issued.back().is_some_and(|(_, extent)| !extent.without.is_empty())
     }
 
     /// True when a state contains all changes so far.
-    pub fn is_all(&self, contained: &Extent) -> bool {
-        contained.count >= self.count && contained.without.is_empty()
+    pub fn is_complete(&self, extent: &Extent) -> bool {
+        extent.count >= self.count && extent.without.is_empty()
     }
 
     /// The state that contains so much is confirmed. The networks for which that settles something, and those that it
     /// has brought elsewhere.
-    pub fn settle(
+    pub fn confirm(
         &mut self,
-        contained: &Extent,
+        extent: &Extent,
         wanted: &BTreeMap<VlanId, Owners>,
     ) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
         let (mut settled, mut decided) = (BTreeSet::new(), BTreeSet::new());
         let mut open = BTreeSet::new();
-        self.unsettled.retain(|vid, networks| {
-            if contained.without.contains(*vid) {
+        self.open_by_vlan.retain(|vid, networks| {
+            if extent.without.contains(*vid) {
                 open.insert(*vid);
                 return true;
             }
-            for (network, past) in networks.iter_mut() {
-                let later = past.iter().find(|(until, _)| *until > contained.count);
+            for (network, history) in networks.iter_mut() {
+                let later = history.iter().find(|(until, _)| *until > extent.count);
                 let then = later.map_or_else(|| ports_of(wanted.get(vid), network), |(_, ports)| ports);
-                if past.first().is_some_and(|(_, confirmed)| confirmed != then) {
+                if history.first().is_some_and(|(_, confirmed)| confirmed != then) {
                     decided.insert((network.clone(), *vid));
                 }
-                past.retain(|(until, _)| *until > contained.count);
+                history.retain(|(until, _)| *until > extent.count);
             }
             let done = networks.values().all(Vec::is_empty);
             if done {
                 for network in std::mem::take(networks).into_keys() {
-                    if let Entry::Occupied(mut open) = self.open.entry(network.clone()) {
+                    if let Entry::Occupied(mut open) = self.open_by_network.entry(network.clone()) {
                         open.get_mut().remove(vid);
                         if open.get().is_empty() {
                             open.remove();
@@ -222,56 +222,56 @@ impl Changes {
         });
         self.moved = VlanSet::EMPTY;
         for vid in open {
-            self.weigh(vid, wanted.get(&vid));
+            self.update_moved(vid, wanted.get(&vid));
         }
         (settled, decided)
     }
 
     /// A former process wanted `vid` for a network here; that counts as confirmed until something else is found.
-    pub fn was_wanted(&mut self, vid: VlanId, network: &Key, ports: Indices) {
+    pub fn assume_confirmed(&mut self, vid: VlanId, network: &Key, ports: Indices) {
         let count = self.count;
-        let past = self.past(vid, network);
-        match past.first_mut() {
+        let history = self.history(vid, network);
+        match history.first_mut() {
             Some((_, confirmed)) => *confirmed = ports,
-            None => past.push((count, ports)),
+            None => history.push((count, ports)),
         }
     }
 
     /// What was found on the device counts as confirmed, as long as no state of ours was. It is put down to who is
     /// known to have had the VLAN, else to who wants it.
-    pub fn found(&mut self, wanted: &BTreeMap<VlanId, Owners>, on: impl Fn(VlanId) -> Indices) {
-        for (vid, networks) in &mut self.unsettled {
-            let had = |past: &Past| past.first().is_some_and(|(_, confirmed)| !confirmed.is_empty());
+    pub fn set_observed(&mut self, wanted: &BTreeMap<VlanId, Owners>, on: impl Fn(VlanId) -> Indices) {
+        for (vid, networks) in &mut self.open_by_vlan {
+            let had = |history: &History| history.first().is_some_and(|(_, confirmed)| !confirmed.is_empty());
             let known = networks.values().any(had);
-            for (network, past) in networks {
-                let its = if known { had(past) } else { !ports_of(wanted.get(vid), network).is_empty() };
-                if let Some((_, confirmed)) = past.first_mut().filter(|_| its) {
+            for (network, history) in networks {
+                let its = if known { had(history) } else { !ports_of(wanted.get(vid), network).is_empty() };
+                if let Some((_, confirmed)) = history.first_mut().filter(|_| its) {
                     *confirmed = on(*vid);
                 }
             }
         }
-        let vids: Vec<VlanId> = self.unsettled.keys().copied().collect();
+        let vids: Vec<VlanId> = self.open_by_vlan.keys().copied().collect();
         for vid in vids {
-            self.weigh(vid, wanted.get(&vid));
+            self.update_moved(vid, wanted.get(&vid));
         }
     }
 
     /// Others have confirmed what was wanted of the network at this count: here, too, it is what to stay at.
-    pub fn accept(&mut self, vid: VlanId, network: &Key, count: u64, wanted: Option<&Owners>) {
-        let past = self.unsettled.get_mut(&vid).and_then(|networks| networks.get_mut(network));
-        let Some(past) = past else { return };
-        if let Some(since) = past.iter().position(|(until, _)| *until > count) {
-            past.drain(..since);
+    pub fn adopt_confirmed(&mut self, vid: VlanId, network: &Key, count: u64, wanted: Option<&Owners>) {
+        let history = self.open_by_vlan.get_mut(&vid).and_then(|networks| networks.get_mut(network));
+        let Some(history) = history else { return };
+        if let Some(since) = history.iter().position(|(until, _)| *until > count) {
+            history.drain(..since);
         } else {
-            let last = past.last().map(|(until, _)| (*until, ports_of(wanted, network).clone()));
-            *past = last.into_iter().collect();
+            let last = history.last().map(|(until, _)| (*until, ports_of(wanted, network).clone()));
+            *history = last.into_iter().collect();
         }
-        self.weigh(vid, wanted);
+        self.update_moved(vid, wanted);
     }
 
     /// Port indices changed: `new` tells the index of what was at another one.
-    pub fn renumber(&mut self, new: impl Fn(u16) -> Option<u16>) {
-        for (_, ports) in self.unsettled.values_mut().flat_map(BTreeMap::values_mut).flatten() {
+    pub fn remap_ports(&mut self, new: impl Fn(u16) -> Option<u16>) {
+        for (_, ports) in self.open_by_vlan.values_mut().flat_map(BTreeMap::values_mut).flatten() {
             let moved: BTreeSet<u16> = ports.iter().filter_map(|port| new(*port)).collect();
             *ports = moved.into_iter().collect();
         }
@@ -279,40 +279,40 @@ impl Changes {
 
     /// True when a change of the VLAN is not confirmed yet.
     pub fn is_open(&self, vid: VlanId) -> bool {
-        self.unsettled.contains_key(&vid)
+        self.open_by_vlan.contains_key(&vid)
     }
 
     /// True when a change of the network is not confirmed yet.
     pub fn has_open(&self, network: &Key) -> bool {
-        self.open.contains_key(network)
+        self.open_by_network.contains_key(network)
     }
 
     /// The VLANs with which the network has a change that is not confirmed yet.
-    pub fn open_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
-        self.open.get(network).into_iter().flatten().copied()
+    pub fn open_vlans_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
+        self.open_by_network.get(network).into_iter().flatten().copied()
     }
 
     /// The networks with a change of this VLAN that is not confirmed yet.
-    pub fn open(&self, vid: VlanId) -> impl Iterator<Item = &Key> {
-        self.unsettled.get(&vid).into_iter().flat_map(BTreeMap::keys)
+    pub fn open_networks(&self, vid: VlanId) -> impl Iterator<Item = &Key> {
+        self.open_by_vlan.get(&vid).into_iter().flat_map(BTreeMap::keys)
     }
 
     /// The VLANs with changes that are not confirmed yet.
     pub fn open_vlans(&self) -> impl Iterator<Item = VlanId> {
-        self.unsettled.keys().copied()
+        self.open_by_vlan.keys().copied()
     }
 
     /// Where the network was last confirmed to have the VLAN; `None`: where it is wanted.
     pub fn confirmed(&self, vid: VlanId, network: &Key) -> Option<&Indices> {
-        let (_, ports) = self.unsettled.get(&vid)?.get(network)?.first()?;
+        let (_, ports) = self.open_by_vlan.get(&vid)?.get(network)?.first()?;
         Some(ports)
     }
 
     /// The networks that have the VLAN, each with its ports, as it was last confirmed.
-    pub fn former(&self, vid: VlanId, wanted: Option<&Owners>) -> Owners {
+    pub fn confirmed_owners(&self, vid: VlanId, wanted: Option<&Owners>) -> Owners {
         let mut owners = wanted.cloned().unwrap_or_default();
-        for (network, past) in self.unsettled.get(&vid).into_iter().flatten() {
-            match past.first().filter(|(_, confirmed)| !confirmed.is_empty()) {
+        for (network, history) in self.open_by_vlan.get(&vid).into_iter().flatten() {
+            match history.first().filter(|(_, confirmed)| !confirmed.is_empty()) {
                 Some((_, confirmed)) => drop(owners.insert(network, confirmed.clone())),
                 None => drop(owners.remove(network)),
             }
@@ -322,18 +322,18 @@ impl Changes {
 
     /// The networks whose placement a state changes, each with the ports of this VLAN before and with it, and whether
     /// it has changed again since.
-    pub fn made_by(
+    pub fn changed_by(
         &self,
-        contained: &Extent,
+        extent: &Extent,
         vid: VlanId,
         wanted: Option<&Owners>,
     ) -> impl Iterator<Item = (&Key, BTreeSet<u16>, bool)> {
-        let told = !contained.without.contains(vid);
-        let count = contained.count;
-        self.unsettled.get(&vid).into_iter().filter(move |_| told).flatten().filter_map(
-            move |(network, past)| {
-                let (_, confirmed) = past.first()?;
-                let later = past.iter().find(|(until, _)| *until > count);
+        let included = !extent.without.contains(vid);
+        let count = extent.count;
+        self.open_by_vlan.get(&vid).into_iter().filter(move |_| included).flatten().filter_map(
+            move |(network, history)| {
+                let (_, confirmed) = history.first()?;
+                let later = history.iter().find(|(until, _)| *until > count);
                 let then = later.map_or_else(|| ports_of(wanted, network), |(_, ports)| ports);
                 let ports = confirmed.iter().chain(&**then).copied().collect();
                 (confirmed != then).then_some((network, ports, later.is_some()))
@@ -363,28 +363,28 @@ mod tests {
         let mut wanted: BTreeMap<VlanId, Owners> = BTreeMap::new();
         let mut want = |changes: &mut Changes, count: u64, ports: &[u16]| {
             let before = wanted.entry(vid()).or_default().insert(&network, ports.into());
-            changes.touch(count);
-            changes.left(vid(), &network, before.unwrap_or_default());
-            changes.weigh(vid(), wanted.get(&vid()));
+            changes.set_count(count);
+            changes.record_change(vid(), &network, before.unwrap_or_default());
+            changes.update_moved(vid(), wanted.get(&vid()));
             wanted.clone()
         };
         want(&mut changes, 1, &[1]);
-        changes.hand_out("a", 1, VlanSet::EMPTY);
+        changes.record_issued("a", 1, VlanSet::EMPTY);
         let now = want(&mut changes, 2, &[1, 2]);
         // The first state is confirmed while the second is already wanted.
-        let (settled, decided) = changes.settle(&changes.contained("a").unwrap(), &now);
+        let (settled, decided) = changes.confirm(&changes.extent("a").unwrap(), &now);
         assert_eq!((settled, decided.len()), (BTreeSet::new(), 1));
         assert_eq!(changes.confirmed(vid(), &network).map(|ports| &**ports), Some(&[1][..]));
-        changes.hand_out("b", 2, VlanSet::EMPTY);
+        changes.record_issued("b", 2, VlanSet::EMPTY);
         want(&mut changes, 3, &[2]);
         // Back to what is confirmed: open, but nothing that has to be done together with others.
         let now = want(&mut changes, 3, &[1]);
         assert!(changes.is_open(vid()) && changes.moved().is_empty());
-        changes.hand_out("c", 3, VlanSet::EMPTY);
-        let all = changes.contained("c").unwrap();
-        assert!(changes.is_all(&all));
-        assert_eq!(changes.made_by(&all, vid(), now.get(&vid())).count(), 0);
-        assert_eq!(changes.settle(&all, &now).0, BTreeSet::from([network.clone()]));
+        changes.record_issued("c", 3, VlanSet::EMPTY);
+        let all = changes.extent("c").unwrap();
+        assert!(changes.is_complete(&all));
+        assert_eq!(changes.changed_by(&all, vid(), now.get(&vid())).count(), 0);
+        assert_eq!(changes.confirm(&all, &now).0, BTreeSet::from([network.clone()]));
         assert_eq!(changes.confirmed(vid(), &network), None);
     }
 
@@ -399,11 +399,11 @@ mod tests {
         };
         // Wanted on port 1 since the count 1, on 2 since 5.
         for (count, before) in [(1, &[][..]), (5, &[1])] {
-            changes.touch(count);
-            changes.left(vid(), &network, before.into());
+            changes.set_count(count);
+            changes.record_change(vid(), &network, before.into());
         }
         for (count, confirmed) in [(0, &[][..]), (3, &[1]), (6, &[2])] {
-            changes.accept(vid(), &network, count, Some(&owners(&[2])));
+            changes.adopt_confirmed(vid(), &network, count, Some(&owners(&[2])));
             assert_eq!(changes.confirmed(vid(), &network).map(|ports| &**ports), Some(confirmed));
             assert_eq!(changes.moved().is_empty(), count == 6);
         }

@@ -129,8 +129,8 @@ mod tests {
     fn the_first_that_can_or_the_one_asked_for() {
         use InterfaceType::{Dpdk, Kernel};
         let point = point();
-        let name = |vlan_type, asked, interface| {
-            choose(&attachment(vlan_type, asked, interface), &point).map(|offer| offer.plugin.name())
+        let name = |vlan_type, requested, interface| {
+            choose(&attachment(vlan_type, requested, interface), &point).map(|offer| offer.plugin.name())
         };
         assert_eq!(name(VlanType::Access, None, Kernel), Ok(CniName::Macvlan));
         assert_eq!(name(VlanType::SelectiveTrunk, None, Kernel), Ok(CniName::Ovs));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn ipvlan_is_no_trunk() {
-        let trunk = |asked| attachment(VlanType::Trunk, asked, InterfaceType::Kernel);
+        let trunk = |requested| attachment(VlanType::Trunk, requested, InterfaceType::Kernel);
         let mut point = point();
         point.cnis.insert(
             0,

@@ -51,7 +51,7 @@ pub enum Event {
     /// told more all the same: it takes part in no transaction until it has done something by itself.
     MissedDeadline(Name),
     /// A switch holds its change of a transaction that is open, and left out something that was to change
-    /// ([`crate::Engine::refuses`]).
+    /// ([`crate::Engine::rejects_planned_change`]).
     ChangeRefused(Name, Box<Report>),
     /// The time that [`Effect::Retry`] asked for is over; with its attempt.
     RetryDue(Key, u32),

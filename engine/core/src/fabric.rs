@@ -16,10 +16,10 @@ use crate::topology::Indices;
 use crate::{Key, Name};
 
 /// So many bytes of notes of one kind are shown.
-const NOTES: usize = 4000;
+const MAX_NOTE_BYTES: usize = 4000;
 
 /// The kind of a driver's notes that another cluster uses our cluster ID: then it takes nothing off the switch.
-const CLASH: &str = "ClusterIDClash";
+const CLUSTER_ID_CLASH: &str = "ClusterIDClash";
 
 /// The state of one switch.
 #[allow(clippy::struct_excessive_bools, reason = "facts of a switch, independent of each other")]
@@ -31,9 +31,9 @@ pub struct DeviceTarget {
     /// Its listed ports, sorted by name; indices point here.
     pub ports: Vec<FabricPort>,
     /// Interfaces that are not listed any more and may still carry VLANs of ours.
-    leaving: BTreeMap<String, Leaving>,
+    leaving: BTreeMap<String, LeavingPort>,
     wanted: BTreeMap<VlanId, Owners>,
-    applied: Option<Seen>,
+    applied: Option<Observed>,
     rejected: Vec<Rejection>,
     /// The last report was a failure.
     pub failure: Option<Failure>,
@@ -44,41 +44,41 @@ pub struct DeviceTarget {
     /// What the device said of itself.
     pub info: Option<DeviceInfo>,
     /// The last change of the device.
-    pub last: Option<LastTransaction>,
+    pub last_transaction: Option<LastTransaction>,
     /// The last report was that a change is held until its transaction is decided.
     pub held: bool,
     /// It had not answered when the deadline of a transaction came, and has done nothing by itself since.
     pub late: bool,
     changes: Changes,
     /// The networks that still have a VLAN where nobody wants it, since of a switch with a clash nothing is taken off.
-    kept: BTreeSet<(Key, VlanId)>,
+    blocked_removals: BTreeSet<(Key, VlanId)>,
     /// A report on a state that was handed out, or on the present one, has come since the start.
     known: bool,
     /// The hash of the state that a former process commanded last.
-    commanded: Option<String>,
+    restored_command: Option<String>,
     /// The hash of the last command, whoever gave it.
-    said: Option<String>,
+    last_hash: Option<String>,
     /// The hash of the state last reported as applied.
-    reported: Option<String>,
+    reported_hash: Option<String>,
     /// What was handed out before this count was for another device, or for other interfaces.
-    since: u64,
+    valid_since: u64,
     /// So was what a former process commanded last.
-    elsewhere: bool,
+    restored_elsewhere: bool,
     /// Term and sequence of the last generation that was applied or failed.
-    answered: Option<(u64, u64)>,
+    last_answered: Option<(u64, u64)>,
     /// The present state is the one reported as applied.
     pub settled: bool,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Observed {
     vlans: VlanSet,
     ports: Vec<VlanSet>,
     /// What was read of ports that are listed no more: they may be again before anything was commanded.
     others: BTreeMap<String, VlanSet>,
 }
 
-impl Seen {
+impl Observed {
     /// The ports that carry a VLAN.
     fn carriers(&self, vid: VlanId) -> Indices {
         (0u16..).zip(&self.ports).filter(|(_, carried)| carried.contains(vid)).map(|(i, _)| i).collect()
@@ -87,7 +87,7 @@ impl Seen {
 
 /// An interface that left the spec.
 #[derive(Clone, Debug)]
-struct Leaving {
+struct LeavingPort {
     /// At which count of changes.
     since: u64,
     /// What it was like before its first VLAN of ours.
@@ -96,7 +96,7 @@ struct Leaving {
 
 /// What follows from a report.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct ReportEffects {
     /// The networks for which something may have changed.
     pub networks: BTreeSet<Key>,
     /// The networks that the report has confirmed to be elsewhere than before, with their VLANs,
@@ -104,14 +104,14 @@ pub struct News {
     /// as they were wanted at this count.
     pub count: u64,
     /// It tells what was there before this process began to command.
-    pub found: bool,
+    pub found_initial_state: bool,
     /// Other than before is remembered of ports, or fewer are leaving: the next command says so.
-    pub remembered: bool,
+    pub port_memory_changed: bool,
 }
 
 /// How far one VLAN is on one port.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Hop<'a> {
+pub enum HopState<'a> {
     /// Read back.
     Confirmed,
     /// Not yet.
@@ -143,21 +143,21 @@ impl DeviceTarget {
             notes: Vec::new(),
             repaired: None,
             info: None,
-            last: None,
+            last_transaction: None,
             held: false,
             late: false,
             changes: Changes::default(),
-            kept: BTreeSet::new(),
+            blocked_removals: BTreeSet::new(),
             known: false,
-            commanded: None,
-            said: None,
-            reported: None,
-            since: 0,
-            elsewhere: false,
-            answered: None,
+            restored_command: None,
+            last_hash: None,
+            reported_hash: None,
+            valid_since: 0,
+            restored_elsewhere: false,
+            last_answered: None,
             settled: false,
         };
-        target.reshape(spec, ports, count);
+        target.update_spec(spec, ports, count);
         for port in &mut target.ports {
             port.closed = memory.closed.iter().any(|name| **name == port.name);
             port.before = memory.before.get(interface(port)).cloned();
@@ -165,7 +165,7 @@ impl DeviceTarget {
         let listed: BTreeSet<&str> = target.ports.iter().map(interface).collect();
         let leaving = memory.leaving.iter().filter(|name| !listed.contains(&***name));
         let leaving = leaving.map(|name| {
-            (name.to_string(), Leaving { since: count, before: memory.before.get(name).cloned() })
+            (name.to_string(), LeavingPort { since: count, before: memory.before.get(name).cloned() })
         });
         target.leaving = leaving.collect();
         target
@@ -173,14 +173,14 @@ impl DeviceTarget {
 
     /// Takes over how often the driver reads the device. That is nothing to be made: what is wanted and confirmed stays.
     /// True when it is a change.
-    pub fn audit_every(&mut self, interval: Option<NonZeroU32>) -> bool {
+    pub fn set_audit_interval(&mut self, interval: Option<NonZeroU32>) -> bool {
         std::mem::replace(&mut self.access.audit_interval, interval) != interval
     }
 
     /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
     /// port name; what is remembered of a port, where it stands for the same interface of the same device. True when the
     /// target's command changes by it alone.
-    pub fn reshape(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
+    pub fn update_spec(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
         // At another address there may be another device.
         let same = self.access.address == spec.device.address && self.driver == spec.driver;
         let before = if same { self.before() } else { BTreeMap::new() };
@@ -204,10 +204,11 @@ impl DeviceTarget {
         if new == self.ports && self.access == spec.device && self.driver == spec.driver {
             return false;
         }
-        if let Some(seen) = &mut self.applied {
+        if let Some(observed) = &mut self.applied {
             let names = self.ports.iter().map(|port| port.name.clone());
-            seen.others.extend(names.zip(std::mem::take(&mut seen.ports)));
-            seen.ports = new.iter().map(|port| seen.others.remove(&port.name).unwrap_or_default()).collect();
+            observed.others.extend(names.zip(std::mem::take(&mut observed.ports)));
+            observed.ports =
+                new.iter().map(|port| observed.others.remove(&port.name).unwrap_or_default()).collect();
         }
         if self.access != spec.device || self.driver != spec.driver {
             self.failure = None;
@@ -216,21 +217,21 @@ impl DeviceTarget {
             let name = &self.ports.get(usize::from(old))?.name;
             new.iter().position(|port| port.name == *name).and_then(|index| u16::try_from(index).ok())
         };
-        self.changes.renumber(moves);
-        self.changes.touch(count);
+        self.changes.remap_ports(moves);
+        self.changes.set_count(count);
         for (vid, owners) in std::mem::take(&mut self.wanted) {
             for (network, ports) in owners {
                 let ports: BTreeSet<u16> = ports.iter().filter_map(|port| moves(*port)).collect();
-                self.changes.left(vid, &network, ports.into_iter().collect());
+                self.changes.record_change(vid, &network, ports.into_iter().collect());
             }
-            self.changes.weigh(vid, None);
+            self.changes.update_moved(vid, None);
         }
         if !same || has_other_lags(&self.ports, &new) {
-            self.since = count;
+            self.valid_since = count;
         }
         let listed: BTreeSet<&str> = new.iter().map(interface).collect();
         let left =
-            |name: &str| (name.to_owned(), Leaving { since: count, before: before.get(name).cloned() });
+            |name: &str| (name.to_owned(), LeavingPort { since: count, before: before.get(name).cloned() });
         let former = self.ports.iter().map(|port| left(interface(port)));
         let former = former.chain(std::mem::take(&mut self.leaving)).filter(|_| same);
         self.leaving = former.filter(|(name, _)| !listed.contains(&**name)).collect();
@@ -252,22 +253,22 @@ impl DeviceTarget {
             return false;
         }
         self.settled = false;
-        self.changes.touch(count);
-        self.changes.left(vid, network, before);
-        self.changes.weigh(vid, self.wanted.get(&vid));
+        self.changes.set_count(count);
+        self.changes.record_change(vid, network, before);
+        self.changes.update_moved(vid, self.wanted.get(&vid));
         true
     }
 
     /// The hash of the state that [`Self::desired`] gave last.
-    pub fn said(&self) -> Option<&str> {
-        self.said.as_deref()
+    pub fn last_commanded(&self) -> Option<&str> {
+        self.last_hash.as_deref()
     }
 
     /// This process begins, and says nothing yet: what is wanted may be there already.
     pub fn begin(&mut self, config: &Config, count: u64) {
-        let said = self.said.take();
+        let last_commanded = self.last_hash.take();
         self.desired(config, count, VlanSet::EMPTY);
-        self.said = said;
+        self.last_hash = last_commanded;
     }
 
     /// The complete desired state with all changes up to `count`, in which the VLANs `without` are still as they were
@@ -289,7 +290,7 @@ impl DeviceTarget {
             put(*vid, owners);
         }
         for vid in without.iter() {
-            let former = self.changes.former(vid, self.wanted.get(&vid));
+            let former = self.changes.confirmed_owners(vid, self.wanted.get(&vid));
             if !former.is_empty() {
                 put(vid, &former);
             }
@@ -318,43 +319,43 @@ impl DeviceTarget {
             ports,
         });
         let hash = desired.hash();
-        self.changes.hand_out(&hash, count, without);
+        self.changes.record_issued(&hash, count, without);
         let mut settled = BTreeSet::new();
-        let said = self.said.replace(hash.clone());
-        if said.as_ref() == Some(&hash)
-            && self.reported == said
-            && let Some(contained) = self.changes.contained(&hash)
+        let previous = self.last_hash.replace(hash.clone());
+        if previous.as_ref() == Some(&hash)
+            && self.reported_hash == previous
+            && let Some(extent) = self.changes.extent(&hash)
         {
-            let touched = self.is_known_now();
-            self.owners_of(&touched, &mut settled);
-            settled.extend(self.settle(&contained).0);
+            let touched = self.mark_known();
+            self.add_owners_of(&touched, &mut settled);
+            settled.extend(self.confirm(&extent).0);
         }
         (desired, settled)
     }
 
     /// A state of ours is there; the VLANs of which that is news.
-    fn is_known_now(&mut self) -> VlanSet {
+    fn mark_known(&mut self) -> VlanSet {
         if std::mem::replace(&mut self.known, true) {
             return VlanSet::EMPTY;
         }
-        self.changes.doubt(VlanSet::EMPTY, &self.wanted);
+        self.changes.set_unverified(VlanSet::EMPTY, &self.wanted);
         self.wanted.keys().copied().collect()
     }
 
     /// The state that contains so much is there.
-    fn settle(&mut self, contained: &Extent) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
-        self.settled = self.changes.is_all(contained);
-        self.changes.settle(contained, &self.wanted)
+    fn confirm(&mut self, extent: &Extent) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
+        self.settled = self.changes.is_complete(extent);
+        self.changes.confirm(extent, &self.wanted)
     }
 
     /// What a former process commanded last: as far as nothing else is found, that is there. The networks that had
     /// something then, each with its VLAN.
-    pub fn was_commanded(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
+    pub fn restore_command(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
         let mut had = BTreeSet::new();
-        self.commanded = Some(Desired::Fabric(former.clone()).hash());
-        self.elsewhere =
+        self.restored_command = Some(Desired::Fabric(former.clone()).hash());
+        self.restored_elsewhere =
             former.device.address != self.access.address || has_other_lags(&former.ports, &self.ports);
-        self.said.clone_from(&self.commanded);
+        self.last_hash.clone_from(&self.restored_command);
         for FabricVlan { vid, owners } in &former.vlans {
             let carries = |port: &FabricPort| {
                 former.ports.iter().any(|before| before.name == port.name && before.vlans.contains(*vid))
@@ -362,20 +363,20 @@ impl DeviceTarget {
             let ports: Indices =
                 (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index).collect();
             for network in owners.iter().filter_map(|owner| Key::of_network(owner)) {
-                self.changes.was_wanted(*vid, &network, ports.clone());
+                self.changes.assume_confirmed(*vid, &network, ports.clone());
                 had.insert((network, *vid));
             }
         }
-        self.changes.doubt(former.vlans.iter().map(|vlan| vlan.vid).collect(), &self.wanted);
+        self.changes.set_unverified(former.vlans.iter().map(|vlan| vlan.vid).collect(), &self.wanted);
         had
     }
 
     /// The VLANs of ours that a former process left here and that nothing tells whose they are, since neither its last
     /// command nor what is wanted names them.
-    pub fn strays(&self, report: &Report) -> VlanSet {
+    pub fn orphan_vlans(&self, report: &Report) -> VlanSet {
         let Some(Applied::Fabric { vlans, .. }) = &report.applied else { return VlanSet::EMPTY };
         let final_word = !matches!(report.outcome, Outcome::Held | Outcome::Progress { .. });
-        if !final_word || !self.tells_what_was(report) {
+        if !final_word || !self.describes_initial_state(report) {
             return VlanSet::EMPTY;
         }
         vlans.iter().filter(|vid| !self.changes.is_open(*vid) && !self.wanted.contains_key(vid)).collect()
@@ -383,17 +384,17 @@ impl DeviceTarget {
 
     /// True when a report tells what was there before this process began to command: it is about the last command of
     /// the former one. What that asked for and has no answer yet was decided, or the decision is still to come.
-    fn tells_what_was(&self, report: &Report) -> bool {
-        !self.known && self.commanded.as_ref().is_none_or(|hash| *hash == report.generation.hash)
+    fn describes_initial_state(&self, report: &Report) -> bool {
+        !self.known && self.restored_command.as_ref().is_none_or(|hash| *hash == report.generation.hash)
     }
 
     /// A stray VLAN is the network's, on the ports where the report has it.
-    pub fn inherits(&mut self, vid: VlanId, network: &Key, report: &Report) {
+    pub fn assign_orphan(&mut self, vid: VlanId, network: &Key, report: &Report) {
         let Some(Applied::Fabric { ports, .. }) = &report.applied else { return };
         let carries = |port: &FabricPort| ports.get(&port.name).is_some_and(|vlans| vlans.contains(vid));
         let indices = (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index);
-        self.changes.was_wanted(vid, network, indices.collect());
-        self.changes.weigh(vid, self.wanted.get(&vid));
+        self.changes.assume_confirmed(vid, network, indices.collect());
+        self.changes.update_moved(vid, self.wanted.get(&vid));
     }
 
     /// Another hand changed what is ours, and that is left so ([`Drift::Report`]).
@@ -412,17 +413,17 @@ impl DeviceTarget {
     }
 
     /// Takes in what a driver reported.
-    pub fn report(&mut self, report: Report) -> News {
-        let mut news = News::default();
-        let was = self.tells_what_was(&report);
+    pub fn report(&mut self, report: Report) -> ReportEffects {
+        let mut effects = ReportEffects::default();
+        let was = self.describes_initial_state(&report);
         self.held = match &report.outcome {
-            Outcome::Progress { .. } => return news,
+            Outcome::Progress { .. } => return effects,
             Outcome::Held => true,
             Outcome::Applied | Outcome::RolledBack { .. } | Outcome::Failed(_) => false,
         };
         self.info = report.device.clone().or(self.info.take());
         if self.held {
-            return news;
+            return effects;
         }
         let outcome = match &report.outcome {
             Outcome::RolledBack { .. } => ChangeOutcome::RolledBack,
@@ -430,29 +431,30 @@ impl DeviceTarget {
         };
         let repaired = report.change.as_ref().filter(|_| self.access.drift == Drift::Repair);
         let repaired = repaired.map(|change| change.at.clone());
-        self.last = report.change.map(|change| LastTransaction { change, outcome }).or(self.last.take());
-        news.found = was && report.applied.is_some();
-        let mut owed = BTreeSet::new();
+        self.last_transaction =
+            report.change.map(|change| LastTransaction { change, outcome }).or(self.last_transaction.take());
+        effects.found_initial_state = was && report.applied.is_some();
+        let mut to_restore = BTreeSet::new();
         if let Some(Applied::Fabric { before, .. }) = &report.applied {
-            owed.extend(
+            to_restore.extend(
                 before.iter().filter(|(_, before)| !before.vlans.is_empty()).map(|(name, _)| name.clone()),
             );
         }
         if let Some(Applied::Fabric { closed: Some(closed), before, .. }) = &report.applied
-            && self.is_about_these_ports(&report.generation.hash)
+            && self.concerns_current_ports(&report.generation.hash)
         {
-            news.remembered = self.remember(closed, before);
+            effects.port_memory_changed = self.update_port_memory(closed, before);
         }
-        let mut touched = self.take_applied(report.applied, was);
+        let mut touched = self.observe(report.applied, was);
         let failure = match report.outcome {
             Outcome::Failed(failure) => Some(failure),
             Outcome::Applied => None,
             _ => {
-                self.owners_of(&touched, &mut news.networks);
-                return news;
+                self.add_owners_of(&touched, &mut effects.networks);
+                return effects;
             }
         };
-        self.answered = Some((report.generation.term, report.generation.sequence));
+        self.last_answered = Some((report.generation.term, report.generation.sequence));
         if self.failure != failure || self.rejected != report.rejected {
             touched.extend(self.wanted.keys().copied());
         }
@@ -463,51 +465,55 @@ impl DeviceTarget {
         if applied_it {
             self.late = false;
             let hash = report.generation.hash;
-            if let Some(contained) = self.changes.contained(&hash) {
-                news.remembered |= self.drop_left(contained.count, &owed);
-                touched = touched.union(&self.is_known_now());
-                let kept = self.keep(&contained);
-                (news.networks, news.decided) = self.settle(&contained);
-                news.networks.extend(kept);
-                news.count = contained.count;
+            if let Some(extent) = self.changes.extent(&hash) {
+                effects.port_memory_changed |= self.drop_emptied(extent.count, &to_restore);
+                touched = touched.union(&self.mark_known());
+                let blocked = self.update_blocked_removals(&extent);
+                (effects.networks, effects.decided) = self.confirm(&extent);
+                effects.networks.extend(blocked);
+                effects.count = extent.count;
             }
-            self.reported = Some(hash);
+            self.reported_hash = Some(hash);
         }
-        self.owners_of(&touched, &mut news.networks);
-        news
+        self.add_owners_of(&touched, &mut effects.networks);
+        effects
     }
 
     /// True when the command of this hash was for the present device and its present interfaces.
-    fn is_about_these_ports(&self, hash: &str) -> bool {
-        match self.changes.contained(hash) {
-            Some(contained) => contained.count >= self.since,
-            None => self.since == 0 && !self.elsewhere,
+    fn concerns_current_ports(&self, hash: &str) -> bool {
+        match self.changes.extent(hash) {
+            Some(extent) => extent.count >= self.valid_since,
+            None => self.valid_since == 0 && !self.restored_elsewhere,
         }
     }
 
     /// Which ports are trunks of ours that have a list, and what ports were like before ours; true when that is news.
-    fn remember(&mut self, closed: &BTreeSet<String>, before: &BTreeMap<String, PortBefore>) -> bool {
-        let mut news = false;
+    fn update_port_memory(
+        &mut self,
+        closed: &BTreeSet<String>,
+        before: &BTreeMap<String, PortBefore>,
+    ) -> bool {
+        let mut changed = false;
         for port in &mut self.ports {
             let now = closed.contains(&port.name);
-            news |= std::mem::replace(&mut port.closed, now) != now;
+            changed |= std::mem::replace(&mut port.closed, now) != now;
             let was = before.get(&port.name);
             if port.before.as_ref() != was {
                 port.before = was.cloned();
-                news = true;
+                changed = true;
             }
         }
-        news
+        changed
     }
 
     /// Drops the leaving interfaces on which a state with the changes up to `count` left none of ours, and which are not
     /// `owed` VLANs of others. True when there are any.
-    fn drop_left(&mut self, count: u64, owed: &BTreeSet<String>) -> bool {
-        let Some(seen) = &self.applied else { return false };
+    fn drop_emptied(&mut self, count: u64, to_restore: &BTreeSet<String>) -> bool {
+        let Some(observed) = &self.applied else { return false };
         let before = self.leaving.len();
         let stays = |interface: &str| {
             let name = leaving_name(interface);
-            owed.contains(&name) || seen.others.get(&name).is_some_and(|vlans| !vlans.is_empty())
+            to_restore.contains(&name) || observed.others.get(&name).is_some_and(|vlans| !vlans.is_empty())
         };
         self.leaving.retain(|interface, leaving| leaving.since > count || stays(interface));
         self.leaving.len() < before
@@ -517,13 +523,13 @@ impl DeviceTarget {
     pub fn forget_leaving(&mut self, count: u64) -> bool {
         let some = !std::mem::take(&mut self.leaving).is_empty();
         if some {
-            self.changes.touch(count);
+            self.changes.set_count(count);
         }
         some
     }
 
     /// What is remembered of its ports.
-    pub fn memory(&self) -> PortMemory {
+    pub fn port_memory(&self) -> PortMemory {
         let before = self.before().into_iter().map(|(interface, before)| (interface.as_str().into(), before));
         PortMemory {
             closed: self.closed().map(Name::from).collect(),
@@ -547,90 +553,92 @@ impl DeviceTarget {
 
     /// Takes over what was read back, `was`: before this process began to command; the VLANs with which something is
     /// otherwise than before.
-    fn take_applied(&mut self, applied: Option<Applied>, was: bool) -> VlanSet {
+    fn observe(&mut self, applied: Option<Applied>, was: bool) -> VlanSet {
         let mut touched = VlanSet::EMPTY;
         let Some(Applied::Fabric { vlans, ports: mut others, .. }) = applied else { return touched };
         let ports = self.ports.iter().map(|port| others.remove(&port.name).unwrap_or_default()).collect();
-        let seen = Seen { vlans, ports, others };
+        let observed = Observed { vlans, ports, others };
         let before = self.applied.take().unwrap_or_default();
-        for (i, now) in seen.ports.iter().enumerate() {
+        for (i, now) in observed.ports.iter().enumerate() {
             let was = before.ports.get(i).unwrap_or(&VlanSet::EMPTY);
             touched = touched.union(&was.difference(now)).union(&now.difference(was));
         }
-        touched =
-            touched.union(&before.vlans.difference(&seen.vlans)).union(&seen.vlans.difference(&before.vlans));
+        touched = touched
+            .union(&before.vlans.difference(&observed.vlans))
+            .union(&observed.vlans.difference(&before.vlans));
         if was {
-            self.changes.doubt(VlanSet::EMPTY, &self.wanted);
-            self.changes.found(&self.wanted, |vid| seen.carriers(vid));
+            self.changes.set_unverified(VlanSet::EMPTY, &self.wanted);
+            self.changes.set_observed(&self.wanted, |vid| observed.carriers(vid));
         } else if !self.known {
             let vids: VlanSet = self.changes.open_vlans().collect();
             let elsewhere = |vid: &VlanId| {
-                let former = self.changes.former(*vid, self.wanted.get(vid));
+                let former = self.changes.confirmed_owners(*vid, self.wanted.get(vid));
                 let former: BTreeSet<u16> = former.indices().collect();
-                former != seen.carriers(*vid).iter().copied().collect()
+                former != observed.carriers(*vid).iter().copied().collect()
             };
-            let unsure = vids.union(&seen.vlans).iter().filter(elsewhere).collect();
-            self.changes.doubt(unsure, &self.wanted);
+            let unverified = vids.union(&observed.vlans).iter().filter(elsewhere).collect();
+            self.changes.set_unverified(unverified, &self.wanted);
         }
-        self.applied = Some(seen);
+        self.applied = Some(observed);
         touched
     }
 
     /// Takes down which networks still have what they gave up by the confirmed state, since there is a clash; those for
     /// which that is news.
-    fn keep(&mut self, contained: &Extent) -> BTreeSet<Key> {
-        let before = std::mem::take(&mut self.kept);
-        if let Some(seen) = self.applied.as_ref().filter(|_| self.clash().is_some()) {
-            let open = self.changes.open_vlans().filter(|vid| !contained.without.contains(*vid));
-            let open = open.flat_map(|vid| self.changes.open(vid).map(move |network| (network.clone(), vid)));
+    fn update_blocked_removals(&mut self, extent: &Extent) -> BTreeSet<Key> {
+        let before = std::mem::take(&mut self.blocked_removals);
+        if let Some(observed) = self.applied.as_ref().filter(|_| self.clash().is_some()) {
+            let open = self.changes.open_vlans().filter(|vid| !extent.without.contains(*vid));
+            let open = open
+                .flat_map(|vid| self.changes.open_networks(vid).map(move |network| (network.clone(), vid)));
             let is_left = |vid: VlanId| match self.wanted.get(&vid) {
-                None => seen.vlans.contains(vid) || !seen.carriers(vid).is_empty(),
+                None => observed.vlans.contains(vid) || !observed.carriers(vid).is_empty(),
                 Some(owners) => {
-                    !seen.carriers(vid).iter().all(|port| owners.indices().any(|wanted| wanted == *port))
+                    !observed.carriers(vid).iter().all(|port| owners.indices().any(|wanted| wanted == *port))
                 }
             };
-            let kept = open.chain(before.iter().cloned()).filter(|(_, vid)| is_left(*vid));
-            self.kept = kept.collect();
+            let blocked = open.chain(before.iter().cloned()).filter(|(_, vid)| is_left(*vid));
+            self.blocked_removals = blocked.collect();
         }
-        before.symmetric_difference(&self.kept).map(|(network, _)| network.clone()).collect()
+        before.symmetric_difference(&self.blocked_removals).map(|(network, _)| network.clone()).collect()
     }
 
     /// What the driver says of another cluster with our cluster ID: then nothing is taken off the switch.
     pub fn clash(&self) -> Option<&str> {
-        self.notes.iter().find(|note| note.kind == CLASH).map(|note| note.message.as_str())
+        self.notes.iter().find(|note| note.kind == CLUSTER_ID_CLASH).map(|note| note.message.as_str())
     }
 
     /// Adds the networks that have to do with these VLANs.
-    fn owners_of(&self, vlans: &VlanSet, networks: &mut BTreeSet<Key>) {
+    fn add_owners_of(&self, vlans: &VlanSet, networks: &mut BTreeSet<Key>) {
         for vid in vlans.iter() {
             networks.extend(self.wanted.get(&vid).into_iter().flat_map(Owners::networks).cloned());
-            networks.extend(self.changes.open(vid).cloned());
+            networks.extend(self.changes.open_networks(vid).cloned());
         }
     }
 
     /// True when the report is not the answer to a command, but what became of one that was answered before.
-    pub fn is_anew(&self, report: &Report) -> bool {
+    pub fn is_spontaneous(&self, report: &Report) -> bool {
         report.outcome == Outcome::Applied
-            && self.answered == Some((report.generation.term, report.generation.sequence))
+            && self.last_answered == Some((report.generation.term, report.generation.sequence))
     }
 
     /// The networks that a report refuses though it was their turn to change, each with the device's words and whether
     /// that may pass; `None`: something else is wanted of it since.
-    pub fn refused_by(&self, report: &Report) -> BTreeMap<Key, Option<(String, bool)>> {
+    pub fn rejected_networks(&self, report: &Report) -> BTreeMap<Key, Option<(String, bool)>> {
         let mut refused = BTreeMap::new();
-        let Some(contained) = self.changes.contained(&report.generation.hash) else { return refused };
+        let Some(extent) = self.changes.extent(&report.generation.hash) else { return refused };
         for Rejection { item, reason, retryable, .. } in &report.rejected {
             let vids = match item.vlan {
                 Some(vid) => vec![vid],
                 None => self.changes.open_vlans().collect(),
             };
             for vid in vids {
-                for (network, ports, since) in self.changes.made_by(&contained, vid, self.wanted.get(&vid)) {
+                for (network, ports, since) in self.changes.changed_by(&extent, vid, self.wanted.get(&vid)) {
                     let name =
                         |index: &u16| self.ports.get(usize::from(*index)).map_or("", |port| &port.name);
                     if ports.iter().any(|index| item.covers(vid, name(index))) {
-                        let words = || (!since).then(|| (format!("{item}: {reason}"), *retryable));
-                        refused.entry(network.clone()).or_insert_with(words);
+                        let message = || (!since).then(|| (format!("{item}: {reason}"), *retryable));
+                        refused.entry(network.clone()).or_insert_with(message);
                     }
                 }
             }
@@ -647,13 +655,13 @@ impl DeviceTarget {
     }
 
     /// The VLANs with which the network has a change that is not confirmed yet.
-    pub fn open_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
-        self.changes.open_of(network)
+    pub fn open_vlans_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
+        self.changes.open_vlans_of(network)
     }
 
     /// Others have confirmed what was wanted of the network at this count: when it has to stay as it is, then so.
-    pub fn accept(&mut self, vid: VlanId, network: &Key, count: u64) {
-        self.changes.accept(vid, network, count, self.wanted.get(&vid));
+    pub fn adopt_confirmed(&mut self, vid: VlanId, network: &Key, count: u64) {
+        self.changes.adopt_confirmed(vid, network, count, self.wanted.get(&vid));
     }
 
     /// The VLANs that are wanted elsewhere than they were confirmed, and those that may be.
@@ -668,14 +676,14 @@ impl DeviceTarget {
     }
 
     /// How many VLANs, and VLANs on ports, are not as they are wanted.
-    pub fn pending(&self) -> u32 {
+    pub fn pending_count(&self) -> u32 {
         let mut count = 0;
         for vid in self.changes.open_vlans() {
             let owners = self.wanted.get(&vid);
-            let there = self.applied.as_ref().is_some_and(|seen| seen.vlans.contains(vid));
+            let there = self.applied.as_ref().is_some_and(|observed| observed.vlans.contains(vid));
             count += u32::from(owners.is_some() != there);
             let wanted: BTreeSet<u16> = owners.into_iter().flat_map(Owners::indices).collect();
-            let found = self.applied.as_ref().map(|seen| seen.carriers(vid)).unwrap_or_default();
+            let found = self.applied.as_ref().map(|observed| observed.carriers(vid)).unwrap_or_default();
             let found = found.iter().copied().collect();
             count += u32::try_from(wanted.symmetric_difference(&found).count()).unwrap_or(u32::MAX);
         }
@@ -683,23 +691,23 @@ impl DeviceTarget {
     }
 
     /// How far `vid` is on the port with this index.
-    pub fn hop(&self, vid: VlanId, index: u16) -> Hop<'_> {
+    pub fn hop(&self, vid: VlanId, index: u16) -> HopState<'_> {
         let index = usize::from(index);
         let port = self.ports.get(index).map_or("", |port| &port.name);
         if let Some(rejection) = self.rejected.iter().find(|rejection| rejection.item.covers(vid, port)) {
-            return Hop::Refused { reason: &rejection.reason, retryable: rejection.retryable };
+            return HopState::Refused { reason: &rejection.reason, retryable: rejection.retryable };
         }
-        let there = self.applied.as_ref().is_some_and(|seen| {
-            seen.vlans.contains(vid) && seen.ports.get(index).is_some_and(|v| v.contains(vid))
+        let there = self.applied.as_ref().is_some_and(|observed| {
+            observed.vlans.contains(vid) && observed.ports.get(index).is_some_and(|v| v.contains(vid))
         });
         if there && self.known && !self.changes.is_open(vid) {
-            return Hop::Confirmed;
+            return HopState::Confirmed;
         }
         match &self.failure {
-            Some(failure) if failure.unreachable => Hop::Unreachable(&failure.reason),
+            Some(failure) if failure.unreachable => HopState::Unreachable(&failure.reason),
             // It is the device's, and not this VLAN's.
-            Some(failure) => Hop::Refused { reason: &failure.reason, retryable: true },
-            None => Hop::Waiting,
+            Some(failure) => HopState::Refused { reason: &failure.reason, retryable: true },
+            None => HopState::Waiting,
         }
     }
 
@@ -711,36 +719,39 @@ impl DeviceTarget {
 
     /// True when nothing that `network` gave up is left on the device. (A network that was given up before this
     /// process began is known to be gone once the device has reported on a state of ours.)
-    pub fn gone(&self, network: &Key) -> bool {
-        self.known && !self.changes.has_open(network) && self.kept.iter().all(|(owner, _)| owner != network)
+    pub fn is_gone(&self, network: &Key) -> bool {
+        self.known
+            && !self.changes.has_open(network)
+            && self.blocked_removals.iter().all(|(owner, _)| owner != network)
     }
 
     /// True when the device is verifiably empty of ours.
     pub fn is_empty(&self) -> bool {
         self.settled
-            && self
-                .applied
-                .as_ref()
-                .is_some_and(|seen| seen.vlans.is_empty() && seen.ports.iter().all(VlanSet::is_empty))
+            && self.applied.as_ref().is_some_and(|observed| {
+                observed.vlans.is_empty() && observed.ports.iter().all(VlanSet::is_empty)
+            })
     }
 
     /// What is known of the device itself, as conditions: type, whether it holds, reason and message.
     pub fn conditions(&self) -> Vec<(&'static str, bool, &'static str, String)> {
-        let mut said = Vec::new();
-        if self.answered.is_some() {
-            said.push(match self.failure.as_ref().filter(|failure| failure.unreachable) {
+        let mut conditions = Vec::new();
+        if self.last_answered.is_some() {
+            conditions.push(match self.failure.as_ref().filter(|failure| failure.unreachable) {
                 Some(failure) => ("Reachable", false, "Unreachable", failure.reason.clone()),
                 None => ("Reachable", true, "Answers", String::new()),
             });
         }
         if let Some(rollback) = self.info.as_ref().and_then(|info| info.rollback) {
-            said.push(rollback_condition(rollback));
+            conditions.push(rollback_condition(rollback));
         }
         if self.held {
             let message = "its change is held until every switch of the transaction has verified its own";
-            said.push(("Held", true, "Transaction", message.into()));
+            conditions.push(("Held", true, "Transaction", message.into()));
         }
-        for kind in [CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved", VLAN_TAKEN_OFF] {
+        for kind in
+            [CLUSTER_ID_CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved", VLAN_TAKEN_OFF]
+        {
             let notes: Vec<&str> = self
                 .notes
                 .iter()
@@ -750,12 +761,12 @@ impl DeviceTarget {
             if !notes.is_empty() {
                 let repaired = self.repaired.as_ref().filter(|_| kind == "Drift");
                 let when = repaired.map(|at| format!("; put right at {at}")).unwrap_or_default();
-                said.push((kind, true, "ReportedByDriver", listed(&notes) + &when));
+                conditions.push((kind, true, "ReportedByDriver", listed(&notes) + &when));
             } else if kind == "Drift" && self.known {
-                said.push((kind, false, "AsWanted", String::new()));
+                conditions.push((kind, false, "AsWanted", String::new()));
             }
         }
-        said
+        conditions
     }
 
     /// The rejections of the device as a whole.
@@ -818,7 +829,7 @@ fn rollback_condition(rollback: Rollback) -> (&'static str, bool, &'static str, 
 fn listed(notes: &[&str]) -> String {
     let mut text = String::new();
     for (index, note) in notes.iter().enumerate() {
-        if text.len() + note.len() > NOTES && index > 0 {
+        if text.len() + note.len() > MAX_NOTE_BYTES && index > 0 {
             text.push_str("; and ");
             text.push_str(&(notes.len() - index).to_string());
             text.push_str(" more");
@@ -827,7 +838,7 @@ fn listed(notes: &[&str]) -> String {
         if index > 0 {
             text.push_str("; ");
         }
-        text.push_str(note.get(..note.floor_char_boundary(NOTES)).unwrap_or_default());
+        text.push_str(note.get(..note.floor_char_boundary(MAX_NOTE_BYTES)).unwrap_or_default());
     }
     text
 }

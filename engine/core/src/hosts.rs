@@ -11,7 +11,7 @@ use eno_schemas::{Desired, VlanId, VlanSet};
 use serde::Serialize;
 
 use crate::Name;
-use crate::fabric::Hop;
+use crate::fabric::HopState;
 use crate::ids::Seniority;
 use crate::node::NodeTarget;
 use crate::shape::{Shape, Shapes};
@@ -31,7 +31,7 @@ pub struct Demand {
 
 /// A connection point on its nodes.
 #[derive(Debug, Default)]
-struct Placed {
+struct PlacedPoint {
     seniority: (i64, Name),
     nodes: Arc<BTreeSet<Name>>,
     shapes: Shapes,
@@ -41,9 +41,9 @@ struct Placed {
     blocked: BTreeSet<String>,
 }
 
-impl Placed {
+impl PlacedPoint {
     /// A NIC that is a bridge's uplink is another's master only where that is in use.
-    fn is_lazy(&self, name: &str, shape: &Shape) -> bool {
+    fn is_on_demand(&self, name: &str, shape: &Shape) -> bool {
         let uplink = |other: &Shape| {
             !matches!(other, Shape::Master { .. }) && other.nics().iter().any(|nic| nic == name)
         };
@@ -106,7 +106,7 @@ impl Usage {
 #[derive(Debug, Default)]
 pub struct Hosts {
     version: u64,
-    points: BTreeMap<Name, Placed>,
+    points: BTreeMap<Name, PlacedPoint>,
     usage: HashMap<Name, BTreeMap<String, Usage>>,
     /// By the name of a network or NIC: the connection points that have it.
     claims: HashMap<String, BTreeSet<Name>>,
@@ -153,12 +153,12 @@ impl Hosts {
     }
 
     /// The nodes whose state changed since the last call.
-    pub fn take_touched(&mut self) -> BTreeSet<Name> {
+    pub fn take_changed_nodes(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.touched)
     }
 
-    /// True when [`Self::take_touched`] has something.
-    pub fn is_touched(&self) -> bool {
+    /// True when [`Self::take_changed_nodes`] has something.
+    pub fn has_changed_nodes(&self) -> bool {
         !self.touched.is_empty()
     }
 
@@ -184,7 +184,7 @@ impl Hosts {
             before.map(|placed| (placed.nodes.clone(), placed.shapes.clone())).unwrap_or_default();
         let blocked: BTreeSet<String> = shapes
             .iter()
-            .filter(|(name, shape)| self.contender(point, &seniority, &nodes, name, shape).is_some())
+            .filter(|(name, shape)| self.conflicting_point(point, &seniority, &nodes, name, shape).is_some())
             .map(|(name, _)| name.clone())
             .collect();
         let same_place = before.is_some() && old_nodes == nodes && old_shapes == shapes;
@@ -230,13 +230,13 @@ impl Hosts {
         if shapes.is_empty() && nodes.is_empty() {
             self.points.remove(point);
         } else {
-            self.points.insert(point.clone(), Placed { seniority, nodes, shapes, since, blocked });
+            self.points.insert(point.clone(), PlacedPoint { seniority, nodes, shapes, since, blocked });
         }
         if same_place { BTreeSet::new() } else { rivals }
     }
 
     /// The older connection point that stands in the way of a network, and what of.
-    fn contender(
+    fn conflicting_point(
         &self,
         point: &Name,
         seniority: &Seniority,
@@ -247,7 +247,7 @@ impl Hosts {
         let older = |claim: &str| {
             let others = self.claims.get(claim).into_iter().flatten();
             let others = others.filter_map(|other| Some((other, self.points.get(other)?)));
-            let others: Vec<(&Name, &Placed)> = others
+            let others: Vec<(&Name, &PlacedPoint)> = others
                 .filter(|(other, placed)| {
                     *other != point && placed.seniority < *seniority && !placed.nodes.is_disjoint(nodes)
                 })
@@ -279,7 +279,7 @@ impl Hosts {
         shapes: &Shapes,
     ) -> Option<String> {
         shapes.iter().find_map(|(name, shape)| {
-            let (other, what) = self.contender(point, seniority, nodes, name, shape)?;
+            let (other, what) = self.conflicting_point(point, seniority, nodes, name, shape)?;
             Some(format!(
                 "{} {name} can't be made beside ConnectionPoint {other}, which shares nodes: {what}; let both say the same or use other names",
                 shape.noun()
@@ -299,7 +299,7 @@ impl Hosts {
     }
 
     /// Changes what somebody wants of connection points.
-    pub fn demand(&mut self, before: &[Demand], after: &[Demand]) {
+    pub fn update_demands(&mut self, before: &[Demand], after: &[Demand]) {
         let version = self.version + 1;
         for (demands, more) in [(after, true), (before, false)] {
             for demand in demands {
@@ -342,7 +342,7 @@ impl Hosts {
             let usage = self.usage.get(point);
             placed.shapes.iter().filter(move |(name, shape)| {
                 let used = usage.is_some_and(|usage| usage.contains_key(*name));
-                !placed.blocked.contains(*name) && (used || !placed.is_lazy(name, shape))
+                !placed.blocked.contains(*name) && (used || !placed.is_on_demand(name, shape))
             })
         })
     }
@@ -353,7 +353,7 @@ impl Hosts {
     }
 
     /// True when a network, or with `vids` one of those VLANs on it, is on a node, or may be, and nobody there wants it.
-    pub fn is_left(&self, node: &NodeTarget, network: &str, vids: &BTreeSet<VlanId>) -> bool {
+    pub fn is_leftover(&self, node: &NodeTarget, network: &str, vids: &BTreeSet<VlanId>) -> bool {
         let mut wanted = VlanSet::EMPTY;
         let mut is_wanted = false;
         for point in node.points.keys() {
@@ -362,7 +362,7 @@ impl Hosts {
                 wanted = wanted.union(&usage.set);
             }
         }
-        let seen = node.network_seen(network);
+        let seen = node.observed_network(network);
         if seen.is_none() && node.unanswered(network).is_none() {
             return false;
         }
@@ -381,8 +381,8 @@ impl Hosts {
         network: &str,
         vlan: Option<VlanId>,
         mtu: Option<u32>,
-    ) -> Hop<'a> {
-        let Some(placed) = self.points.get(point) else { return Hop::Waiting };
+    ) -> HopState<'a> {
+        let Some(placed) = self.points.get(point) else { return HopState::Waiting };
         let usage = self.usage.get(point).and_then(|usages| usages.get(network));
         let mut since = placed.since.get(network).copied().unwrap_or(self.version);
         since = since.max(node.points.get(point).copied().unwrap_or(self.version));
@@ -417,14 +417,14 @@ impl Hosts {
 
     /// What may be said on a node's object: the connection points whose networks are there, and the Open vSwitch
     /// bridges among those.
-    pub fn marks(&self, name: &str) -> Option<(BTreeSet<Name>, BTreeSet<Name>)> {
+    pub fn labels_and_resources(&self, name: &str) -> Option<(BTreeSet<Name>, BTreeSet<Name>)> {
         let node = self.nodes.get(name).filter(|node| node.is_known())?;
         let (mut points, mut bridges) = (BTreeSet::new(), BTreeSet::new());
         for point in node.points.keys() {
             let Some(placed) = self.points.get(point) else { continue };
             let mut whole = placed.blocked.is_empty();
             for (network, shape) in self.networks_of(point) {
-                if self.hop(node, point, network, None, None) != Hop::Confirmed {
+                if self.hop(node, point, network, None, None) != HopState::Confirmed {
                     whole = false;
                 } else if matches!(shape, Shape::Ovs { .. }) {
                     bridges.insert(Name::from(network.as_str()));

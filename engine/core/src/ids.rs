@@ -8,7 +8,7 @@ use crate::{Key, Name};
 
 /// Where a VLAN ID is unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum VlanScope {
     /// A network that is nowhere yet: it stands in the way of everyone with the same ID, and they in its.
     Unplaced,
     /// A connected part of the fabric, called after its first device.
@@ -19,7 +19,7 @@ pub enum Place {
     Bridge(Name, Name),
 }
 
-impl Place {
+impl VlanScope {
     /// As messages name it.
     pub fn describe(&self) -> String {
         match self {
@@ -47,18 +47,24 @@ pub struct Ids {
 
 #[derive(Debug, Default)]
 struct Vlan {
-    claims: BTreeMap<Key, (Seniority, BTreeSet<Place>)>,
-    held: BTreeMap<Place, BTreeSet<Key>>,
+    claims: BTreeMap<Key, (Seniority, BTreeSet<VlanScope>)>,
+    held: BTreeMap<VlanScope, BTreeSet<Key>>,
 }
 
 impl Ids {
     /// Says what `key` claims of `vid`; an empty set withdraws. True when that is new: then [`Self::arbitrate`].
-    pub fn claim(&mut self, vid: VlanId, key: &Key, seniority: Seniority, places: BTreeSet<Place>) -> bool {
+    pub fn claim(
+        &mut self,
+        vid: VlanId,
+        key: &Key,
+        seniority: Seniority,
+        scopes: BTreeSet<VlanScope>,
+    ) -> bool {
         let vlan = self.vlans.entry(vid).or_default();
-        if places.is_empty() {
+        if scopes.is_empty() {
             return vlan.claims.remove(key).is_some();
         }
-        let claim = (seniority, places);
+        let claim = (seniority, scopes);
         if vlan.claims.get(key) == Some(&claim) {
             return false;
         }
@@ -74,27 +80,28 @@ impl Ids {
         let before = std::mem::take(&mut vlan.held);
         // Who held it without being anywhere holds it wherever it turns up, and the other way round.
         let holders: BTreeSet<&Key> = before.values().flatten().collect();
-        let holds_at = |place: &Place, key: &Key| before.get(place).is_some_and(|keys| keys.contains(key));
-        let held_before = |place: &Place, key: &Key| match place {
-            Place::Unplaced => holders.contains(key),
-            _ => holds_at(place, key) || holds_at(&Place::Unplaced, key),
+        let holds_at =
+            |scope: &VlanScope, key: &Key| before.get(scope).is_some_and(|keys| keys.contains(key));
+        let held_before = |scope: &VlanScope, key: &Key| match scope {
+            VlanScope::Unplaced => holders.contains(key),
+            _ => holds_at(scope, key) || holds_at(&VlanScope::Unplaced, key),
         };
-        let mut order: Vec<(bool, bool, bool, &Seniority, &Key, &Place)> = Vec::new();
-        for (key, (seniority, places)) in &vlan.claims {
-            for place in places {
-                let holds = held_before(place, key);
-                let nowhere = holds && *place == Place::Unplaced;
-                order.push((!holds, !holders.contains(key), nowhere, seniority, key, place));
+        let mut order: Vec<(bool, bool, bool, &Seniority, &Key, &VlanScope)> = Vec::new();
+        for (key, (seniority, scopes)) in &vlan.claims {
+            for scope in scopes {
+                let holds = held_before(scope, key);
+                let nowhere = holds && *scope == VlanScope::Unplaced;
+                order.push((!holds, !holders.contains(key), nowhere, seniority, key, scope));
             }
         }
         order.sort();
-        let mut held: BTreeMap<Place, BTreeSet<Key>> = BTreeMap::new();
+        let mut held: BTreeMap<VlanScope, BTreeSet<Key>> = BTreeMap::new();
         let mut changed: BTreeSet<Key> = BTreeSet::new();
-        for (new, .., key, place) in order {
+        for (new, .., key, scope) in order {
             let taken =
-                held.iter().any(|(other, keys)| place.conflicts(other) && keys.iter().any(|k| k != key));
+                held.iter().any(|(other, keys)| scope.conflicts(other) && keys.iter().any(|k| k != key));
             if !taken {
-                held.entry(place.clone()).or_default().insert(key.clone());
+                held.entry(scope.clone()).or_default().insert(key.clone());
             }
             // Those who are refused hear of each decision, since the holder that their message names may change.
             if taken || new {
@@ -109,23 +116,23 @@ impl Ids {
     }
 
     /// What `key` claims of `vid`.
-    pub fn places(&self, vid: VlanId, key: &Key) -> BTreeSet<Place> {
+    pub fn scopes(&self, vid: VlanId, key: &Key) -> BTreeSet<VlanScope> {
         let claim = self.vlans.get(&vid).and_then(|vlan| vlan.claims.get(key));
-        claim.map(|(_, places)| places.clone()).unwrap_or_default()
+        claim.map(|(_, scopes)| scopes.clone()).unwrap_or_default()
     }
 
     /// Who holds `vid` at `place`.
-    pub fn holder(&self, vid: VlanId, place: &Place) -> Option<&Key> {
-        self.vlans.get(&vid)?.held.get(place)?.first()
+    pub fn holder(&self, vid: VlanId, scope: &VlanScope) -> Option<&Key> {
+        self.vlans.get(&vid)?.held.get(scope)?.first()
     }
 
     /// `Ok` when `key` holds `vid` at `place`, else who stands in the way.
-    pub fn check(&self, vid: VlanId, key: &Key, place: &Place) -> Result<(), Option<&Key>> {
+    pub fn check(&self, vid: VlanId, key: &Key, scope: &VlanScope) -> Result<(), Option<&Key>> {
         let Some(vlan) = self.vlans.get(&vid) else { return Err(None) };
-        if vlan.held.get(place).is_some_and(|keys| keys.contains(key)) {
+        if vlan.held.get(scope).is_some_and(|keys| keys.contains(key)) {
             return Ok(());
         }
-        let holders = vlan.held.iter().filter(|(other, _)| place.conflicts(other)).flat_map(|(_, keys)| keys);
+        let holders = vlan.held.iter().filter(|(other, _)| scope.conflicts(other)).flat_map(|(_, keys)| keys);
         Err(holders.into_iter().find(|holder| *holder != key))
     }
 }
@@ -139,14 +146,14 @@ mod tests {
         Key::cluster(Kind::L2Service, &name.into())
     }
 
-    fn at(places: &[&str]) -> BTreeSet<Place> {
-        places.iter().map(|name| Place::Fabric((*name).into())).collect()
+    fn at(scopes: &[&str]) -> BTreeSet<VlanScope> {
+        scopes.iter().map(|name| VlanScope::Fabric((*name).into())).collect()
     }
 
     #[test]
     fn the_holder_keeps_it_and_the_next_gets_it() {
         let vid = VlanId::new(100).unwrap();
-        let fabric = Place::Fabric("f".into());
+        let fabric = VlanScope::Fabric("f".into());
         let mut ids = Ids::default();
         ids.claim(vid, &key("young"), (20, "u2".into()), at(&["f"]));
         ids.arbitrate(vid);
@@ -167,14 +174,14 @@ mod tests {
         let mut ids = Ids::default();
         ids.claim(vid, &key("a"), (1, "a".into()), at(&["x"]));
         ids.claim(vid, &key("b"), (2, "b".into()), at(&["y"]));
-        ids.claim(vid, &key("c"), (0, "c".into()), BTreeSet::from([Place::Unplaced]));
+        ids.claim(vid, &key("c"), (0, "c".into()), BTreeSet::from([VlanScope::Unplaced]));
         ids.arbitrate(vid);
-        assert_eq!(ids.check(vid, &key("c"), &Place::Unplaced), Ok(()));
-        assert!(ids.check(vid, &key("a"), &Place::Fabric("x".into())).is_err());
+        assert_eq!(ids.check(vid, &key("c"), &VlanScope::Unplaced), Ok(()));
+        assert!(ids.check(vid, &key("a"), &VlanScope::Fabric("x".into())).is_err());
         ids.claim(vid, &key("c"), (0, "c".into()), at(&["z"]));
         ids.arbitrate(vid);
-        for (name, place) in [("a", "x"), ("b", "y"), ("c", "z")] {
-            assert_eq!(ids.check(vid, &key(name), &Place::Fabric(place.into())), Ok(()), "{name}");
+        for (name, scope) in [("a", "x"), ("b", "y"), ("c", "z")] {
+            assert_eq!(ids.check(vid, &key(name), &VlanScope::Fabric(scope.into())), Ok(()), "{name}");
         }
     }
 }

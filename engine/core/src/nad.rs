@@ -32,7 +32,7 @@ struct LastReport {
 
 /// How far a NAD is.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NadHop<'a> {
+pub enum NadState<'a> {
     /// As wanted, read back.
     Confirmed,
     /// Not yet.
@@ -64,7 +64,7 @@ impl NadTarget {
 
     /// What is wanted could not be said when its turn came, since something that it names has gone: it is new again
     /// when all of that is back.
-    pub fn was_not_said(&mut self) {
+    pub fn mark_unpublished(&mut self) {
         self.hash = "".into();
     }
 
@@ -85,13 +85,13 @@ impl NadTarget {
     }
 
     /// How far it is.
-    pub fn hop(&self) -> NadHop<'_> {
+    pub fn hop(&self) -> NadState<'_> {
         match self.reported.as_ref().filter(|said| said.hash == self.hash) {
-            None => NadHop::Waiting,
-            Some(LastReport { problem: None, .. }) => NadHop::Confirmed,
-            Some(LastReport { problem: Some(problem), .. }) if problem.unreachable => NadHop::Waiting,
+            None => NadState::Waiting,
+            Some(LastReport { problem: None, .. }) => NadState::Confirmed,
+            Some(LastReport { problem: Some(problem), .. }) if problem.unreachable => NadState::Waiting,
             Some(LastReport { problem: Some(problem), .. }) => {
-                NadHop::Refused { reason: &problem.reason, retryable: problem.retryable }
+                NadState::Refused { reason: &problem.reason, retryable: problem.retryable }
             }
         }
     }

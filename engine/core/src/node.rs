@@ -8,11 +8,11 @@ use eno_schemas::{
     Rejection, Report, VlanId,
 };
 
-use crate::fabric::Hop;
+use crate::fabric::HopState;
 use crate::{Key, Name};
 
 /// How many handed out states are remembered: more than can be on their way at once.
-const HANDED_OUT: usize = 8;
+const MAX_ISSUED: usize = 8;
 
 /// The state of one node. Versions are those of [`crate::hosts::Hosts`].
 #[derive(Debug, Default)]
@@ -23,38 +23,38 @@ pub struct NodeTarget {
     pub points: BTreeMap<Name, u64>,
     pods: BTreeMap<Name, PodSlot>,
     bridges: BTreeMap<String, HostNetwork>,
-    networks_seen: BTreeMap<String, AppliedNetwork>,
-    pods_seen: BTreeMap<String, BTreeMap<String, AppliedLink>>,
+    observed_networks: BTreeMap<String, AppliedNetwork>,
+    observed_pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
     rejected: Vec<Rejection>,
     /// The last report was a failure.
     pub failure: Option<Failure>,
     /// The version of the last change of what is wanted here.
-    changed: u64,
+    desired_version: u64,
     /// The version that the node has reported as applied; `None`: nothing of this process's yet.
-    contained: Option<u64>,
-    handed_out: VecDeque<(String, u64)>,
-    reported: Option<String>,
+    applied_version: Option<u64>,
+    issued: VecDeque<(String, u64)>,
+    reported_hash: Option<String>,
     /// What its Node object was last told to say: connection points and Open vSwitch bridges.
-    pub marked: Option<(BTreeSet<Name>, BTreeSet<Name>)>,
+    pub published_labels: Option<(BTreeSet<Name>, BTreeSet<Name>)>,
     /// The objects that wait for this node.
     pub waiters: BTreeSet<Key>,
     /// Pods of which something is not reported on yet.
-    unsettled: BTreeSet<Name>,
+    unconfirmed: BTreeSet<Name>,
     /// Pods that lose something, until the node has caught up.
-    parting: BTreeSet<Name>,
+    losing: BTreeSet<Name>,
     /// Pods of which something new was said.
-    told: BTreeSet<Name>,
+    changed_pods: BTreeSet<Name>,
     /// Its first report was passed on to all who have to do with it.
-    pub greeted: bool,
+    pub first_report_handled: bool,
     /// Networks of the host that appeared or disappeared.
-    told_networks: BTreeSet<String>,
+    changed_networks: BTreeSet<String>,
     /// By bridge of pods: the version since when it is as it is.
     bridges_since: BTreeMap<String, u64>,
 }
 
 /// How far one interface of a pod is.
 #[derive(Debug, PartialEq, Eq)]
-pub enum LinkHop<'a> {
+pub enum LinkState<'a> {
     /// Read back.
     Confirmed,
     /// Not yet.
@@ -68,7 +68,7 @@ pub enum LinkHop<'a> {
     },
 }
 
-impl LinkHop<'_> {
+impl LinkState<'_> {
     /// Why it is not there, if that is known.
     pub fn problem(&self) -> Option<String> {
         match self {
@@ -88,7 +88,7 @@ struct PodSlot {
 
 /// What a report changes for others.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ReportChange {
     /// Nothing.
     None,
     /// Those who wait may find it done.
@@ -100,7 +100,7 @@ pub enum Change {
 impl NodeTarget {
     /// Something that is wanted here changed.
     pub fn touch(&mut self, version: u64) {
-        self.changed = version;
+        self.desired_version = version;
     }
 
     /// Says what a pod is given; `None`: nothing. True when that is a change.
@@ -109,10 +109,10 @@ impl NodeTarget {
         if before.map(|slot| &*slot.pod) == pod.as_deref() {
             return false;
         }
-        self.unsettled.insert(uid.clone());
+        self.unconfirmed.insert(uid.clone());
         let Some(pod) = pod else {
             self.pods.remove(uid);
-            self.parting.insert(uid.clone());
+            self.losing.insert(uid.clone());
             self.touch(version);
             return true;
         };
@@ -123,7 +123,7 @@ impl NodeTarget {
         });
         let since: BTreeMap<String, u64> = since.collect();
         if before.is_some_and(|slot| slot.since.keys().any(|id| !since.contains_key(id))) {
-            self.parting.insert(uid.clone());
+            self.losing.insert(uid.clone());
         }
         self.pods.insert(uid.clone(), PodSlot { pod, since });
         self.touch(version);
@@ -131,9 +131,9 @@ impl NodeTarget {
     }
 
     /// A pod is to have lost something that an earlier process gave it.
-    pub fn part(&mut self, uid: &Name) {
-        self.parting.insert(uid.clone());
-        self.unsettled.insert(uid.clone());
+    pub fn track_removal(&mut self, uid: &Name) {
+        self.losing.insert(uid.clone());
+        self.unconfirmed.insert(uid.clone());
     }
 
     /// Says what a bridge that only pods are on is to be; `None`: not there. True when that is a change.
@@ -166,82 +166,85 @@ impl NodeTarget {
         let pods = self.pods.iter().map(|(uid, slot)| (uid.to_string(), NodePod::clone(&slot.pod))).collect();
         let desired = Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods });
         let hash = desired.hash();
-        if self.handed_out.back().is_some_and(|(last, _)| *last == hash) {
-            self.handed_out.pop_back();
+        if self.issued.back().is_some_and(|(last, _)| *last == hash) {
+            self.issued.pop_back();
         }
-        self.handed_out.push_back((hash.clone(), version));
-        if self.handed_out.len() > HANDED_OUT {
-            self.handed_out.pop_front();
+        self.issued.push_back((hash.clone(), version));
+        if self.issued.len() > MAX_ISSUED {
+            self.issued.pop_front();
         }
-        let settled =
-            self.reported.as_ref() == Some(&hash) && self.contained.is_none_or(|c| c < self.changed);
+        let settled = self.reported_hash.as_ref() == Some(&hash)
+            && self.applied_version.is_none_or(|c| c < self.desired_version);
         if settled {
-            self.contained = Some(version);
-            self.told.append(&mut self.unsettled);
-            self.parting.clear();
+            self.applied_version = Some(version);
+            self.changed_pods.append(&mut self.unconfirmed);
+            self.losing.clear();
         }
         (desired, settled)
     }
 
     /// Takes in what the agent reported.
-    pub fn report(&mut self, report: Report) -> Change {
+    pub fn report(&mut self, report: Report) -> ReportChange {
         let failure = match report.outcome {
-            Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => return Change::None,
+            Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => {
+                return ReportChange::None;
+            }
             Outcome::Failed(failure) => Some(failure),
             Outcome::Applied => None,
         };
         let change = if self.failure != failure || self.rejected != report.rejected {
-            Change::Evaluation
+            ReportChange::Evaluation
         } else {
-            Change::Progress
+            ReportChange::Progress
         };
         let applied = failure.is_none();
         (self.failure, self.rejected) = (failure, report.rejected);
-        if change == Change::Evaluation || self.contained.is_none() {
-            self.told.extend(self.pods.keys().cloned());
+        if change == ReportChange::Evaluation || self.applied_version.is_none() {
+            self.changed_pods.extend(self.pods.keys().cloned());
         }
-        self.told.append(&mut self.unsettled);
+        self.changed_pods.append(&mut self.unconfirmed);
         if let Some(Applied::Node { networks, pods }) = report.applied {
-            for name in self.networks_seen.keys().chain(networks.keys()) {
-                if self.networks_seen.contains_key(name) != networks.contains_key(name) {
-                    self.told_networks.insert(name.clone());
+            for name in self.observed_networks.keys().chain(networks.keys()) {
+                if self.observed_networks.contains_key(name) != networks.contains_key(name) {
+                    self.changed_networks.insert(name.clone());
                 }
             }
-            for uid in self.pods_seen.keys().chain(pods.keys()) {
-                if self.pods_seen.get(uid) != pods.get(uid) {
-                    self.told.insert(Name::from(uid.as_str()));
+            for uid in self.observed_pods.keys().chain(pods.keys()) {
+                if self.observed_pods.get(uid) != pods.get(uid) {
+                    self.changed_pods.insert(Name::from(uid.as_str()));
                 }
             }
-            (self.networks_seen, self.pods_seen) = (networks, pods);
+            (self.observed_networks, self.observed_pods) = (networks, pods);
         }
         if applied {
             let hash = report.generation.hash;
-            let contained = self.handed_out.iter().rev().find(|(known, _)| *known == hash);
-            self.contained = contained.map(|(_, version)| *version).or(self.contained);
-            self.reported = Some(hash);
+            let applied_version = self.issued.iter().rev().find(|(known, _)| *known == hash);
+            self.applied_version = applied_version.map(|(_, version)| *version).or(self.applied_version);
+            self.reported_hash = Some(hash);
         }
-        if self.contained.is_none_or(|contained| contained < self.changed) {
+        if self.applied_version.is_none_or(|applied_version| applied_version < self.desired_version) {
             // What changed after the state that this was about is still to be heard of.
-            let late =
-                |slot: &PodSlot| slot.since.values().any(|since| self.contained.is_none_or(|c| c < *since));
-            self.unsettled =
+            let late = |slot: &PodSlot| {
+                slot.since.values().any(|since| self.applied_version.is_none_or(|c| c < *since))
+            };
+            self.unconfirmed =
                 self.pods.iter().filter(|(_, slot)| late(slot)).map(|(uid, _)| uid.clone()).collect();
-            self.unsettled.extend(self.parting.iter().cloned());
+            self.unconfirmed.extend(self.losing.iter().cloned());
         } else {
-            self.parting.clear();
+            self.losing.clear();
         }
         change
     }
 
     /// The pods of which something new was said since the last call, and the networks of the host that appeared or
     /// disappeared.
-    pub fn take_told(&mut self) -> (BTreeSet<Name>, BTreeSet<String>) {
-        (std::mem::take(&mut self.told), std::mem::take(&mut self.told_networks))
+    pub fn take_changed(&mut self) -> (BTreeSet<Name>, BTreeSet<String>) {
+        (std::mem::take(&mut self.changed_pods), std::mem::take(&mut self.changed_networks))
     }
 
     /// The version since when a bridge of pods is as it is.
     pub fn bridge_since(&self, name: &str) -> u64 {
-        self.bridges_since.get(name).copied().unwrap_or(self.changed)
+        self.bridges_since.get(name).copied().unwrap_or(self.desired_version)
     }
 
     /// Why a network of the host is refused.
@@ -254,7 +257,8 @@ impl NodeTarget {
 
     /// Something with an id that begins so is in a pod, or could not be taken out of it.
     pub fn has_links_of(&self, uid: &str, prefix: &str) -> bool {
-        let seen = self.pods_seen.get(uid).is_some_and(|links| links.keys().any(|id| id.starts_with(prefix)));
+        let seen =
+            self.observed_pods.get(uid).is_some_and(|links| links.keys().any(|id| id.starts_with(prefix)));
         let kept = |rejection: &Rejection| {
             let item = &rejection.item;
             item.pod.as_deref() == Some(uid) && item.link.as_ref().is_some_and(|id| id.starts_with(prefix))
@@ -265,44 +269,51 @@ impl NodeTarget {
     /// An interface with an id that begins so, last seen in a pod and not wanted there any more.
     pub fn unwanted_link(&self, uid: &Name, prefix: &str) -> Option<&str> {
         let wanted = self.pods.get(uid);
-        let mut seen = self.pods_seen.get(&**uid).into_iter().flat_map(BTreeMap::keys);
+        let mut seen = self.observed_pods.get(&**uid).into_iter().flat_map(BTreeMap::keys);
         let is_wanted = |id: &str| wanted.is_some_and(|slot| revisions(&slot.pod).any(|(own, _)| own == id));
         seen.find(|id| id.starts_with(prefix) && !is_wanted(id)).map(String::as_str)
     }
 
     /// An interface of a pod as it was found, if it is the one that is wanted, and how far it is.
-    pub fn link_hop(&self, uid: &Name, id: &str) -> (Option<&AppliedLink>, LinkHop<'_>) {
-        let Some(slot) = self.pods.get(uid) else { return (None, LinkHop::Waiting) };
+    pub fn link_hop(&self, uid: &Name, id: &str) -> (Option<&AppliedLink>, LinkState<'_>) {
+        let Some(slot) = self.pods.get(uid) else { return (None, LinkState::Waiting) };
         let wanted = revisions(&slot.pod).find(|(own, _)| *own == id).map(|(_, revision)| revision);
-        let found = self.pods_seen.get(&**uid).and_then(|links| links.get(id));
+        let found = self.observed_pods.get(&**uid).and_then(|links| links.get(id));
         let found = found.filter(|found| Some(found.revision.as_str()) == wanted);
         if let Some(rejection) = self.rejected.iter().find(|rejection| rejection.item.covers_link(uid, id)) {
-            return (found, LinkHop::Refused { reason: &rejection.reason, retryable: rejection.retryable });
+            return (found, LinkState::Refused { reason: &rejection.reason, retryable: rejection.retryable });
         }
-        let since = slot.since.get(id).copied().unwrap_or(self.changed);
+        let since = slot.since.get(id).copied().unwrap_or(self.desired_version);
         let hop = match &self.failure {
-            _ if found.is_some() && self.caught_up(since) => LinkHop::Confirmed,
-            Some(failure) => LinkHop::Refused {
+            _ if found.is_some() && self.caught_up(since) => LinkState::Confirmed,
+            Some(failure) => LinkState::Refused {
                 reason: &failure.reason,
                 retryable: failure.retryable || failure.unreachable,
             },
-            None => LinkHop::Waiting,
+            None => LinkState::Waiting,
         };
         (found, hop)
     }
 
     /// True once the node has reported on a state that this process asked for.
     pub fn is_known(&self) -> bool {
-        self.contained.is_some()
+        self.applied_version.is_some()
     }
 
     /// True when the node has reported on all that was wanted of it at `version`.
     pub fn caught_up(&self, version: u64) -> bool {
-        self.contained.is_some_and(|contained| contained >= version.min(self.changed))
+        self.applied_version
+            .is_some_and(|applied_version| applied_version >= version.min(self.desired_version))
     }
 
     /// How far a network of its host is, and with `vlan` that VLAN on it, wanted since `version`.
-    pub fn network_hop(&self, name: &str, vlan: Option<VlanId>, mtu: Option<u32>, version: u64) -> Hop<'_> {
+    pub fn network_hop(
+        &self,
+        name: &str,
+        vlan: Option<VlanId>,
+        mtu: Option<u32>,
+        version: u64,
+    ) -> HopState<'_> {
         let covers = |rejection: &&Rejection| {
             let item = &rejection.item;
             match vlan {
@@ -318,23 +329,25 @@ impl NodeTarget {
         if let Some(first) = rejections.next() {
             let refusal = std::iter::once(first).chain(rejections).find(|rejection| !rejection.unreachable);
             return match refusal {
-                Some(Rejection { reason, retryable, .. }) => Hop::Refused { reason, retryable: *retryable },
-                None => Hop::Unreachable(&first.reason),
+                Some(Rejection { reason, retryable, .. }) => {
+                    HopState::Refused { reason, retryable: *retryable }
+                }
+                None => HopState::Unreachable(&first.reason),
             };
         }
-        let there = self.networks_seen.get(name).is_some_and(|seen| {
+        let there = self.observed_networks.get(name).is_some_and(|seen| {
             vlan.is_none_or(|vid| seen.vlans.contains(vid))
-                && mtu.is_none_or(|asked| seen.mtu.is_some_and(|there| there >= asked))
+                && mtu.is_none_or(|requested| seen.mtu.is_some_and(|there| there >= requested))
         });
         self.hop(there && self.caught_up(version))
     }
 
-    fn hop(&self, there: bool) -> Hop<'_> {
+    fn hop(&self, there: bool) -> HopState<'_> {
         match &self.failure {
-            _ if there => Hop::Confirmed,
-            Some(failure) if failure.unreachable => Hop::Unreachable(&failure.reason),
-            Some(failure) => Hop::Refused { reason: &failure.reason, retryable: true },
-            None => Hop::Waiting,
+            _ if there => HopState::Confirmed,
+            Some(failure) if failure.unreachable => HopState::Unreachable(&failure.reason),
+            Some(failure) => HopState::Refused { reason: &failure.reason, retryable: true },
+            None => HopState::Waiting,
         }
     }
 
@@ -347,8 +360,8 @@ impl NodeTarget {
     }
 
     /// A network of the host, as last read back.
-    pub fn network_seen(&self, name: &str) -> Option<&AppliedNetwork> {
-        self.networks_seen.get(name)
+    pub fn observed_network(&self, name: &str) -> Option<&AppliedNetwork> {
+        self.observed_networks.get(name)
     }
 }
 

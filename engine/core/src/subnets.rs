@@ -32,7 +32,7 @@ pub fn next_hop_problem(next_hop: IpAddr, network: &IpNet) -> Option<String> {
 /// The ranges that the IPAM plugin may hand out: AllocationPool, or the whole network, less what the engine leases
 /// (HotPlugPool, and what `leased` finds of a range) and less the next hops of the Subnet's Routes. They are as the
 /// spec has them where nothing is taken away; none of them means the whole network. `None`: no address is left.
-pub fn for_nads(
+pub fn ipam_pools(
     spec: &SubnetSpec,
     next_hops: &[IpAddr],
     leased: impl Fn(&Pool) -> BTreeSet<IpAddr>,
@@ -137,7 +137,7 @@ mod tests {
         let hops: Vec<IpAddr> = hops.iter().map(|hop| ip(hop)).collect();
         let leased: BTreeSet<IpAddr> = leased.iter().map(|address| ip(address)).collect();
         let found = |pool: &Pool| leased.range(pool.start..=pool.end).copied().collect();
-        let pools = for_nads(spec, &hops, found)?;
+        let pools = ipam_pools(spec, &hops, found)?;
         Some(pools.iter().map(|pool| format!("{}-{}", pool.start, pool.end)).collect())
     }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     /// The addresses that the plugins hand out for pools, address by address.
-    fn handed_out(ipam: Ipam, network: &IpNet, pools: &[Pool]) -> BTreeSet<u128> {
+    fn issued(ipam: Ipam, network: &IpNet, pools: &[Pool]) -> BTreeSet<u128> {
         let (lowest, highest) = (number(network.network()), number(network.broadcast()));
         let written = |at: &u128| pools.iter().any(|p| (number(p.start)..=number(p.end)).contains(at));
         match ipam {
@@ -295,8 +295,8 @@ mod tests {
                 dns: Dns::default(),
             };
             let found = |pool: &Pool| leased.range(pool.start..=pool.end).copied().collect();
-            let pools = for_nads(&spec, &hops, found);
-            let given = pools.as_ref().map(|pools| handed_out(ipam, &network, pools)).unwrap_or_default();
+            let pools = ipam_pools(&spec, &hops, found);
+            let given = pools.as_ref().map(|pools| issued(ipam, &network, pools)).unwrap_or_default();
             let of_engine = |n: u128| {
                 let ip = address(n, &network);
                 leased.contains(&ip) || hot.iter().any(|pool| pool.start <= ip && ip <= pool.end)

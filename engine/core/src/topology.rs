@@ -44,7 +44,7 @@ pub struct Topology {
     neighbours: HashMap<Name, BTreeSet<Name>>,
     component: HashMap<Name, Name>,
     conflicts: BTreeMap<Name, String>,
-    paths: RefCell<HashMap<Vec<Name>, Arc<Ports>>>,
+    path_cache: RefCell<HashMap<Vec<Name>, Arc<Ports>>>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -230,16 +230,16 @@ impl Topology {
 
     /// The ports of all links on the ways between the switches of `ends`: the switches on any shortest way
     /// between two of them, and every link among those, so that a leaf–spine keeps all of its ways.
-    pub fn ways<'a>(&self, ends: impl Iterator<Item = &'a Name>) -> Arc<Ports> {
+    pub fn paths_between<'a>(&self, ends: impl Iterator<Item = &'a Name>) -> Arc<Ports> {
         let ends: Vec<Name> = ends.cloned().collect::<BTreeSet<_>>().into_iter().collect();
         if ends.len() < 2 {
             return Arc::default();
         }
-        if let Some(known) = self.paths.borrow().get(&ends) {
+        if let Some(known) = self.path_cache.borrow().get(&ends) {
             return known.clone();
         }
         let distances: Vec<HashMap<Name, u32>> = ends.iter().map(|end| self.distances(end)).collect();
-        let on_a_way = |device: &Name| {
+        let on_shortest_path = |device: &Name| {
             distances.iter().enumerate().any(|(i, from_a)| {
                 distances.iter().zip(&ends).skip(i + 1).any(|(from_b, b)| {
                     matches!((from_a.get(device), from_b.get(device), from_a.get(b)),
@@ -247,7 +247,7 @@ impl Topology {
                 })
             })
         };
-        let devices: BTreeSet<&Name> = self.ports.keys().filter(|device| on_a_way(device)).collect();
+        let devices: BTreeSet<&Name> = self.ports.keys().filter(|device| on_shortest_path(device)).collect();
         let mut indices: BTreeMap<&Name, BTreeSet<u16>> = BTreeMap::new();
         for Link { a, b } in &self.links {
             if devices.contains(&a.0) && devices.contains(&b.0) {
@@ -260,7 +260,7 @@ impl Topology {
         let ports: Ports =
             indices.map(|(device, indices)| (device.clone(), indices.into_iter().collect())).collect();
         let ports = Arc::new(ports);
-        self.paths.borrow_mut().insert(ends, ports.clone());
+        self.path_cache.borrow_mut().insert(ends, ports.clone());
         ports
     }
 }
@@ -338,15 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn ways_of_a_leaf_spine() {
+    fn paths_between_of_a_leaf_spine() {
         let devices = leaf_spine();
         let topology = Topology::new(devices.iter().map(|(name, spec)| (name, spec)));
-        let ways = |ends: &[&str]| {
+        let paths = |ends: &[&str]| {
             let ends: Vec<Name> = ends.iter().map(|end| Name::from(*end)).collect();
-            names(&topology, &topology.ways(ends.iter()))
+            names(&topology, &topology.paths_between(ends.iter()))
         };
         assert_eq!(
-            ways(&["leaf1", "leaf3"]),
+            paths(&["leaf1", "leaf3"]),
             [
                 "leaf1:u1",
                 "leaf1:u2",
@@ -358,9 +358,9 @@ mod tests {
                 "spine2:p-leaf3"
             ]
         );
-        assert_eq!(ways(&["leaf2", "spine2"]), ["leaf2:u2", "spine2:p-leaf2"]);
-        assert!(ways(&["leaf1"]).is_empty());
-        assert!(ways(&["leaf1", "alone"]).is_empty());
+        assert_eq!(paths(&["leaf2", "spine2"]), ["leaf2:u2", "spine2:p-leaf2"]);
+        assert!(paths(&["leaf1"]).is_empty());
+        assert!(paths(&["leaf1", "alone"]).is_empty());
         assert_eq!(topology.component(&"spine2".into()), Some(&"leaf1".into()));
         assert_eq!(topology.component(&"alone".into()), Some(&"alone".into()));
         assert_eq!(names(&topology, &topology.node_ports(&"node2".into(), &["eth1"])), ["leaf2:n"]);

@@ -7,7 +7,7 @@ use eno_schemas::{Ipam, NadRoute, NadSubnet, Pool};
 
 use crate::podnet::ipam::PoolKey;
 use crate::spec::{AttachmentSpec, Invalid, RouteSpec, Spec, SubnetSpec, VlanType};
-use crate::subnets::{for_nads, next_hop_problem};
+use crate::subnets::{ipam_pools, next_hop_problem};
 use crate::{Key, Kind, Name};
 
 use super::Engine;
@@ -15,11 +15,11 @@ use super::evaluate::Evaluation;
 
 /// What becomes of addresses that the engine leases of a range that a NetworkAttachmentDefinition gives.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Leases {
+pub(super) enum LeaseHandling {
     /// It gives the others only.
-    LeftOut,
+    Exclude,
     /// It is looked at as if there were none.
-    Ignored,
+    Ignore,
 }
 
 impl Engine {
@@ -69,18 +69,18 @@ impl Engine {
     }
 
     /// A Subnet changed: Routes that it names may be possible now.
-    pub(super) fn dirty_routes(&mut self, key: &Key) {
+    pub(super) fn revalidate_routes(&mut self, key: &Key) {
         let Some(record) = self.records.get(key).filter(|_| key.kind == Kind::Subnet) else { return };
-        let routes: Vec<Key> = record.linked.iter().cloned().collect();
+        let routes: Vec<Key> = record.indexed_references.iter().cloned().collect();
         for route in &routes {
-            self.dirty_if_bad_route(route);
+            self.revalidate_invalid_route(route);
         }
     }
 
-    pub(super) fn dirty_if_bad_route(&mut self, key: &Key) {
+    pub(super) fn revalidate_invalid_route(&mut self, key: &Key) {
         let is_bad = |record: &super::Record| record.problem.is_some();
         if key.kind == Kind::Route && self.records.get(key).is_some_and(is_bad) {
-            self.dirty.insert(key.clone());
+            self.validate_queue.insert(key.clone());
         }
     }
 
@@ -94,7 +94,7 @@ impl Engine {
         routes
     }
 
-    pub(super) fn render_subnet(&self, name: &Name, leases: Leases) -> Option<NadSubnet> {
+    pub(super) fn render_subnet(&self, name: &Name, leases: LeaseHandling) -> Option<NadSubnet> {
         let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?;
         let is_there = |name| self.effective(&Key::cluster(Kind::Route, name), Spec::route).is_some();
         if !subnet.routes.iter().all(is_there) {
@@ -111,17 +111,17 @@ impl Engine {
     }
 
     /// What a NetworkAttachmentDefinition may give of a Subnet; `None`: no address is left.
-    fn nad_pools(&self, name: &Name, subnet: &SubnetSpec, leases: Leases) -> Option<Vec<Pool>> {
+    fn nad_pools(&self, name: &Name, subnet: &SubnetSpec, leases: LeaseHandling) -> Option<Vec<Pool>> {
         let next_hops: Vec<IpAddr> = self.routes_of(subnet).into_iter().map(|route| route.next_hop).collect();
         let pool = PoolKey::Subnet(name.clone());
-        for_nads(subnet, &next_hops, |range| match leases {
-            Leases::LeftOut => self.podnet.ipam.taken(&pool, range),
-            Leases::Ignored => BTreeSet::new(),
+        ipam_pools(subnet, &next_hops, |range| match leases {
+            LeaseHandling::Exclude => self.podnet.ipam.taken(&pool, range),
+            LeaseHandling::Ignore => BTreeSet::new(),
         })
     }
 
     /// The Subnet of an access attachment that has no address left for its NetworkAttachmentDefinition.
-    pub(super) fn exhausted(&self, key: &Key, leases: Leases) -> Option<Name> {
+    pub(super) fn exhausted(&self, key: &Key, leases: LeaseHandling) -> Option<Name> {
         let spec = self.effective(key, Spec::attachment)?;
         self.nad_subnets(spec)
             .into_iter()
@@ -158,7 +158,7 @@ impl Engine {
                 continue;
             }
             for service in self.referrers.get(&key).cloned().unwrap_or_default() {
-                self.dirty_referrers(&service);
+                self.revalidate_referrers(&service);
             }
         }
     }
@@ -173,15 +173,15 @@ impl Engine {
                     "with VlanType {} a pod that uses the NetworkAttachmentDefinition sets the addresses and routes of each VLAN itself: Subnets {names}",
                     spec.vlan_type.as_str()
                 );
-                evaluation.notes.push(("AddressesAssigned", false, "SetByPod", message));
+                evaluation.conditions.push(("AddressesAssigned", false, "SetByPod", message));
             }
             return;
         }
-        if let Some(subnet) = self.exhausted(key, Leases::LeftOut) {
+        if let Some(subnet) = self.exhausted(key, LeaseHandling::Exclude) {
             let message = format!(
                 "Subnet {subnet} has no address left for the NetworkAttachmentDefinition, which is not there; narrow its HotPlugPool or widen its AllocationPool"
             );
-            evaluation.notes.push(("AddressesAssigned", false, "NoneLeft", message));
+            evaluation.conditions.push(("AddressesAssigned", false, "NoneLeft", message));
         }
         let subnets = self.nad_subnets(spec);
         let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {
@@ -197,7 +197,7 @@ impl Engine {
         };
         let message =
             format!("Subnet {name} has Ipam host-local: {others} get the same addresses; use whereabouts");
-        evaluation.notes.push(("AddressesUnique", false, reason, message));
+        evaluation.conditions.push(("AddressesUnique", false, reason, message));
     }
 
     /// The attachments whose NetworkAttachmentDefinitions give addresses of a Subnet.
@@ -211,13 +211,13 @@ impl Engine {
 
     /// An attachment came or changed, or a service with all of its own did: one that was alone on a host-local Subnet of
     /// it is so no longer.
-    pub(super) fn judge_neighbours(&mut self, key: &Key) {
+    pub(super) fn reevaluate_subnet_neighbours(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let services: Vec<&Key> =
-            if key.kind == Kind::L2Service { vec![key] } else { record.linked.iter().collect() };
+            if key.kind == Kind::L2Service { vec![key] } else { record.indexed_references.iter().collect() };
         let specs = services.into_iter().filter_map(|service| self.effective(service, Spec::service));
         let is_own = |other: &Key| {
-            let names = |record: &super::Record| record.linked.contains(key);
+            let names = |record: &super::Record| record.indexed_references.contains(key);
             other == key || self.records.get(other).is_some_and(names)
         };
         let mut alone: Vec<Key> = Vec::new();
@@ -225,11 +225,11 @@ impl Engine {
             let mut others = self.attachments_on(subnet).filter(|other| !is_own(other));
             alone.extend(others.next().filter(|_| others.next().is_none()).cloned());
         }
-        self.judge.extend(alone);
+        self.evaluate_queue.extend(alone);
     }
 
     /// Something names a Subnet no longer, or an attachment a service: who is left on the Subnet may be alone now.
-    pub(super) fn judge_remaining(&mut self, reference: &Key) {
+    pub(super) fn reevaluate_last_on_subnet(&mut self, reference: &Key) {
         let subnets: Vec<Name> = match reference.kind {
             Kind::Subnet => vec![reference.name.clone()],
             Kind::L2Service => {
@@ -243,7 +243,7 @@ impl Engine {
             let mut left = self.attachments_on(subnet);
             alone.extend(left.next().filter(|_| left.next().is_none()).cloned());
         }
-        self.judge.extend(alone);
+        self.evaluate_queue.extend(alone);
     }
 
     fn is_host_local(&self, subnet: &Name) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::Phase;
 
-use crate::podnet::template::{BridgeFacts, host_parent, pod_bridge};
+use crate::podnet::template::{BridgeSettings, host_parent, pod_bridge};
 use crate::spec::{BridgeSpec, Cause, Invalid, PodLinksSpec, Spec};
 use crate::{Key, Kind, Name};
 
@@ -14,10 +14,10 @@ use super::inputs::Inputs;
 
 impl Engine {
     /// What the Bridge object of a namespace says of a bridge.
-    pub(super) fn bridge_facts(&self, namespace: &Name, bridge: &str) -> Option<BridgeFacts> {
+    pub(super) fn bridge_settings(&self, namespace: &Name, bridge: &str) -> Option<BridgeSettings> {
         let key = self.bridge_object(namespace, bridge, None)?;
         let spec = self.effective(key, Spec::bridge)?;
-        Some(BridgeFacts { cidrs: spec.cidrs.clone(), mtu: spec.mtu })
+        Some(BridgeSettings { cidrs: spec.cidrs.clone(), mtu: spec.mtu })
     }
 
     /// The realised Bridge object of that name, other than `but`.
@@ -33,15 +33,16 @@ impl Engine {
 
     fn realises(&self, key: &Key, bridge: &str) -> bool {
         let spec = self.records.get(key).and_then(|record| record.effective.as_deref());
-        spec.is_some_and(|spec| names_of(spec).contains(bridge))
+        spec.is_some_and(|spec| interfaces_of(spec).contains(bridge))
     }
 
     /// Brings the index of the users of bridges up to date with what an object names.
-    pub(super) fn rebridge(&mut self, key: &Key) {
+    pub(super) fn update_bridge_index(&mut self, key: &Key) {
         let Some(record) = self.records.get_mut(key) else { return };
         let stays = record.status.phase != Some(Phase::Deleted);
         let specs = record.spec.as_deref().ok().into_iter().chain(record.effective.as_deref());
-        let now: BTreeSet<String> = specs.filter(|_| stays).flat_map(names_of).map(str::to_owned).collect();
+        let now: BTreeSet<String> =
+            specs.filter(|_| stays).flat_map(interfaces_of).map(str::to_owned).collect();
         if now == record.bridges {
             return;
         }
@@ -58,15 +59,15 @@ impl Engine {
             }
         }
         for bridge in before.symmetric_difference(&now) {
-            self.dirty_bridge_users(bridge, key);
+            self.revalidate_bridge_users(bridge, key);
         }
     }
 
     /// Those who use the bridges of an object, which changed, look again.
-    pub(super) fn dirty_sharers(&mut self, key: &Key) {
+    pub(super) fn revalidate_bridge_sharers(&mut self, key: &Key) {
         let bridges = self.records.get(key).map(|record| record.bridges.clone()).unwrap_or_default();
         for bridge in bridges {
-            self.dirty_bridge_users(&bridge, key);
+            self.revalidate_bridge_users(&bridge, key);
             if key.kind == Kind::Bridge {
                 let users: Vec<Key> = self.bridge_users.get(&bridge).into_iter().flatten().cloned().collect();
                 for user in users.iter().filter(|user| user.namespace == key.namespace) {
@@ -76,13 +77,13 @@ impl Engine {
         }
     }
 
-    pub(super) fn dirty_bridge_users(&mut self, bridge: &str, but: &Key) {
+    pub(super) fn revalidate_bridge_users(&mut self, bridge: &str, but: &Key) {
         let users = self.bridge_users.get(bridge).into_iter().flatten();
-        self.dirty.extend(users.filter(|user| *user != but).cloned());
+        self.validate_queue.extend(users.filter(|user| *user != but).cloned());
     }
 
-    pub(super) fn judge_bridge(&mut self, namespace: &Name, bridge: &str) {
-        self.judge.extend(self.bridge_object(namespace, bridge, None).cloned());
+    pub(super) fn reevaluate_bridge(&mut self, namespace: &Name, bridge: &str) {
+        self.evaluate_queue.extend(self.bridge_object(namespace, bridge, None).cloned());
     }
 
     pub(super) fn check_links(&self, key: &Key, spec: &PodLinksSpec) -> Result<(), Invalid> {
@@ -154,7 +155,8 @@ impl Engine {
         let users = self.bridge_users.get(bridge)?.iter().filter(|key| counts(key));
         let users = users.filter_map(|key| Some((key, self.records.get(key)?)));
         let users = users.filter(|(key, record)| {
-            self.realises(key, bridge) || record.wanted().is_some_and(|spec| names_of(spec).contains(bridge))
+            self.realises(key, bridge)
+                || record.wanted().is_some_and(|spec| interfaces_of(spec).contains(bridge))
         });
         users
             .min_by_key(|(key, record)| (!self.realises(key, bridge), record.seniority(), (*key).clone()))
@@ -162,7 +164,7 @@ impl Engine {
     }
 
     /// Who keeps a Bridge from being deleted.
-    pub(super) fn user_of_bridge(&self, key: &Key) -> Option<String> {
+    pub(super) fn blocking_bridge_user(&self, key: &Key) -> Option<String> {
         let record = self.records.get(key)?;
         let users = record.bridges.iter().flat_map(|bridge| {
             let users = self.bridge_users.get(bridge).into_iter().flatten();
@@ -203,7 +205,7 @@ impl Engine {
             self.hosts.node(name).is_some_and(|node| {
                 // Nothing was heard since the start: what was said last still holds.
                 let held = !node.is_known() && last.is_some_and(|nodes| nodes.contains(*name));
-                held || node.network_seen(&spec.name).is_some()
+                held || node.observed_network(&spec.name).is_some()
             })
         };
         self.bridge_nodes(&spec.name).filter(there).cloned().collect()
@@ -220,7 +222,7 @@ fn bridges_of(spec: &Spec) -> BTreeSet<&str> {
 }
 
 /// The interfaces of the host that a spec names: [`bridges_of`], and what its other links are made on.
-fn names_of(spec: &Spec) -> BTreeSet<&str> {
+fn interfaces_of(spec: &Spec) -> BTreeSet<&str> {
     let mut names = bridges_of(spec);
     if let Spec::PodLinks(spec) = spec {
         names.extend(spec.links.iter().filter_map(|link| host_parent(&link.kind)).flat_map(carriers));

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use eno_schemas::{Phase, VlanId};
 
-use crate::fabric::{DeviceTarget, Hop};
-use crate::nad::NadHop;
+use crate::fabric::{DeviceTarget, HopState};
+use crate::nad::NadState;
 use crate::spec::{AttachmentSpec, Cause, Spec};
 use crate::topology::Ports;
 use crate::{Condition, Effect, Key, Kind, Name, Status};
@@ -15,7 +15,7 @@ use super::record::Record;
 use super::{Engine, NAD_DRIVER};
 
 /// As many switch ports of a PhysicalNetwork are in its status.
-const SWITCH_PORTS: usize = 1024;
+const MAX_SWITCH_PORTS: usize = 1024;
 
 /// What is found out about an object that is valid.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) struct Evaluation {
     /// A target refused it, in these words.
     pub refused: Option<String>,
     /// What is wrong does not pass while the spec stays as it is.
-    pub lasting: bool,
+    pub permanent: bool,
     /// The first hop that is not yet.
     pub waiting: Option<String>,
     /// The node that the first hop which is not yet is on.
@@ -40,17 +40,17 @@ pub(super) struct Evaluation {
     /// Its ends can't reach each other.
     pub gap: bool,
     /// What the admin should know.
-    pub notes: Vec<(&'static str, bool, &'static str, String)>,
+    pub conditions: Vec<(&'static str, bool, &'static str, String)>,
     /// The parts of its path, each with what hinders it: refused or not, and the words.
     pub hops: Vec<(&'static str, Option<(bool, String)>)>,
     /// What to say of something that is gone, as far as one can tell.
-    pub parting: String,
+    pub final_message: String,
 }
 
 impl Evaluation {
     /// Of a spec that can't be used.
     fn invalid(cause: Cause) -> Self {
-        Self { cause: Some(cause), lasting: cause == Cause::Spec, ..Self::default() }
+        Self { cause: Some(cause), permanent: cause == Cause::Spec, ..Self::default() }
     }
 
     /// It can't be done for now.
@@ -59,9 +59,9 @@ impl Evaluation {
     }
 
     /// It can't be done, and whether that may pass.
-    pub fn reject(&mut self, message: String, may_pass: bool) {
+    pub fn reject(&mut self, message: String, transient: bool) {
         if self.refused.is_none() {
-            (self.refused, self.lasting) = (Some(message), !may_pass);
+            (self.refused, self.permanent) = (Some(message), !transient);
         }
     }
 
@@ -85,10 +85,10 @@ impl Evaluation {
     }
 
     /// Takes in what was found out about one part of the path.
-    fn hop(&mut self, kind: &'static str, part: Self) {
-        let hindered = part.refused.clone().map(|words| (true, words));
-        self.hops.push((kind, hindered.or_else(|| part.waiting.clone().map(|words| (false, words)))));
-        part.refused.into_iter().for_each(|message| self.reject(message, !part.lasting));
+    fn add_hop(&mut self, kind: &'static str, part: Self) {
+        let hindered = part.refused.clone().map(|message| (true, message));
+        self.hops.push((kind, hindered.or_else(|| part.waiting.clone().map(|message| (false, message)))));
+        part.refused.into_iter().for_each(|message| self.reject(message, !part.permanent));
         part.waiting.into_iter().for_each(|message| self.wait(message));
         self.waits_on = self.waits_on.take().or(part.waits_on);
         self.unreachable = self.unreachable.take().or(part.unreachable);
@@ -101,19 +101,19 @@ impl Engine {
     pub(super) fn evaluate(&mut self, key: &Key, now: &Name) {
         let Some(record) = self.records.get(key) else { return };
         if !record.finalized {
-            if !record.deleting && !record.finalizer_asked {
+            if !record.deleting && !record.finalizer_requested {
                 self.effects.push(Effect::AddFinalizer(key.clone()));
-                self.records.get_mut(key).into_iter().for_each(|record| record.finalizer_asked = true);
+                self.records.get_mut(key).into_iter().for_each(|record| record.finalizer_requested = true);
             }
             return;
         }
         let before = record.status.phase;
         if before == Some(Phase::Deleted) {
             // That was the last word on it.
-            return self.let_go(key);
+            return self.request_finalizer_removal(key);
         }
         let (phase, message, mut evaluation) = if record.deleting {
-            self.deleting(key)
+            self.evaluate_deleting(key)
         } else if let Some(problem) = &record.problem {
             (
                 if record.incomplete { Phase::Pending } else { Phase::Error },
@@ -121,44 +121,46 @@ impl Engine {
                 Evaluation::invalid(problem.cause),
             )
         } else {
-            self.living(key)
+            self.evaluate_active(key)
         };
         self.note_unknown_opts(key, &mut evaluation);
         if before.is_none() && !matches!(phase, Phase::Pending | Phase::Terminating | Phase::Deleted) {
-            self.say(key, Phase::Pending, String::new(), &Evaluation::default(), now);
+            self.update_status(key, Phase::Pending, String::new(), &Evaluation::default(), now);
         }
         if phase == Phase::Deleted && before != Some(Phase::Terminating) {
-            self.say(key, Phase::Terminating, String::new(), &Evaluation::default(), now);
+            self.update_status(key, Phase::Terminating, String::new(), &Evaluation::default(), now);
         }
-        self.say(key, phase, message, &evaluation, now);
+        self.update_status(key, phase, message, &evaluation, now);
         self.start_deadline(key);
         if let Some(node) = evaluation.waits_on.as_ref().and_then(|node| self.hosts.node_mut(node)) {
             node.waiters.insert(key.clone());
         }
         if phase == Phase::Deleted {
-            self.make_room(key);
-            self.let_go(key);
+            self.release_claims(key);
+            self.request_finalizer_removal(key);
         }
     }
 
     /// Others may have what it had. That the object is gone may be seen after theirs have come.
-    fn make_room(&mut self, key: &Key) {
+    fn release_claims(&mut self, key: &Key) {
         if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
-            self.reclaim.insert(key.clone());
+            self.claim_queue.insert(key.clone());
         }
-        self.rebridge(key);
+        self.update_bridge_index(key);
     }
 
     /// It is verifiably gone: our finalizer may go.
-    fn let_go(&mut self, key: &Key) {
-        let Some(record) = self.records.get_mut(key).filter(|record| !record.finalizer_asked) else { return };
-        record.finalizer_asked = true;
+    fn request_finalizer_removal(&mut self, key: &Key) {
+        let Some(record) = self.records.get_mut(key).filter(|record| !record.finalizer_requested) else {
+            return;
+        };
+        record.finalizer_requested = true;
         self.effects.push(Effect::RemoveFinalizer(key.clone()));
     }
 
     /// An object that is valid and stays.
-    fn living(&self, key: &Key) -> (Phase, String, Evaluation) {
-        let evaluation = self.look(key);
+    fn evaluate_active(&self, key: &Key) -> (Phase, String, Evaluation) {
+        let evaluation = self.evaluate_path(key);
         let Some(record) = self.records.get(key) else { return (Phase::Pending, String::new(), evaluation) };
         if let Some(refused) = &evaluation.refused {
             return (Phase::Error, refused.clone(), evaluation);
@@ -178,7 +180,7 @@ impl Engine {
         }
     }
 
-    fn look(&self, key: &Key) -> Evaluation {
+    fn evaluate_path(&self, key: &Key) -> Evaluation {
         let mut evaluation = Evaluation::default();
         let mut inputs = Inputs::default();
         match key.kind {
@@ -188,7 +190,7 @@ impl Engine {
                 return evaluation;
             }
             Kind::Bridge => self.evaluate_bridge(key, &mut evaluation, &mut inputs),
-            Kind::ConnectionPoint => self.evaluate_point_hosts(key, &mut evaluation, &mut inputs),
+            Kind::ConnectionPoint => self.evaluate_point_on_hosts(key, &mut evaluation, &mut inputs),
             Kind::FabricDevice => self.evaluate_device(key, &mut evaluation, &mut inputs),
             Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
                 let mut fabric = Evaluation::default();
@@ -207,8 +209,8 @@ impl Engine {
                 }
                 let mut nodes = Evaluation::default();
                 self.evaluate_hosts(key, &mut nodes, &mut inputs);
-                evaluation.hop("FabricReady", fabric);
-                evaluation.hop("NodesReady", nodes);
+                evaluation.add_hop("FabricReady", fabric);
+                evaluation.add_hop("NodesReady", nodes);
             }
         }
         if key.kind == Kind::L2ServiceAttachment {
@@ -218,7 +220,7 @@ impl Engine {
                 if self.points.get(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
                     let message =
                         format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
-                    evaluation.notes.push(("FabricManaged", false, "NoFabricDevice", message));
+                    evaluation.conditions.push(("FabricManaged", false, "NoFabricDevice", message));
                 }
                 self.note_addresses(key, spec, &mut evaluation);
                 self.note_trunk(spec, &mut evaluation);
@@ -226,7 +228,7 @@ impl Engine {
             }
             let mut nad = Evaluation::default();
             self.evaluate_nad(key, &mut nad, &mut inputs);
-            evaluation.hop("NADReady", nad);
+            evaluation.add_hop("NADReady", nad);
             self.evaluate_pods(key, &mut evaluation);
             evaluation.hops.retain(|(kind, _)| self.config.nodes || *kind != "NodesReady");
         } else {
@@ -246,13 +248,13 @@ impl Engine {
         ports: &Ports,
         evaluation: &mut Evaluation,
     ) {
-        let Some(refused) = self.refused(network) else { return self.evaluate_ports(vid, ports, evaluation) };
+        let Some(refused) = self.refusal(network) else { return self.evaluate_ports(vid, ports, evaluation) };
         let (mut confirmed, mut rest) = (Ports::new(), Ports::new());
         for (name, indices) in ports {
             let names = self.topology.port_names(name);
             let stays = |index: &u16| {
                 let port = names.get(usize::from(*index)).map_or("", |port| port);
-                refused.stays_on(vid, name, port)
+                refused.confirmed_on(vid, name, port)
             };
             let (own, others): (Vec<u16>, Vec<u16>) = indices.iter().copied().partition(stays);
             for (part, indices) in [(&mut confirmed, own), (&mut rest, others)] {
@@ -265,7 +267,7 @@ impl Engine {
         self.evaluate_ports(vid, &rest, &mut more);
         let own = key == network && refused.is_withheld();
         if own || more.refused.is_some() || more.waiting.is_some() {
-            evaluation.reject(refused.words.clone(), refused.retryable);
+            evaluation.reject(refused.message.clone(), refused.retryable);
         }
         self.evaluate_ports(vid, &confirmed, evaluation);
     }
@@ -283,18 +285,20 @@ impl Engine {
                 let port = device.ports.get(usize::from(*index)).map_or("", |port| &port.name);
                 let hop = || format!("FabricDevice {name}: VLAN {vid} on port {port}");
                 match device.hop(vid, *index) {
-                    Hop::Confirmed => {}
-                    Hop::Refused { reason, retryable } => {
+                    HopState::Confirmed => {}
+                    HopState::Refused { reason, retryable } => {
                         evaluation.reject(format!("{}: {reason}", hop()), retryable);
                     }
-                    Hop::Unreachable(reason) => evaluation.wait_with(|| format!("{} waits: {reason}", hop())),
-                    Hop::Waiting if device.leaves_drift() => {
-                        let words =
-                            format!("{} was changed by another hand; with Drift: Report it stays so", hop());
-                        evaluation.drifted.get_or_insert_with(|| words.clone());
-                        evaluation.wait(words);
+                    HopState::Unreachable(reason) => {
+                        evaluation.wait_with(|| format!("{} waits: {reason}", hop()))
                     }
-                    Hop::Waiting => {
+                    HopState::Waiting if device.leaves_drift() => {
+                        let message =
+                            format!("{} was changed by another hand; with Drift: Report it stays so", hop());
+                        evaluation.drifted.get_or_insert_with(|| message.clone());
+                        evaluation.wait(message);
+                    }
+                    HopState::Waiting => {
                         evaluation.wait_with(|| format!("{} {}", hop(), self.waits_for(&device.driver)));
                     }
                 }
@@ -303,7 +307,7 @@ impl Engine {
     }
 
     fn waits_for(&self, driver: &Name) -> String {
-        if self.drivers.contains(driver) {
+        if self.live_drivers.contains(driver) {
             "is not confirmed yet".into()
         } else {
             format!("waits: driver {driver} is not running")
@@ -316,11 +320,11 @@ impl Engine {
         };
         inputs.add(nad.inputs());
         match nad.hop() {
-            NadHop::Confirmed => {}
-            NadHop::Refused { reason, retryable } => {
+            NadState::Confirmed => {}
+            NadState::Refused { reason, retryable } => {
                 evaluation.reject(format!("NetworkAttachmentDefinition: {reason}"), retryable);
             }
-            NadHop::Waiting => {
+            NadState::Waiting => {
                 evaluation
                     .wait(format!("NetworkAttachmentDefinition {}", self.waits_for(&NAD_DRIVER.into())));
             }
@@ -348,20 +352,20 @@ impl Engine {
         if !device.is_known() {
             evaluation.wait(format!("the device {}", self.waits_for(&device.driver)));
         }
-        evaluation.notes.append(&mut device.conditions());
+        evaluation.conditions.append(&mut device.conditions());
         inputs.add(&device.driver);
     }
 
     /// An object that is on its way out.
-    fn deleting(&self, key: &Key) -> (Phase, String, Evaluation) {
+    fn evaluate_deleting(&self, key: &Key) -> (Phase, String, Evaluation) {
         let mut evaluation = Evaluation::default();
-        if let Some(user) = self.user_of(key) {
+        if let Some(user) = self.blocking_user(key) {
             return (Phase::Terminating, format!("in use by {user}"), evaluation);
         }
         let remains = self.remains(key).or_else(|| self.remains_on_hosts(key, &mut evaluation));
         match remains.or_else(|| self.remains_in_pods(key, &mut evaluation)) {
             Some(remains) => (Phase::Terminating, remains, evaluation),
-            None => (Phase::Deleted, std::mem::take(&mut evaluation.parting), evaluation),
+            None => (Phase::Deleted, std::mem::take(&mut evaluation.final_message), evaluation),
         }
     }
 
@@ -388,14 +392,16 @@ impl Engine {
             Some(spec) => spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect(),
             None => BTreeSet::from([key.clone()]),
         };
-        if let Some(refused) =
-            networks.iter().filter_map(|network| self.refused(network)).find(|refused| refused.is_left())
+        if let Some(refused) = networks
+            .iter()
+            .filter_map(|network| self.refusal(network))
+            .find(|refused| refused.keeps_surplus())
         {
-            return Some(format!("its VLANs can't be removed yet: {}", refused.words));
+            return Some(format!("its VLANs can't be removed yet: {}", refused.message));
         }
-        for name in &record.left {
+        for name in &record.cleanup_devices {
             let Some(device) = self.devices.get(name) else { continue };
-            if networks.iter().any(|network| !device.gone(network)) {
+            if networks.iter().any(|network| !device.is_gone(network)) {
                 return Some(match (&device.failure, device.clash()) {
                     (Some(failure), _) => {
                         format!("FabricDevice {name}: its VLANs can't be removed yet: {}", failure.reason)
@@ -411,12 +417,12 @@ impl Engine {
             }
         }
         match self.nads.get(key).map(crate::nad::NadTarget::hop) {
-            Some(NadHop::Waiting) => Some(format!(
+            Some(NadState::Waiting) => Some(format!(
                 "the removal of its NetworkAttachmentDefinition {}",
                 self.waits_for(&NAD_DRIVER.into())
             )),
-            Some(NadHop::Refused { reason, .. }) => Some(format!("NetworkAttachmentDefinition: {reason}")),
-            Some(NadHop::Confirmed) | None => None,
+            Some(NadState::Refused { reason, .. }) => Some(format!("NetworkAttachmentDefinition: {reason}")),
+            Some(NadState::Confirmed) | None => None,
         }
     }
 
@@ -427,25 +433,32 @@ impl Engine {
             let names = self.topology.port_names(device);
             indices.iter().filter_map(move |i| Some(format!("{device}:{}", names.get(usize::from(*i))?)))
         });
-        named.take(SWITCH_PORTS).collect()
+        named.take(MAX_SWITCH_PORTS).collect()
     }
 
     /// Writes down the status and, if it says something new, has it told.
-    fn say(&mut self, key: &Key, phase: Phase, message: String, evaluation: &Evaluation, now: &Name) {
+    fn update_status(
+        &mut self,
+        key: &Key,
+        phase: Phase,
+        message: String,
+        evaluation: &Evaluation,
+        now: &Name,
+    ) {
         let points: Vec<Name> = match self.networks.get(key) {
             Some(network) if key.kind == Kind::L2Service => network.points.keys().cloned().collect(),
             _ => Vec::new(),
         };
         let device = self.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
-        let pending_changes = device.map(DeviceTarget::pending);
-        let last_transaction = device.and_then(|device| device.last.clone());
-        let port_memory = device.map(DeviceTarget::memory);
+        let pending_changes = device.map(DeviceTarget::pending_count);
+        let last_transaction = device.and_then(|device| device.last_transaction.clone());
+        let port_memory = device.map(DeviceTarget::port_memory);
         let cluster = device.map(|_| Name::from(self.config.cluster.as_str()));
         let device = device.and_then(|device| device.info.clone());
-        let former = self.former(key).filter(|_| phase != Phase::Ready);
+        let former = self.former_vlan(key).filter(|_| phase != Phase::Ready);
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
         let switch_ports = self.switch_ports(key);
-        let leased = self.podnet.givers.get(key).map_or(0, |giver| giver.leased);
+        let leased = self.podnet.providers.get(key).map_or(0, |provider| provider.lease_revision);
         let Some(record) = self.records.get_mut(key) else { return };
         let last = &record.status;
         let conditions = conditions(record, phase, &message, evaluation, now);
@@ -512,29 +525,29 @@ fn conditions(
         Phase::Terminating => "Terminating",
         Phase::Deleted => "Deleted",
     };
-    let mut said = evaluation.notes.clone();
+    let mut all = evaluation.conditions.clone();
     for (kind, hindered) in &evaluation.hops {
-        said.push(match hindered.as_ref().filter(|_| phase != Phase::Ready) {
+        all.push(match hindered.as_ref().filter(|_| phase != Phase::Ready) {
             None => (*kind, true, "Confirmed", String::new()),
-            Some((refused, words)) => {
-                (*kind, false, if *refused { "Refused" } else { "Waiting" }, words.clone())
+            Some((refused, message)) => {
+                (*kind, false, if *refused { "Refused" } else { "Waiting" }, message.clone())
             }
         });
     }
-    said.push(("Ready", phase == Phase::Ready, reason, message.to_owned()));
-    let unreachable = evaluation.unreachable.as_ref().map(|words| ("Unreachable", words));
+    all.push(("Ready", phase == Phase::Ready, reason, message.to_owned()));
+    let unreachable = evaluation.unreachable.as_ref().map(|message| ("Unreachable", message));
     let degraded = unreachable.or_else(|| Some(("Drift", evaluation.drifted.as_ref()?)));
-    if let Some((reason, words)) = degraded.filter(|_| phase == Phase::Ready) {
-        said.push(("Degraded", true, reason, words.clone()));
+    if let Some((reason, message)) = degraded.filter(|_| phase == Phase::Ready) {
+        all.push(("Degraded", true, reason, message.clone()));
     }
-    let conditions = said.into_iter().map(|(kind, holds, reason, message)| {
+    let conditions = all.into_iter().map(|(kind, holds, reason, message)| {
         let before =
             last.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
         let since = before.map_or_else(|| now.clone(), |condition| condition.since.clone());
         Condition { kind, holds, reason, message, since }
     });
     let stalled = (phase == Phase::Error)
-        .then(|| super::stalled::condition(record, reason, message, evaluation.lasting, now));
+        .then(|| super::stalled::condition(record, reason, message, evaluation.permanent, now));
     let mut conditions: Vec<Condition> = conditions.chain(stalled).collect();
     conditions.sort_by_key(|condition| condition.kind);
     conditions

@@ -13,7 +13,7 @@ pub enum Gap {
     /// No switch port leads to this PhysicalNetwork.
     NoPort(Name),
     /// Nothing joins the parts of the fabric that the ends are in: the switches at the ends, part by part.
-    NoWay(Vec<BTreeSet<Name>>),
+    NoPath(Vec<BTreeSet<Name>>),
 }
 
 impl Gap {
@@ -21,7 +21,7 @@ impl Gap {
     pub fn describe(&self, from: Option<&Name>) -> String {
         let parts = match self {
             Self::NoPort(name) => return format!("PhysicalNetwork {name}: no switch port leads there"),
-            Self::NoWay(parts) => parts,
+            Self::NoPath(parts) => parts,
         };
         let own = from.and_then(|from| parts.iter().position(|part| part.contains(from))).unwrap_or_default();
         let end = |part: usize| parts.get(part).and_then(BTreeSet::first).map_or("", |name| &**name);
@@ -57,7 +57,7 @@ impl Engine {
             }
         }
         let parts = self.topology.parts(ends, networks);
-        (parts.len() > 1).then_some(Gap::NoWay(parts))
+        (parts.len() > 1).then_some(Gap::NoPath(parts))
     }
 
     /// The same in words, for an object that the network matters to: for an attachment as seen from its own

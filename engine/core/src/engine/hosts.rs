@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use eno_schemas::{Report, VlanId};
 
-use crate::fabric::Hop;
+use crate::fabric::HopState;
 use crate::hosts::Demand;
-use crate::node::{Change, NodeTarget};
+use crate::node::{NodeTarget, ReportChange};
 use crate::podnet::PodState;
 use crate::shape::{self, Shape};
 use crate::spec::{Cause, ConnectionPointSpec, Invalid, Plugin, Spec, VlanType};
@@ -22,117 +22,118 @@ pub(super) const NODE_DRIVER: &str = "node";
 
 /// What an object gave up on nodes.
 #[derive(Debug)]
-pub struct Left {
+pub struct HostCleanup {
     version: u64,
     nodes: BTreeSet<Name>,
     networks: Vec<(String, BTreeSet<VlanId>)>,
 }
 
 impl Engine {
-    pub(super) fn node_is(&mut self, name: &Name, ready: bool) {
+    pub(super) fn update_node(&mut self, name: &Name, ready: bool) {
         let is_new = self.hosts.node(name).is_none();
         if self.config.nodes && self.hosts.add_node(name, ready) {
             self.sync_node(name);
-            self.judge_waiters(name);
+            self.reevaluate_waiters(name);
             if is_new {
                 self.replan_pods_on(name);
             }
         }
     }
 
-    pub(super) fn node_gone(&mut self, name: &Name) {
+    pub(super) fn remove_node(&mut self, name: &Name) {
         if let Some(node) = self.hosts.remove_node(name) {
-            self.judge.extend(node.waiters.into_iter().filter(|key| self.records.contains_key(key)));
+            self.evaluate_queue.extend(node.waiters.into_iter().filter(|key| self.records.contains_key(key)));
             let on = |state: &PodState| state.pod.node.as_ref() == Some(name);
             let pods = self.podnet.pods.iter().filter(|(_, state)| on(state)).map(|(uid, _)| uid.clone());
             let pods = pods.collect();
-            self.judge_bridges_on(name);
-            self.pods_told(pods);
+            self.reevaluate_bridges_on(name);
+            self.handle_pods_changed(pods);
             self.replan_pods_on(name);
             // What objects that are gone left there is gone with it.
-            for (key, giver) in &self.podnet.givers {
-                let left = giver
-                    .entries
-                    .iter()
-                    .filter(|(_, entry)| entry.leaving.as_ref().is_some_and(|leaving| leaving.node == *name));
-                self.podwork.extend(left.map(|(uid, _)| (key.clone(), uid.clone())));
+            for (key, provider) in &self.podnet.providers {
+                let cleanup = provider.entries.iter().filter(|(_, entry)| {
+                    entry.withdrawal.as_ref().is_some_and(|withdrawal| withdrawal.node == *name)
+                });
+                self.pod_queue.extend(cleanup.map(|(uid, _)| (key.clone(), uid.clone())));
             }
             self.effects.push(Effect::Forget(Target::Node(name.clone())));
         }
     }
 
-    pub(super) fn node_reported(&mut self, name: &Name, report: Report) {
+    pub(super) fn handle_node_report(&mut self, name: &Name, report: Report) {
         let Some(node) = self.hosts.node_mut(name) else { return };
         let change = node.report(report);
-        if change == Change::None {
+        if change == ReportChange::None {
             return;
         }
-        self.judge_waiters(name);
-        if change == Change::Evaluation {
-            self.judge_all_on(name);
+        self.reevaluate_waiters(name);
+        if change == ReportChange::Evaluation {
+            self.reevaluate_all_on(name);
         }
-        self.node_told(name);
+        self.handle_node_changes(name);
     }
 
     /// Something of this node's state is settled without a report.
-    pub(super) fn node_settled(&mut self, name: &Name) {
-        self.judge_waiters(name);
-        self.node_told(name);
+    pub(super) fn handle_node_confirmed(&mut self, name: &Name) {
+        self.reevaluate_waiters(name);
+        self.handle_node_changes(name);
     }
 
-    fn node_told(&mut self, name: &Name) {
-        let told = self.hosts.node_mut(name).map(NodeTarget::take_told);
-        let (mut pods, networks) = told.unwrap_or_default();
-        if let Some(node) = self.hosts.node_mut(name).filter(|node| node.is_known() && !node.greeted) {
-            node.greeted = true;
+    fn handle_node_changes(&mut self, name: &Name) {
+        let changed = self.hosts.node_mut(name).map(NodeTarget::take_changed);
+        let (mut pods, networks) = changed.unwrap_or_default();
+        if let Some(node) =
+            self.hosts.node_mut(name).filter(|node| node.is_known() && !node.first_report_handled)
+        {
+            node.first_report_handled = true;
             let on = |state: &PodState| state.pod.node.as_ref() == Some(name);
             pods.extend(self.podnet.pods.iter().filter(|(_, state)| on(state)).map(|(uid, _)| uid.clone()));
         }
-        self.pods_told(pods);
+        self.handle_pods_changed(pods);
         for network in networks {
             let users = self.bridge_users.get(&network).into_iter().flatten();
-            self.judge.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
+            self.evaluate_queue.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
         }
-        self.remark.insert(name.clone());
+        self.node_label_queue.insert(name.clone());
     }
 
-    pub(super) fn judge_waiters(&mut self, name: &Name) {
+    pub(super) fn reevaluate_waiters(&mut self, name: &Name) {
         let Some(node) = self.hosts.node_mut(name) else { return };
         let waiters = std::mem::take(&mut node.waiters);
-        self.judge.extend(waiters.into_iter().filter(|key| self.records.contains_key(key)));
+        self.evaluate_queue.extend(waiters.into_iter().filter(|key| self.records.contains_key(key)));
     }
 
-    fn judge_all_on(&mut self, name: &Name) {
+    fn reevaluate_all_on(&mut self, name: &Name) {
         let points = self.hosts.node(name).map(|node| node.points.keys().cloned().collect::<Vec<_>>());
         for point in points.into_iter().flatten() {
             let key = Key::cluster(Kind::ConnectionPoint, &point);
-            self.judge.extend(self.referrers.get(&key).into_iter().flatten().cloned());
+            self.evaluate_queue.extend(self.referrers.get(&key).into_iter().flatten().cloned());
             if self.records.contains_key(&key) {
-                self.judge.insert(key);
+                self.evaluate_queue.insert(key);
             }
         }
-        self.judge_bridges_on(name);
+        self.reevaluate_bridges_on(name);
     }
 
-    fn judge_bridges_on(&mut self, name: &Name) {
+    fn reevaluate_bridges_on(&mut self, name: &Name) {
         for (_, bridge) in self.podnet.bridges.keys().filter(|(node, _)| node == name) {
             let users = self.bridge_users.get(bridge).into_iter().flatten();
-            self.judge.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
+            self.evaluate_queue.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
         }
     }
 
     /// Has what changed on nodes told to them, and to their Node objects.
-    pub(super) fn tell_nodes(&mut self) {
-        for name in self.hosts.take_touched() {
-            self.publish.insert(Target::Node(name.clone()));
-            self.remark.insert(name);
+    pub(super) fn emit_node_effects(&mut self) {
+        for name in self.hosts.take_changed_nodes() {
+            self.publish_queue.insert(Target::Node(name.clone()));
+            self.node_label_queue.insert(name);
         }
-        for name in std::mem::take(&mut self.remark) {
-            let Some(marks) = self.hosts.marks(&name) else { continue };
+        for name in std::mem::take(&mut self.node_label_queue) {
+            let Some(labels) = self.hosts.labels_and_resources(&name) else { continue };
             let Some(node) = self.hosts.node_mut(&name) else { continue };
-            if node.marked.as_ref() != Some(&marks) {
-                node.marked = Some(marks.clone());
-                let (points, bridges) = marks;
+            if node.published_labels.as_ref() != Some(&labels) {
+                node.published_labels = Some(labels.clone());
+                let (points, bridges) = labels;
                 self.effects.push(Effect::LabelNode { node: name, points, bridges });
             }
         }
@@ -199,9 +200,9 @@ impl Engine {
             Kind::L2ServiceAttachment | Kind::L2BridgeDomain => {
                 let Some(demands) = self.demands_on_hosts(key) else { return };
                 let Some(record) = self.records.get_mut(key) else { return };
-                let before = std::mem::replace(&mut record.hosted, demands);
-                if before != record.hosted {
-                    self.hosts.demand(&before, &record.hosted);
+                let before = std::mem::replace(&mut record.host_demands, demands);
+                if before != record.host_demands {
+                    self.hosts.update_demands(&before, &record.host_demands);
                 }
             }
             _ => {}
@@ -221,10 +222,10 @@ impl Engine {
         };
         let (names, version) = (self.hosts.names_of(&key.name), self.hosts.version());
         for rival in self.hosts.place(&key.name, place) {
-            self.dirty.insert(Key::cluster(Kind::ConnectionPoint, &rival));
+            self.validate_queue.insert(Key::cluster(Kind::ConnectionPoint, &rival));
         }
         for name in names.symmetric_difference(&self.hosts.names_of(&key.name)) {
-            self.dirty_bridge_users(name, key);
+            self.revalidate_bridge_users(name, key);
         }
         if version != self.hosts.version() {
             // A pod may run on a node of it now, or not any more.
@@ -232,7 +233,7 @@ impl Engine {
                 let spec = self.effective(user, Spec::attachment);
                 spec.is_some_and(|spec| spec.connection_point == key.name)
             };
-            let users: Vec<Key> = self.podnet.givers.keys().filter(at).cloned().collect();
+            let users: Vec<Key> = self.podnet.providers.keys().filter(at).cloned().collect();
             for user in users {
                 self.replan_pods(&user);
             }
@@ -291,32 +292,32 @@ impl Engine {
     }
 
     /// What an object that is given up may leave on nodes; to be asked for while it is still realised.
-    pub(super) fn host_footprint(&self, key: &Key) -> Option<Left> {
+    pub(super) fn host_footprint(&self, key: &Key) -> Option<HostCleanup> {
         if !self.config.nodes {
             return None;
         }
         let record = self.records.get(key)?;
         let spec = record.effective.as_deref()?;
-        let mut left = Left { version: 0, nodes: BTreeSet::new(), networks: Vec::new() };
+        let mut cleanup = HostCleanup { version: 0, nodes: BTreeSet::new(), networks: Vec::new() };
         if let Some(spec) = spec.connection_point() {
-            left.nodes = self.hosts.nodes_of(&key.name).union(&*self.members(spec)).cloned().collect();
+            cleanup.nodes = self.hosts.nodes_of(&key.name).union(&*self.members(spec)).cloned().collect();
             let shapes = shape::shapes(spec).unwrap_or_default();
-            left.networks = shapes.into_keys().map(|name| (name, BTreeSet::new())).collect();
+            cleanup.networks = shapes.into_keys().map(|name| (name, BTreeSet::new())).collect();
         } else {
             for demand in self.demands_on_hosts(key).unwrap_or_default() {
-                left.nodes.extend(self.hosts.nodes_of(&demand.point).iter().cloned());
-                left.networks.push((demand.network, demand.vids));
+                cleanup.nodes.extend(self.hosts.nodes_of(&demand.point).iter().cloned());
+                cleanup.networks.push((demand.network, demand.vids));
             }
         }
-        (!left.nodes.is_empty()).then_some(left)
+        (!cleanup.nodes.is_empty()).then_some(cleanup)
     }
 
     /// Notes what was given up, once it is.
-    pub(super) fn leave_hosts(&mut self, key: &Key, left: Option<Left>) {
-        let Some(left) = left else { return };
+    pub(super) fn record_host_cleanup(&mut self, key: &Key, cleanup: Option<HostCleanup>) {
+        let Some(cleanup) = cleanup else { return };
         let version = self.hosts.version();
         if let Some(record) = self.records.get_mut(key) {
-            record.left_hosts.push(Left { version, ..left });
+            record.host_cleanups.push(HostCleanup { version, ..cleanup });
         }
     }
 
@@ -324,22 +325,25 @@ impl Engine {
     /// since they are not ready.
     pub(super) fn remains_on_hosts(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         let record = self.records.get(key)?;
-        let mut away = BTreeSet::new();
-        for left in &record.left_hosts {
-            for name in &left.nodes {
+        let mut unready = BTreeSet::new();
+        for cleanup in &record.host_cleanups {
+            for name in &cleanup.nodes {
                 let Some(node) = self.hosts.node(name) else { continue };
-                let is_gone = node.caught_up(left.version)
-                    && left.networks.iter().all(|(network, vids)| !self.hosts.is_left(node, network, vids));
+                let is_gone = node.caught_up(cleanup.version)
+                    && cleanup
+                        .networks
+                        .iter()
+                        .all(|(network, vids)| !self.hosts.is_leftover(node, network, vids));
                 if is_gone {
                     continue;
                 }
                 if !node.ready {
-                    away.insert(name);
+                    unready.insert(name);
                     continue;
                 }
                 evaluation.waits_on = Some(name.clone());
                 let failure = node.failure.as_ref().map(|failure| failure.reason.as_str());
-                let unanswered = left.networks.iter().find_map(|(network, _)| node.unanswered(network));
+                let unanswered = cleanup.networks.iter().find_map(|(network, _)| node.unanswered(network));
                 return Some(match failure.or(unanswered) {
                     Some(reason) => {
                         format!("Node {name}: what it made there can't be removed yet: {reason}")
@@ -351,17 +355,17 @@ impl Engine {
                 });
             }
         }
-        if let Some(first) = away.first() {
+        if let Some(first) = unready.first() {
             let more =
-                if away.len() > 1 { format!(" and {} more are", away.len() - 1) } else { " is".into() };
-            evaluation.parting =
+                if unready.len() > 1 { format!(" and {} more are", unready.len() - 1) } else { " is".into() };
+            evaluation.final_message =
                 format!("Node {first}{more} not ready: what is left there goes when it is back");
         }
         None
     }
 
     pub(super) fn waits_for_node(&self, name: &str) -> String {
-        if self.drivers.contains(format!("{NODE_DRIVER}/{name}").as_str()) {
+        if self.live_drivers.contains(format!("{NODE_DRIVER}/{name}").as_str()) {
             "is not confirmed yet".into()
         } else {
             "waits: the agent of the node is not running".into()
@@ -369,7 +373,12 @@ impl Engine {
     }
 
     /// How far a connection point's own networks are on its nodes.
-    pub(super) fn evaluate_point_hosts(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
+    pub(super) fn evaluate_point_on_hosts(
+        &self,
+        key: &Key,
+        evaluation: &mut Evaluation,
+        inputs: &mut Inputs,
+    ) {
         for (network, shape) in self.hosts.networks_of(&key.name) {
             inputs.add(&(network, shape));
         }
@@ -385,7 +394,7 @@ impl Engine {
     /// How far what an object wants of the hosts is on each of the nodes.
     pub(super) fn evaluate_hosts(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         let Some(record) = self.records.get(key) else { return };
-        for demand in &record.hosted {
+        for demand in &record.host_demands {
             let shape = self.hosts.shape(&demand.point, &demand.network);
             inputs.add(&(demand, shape));
             let noun = shape.map_or("network", Shape::noun);
@@ -408,7 +417,7 @@ impl Engine {
         let place = || format!("Node {name}: {noun} {network}");
         let hop = self.hosts.hop(node, &demand.point, network, None, None);
         self.note_hop(evaluation, name, &hop, place);
-        if hop != Hop::Confirmed {
+        if hop != HopState::Confirmed {
             return;
         }
         for vid in &demand.vids {
@@ -425,19 +434,21 @@ impl Engine {
         &self,
         evaluation: &mut Evaluation,
         name: &Name,
-        hop: &Hop<'_>,
+        hop: &HopState<'_>,
         what: impl Fn() -> String,
     ) {
         match hop {
-            Hop::Confirmed => {}
-            Hop::Refused { reason, retryable } => {
+            HopState::Confirmed => {}
+            HopState::Refused { reason, retryable } => {
                 evaluation.reject(format!("{}: {reason}", what()), *retryable)
             }
-            Hop::Unreachable(reason) => {
+            HopState::Unreachable(reason) => {
                 evaluation.unreachable.get_or_insert_with(|| format!("Node {name}: {reason}"));
                 evaluation.wait_for(name, || format!("{} waits: {reason}", what()));
             }
-            Hop::Waiting => evaluation.wait_for(name, || format!("{} {}", what(), self.waits_for_node(name))),
+            HopState::Waiting => {
+                evaluation.wait_for(name, || format!("{} {}", what(), self.waits_for_node(name)))
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId};
 
 use crate::podnet::ipam::{PoolKey, Source};
-use crate::podnet::template::{Need, Template, link_id};
+use crate::podnet::template::{AddressNeed, Template, link_id};
 use crate::podnet::{self, Claim, PodState};
 use crate::shape::name_problem;
 use crate::spec::{AttachmentSpec, Plugin, Spec, VlanType};
@@ -17,7 +17,7 @@ use super::Engine;
 struct Part {
     service: Name,
     vid: VlanId,
-    needs: Vec<Need>,
+    needs: Vec<AddressNeed>,
     routes: Vec<PodRoute>,
 }
 
@@ -36,7 +36,7 @@ impl Engine {
         let on = self.hosts.nodes_of(&spec.connection_point);
         // A pod outlives its Node object for a while. Until that is there again, or the pod is gone, it keeps the addresses
         // that it has.
-        let entry = self.podnet.givers.get(key).and_then(|giver| giver.entries.get(&state.pod.uid));
+        let entry = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(&state.pod.uid));
         let has_some = entry.is_some_and(|entry| !entry.leases.is_empty() || !entry.retiring.is_empty());
         let keeps = |node: &Name| has_some && self.hosts.node(node).is_none();
         let excluded = |node: &&Name| !keeps(node) && !on.contains(*node);
@@ -118,16 +118,16 @@ impl Engine {
             let source = Source::Ranges {
                 network: subnet.network,
                 ranges: subnet.hot_plug_pool.clone(),
-                except: routes.iter().filter_map(|route| route.next_hop).collect(),
+                excluded: routes.iter().filter_map(|route| route.next_hop).collect(),
             };
-            let full = if subnet.hot_plug_pool.is_empty() {
+            let exhausted_message = if subnet.hot_plug_pool.is_empty() {
                 format!(
                     "Subnet {name} has no HotPlugPool to take an address for a running pod from; give it one beside its AllocationPool"
                 )
             } else {
                 format!("the HotPlugPool of Subnet {name} has no address left; widen it")
             };
-            part.needs.push(Need { pool: PoolKey::Subnet(name.clone()), source, full });
+            part.needs.push(AddressNeed { pool: PoolKey::Subnet(name.clone()), source, exhausted_message });
             part.routes.extend(routes);
         }
         Ok(part)
@@ -135,27 +135,27 @@ impl Engine {
 
     /// What the interface is called: as the label says, or `net<N>` with the lowest N that is free.
     fn interface_name(&self, key: &Key, state: &PodState) -> Result<String, String> {
-        let asked = podnet::asked_name(&state.pod, &key.name);
+        let requested = podnet::requested_name(&state.pod, &key.name);
         let uid = &state.pod.uid;
         let free = |name: &String| {
             let claim = Claim::Name(uid.clone(), name.clone());
             self.podnet.claims.get(&claim).is_none_or(|(holder, _, _)| holder == key)
         };
-        if asked.is_empty() {
-            let entry = self.podnet.givers.get(key).and_then(|giver| giver.entries.get(uid));
+        if requested.is_empty() {
+            let entry = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(uid));
             let kept = entry.and_then(|entry| entry.ifname.clone()).filter(free);
             // The labels of a pod are few, so one of the first is free.
             return Ok(kept.or_else(|| (0..1000).map(|n| format!("net{n}")).find(free)).unwrap_or_default());
         }
-        if let Some(problem) = name_problem(asked) {
+        if let Some(problem) = name_problem(requested) {
             return Err(problem);
         }
-        if matches!(asked, "eth0" | "lo") {
+        if matches!(requested, "eth0" | "lo") {
             return Err(format!(
-                "{asked} is the name of an interface that the pod has already; choose another"
+                "{requested} is the name of an interface that the pod has already; choose another"
             ));
         }
-        Ok(asked.to_owned())
+        Ok(requested.to_owned())
     }
 }
 

@@ -17,21 +17,21 @@ pub(super) struct LastCommanded {
 
 impl Engine {
     /// A former process commanded this last.
-    pub(super) fn was_said(&mut self, target: Target, hash: String) {
-        self.said.insert(target, LastCommanded { hash, since: (0, 0) });
+    pub(super) fn restore_command(&mut self, target: Target, hash: String) {
+        self.last_commanded.insert(target, LastCommanded { hash, since: (0, 0) });
     }
 
     /// This is commanded.
-    pub(super) fn is_said(&mut self, target: Target, generation: Generation) {
-        if self.said.get(&target).is_none_or(|said| said.hash != generation.hash) {
+    pub(super) fn record_command(&mut self, target: Target, generation: Generation) {
+        if self.last_commanded.get(&target).is_none_or(|said| said.hash != generation.hash) {
             let since = (generation.term, generation.sequence);
-            self.said.insert(target, LastCommanded { hash: generation.hash, since });
+            self.last_commanded.insert(target, LastCommanded { hash: generation.hash, since });
         }
     }
 
     /// True when a report on this generation tells nothing of what is commanded though that has the same hash.
     pub(super) fn is_outdated(&self, target: &Target, generation: &Generation) -> bool {
         let order = (generation.term, generation.sequence);
-        self.said.get(target).is_some_and(|said| said.hash == generation.hash && order < said.since)
+        self.last_commanded.get(target).is_some_and(|said| said.hash == generation.hash && order < said.since)
     }
 }

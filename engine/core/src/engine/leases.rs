@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::podnet::ipam::{Holder, PoolKey};
 use crate::podnet::template::{self, Template};
-use crate::podnet::{self, Claim, Lease, Leaving};
+use crate::podnet::{self, Claim, Lease, Withdrawal};
 use crate::spec::Spec;
 use crate::{Key, Kind, Name, Target};
 
@@ -20,7 +20,7 @@ pub(super) fn named(leases: BTreeMap<Name, Vec<Lease>>) -> impl Iterator<Item = 
 
 impl Engine {
     /// Takes over what the status of an object says of leases, before anyone is given anything new.
-    pub(super) fn seed_pods(&mut self, key: &Key) {
+    pub(super) fn restore_leases(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let entries = record.status.pods.clone();
         let templates = self.templates_of(key);
@@ -37,30 +37,30 @@ impl Engine {
                         leases.entry(link.clone()).or_default().push(Lease { pool, address: *address });
                     } else {
                         // The pod was losing it, or is to lose it now.
-                        retiring.push((link.clone(), self.take_stray(*address, &holder)));
+                        retiring.push((link.clone(), self.reserve_unknown(*address, &holder)));
                     }
                 }
             }
             let had_any = !leases.is_empty() || !retiring.is_empty() || !entry.links.is_empty();
-            let giver = self.podnet.givers.entry(key.clone()).or_default();
-            let own = giver.entry(&entry.uid, &entry.name);
+            let provider = self.podnet.providers.entry(key.clone()).or_default();
+            let own = provider.entry(&entry.uid, &entry.name);
             if let Some(state) = self.podnet.pods.get_mut(&entry.uid) {
                 state.entries.insert(key.clone());
             }
             own.leases = leases;
             own.retiring = retiring;
             own.ifname = entry.links.iter().find(|link| link.link == key.name).map(|link| link.name.clone());
-            own.was_given = had_any;
+            own.was_granted = had_any;
             let work = (key.clone(), entry.uid.clone());
             if had_any {
-                self.podwork_first.insert(work)
+                self.pod_queue_first.insert(work)
             } else {
-                self.podwork.insert(work)
+                self.pod_queue.insert(work)
             };
         }
     }
 
-    fn take_stray(&mut self, address: IpNet, holder: &Holder) -> Lease {
+    fn reserve_unknown(&mut self, address: IpNet, holder: &Holder) -> Lease {
         self.podnet.ipam.take(&PoolKey::Unknown, address.addr(), holder);
         self.lease_changed(&PoolKey::Unknown, address.addr());
         Lease { pool: PoolKey::Unknown, address }
@@ -68,10 +68,10 @@ impl Engine {
 
     /// Takes over, before anyone is given anything new, what nodes last said that they have in pods for objects
     /// that are gone: its addresses stay taken until the nodes have confirmed that it is not there any more.
-    pub(super) fn recall_pods(&mut self) {
-        self.recalled = true;
+    pub(super) fn restore_orphan_leases(&mut self) {
+        self.orphan_leases_restored = true;
         let mut found: Vec<(Name, Holder, Vec<IpNet>)> = Vec::new();
-        for (target, report) in &self.reports {
+        for (target, report) in &self.early_reports {
             let (Target::Node(node), Some(Applied::Node { pods, .. })) = (target, &report.applied) else {
                 continue;
             };
@@ -89,28 +89,27 @@ impl Engine {
         }
         let version = self.hosts.version();
         for (node, holder, addresses) in found {
-            let strays: Vec<Lease> =
-                addresses.into_iter().map(|address| self.take_stray(address, &holder)).collect();
+            let reserved: Vec<Lease> =
+                addresses.into_iter().map(|address| self.reserve_unknown(address, &holder)).collect();
             let (key, uid, link) = holder;
             let Some(state) = self.podnet.pods.get_mut(&uid) else { continue };
             state.entries.insert(key.clone());
             let name = state.pod.name.clone();
-            let entry = self.podnet.givers.entry(key).or_default().entry(&uid, &name);
-            entry.retiring.extend(strays.into_iter().map(|lease| (link.clone(), lease)));
-            entry.was_given = true;
-            entry.leaving = Some(Leaving { node: node.clone(), version });
+            let entry = self.podnet.providers.entry(key).or_default().entry(&uid, &name);
+            entry.retiring.extend(reserved.into_iter().map(|lease| (link.clone(), lease)));
+            entry.was_granted = true;
+            entry.withdrawal = Some(Withdrawal { node: node.clone(), version });
             if let Some(target) = self.hosts.node_mut(&node) {
-                target.part(&uid);
+                target.track_removal(&uid);
             }
         }
     }
 
     /// The links that a configuration gives.
     fn templates_of(&self, key: &Key) -> Vec<Template> {
-        let links = self
-            .spec_of(key)
-            .and_then(Spec::pod_links)
-            .map(|spec| template::of_links(key, spec, |bridge| self.bridge_facts(&key.namespace, bridge)).0);
+        let links = self.spec_of(key).and_then(Spec::pod_links).map(|spec| {
+            template::templates_for(key, spec, |bridge| self.bridge_settings(&key.namespace, bridge)).0
+        });
         links.unwrap_or_default()
     }
 
@@ -180,22 +179,24 @@ impl Engine {
         key: &Key,
         uid: &Name,
         claim: &Claim,
-        words: impl FnOnce(&podnet::Claimant) -> String,
+        message: impl FnOnce(&podnet::Claimant) -> String,
     ) -> Result<(), String> {
         match self.podnet.claims.get(claim) {
-            Some(holder) if (&holder.0, &holder.1) != (key, uid) => Err(words(holder)),
+            Some(holder) if (&holder.0, &holder.1) != (key, uid) => Err(message(holder)),
             _ => Ok(()),
         }
     }
 
     pub(super) fn set_claims(&mut self, key: &Key, uid: &Name, claims: BTreeSet<Claim>) {
-        let Some(entry) = self.podnet.givers.get_mut(key).and_then(|giver| giver.entries.get_mut(uid)) else {
+        let Some(entry) =
+            self.podnet.providers.get_mut(key).and_then(|provider| provider.entries.get_mut(uid))
+        else {
             return;
         };
         if !claims.is_subset(&entry.claims) {
             // Others that the pod asks for may have to say now that the name is taken.
             let same = self.podnet.blocked.iter().filter(|(other, pod)| pod == uid && other != key);
-            self.podwork.extend(same.cloned());
+            self.pod_queue.extend(same.cloned());
         }
         for claim in &claims {
             self.podnet.claims.insert(claim.clone(), (key.clone(), uid.clone(), entry.name.clone()));
@@ -212,7 +213,7 @@ impl Engine {
 
     /// Those who can't be given something that another had are looked at again.
     pub(super) fn unblock(&mut self) {
-        self.podwork.append(&mut self.podnet.blocked);
+        self.pod_queue.append(&mut self.podnet.blocked);
     }
 
     /// The addresses of a pod's links: those that it has, and new ones where it has none; all or nothing.
@@ -222,7 +223,7 @@ impl Engine {
         uid: &Name,
         templates: &[Template],
     ) -> Result<BTreeMap<Name, Vec<Lease>>, String> {
-        let entry = self.podnet.givers.get(key).and_then(|giver| giver.entries.get(uid));
+        let entry = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(uid));
         let mut had = entry.map(|entry| entry.leases.clone()).unwrap_or_default();
         // What it was to lose, and its node has not confirmed to be gone, is still its own.
         for (link, lease) in entry.into_iter().flat_map(|entry| &entry.retiring) {
@@ -245,7 +246,7 @@ impl Engine {
                     for lease in taken {
                         self.podnet.ipam.undo(&lease.pool, lease.address.addr());
                     }
-                    return Err(need.full.clone());
+                    return Err(need.exhausted_message.clone());
                 };
                 leases.entry(template.name.clone()).or_default().push(lease);
             }
@@ -255,14 +256,15 @@ impl Engine {
 
     /// Gives back what a node has confirmed to be gone.
     pub(super) fn settle_entry(&mut self, key: &Key, uid: &Name) {
-        let Some(entry) = self.podnet.givers.get(key).and_then(|giver| giver.entries.get(uid)) else {
+        let Some(entry) = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(uid))
+        else {
             return;
         };
-        if let Some(leaving) = &entry.leaving {
+        if let Some(withdrawal) = &entry.withdrawal {
             let has_addresses = !entry.leases.is_empty() || !entry.retiring.is_empty();
-            let gone = match self.hosts.node(&leaving.node) {
+            let gone = match self.hosts.node(&withdrawal.node) {
                 Some(node) => {
-                    node.caught_up(leaving.version) && !node.has_links_of(uid, &template::link_id(key, ""))
+                    node.caught_up(withdrawal.version) && !node.has_links_of(uid, &template::link_id(key, ""))
                 }
                 // The node may be back, with the pod as it was: its addresses are not free. Once the object is gone, nothing
                 // would tell the next engine of them.
@@ -280,11 +282,12 @@ impl Engine {
         let Some(version) = entry.retired_at else { return };
         let caught_up = |node: &Name| self.hosts.node(node).is_some_and(|node| node.caught_up(version));
         if node.is_none_or(caught_up) {
-            let retired = self.podnet.givers.get_mut(key).and_then(|giver| giver.entries.get_mut(uid));
+            let retired =
+                self.podnet.providers.get_mut(key).and_then(|provider| provider.entries.get_mut(uid));
             let retired = retired.map(|entry| std::mem::take(&mut entry.retiring)).unwrap_or_default();
             self.release(key, retired.into_iter().map(|(_, lease)| lease).collect());
             if self.records.contains_key(key) {
-                self.judge.insert(key.clone());
+                self.evaluate_queue.insert(key.clone());
             }
         }
     }
@@ -305,12 +308,12 @@ impl Engine {
     }
 
     /// An object of that name is there again: addresses that are still taken for it are to be written down anew.
-    pub(super) fn renew_giver(&mut self, key: &Key) {
-        let Some(giver) = self.podnet.givers.get_mut(key) else { return };
-        giver.awaiting.clear();
-        for entry in giver.entries.values_mut() {
-            giver.leased += 1;
-            entry.leased_at = giver.leased;
+    pub(super) fn renew_leases(&mut self, key: &Key) {
+        let Some(provider) = self.podnet.providers.get_mut(key) else { return };
+        provider.unwritten.clear();
+        for entry in provider.entries.values_mut() {
+            provider.lease_revision += 1;
+            entry.lease_revision = provider.lease_revision;
         }
     }
 }

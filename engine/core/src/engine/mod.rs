@@ -1,10 +1,12 @@
-//! The engine's memory of the world and the loop that settles it.
+//! The state of the world and the loop that reconciles it.
 //!
-//! Work flows one way, each stage with a list of what it still has to look at, so that a change costs what it
-//! touches: `dirty` objects are validated against what they name, which decides what of them is realised; VLAN
-//! IDs that are `contested` are arbitrated; before attachments are validated, it is decided which of them exclude each
-//! other ([`trunks`]); networks are planned anew onto switch ports (`replan`); at last the
-//! status of what changed, or of what targets reported on, is `judge`d.
+//! Work flows through stages, each with a queue, so that a change costs only what it touches:
+//!
+//! 1. `validate_queue`: an object is validated against what it names. Its last valid spec is what is realised.
+//! 2. `arbitrate_queue`: the holders of a VLAN ID are decided.
+//! 3. [`trunks`]: before attachments are validated, it is decided which of them exclude each other.
+//! 4. `replan_queue`: a network is planned onto switch ports.
+//! 5. `evaluate_queue`: the status of an object is evaluated, after changes and after reports of targets.
 
 mod addresses;
 mod bridges;
@@ -41,7 +43,7 @@ use crate::spec::{BridgeDomainSpec, Spec};
 use crate::topology::{Ports, Topology};
 use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Target};
 
-use addresses::Leases;
+use addresses::LeaseHandling;
 pub use fabric_transaction::TransactionGroup;
 use last_commanded::LastCommanded;
 use record::{Network, Point, Record};
@@ -55,52 +57,97 @@ const NAD_DRIVER: &str = "nad";
 #[allow(clippy::struct_excessive_bools, reason = "what was done once since the start, and work to do")]
 #[derive(Debug)]
 pub struct Engine {
+    /// How this cluster is configured.
     config: Config,
+    /// The custom resources.
     records: HashMap<Key, Record>,
+    /// By object: the objects that name it ([`Record::indexed_references`]).
     referrers: HashMap<Key, BTreeSet<Key>>,
+    /// The labels of each Node.
     nodes: BTreeMap<Name, Labels>,
+    /// The labels of each namespace.
     namespaces: HashMap<Name, Labels>,
-    pods: HashMap<Name, Vec<Key>>,
-    users: HashMap<Key, Users>,
-    drivers: BTreeSet<Name>,
-    holding: BTreeSet<Name>,
+    /// By pod uid: the L2ServiceAttachments that the pod uses.
+    attachments_by_pod: HashMap<Name, Vec<Key>>,
+    /// The inverse of `attachments_by_pod`.
+    pods_by_attachment: HashMap<Key, Users>,
+    /// The drivers that are alive; an agent as `node/<name>`.
+    live_drivers: BTreeSet<Name>,
+    /// The drivers that can hold a change until its transaction is decided.
+    holding_drivers: BTreeSet<Name>,
+    /// The graph of the switches in `records`.
     topology: Topology,
-    graph_dirty: bool,
+    /// A FabricDevice changed: `topology` is built anew.
+    topology_dirty: bool,
+    /// A FabricDevice exists that is not being deleted.
     has_fabric: bool,
+    /// The ConnectionPoints as the fabric sees them.
     points: HashMap<Name, Point>,
-    /// The ports between ends that were asked for, as long as points and topology are as they are.
-    ways: RefCell<HashMap<plan::Ends, Arc<Ports>>>,
+    /// The switch ports between endpoints. Cleared when `points` or `topology` change.
+    path_cache: RefCell<HashMap<plan::Endpoints, Arc<Ports>>>,
+    /// The state of each L2Service and hand-written L2BridgeDomain.
     networks: HashMap<Key, Network>,
+    /// By L2Service: the L2BridgeDomain that the engine has written for it.
     bridge_domains: HashMap<Name, BridgeDomainSpec>,
+    /// The holders of VLAN IDs.
     ids: Ids,
+    /// The switches.
     devices: BTreeMap<Name, DeviceTarget>,
-    changes: u64,
-    refused: BTreeSet<Key>,
-    renumbered: HashMap<Key, BTreeSet<VlanId>>,
+    /// Orders the changes of all switches; grows with each state that is handed out ([`crate::changes`]).
+    change_count: u64,
+    /// The networks with a [`Network::refusal`].
+    refused_networks: BTreeSet<Key>,
+    /// Networks that move to another VLAN: the VLANs involved, until every switch has confirmed.
+    pending_vlan_changes: HashMap<Key, BTreeSet<VlanId>>,
+    /// By L2ServiceAttachment: its NetworkAttachmentDefinition.
     nads: HashMap<Key, NadTarget>,
+    /// The nodes, and the networks that are wanted on them.
     hosts: Hosts,
-    remark: BTreeSet<Name>,
+    /// The interfaces and addresses of running pods.
     podnet: PodNet,
+    /// By name of a host interface: the objects that name it as a pod bridge or parent.
     bridge_users: HashMap<String, BTreeSet<Key>>,
+    /// Which attachments exclude each other.
     trunks: Trunks,
-    seeds: BTreeSet<Key>,
-    podwork_first: BTreeSet<(Key, Name)>,
-    podwork: BTreeSet<(Key, Name)>,
-    views: BTreeSet<Name>,
-    leaving: BTreeSet<Key>,
+    /// Objects that were given up while switches may still carry their VLANs. Evaluated after each switch report.
+    removing: BTreeSet<Key>,
+    /// The highest [`Record::version`].
     version: u64,
-    seeded: bool,
-    recalled: bool,
+    /// VLAN claims were restored from statuses, once after the start.
+    claims_restored: bool,
+    /// Addresses of deleted objects were restored from agents' reports, once after the start.
+    orphan_leases_restored: bool,
+    /// The first [`Engine::settle`] is over.
     started: bool,
-    reports: Vec<(Target, Report)>,
-    commanded: Vec<(Target, Desired)>,
-    said: HashMap<Target, LastCommanded>,
-    dirty: BTreeSet<Key>,
-    reclaim: BTreeSet<Key>,
-    contested: BTreeSet<VlanId>,
-    replan: BTreeSet<Key>,
-    judge: BTreeSet<Key>,
-    publish: BTreeSet<Target>,
+    /// Reports that came before the first [`Engine::settle`].
+    early_reports: Vec<(Target, Report)>,
+    /// Commands of the former leader, found on NATS at the start.
+    stored_commands: Vec<(Target, Desired)>,
+    /// What was last commanded of each target.
+    last_commanded: HashMap<Target, LastCommanded>,
+    /// Objects to be validated.
+    validate_queue: BTreeSet<Key>,
+    /// Networks whose VLAN claims are to be updated.
+    claim_queue: BTreeSet<Key>,
+    /// VLAN IDs whose holders are to be decided.
+    arbitrate_queue: BTreeSet<VlanId>,
+    /// Networks to be planned onto switch ports.
+    replan_queue: BTreeSet<Key>,
+    /// Objects whose leases are to be restored from their status.
+    restore_queue: BTreeSet<Key>,
+    /// As `pod_queue`, for pods that already have something: they are planned before all others.
+    pod_queue_first: BTreeSet<(Key, Name)>,
+    /// Pairs of an object and a pod uid: what the one gives to the other is to be planned.
+    pod_queue: BTreeSet<(Key, Name)>,
+    /// Objects whose status is to be evaluated.
+    evaluate_queue: BTreeSet<Key>,
+    /// Pod uids whose PodNetwork may have changed.
+    pod_view_queue: BTreeSet<Name>,
+    /// Nodes whose labels and extended resources may have changed.
+    node_label_queue: BTreeSet<Name>,
+    /// Targets whose desired state changed.
+    publish_queue: BTreeSet<Target>,
+    /// The effects of the current [`Engine::settle`].
     effects: Vec<Effect>,
 }
 
@@ -113,46 +160,46 @@ impl Engine {
             referrers: HashMap::new(),
             nodes: BTreeMap::new(),
             namespaces: HashMap::new(),
-            pods: HashMap::new(),
-            users: HashMap::new(),
-            drivers: BTreeSet::new(),
-            holding: BTreeSet::new(),
+            attachments_by_pod: HashMap::new(),
+            pods_by_attachment: HashMap::new(),
+            live_drivers: BTreeSet::new(),
+            holding_drivers: BTreeSet::new(),
             topology: Topology::default(),
-            graph_dirty: false,
+            topology_dirty: false,
             has_fabric: false,
             points: HashMap::new(),
-            ways: RefCell::default(),
+            path_cache: RefCell::default(),
             networks: HashMap::new(),
             bridge_domains: HashMap::new(),
             ids: Ids::default(),
             devices: BTreeMap::new(),
-            changes: 0,
-            refused: BTreeSet::new(),
-            renumbered: HashMap::new(),
+            change_count: 0,
+            refused_networks: BTreeSet::new(),
+            pending_vlan_changes: HashMap::new(),
             nads: HashMap::new(),
             hosts: Hosts::default(),
-            remark: BTreeSet::new(),
             podnet: PodNet::default(),
             bridge_users: HashMap::new(),
             trunks: Trunks::default(),
-            seeds: BTreeSet::new(),
-            podwork_first: BTreeSet::new(),
-            podwork: BTreeSet::new(),
-            views: BTreeSet::new(),
-            leaving: BTreeSet::new(),
+            removing: BTreeSet::new(),
             version: 0,
-            seeded: false,
-            recalled: false,
+            claims_restored: false,
+            orphan_leases_restored: false,
             started: false,
-            reports: Vec::new(),
-            commanded: Vec::new(),
-            said: HashMap::new(),
-            dirty: BTreeSet::new(),
-            reclaim: BTreeSet::new(),
-            contested: BTreeSet::new(),
-            replan: BTreeSet::new(),
-            judge: BTreeSet::new(),
-            publish: BTreeSet::new(),
+            early_reports: Vec::new(),
+            stored_commands: Vec::new(),
+            last_commanded: HashMap::new(),
+            validate_queue: BTreeSet::new(),
+            claim_queue: BTreeSet::new(),
+            arbitrate_queue: BTreeSet::new(),
+            replan_queue: BTreeSet::new(),
+            restore_queue: BTreeSet::new(),
+            pod_queue_first: BTreeSet::new(),
+            pod_queue: BTreeSet::new(),
+            evaluate_queue: BTreeSet::new(),
+            pod_view_queue: BTreeSet::new(),
+            node_label_queue: BTreeSet::new(),
+            publish_queue: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
@@ -163,16 +210,16 @@ impl Engine {
             Event::Object(object) => self.upsert(*object),
             Event::ObjectGone(key) => self.remove(&key),
             Event::Node { name, labels, ready } => {
-                self.node_is(&name, ready);
+                self.update_node(&name, ready);
                 if self.nodes.get(&name) != Some(&labels) {
                     self.nodes.insert(name, labels);
-                    self.dirty_kind(Kind::ConnectionPoint);
+                    self.revalidate_kind(Kind::ConnectionPoint);
                 }
             }
             Event::NodeGone(name) => {
-                self.node_gone(&name);
+                self.remove_node(&name);
                 if self.nodes.remove(&name).is_some() {
-                    self.dirty_kind(Kind::ConnectionPoint);
+                    self.revalidate_kind(Kind::ConnectionPoint);
                 }
             }
             Event::Namespace(name, labels) => {
@@ -180,8 +227,8 @@ impl Engine {
                     let known = self.namespaces.insert(name.clone(), labels).is_some();
                     self.trunks.touch();
                     if known {
-                        self.dirty_namespace(&name);
-                        self.dirty_used_from(&name);
+                        self.revalidate_namespace(&name);
+                        self.revalidate_used_from(&name);
                     }
                 }
             }
@@ -189,30 +236,30 @@ impl Engine {
                 self.namespaces.remove(&name);
                 self.trunks.touch();
             }
-            Event::Pod(pod) => self.pod_is(*pod),
-            Event::SampleRefused(key, words) => {
+            Event::Pod(pod) => self.update_pod(*pod),
+            Event::SampleRefused(key, message) => {
                 if let Some(record) = self.records.get_mut(&key) {
-                    record.sample_refused = Some(words);
-                    self.judge.insert(key);
+                    record.sample_refused = Some(message);
+                    self.evaluate_queue.insert(key);
                 }
             }
-            Event::StatusWritten(key, count) => self.recorded(&key, count),
-            Event::PodGone(uid) => self.pod_gone(&uid),
+            Event::StatusWritten(key, count) => self.leases_written(&key, count),
+            Event::PodGone(uid) => self.remove_pod(&uid),
             Event::Report(target, report) if self.started => self.report(&target, *report),
-            Event::Report(target, report) => self.reports.push((target, *report)),
-            Event::StoredCommand(target, desired) => self.commanded.push((target, *desired)),
-            Event::CommandIssued(target, generation) => self.is_said(target, generation),
-            Event::Drivers(alive) => self.drivers_are(alive),
-            Event::DriversThatHold(drivers) => self.holding = drivers,
-            Event::MissedDeadline(name) => self.is_late(&name),
-            Event::ChangeRefused(name, report) => self.refused_by(&name, &report),
+            Event::Report(target, report) => self.early_reports.push((target, *report)),
+            Event::StoredCommand(target, desired) => self.stored_commands.push((target, *desired)),
+            Event::CommandIssued(target, generation) => self.record_command(target, generation),
+            Event::Drivers(alive) => self.update_drivers(alive),
+            Event::DriversThatHold(drivers) => self.holding_drivers = drivers,
+            Event::MissedDeadline(name) => self.mark_late(&name),
+            Event::ChangeRefused(name, report) => self.withhold_rejected(&name, &report),
             Event::RetryDue(network, attempt) => self.retry(&network, attempt),
             Event::DeadlineExceeded { key, since } => self.deadline_exceeded(&key, &since),
             Event::AwaitElapsed(key) => {
                 if let Some(record) = self.records.get_mut(&key) {
                     // A spec that comes before this is looked at is waited for by itself.
-                    (record.waited, record.incomplete) = (true, false);
-                    self.dirty.insert(key);
+                    (record.await_elapsed, record.incomplete) = (true, false);
+                    self.validate_queue.insert(key);
                 }
             }
         }
@@ -220,25 +267,25 @@ impl Engine {
 
     /// Works out all that follows from the events since the last call. `now` is RFC 3339.
     pub fn settle(&mut self, now: &str) -> Vec<Effect> {
-        self.flow();
+        self.run_stages();
         if !self.started {
             self.started = true;
             self.start();
-            self.flow();
+            self.run_stages();
         }
         let now = Name::from(now);
-        while let Some(key) = self.judge.pop_first() {
+        while let Some(key) = self.evaluate_queue.pop_first() {
             self.evaluate(&key, &now);
             // What is gone makes room for others.
-            self.flow();
+            self.run_stages();
         }
-        self.tell_views();
-        self.tell_nodes();
-        self.effects.extend(std::mem::take(&mut self.publish).into_iter().map(Effect::Publish));
+        self.emit_pod_views();
+        self.emit_node_effects();
+        self.effects.extend(std::mem::take(&mut self.publish_queue).into_iter().map(Effect::Publish));
         let effects = std::mem::take(&mut self.effects);
         for effect in &effects {
             if let Effect::Forget(target) = effect {
-                self.said.remove(target);
+                self.last_commanded.remove(target);
             }
         }
         effects
@@ -246,21 +293,21 @@ impl Engine {
 
     /// True when [`Self::settle`] has something to do.
     pub fn is_unsettled(&self) -> bool {
-        !(self.dirty.is_empty()
-            && self.reclaim.is_empty()
-            && self.contested.is_empty()
+        !(self.validate_queue.is_empty()
+            && self.claim_queue.is_empty()
+            && self.arbitrate_queue.is_empty()
             && !self.trunks.is_stale()
-            && self.replan.is_empty()
-            && self.judge.is_empty()
-            && self.publish.is_empty()
+            && self.replan_queue.is_empty()
+            && self.evaluate_queue.is_empty()
+            && self.publish_queue.is_empty()
             && self.effects.is_empty()
-            && self.remark.is_empty()
-            && self.seeds.is_empty()
-            && self.podwork_first.is_empty()
-            && self.podwork.is_empty()
-            && self.views.is_empty()
-            && !self.hosts.is_touched()
-            && !self.graph_dirty)
+            && self.node_label_queue.is_empty()
+            && self.restore_queue.is_empty()
+            && self.pod_queue_first.is_empty()
+            && self.pod_queue.is_empty()
+            && self.pod_view_queue.is_empty()
+            && !self.hosts.has_changed_nodes()
+            && !self.topology_dirty)
     }
 
     /// The driver and the complete desired state of a target; `None`: there is no such target. It may settle
@@ -268,25 +315,25 @@ impl Engine {
     pub fn desired(&mut self, target: &Target) -> Option<(Name, Desired)> {
         match target {
             Target::Fabric(name) => {
-                let undecided = self.undecided(name);
+                let undecided_vlans = self.undecided_vlans(name);
                 let device = self.devices.get_mut(name)?;
                 let was_known = device.is_known();
-                let (desired, settled) = device.desired(&self.config, self.changes, undecided);
-                self.changes += 1;
+                let (desired, settled) = device.desired(&self.config, self.change_count, undecided_vlans);
+                self.change_count += 1;
                 let driver = device.driver.clone();
                 if device.is_known() != was_known {
-                    self.judge.insert(Key::cluster(Kind::FabricDevice, name));
+                    self.evaluate_queue.insert(Key::cluster(Kind::FabricDevice, name));
                 }
-                self.judge_networks(settled);
+                self.reevaluate_networks(settled);
                 Some((driver, desired))
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 let wanted = self.nads.get(&key)?.wanted;
-                let attachment = if wanted { self.render(&key, Leases::LeftOut) } else { None };
+                let attachment = if wanted { self.render(&key, LeaseHandling::Exclude) } else { None };
                 let nad = self.nads.get_mut(&key)?;
                 if wanted && attachment.is_none() {
-                    nad.was_not_said();
+                    nad.mark_unpublished();
                     return None;
                 }
                 Some((NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
@@ -294,7 +341,7 @@ impl Engine {
             Target::Node(name) => {
                 let (desired, settled) = self.hosts.desired(name, &self.config.cluster)?;
                 if settled {
-                    self.node_settled(name);
+                    self.handle_node_confirmed(name);
                 }
                 Some((hosts::NODE_DRIVER.into(), desired))
             }
@@ -303,11 +350,11 @@ impl Engine {
 
     /// [`Desired::hash`] of what [`Self::desired`] has just given for this target.
     pub fn desired_hash(&self, target: &Target, desired: &Desired) -> String {
-        let said = match target {
-            Target::Fabric(name) => self.devices.get(name).and_then(DeviceTarget::said),
+        let last_commanded = match target {
+            Target::Fabric(name) => self.devices.get(name).and_then(DeviceTarget::last_commanded),
             Target::Nad(..) | Target::Node(_) => None,
         };
-        said.map_or_else(|| desired.hash(), str::to_owned)
+        last_commanded.map_or_else(|| desired.hash(), str::to_owned)
     }
 
     /// What is done about differences on a switch.
@@ -333,24 +380,24 @@ impl Engine {
     }
 
     /// Runs every stage but the last until nothing is left to do.
-    fn flow(&mut self) {
+    fn run_stages(&mut self) {
         loop {
-            let next = self.dirty.first().map(|key| key.kind);
+            let next = self.validate_queue.first().map(|key| key.kind);
             if next.is_some_and(|kind| kind < Kind::ConnectionPoint) {
                 self.validate_first();
-            } else if self.graph_dirty {
-                self.rebuild_graph();
+            } else if self.topology_dirty {
+                self.rebuild_topology();
             } else if next.is_some_and(|kind| kind < Kind::L2Service) {
                 self.validate_first();
-            } else if !self.seeded {
-                self.seed();
-            } else if let Some(key) = self.reclaim.pop_first() {
-                self.reclaim(&key);
-            } else if let Some(vid) = self.contested.pop_first() {
+            } else if !self.claims_restored {
+                self.restore_claims();
+            } else if let Some(key) = self.claim_queue.pop_first() {
+                self.update_claims(&key);
+            } else if let Some(vid) = self.arbitrate_queue.pop_first() {
                 for key in self.ids.arbitrate(vid) {
-                    self.dirty_referrers(&key);
-                    self.replan.insert(key.clone());
-                    self.dirty.insert(key);
+                    self.revalidate_referrers(&key);
+                    self.replan_queue.insert(key.clone());
+                    self.validate_queue.insert(key);
                 }
             } else if next.is_some_and(|kind| kind < Kind::L2ServiceAttachment) {
                 self.validate_first();
@@ -358,14 +405,14 @@ impl Engine {
                 self.decide_trunks();
             } else if next.is_some() {
                 self.validate_first();
-            } else if let Some(key) = self.replan.pop_first() {
+            } else if let Some(key) = self.replan_queue.pop_first() {
                 self.replan(&key);
-            } else if let Some(key) = self.seeds.pop_first() {
-                self.seed_pods(&key);
-            } else if !self.recalled {
-                self.recall_pods();
+            } else if let Some(key) = self.restore_queue.pop_first() {
+                self.restore_leases(&key);
+            } else if !self.orphan_leases_restored {
+                self.restore_orphan_leases();
             } else if let Some((key, uid)) =
-                self.podwork_first.pop_first().or_else(|| self.podwork.pop_first())
+                self.pod_queue_first.pop_first().or_else(|| self.pod_queue.pop_first())
             {
                 self.plan_pod(&key, &uid);
             } else {
@@ -375,7 +422,7 @@ impl Engine {
     }
 
     fn validate_first(&mut self) {
-        if let Some(key) = self.dirty.pop_first() {
+        if let Some(key) = self.validate_queue.pop_first() {
             self.validate(&key);
         }
     }
@@ -385,26 +432,26 @@ impl Engine {
     fn start(&mut self) {
         let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
         let commanded: HashMap<&Target, String> =
-            self.commanded.iter().map(|(target, desired)| (target, desired.hash())).collect();
-        for (target, report) in &mut self.reports {
+            self.stored_commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
+        for (target, report) in &mut self.early_reports {
             // Something else was commanded since, and may be under way: what is wanted has to be reported anew.
             if commanded.get(target).is_some_and(|hash| *hash != report.generation.hash) {
                 report.generation.hash.clear();
             }
         }
-        for (target, desired) in std::mem::take(&mut self.commanded) {
-            self.was_said(target.clone(), desired.hash());
+        for (target, desired) in std::mem::take(&mut self.stored_commands) {
+            self.restore_command(target.clone(), desired.hash());
             match (&target, desired) {
                 (Target::Fabric(name), _) if !self.devices.contains_key(name) => {
                     self.effects.push(Effect::Forget(target));
                 }
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
                     let device = self.devices.get_mut(name);
-                    let here = device.map(|device| device.was_commanded(&desired)).unwrap_or_default();
+                    let here = device.map(|device| device.restore_command(&desired)).unwrap_or_default();
                     for (network, _) in &here {
                         let planned = self.networks.get(network).and_then(|one| one.planned.as_ref());
                         if planned.is_none_or(|(_, ports)| !ports.contains_key(name)) {
-                            self.leaves(name, network);
+                            self.note_device_cleanup(name, network);
                         }
                     }
                     had.extend(here);
@@ -414,25 +461,25 @@ impl Engine {
                 }
                 (Target::Nad(namespace, name), Desired::Nad(desired)) => {
                     let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                    self.recall_nad(&key, desired);
+                    self.restore_nad(&key, desired);
                 }
                 _ => {}
             }
         }
-        self.recall_networks(had);
-        self.recall_refusals();
+        self.restore_vlan_changes(had);
+        self.restore_refusals();
         for device in self.devices.values_mut() {
-            device.begin(&self.config, self.changes);
+            device.begin(&self.config, self.change_count);
         }
-        self.changes += 1;
+        self.change_count += 1;
         for name in self.nodes.keys() {
             self.hosts.desired(name, &self.config.cluster);
         }
-        for (target, report) in std::mem::take(&mut self.reports) {
+        for (target, report) in std::mem::take(&mut self.early_reports) {
             self.report(&target, report);
         }
         self.podnet.forget_idle();
-        self.judge.extend(self.records.keys().cloned());
+        self.evaluate_queue.extend(self.records.keys().cloned());
     }
 
     fn report(&mut self, target: &Target, mut report: Report) {
@@ -441,37 +488,37 @@ impl Engine {
         }
         match target {
             Target::Fabric(name) => {
-                self.weigh_report(name, &report);
-                self.adopt_strays(name, &report);
+                self.retry_after_report(name, &report);
+                self.assign_orphan_vlans(name, &report);
                 let Some(device) = self.devices.get_mut(name) else { return };
                 let known = device.is_known();
-                let news = device.report(report);
+                let effects = device.report(report);
                 let first = !known && device.is_known();
-                if news.remembered {
-                    self.publish.insert(target.clone());
+                if effects.port_memory_changed {
+                    self.publish_queue.insert(target.clone());
                 }
-                self.accept(name, &news);
-                if news.found {
-                    self.stay_as_found();
+                self.adopt_confirmed(name, &effects);
+                if effects.found_initial_state {
+                    self.refresh_withheld();
                 }
-                self.settled(name, &news.networks, first);
-                self.complete();
-                self.judge.insert(Key::cluster(Kind::FabricDevice, name));
-                self.judge_networks(news.networks);
-                self.judge.extend(self.leaving.iter().cloned());
+                self.handle_device_confirmed(name, &effects.networks, first);
+                self.publish_partial();
+                self.evaluate_queue.insert(Key::cluster(Kind::FabricDevice, name));
+                self.reevaluate_networks(effects.networks);
+                self.evaluate_queue.extend(self.removing.iter().cloned());
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 let Some(nad) = self.nads.get_mut(&key) else { return };
                 nad.report(report);
                 if self.records.contains_key(&key) {
-                    self.judge.insert(key);
-                } else if nad.hop() == nad::NadHop::Confirmed {
+                    self.evaluate_queue.insert(key);
+                } else if nad.hop() == nad::NadState::Confirmed {
                     self.nads.remove(&key);
                     self.effects.push(Effect::Forget(target.clone()));
                 }
             }
-            Target::Node(name) => self.node_reported(name, report),
+            Target::Node(name) => self.handle_node_report(name, report),
         }
     }
 
@@ -487,18 +534,19 @@ impl Engine {
                 }
                 if (record.finalized, record.deleting) != (object.finalized, object.deleting) {
                     // It counts from now on, or takes nobody new: all that depends on it looks again.
-                    (record.finalizer_asked, record.version) = (false, 0);
+                    (record.finalizer_requested, record.version) = (false, 0);
                     if !record.finalized && plan::is_user(&object.key) {
                         // What it was found to be while it didn't count has kept nothing for it.
                         record.effective = record.status.realized.clone();
                     }
                 }
-                self.graph_dirty |= object.key.kind == Kind::FabricDevice && record.forget != object.forget;
+                self.topology_dirty |=
+                    object.key.kind == Kind::FabricDevice && record.forget != object.forget;
                 (record.deleting, record.finalized, record.forget) =
                     (object.deleting, object.finalized, object.forget);
                 if record.generation != object.generation {
                     record.generation = object.generation;
-                    record.waited = false;
+                    record.await_elapsed = false;
                     record.spec = object.spec.map(Arc::new);
                     record.unknown_opts = object.unknown_opts;
                 }
@@ -508,12 +556,12 @@ impl Engine {
             self.remove(&object.key);
         }
         let (key, record) = Record::new(object);
-        if pods::gives(key.kind) && self.config.nodes {
-            self.renew_giver(&key);
+        if pods::gives_to_pods(key.kind) && self.config.nodes {
+            self.renew_leases(&key);
             if record.status.pods.is_empty() {
                 self.replan_pods(&key);
             } else {
-                self.seeds.insert(key.clone());
+                self.restore_queue.insert(key.clone());
             }
         }
         if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
@@ -527,51 +575,56 @@ impl Engine {
 
     /// The manifest changed.
     fn changed(&mut self, key: &Key) {
-        self.relink(key);
-        self.retrunk(key);
-        self.recount(key);
-        self.dirty.insert(key.clone());
-        self.judge.insert(key.clone());
-        self.dirty_routes(key);
+        self.update_references(key);
+        self.update_trunk_index(key);
+        self.update_usage(key);
+        self.validate_queue.insert(key.clone());
+        self.evaluate_queue.insert(key.clone());
+        self.revalidate_routes(key);
         if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
-            self.reclaim.insert(key.clone());
+            self.claim_queue.insert(key.clone());
         }
     }
 
     fn remove(&mut self, key: &Key) {
         let Some(mut record) = self.records.remove(key) else { return };
         (record.spec, record.effective) = (Err(crate::spec::Invalid::new("", "gone")), None);
-        let linked = std::mem::take(&mut record.linked);
+        let indexed_references = std::mem::take(&mut record.indexed_references);
         self.records.insert(key.clone(), record);
-        self.recount(key);
+        self.update_usage(key);
         self.plan_hosts(key);
-        self.rebridge(key);
+        self.update_bridge_index(key);
         let record = self.records.remove(key);
-        if pods::gives(key.kind) {
-            self.forget_giver(key);
-            self.seeds.remove(key);
-            self.views.extend(self.podnet.selected.get(key).into_iter().flatten().cloned());
+        if pods::gives_to_pods(key.kind) {
+            self.remove_provider(key);
+            self.restore_queue.remove(key);
+            self.pod_view_queue.extend(self.podnet.selected.get(key).into_iter().flatten().cloned());
         }
-        for reference in linked {
-            self.unlink(&reference, key);
+        for reference in indexed_references {
+            self.remove_reference(&reference, key);
         }
-        self.dirty_referrers(key);
-        self.retrunk(key);
+        self.revalidate_referrers(key);
+        self.update_trunk_index(key);
         self.trunks.touch();
-        for work in [&mut self.dirty, &mut self.judge, &mut self.reclaim, &mut self.replan, &mut self.leaving]
-        {
+        for work in [
+            &mut self.validate_queue,
+            &mut self.evaluate_queue,
+            &mut self.claim_queue,
+            &mut self.replan_queue,
+            &mut self.removing,
+        ] {
             work.remove(key);
         }
         match key.kind {
             Kind::FabricDevice => {
-                self.graph_dirty = true;
+                self.topology_dirty = true;
                 if self.devices.remove(&key.name).is_some() {
                     self.effects.push(Effect::Forget(Target::Fabric(key.name.clone())));
                 }
             }
             Kind::L2Service | Kind::L2BridgeDomain => {
-                self.reclaim.insert(key.clone());
-                self.replan.insert(key.clone());
+                self.claim_queue.insert(key.clone());
+                self.replan_queue.insert(key.clone());
             }
             Kind::L2ServiceAttachment => {
                 if let Some(record) = record.filter(|_| self.nads.contains_key(key)) {
@@ -587,16 +640,16 @@ impl Engine {
             | Kind::PodConfig => {}
             Kind::ConnectionPoint => {
                 self.points.remove(&key.name);
-                self.ways.borrow_mut().clear();
+                self.path_cache.borrow_mut().clear();
             }
         }
         if key.kind == Kind::L2BridgeDomain && self.bridge_domains.remove(&key.name).is_some() {
-            self.replan.insert(Key::cluster(Kind::L2Service, &key.name));
+            self.replan_queue.insert(Key::cluster(Kind::L2Service, &key.name));
         }
     }
 
     /// A former process commanded a NAD. Where nothing is planned of it now, it is as it was until that changes, or goes.
-    fn recall_nad(&mut self, key: &Key, commanded: NadDesired) {
+    fn restore_nad(&mut self, key: &Key, commanded: NadDesired) {
         if self.nads.contains_key(key) {
             return;
         }
@@ -617,89 +670,90 @@ impl Engine {
         let nad = self.nads.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
         let nothing = nad::desired(key, &nad.uid, None);
         nad.want(&nothing, &nothing);
-        if nad.hop() == nad::NadHop::Confirmed {
+        if nad.hop() == nad::NadState::Confirmed {
             self.nads.remove(key);
             self.effects.push(Effect::Forget(target));
         } else {
-            self.publish.insert(target);
+            self.publish_queue.insert(target);
         }
     }
 
-    fn drivers_are(&mut self, alive: BTreeSet<Name>) {
-        let changed: BTreeSet<Name> = self.drivers.symmetric_difference(&alive).cloned().collect();
-        self.drivers = alive;
+    fn update_drivers(&mut self, alive: BTreeSet<Name>) {
+        let changed: BTreeSet<Name> = self.live_drivers.symmetric_difference(&alive).cloned().collect();
+        self.live_drivers = alive;
         if changed.contains(NAD_DRIVER) {
-            self.judge.extend(self.nads.keys().filter(|key| self.records.contains_key(key)).cloned());
+            self.evaluate_queue
+                .extend(self.nads.keys().filter(|key| self.records.contains_key(key)).cloned());
         }
         for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
-            self.judge_waiters(&Name::from(name));
+            self.reevaluate_waiters(&Name::from(name));
         }
         let mut networks = BTreeSet::new();
         for (name, device) in self.devices.iter().filter(|(_, device)| changed.contains(&device.driver)) {
-            self.judge.insert(Key::cluster(Kind::FabricDevice, name));
+            self.evaluate_queue.insert(Key::cluster(Kind::FabricDevice, name));
             networks.append(&mut device.networks());
         }
-        self.judge_networks(networks);
-        self.complete();
+        self.reevaluate_networks(networks);
+        self.publish_partial();
     }
 
     /// Something of these networks is to be told to those who look at them.
-    fn judge_networks(&mut self, networks: BTreeSet<Key>) {
+    fn reevaluate_networks(&mut self, networks: BTreeSet<Key>) {
         for network in networks {
-            self.judge.extend(self.referrers.get(&network).into_iter().flatten().cloned());
+            self.evaluate_queue.extend(self.referrers.get(&network).into_iter().flatten().cloned());
             if self.records.contains_key(&network) {
-                self.judge.insert(network);
+                self.evaluate_queue.insert(network);
             }
         }
     }
 
-    fn dirty_kind(&mut self, kind: Kind) {
-        self.dirty.extend(self.records.keys().filter(|key| key.kind == kind).cloned());
+    fn revalidate_kind(&mut self, kind: Kind) {
+        self.validate_queue.extend(self.records.keys().filter(|key| key.kind == kind).cloned());
     }
 
-    fn dirty_namespace(&mut self, namespace: &Name) {
+    fn revalidate_namespace(&mut self, namespace: &Name) {
         let inside = self.records.keys().filter(|key| key.namespace == *namespace);
-        self.dirty.extend(inside.cloned());
+        self.validate_queue.extend(inside.cloned());
     }
 
-    fn dirty_referrers(&mut self, key: &Key) {
-        self.dirty.extend(self.referrers.get(key).into_iter().flatten().cloned());
+    fn revalidate_referrers(&mut self, key: &Key) {
+        self.validate_queue.extend(self.referrers.get(key).into_iter().flatten().cloned());
     }
 
-    fn dirty_if_deleting(&mut self, key: &Key) {
+    fn revalidate_if_deleting(&mut self, key: &Key) {
         if self.records.get(key).is_some_and(|record| record.deleting) {
-            self.dirty.insert(key.clone());
+            self.validate_queue.insert(key.clone());
         }
     }
 
     /// Brings the index of referrers up to date with what an object names.
-    fn relink(&mut self, key: &Key) {
-        self.rebridge(key);
+    fn update_references(&mut self, key: &Key) {
+        self.update_bridge_index(key);
         let Some(record) = self.records.get_mut(key) else { return };
         let now = record.references();
-        if now == record.linked {
+        if now == record.indexed_references {
             return;
         }
-        let before = std::mem::replace(&mut record.linked, now.clone());
+        let before = std::mem::replace(&mut record.indexed_references, now.clone());
         for reference in before.difference(&now) {
-            self.unlink(reference, key);
+            self.remove_reference(reference, key);
         }
         for reference in now.difference(&before) {
             self.referrers.entry(reference.clone()).or_default().insert(key.clone());
-            self.dirty_if_deleting(reference);
+            self.revalidate_if_deleting(reference);
         }
     }
 
-    fn unlink(&mut self, reference: &Key, key: &Key) {
+    fn remove_reference(&mut self, reference: &Key, key: &Key) {
         if let Some(referrers) = self.referrers.get_mut(reference) {
             referrers.remove(key);
             if referrers.is_empty() {
                 self.referrers.remove(reference);
             }
         }
-        self.dirty_if_deleting(reference);
-        self.dirty_if_bad_route(reference);
-        self.judge_remaining(reference);
+        self.revalidate_if_deleting(reference);
+        self.revalidate_invalid_route(reference);
+        self.reevaluate_last_on_subnet(reference);
     }
 
     /// The effective spec of an object, read as one kind's.

@@ -9,8 +9,8 @@ impl Engine {
     /// Adds the condition UnknownOpts where it holds.
     pub(super) fn note_unknown_opts(&self, key: &Key, evaluation: &mut Evaluation) {
         let unknown = self.records.get(key).filter(|record| !record.deleting);
-        if let Some(words) = unknown.and_then(|record| record.unknown_opts.as_deref()) {
-            evaluation.notes.push(("UnknownOpts", true, "UnknownKey", words.to_owned()));
+        if let Some(message) = unknown.and_then(|record| record.unknown_opts.as_deref()) {
+            evaluation.conditions.push(("UnknownOpts", true, "UnknownKey", message.to_owned()));
         }
     }
 }

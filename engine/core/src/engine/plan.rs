@@ -7,27 +7,27 @@ use eno_schemas::{Phase, VlanAttachment, VlanId};
 
 use crate::compat;
 use crate::fabric::DeviceTarget;
-use crate::ids::Place;
+use crate::ids::VlanScope;
 use crate::nad::{self, NadTarget};
 use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec, VlanType};
 use crate::topology::{Indices, Ports, Topology, add_ports};
 use crate::{Effect, Key, Kind, Labels, Name, PortMemory, Target};
 
 use super::Engine;
-use super::addresses::Leases;
+use super::addresses::LeaseHandling;
 use super::record::{Network, Point, Record};
 
 /// The ways between so many different ends are remembered.
-const WAYS: usize = 1024;
+const PATH_CACHE_SIZE: usize = 1024;
 
 /// ConnectionPoints and PhysicalNetworks.
-pub(super) type Ends = (BTreeSet<Name>, BTreeSet<Name>);
+pub(super) type Endpoints = (BTreeSet<Name>, BTreeSet<Name>);
 
 impl Engine {
     /// The graph of the fabric, from all devices that are realised; when it changed, everything that lies on it
     /// is looked at again.
-    pub(super) fn rebuild_graph(&mut self) {
-        self.graph_dirty = false;
+    pub(super) fn rebuild_topology(&mut self) {
+        self.topology_dirty = false;
         let specs: BTreeMap<Name, Arc<Spec>> = self
             .records
             .iter()
@@ -39,38 +39,39 @@ impl Engine {
         for (name, spec) in specs.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
             let ports = topology.port_names(name);
             let changed = if let Some(device) = self.devices.get_mut(name) {
-                if device.audit_every(spec.device.audit_interval) {
-                    self.publish.insert(Target::Fabric(name.clone()));
+                if device.set_audit_interval(spec.device.audit_interval) {
+                    self.publish_queue.insert(Target::Fabric(name.clone()));
                 }
-                device.reshape(spec, ports, self.changes)
+                device.update_spec(spec, ports, self.change_count)
             } else {
-                let device = DeviceTarget::new(spec, ports, &self.port_memory(name, spec), self.changes);
+                let device = DeviceTarget::new(spec, ports, &self.port_memory(name, spec), self.change_count);
                 self.devices.insert(name.clone(), device);
                 true
             };
             let changed = self.forget_leaving(name) || changed;
             if changed {
                 reshaped = true;
-                self.publish.insert(Target::Fabric(name.clone()));
-                self.judge.insert(Key::cluster(Kind::FabricDevice, name));
+                self.publish_queue.insert(Target::Fabric(name.clone()));
+                self.evaluate_queue.insert(Key::cluster(Kind::FabricDevice, name));
             }
         }
         self.drain_leaving(&specs);
         let same = self.topology.same(&topology);
         self.topology = topology;
-        self.ways.borrow_mut().clear();
+        self.path_cache.borrow_mut().clear();
         let is_there = |(key, record): (&Key, &Record)| key.kind == Kind::FabricDevice && !record.deleting;
         let has_fabric = self.records.iter().any(is_there);
         let had_fabric = std::mem::replace(&mut self.has_fabric, has_fabric);
         if !same || reshaped || has_fabric != had_fabric {
-            self.judge.extend(self.records.keys().filter(|key| key.kind == Kind::PhysicalNetwork).cloned());
-            self.dirty_kind(Kind::ConnectionPoint);
-            self.dirty_kind(Kind::L2Service);
-            self.reclaim.extend(self.networks.keys().cloned());
-            self.replan.extend(self.networks.keys().cloned());
+            self.evaluate_queue
+                .extend(self.records.keys().filter(|key| key.kind == Kind::PhysicalNetwork).cloned());
+            self.revalidate_kind(Kind::ConnectionPoint);
+            self.revalidate_kind(Kind::L2Service);
+            self.claim_queue.extend(self.networks.keys().cloned());
+            self.replan_queue.extend(self.networks.keys().cloned());
             let services = self.records.keys().filter(|key| key.kind == Kind::L2Service);
-            self.reclaim.extend(services.clone().cloned());
-            self.replan.extend(services.cloned());
+            self.claim_queue.extend(services.clone().cloned());
+            self.replan_queue.extend(services.cloned());
         }
     }
 
@@ -97,7 +98,7 @@ impl Engine {
     fn forget_leaving(&mut self, name: &Name) -> bool {
         let record = self.records.get(&Key::cluster(Kind::FabricDevice, name));
         let forgets = record.is_some_and(|record| record.forget && !record.deleting);
-        forgets && self.devices.get_mut(name).is_some_and(|device| device.forget_leaving(self.changes))
+        forgets && self.devices.get_mut(name).is_some_and(|device| device.forget_leaving(self.change_count))
     }
 
     /// Devices that were being deleted when this process began: what is ours goes from them before they do.
@@ -119,14 +120,14 @@ impl Engine {
         let topology = Topology::new(all.filter_map(|(name, spec)| Some((name, spec.device()?))));
         for (name, spec) in leaving.iter().filter_map(|(name, spec)| Some((name, spec.device()?))) {
             let ports = topology.port_names(name);
-            let device = DeviceTarget::new(spec, ports, &self.port_memory(name, spec), self.changes);
+            let device = DeviceTarget::new(spec, ports, &self.port_memory(name, spec), self.change_count);
             self.devices.insert(name.clone(), device);
-            self.publish.insert(Target::Fabric(name.clone()));
+            self.publish_queue.insert(Target::Fabric(name.clone()));
         }
     }
 
     /// Works out the nodes and switch ports of a connection point.
-    pub(super) fn evaluate_point(&mut self, key: &Key) {
+    pub(super) fn plan_point(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
         let Some(spec) = spec.and_then(|spec| spec.connection_point()) else { return };
@@ -164,49 +165,49 @@ impl Engine {
             point.missing.clear();
         }
         // The bridge too: it may be in use since before the fabric reached it.
-        point.places = self.fabrics(&point.ports);
+        point.scopes = self.fabric_scopes(&point.ports);
         let pool = spec.node_pool.clone().unwrap_or_else(|| "".into());
         let bridge = spec.cnis.iter().find_map(|cni| cni.plugin.bridge()).unwrap_or(&key.name);
-        point.places.insert(Place::Bridge(pool, bridge.into()));
+        point.scopes.insert(VlanScope::Bridge(pool, bridge.into()));
         if self.points.get(&key.name) == Some(&point) {
             return;
         }
         self.points.insert(key.name.clone(), point);
-        self.ways.borrow_mut().clear();
+        self.path_cache.borrow_mut().clear();
         for (network, seen) in &self.networks {
-            if seen.asked.contains_key(&key.name) || seen.points.contains_key(&key.name) {
-                self.reclaim.insert(network.clone());
-                self.replan.insert(network.clone());
-                self.judge.extend(self.referrers.get(network).into_iter().flatten().cloned());
+            if seen.requested.contains_key(&key.name) || seen.points.contains_key(&key.name) {
+                self.claim_queue.insert(network.clone());
+                self.replan_queue.insert(network.clone());
+                self.evaluate_queue.extend(self.referrers.get(network).into_iter().flatten().cloned());
             }
         }
     }
 
-    fn fabrics(&self, ports: &Ports) -> BTreeSet<Place> {
+    fn fabric_scopes(&self, ports: &Ports) -> BTreeSet<VlanScope> {
         ports
             .keys()
             .filter_map(|device| self.topology.component(device))
-            .map(|name| Place::Fabric(name.clone()))
+            .map(|name| VlanScope::Fabric(name.clone()))
             .collect()
     }
 
     /// Before anything new is decided, everyone holds the VLAN that is realised for it: first where it is, then
     /// where it is asked for, and those last who were refused.
-    pub(super) fn seed(&mut self) {
-        self.seeded = true;
-        let mut rounds: [Vec<(VlanId, Key, BTreeSet<Place>)>; 4] = Default::default();
+    pub(super) fn restore_claims(&mut self) {
+        self.claims_restored = true;
+        let mut rounds: [Vec<(VlanId, Key, BTreeSet<VlanScope>)>; 4] = Default::default();
         for (key, record) in self.records.iter().filter(|(key, record)| is_network(key) && !record.generated)
         {
             let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
             let last = usize::from(record.status.phase == Some(Phase::Error));
-            rounds[last].push((vid, key.clone(), self.realised_places(key)));
-            rounds[2 + last].push((vid, key.clone(), self.claimed_places(key)));
+            rounds[last].push((vid, key.clone(), self.realised_scopes(key)));
+            rounds[2 + last].push((vid, key.clone(), self.claimed_scopes(key)));
         }
         for claims in rounds {
             let vids: BTreeSet<VlanId> = claims.iter().map(|(vid, ..)| *vid).collect();
-            for (vid, key, places) in claims {
+            for (vid, key, scopes) in claims {
                 let seniority = self.records.get(&key).map_or_else(|| (0, "".into()), Record::seniority);
-                self.ids.claim(vid, &key, seniority, places);
+                self.ids.claim(vid, &key, seniority, scopes);
                 self.networks.entry(key).or_default().claimed.insert(vid);
             }
             for vid in vids {
@@ -215,88 +216,88 @@ impl Engine {
         }
     }
 
-    fn realised_places(&self, key: &Key) -> BTreeSet<Place> {
+    fn realised_scopes(&self, key: &Key) -> BTreeSet<VlanScope> {
         let points = self.networks.get(key).map(|network| network.points.keys());
-        let mut places = self.places_of_points(points.into_iter().flatten());
+        let mut scopes = self.scopes_of_points(points.into_iter().flatten());
         if let Some(service) = self.effective(key, Spec::service) {
-            places.extend(self.places_of_networks(service));
+            scopes.extend(self.scopes_of_networks(service));
         }
-        places
+        scopes
     }
 
-    fn places_of_points<'a>(&self, points: impl Iterator<Item = &'a Name>) -> BTreeSet<Place> {
+    fn scopes_of_points<'a>(&self, points: impl Iterator<Item = &'a Name>) -> BTreeSet<VlanScope> {
         points
             .filter_map(|name| self.points.get(name))
-            .flat_map(|point| point.places.iter().cloned())
+            .flat_map(|point| point.scopes.iter().cloned())
             .collect()
     }
 
-    fn places_of_networks(&self, service: &ServiceSpec) -> BTreeSet<Place> {
-        let mut places = BTreeSet::new();
+    fn scopes_of_networks(&self, service: &ServiceSpec) -> BTreeSet<VlanScope> {
+        let mut scopes = BTreeSet::new();
         for name in &service.physical_networks {
             match self.topology.network_ports(name) {
-                Some(ports) => places.extend(self.fabrics(ports)),
-                None => drop(places.insert(Place::Network(name.clone()))),
+                Some(ports) => scopes.extend(self.fabric_scopes(ports)),
+                None => drop(scopes.insert(VlanScope::Network(name.clone()))),
             }
         }
-        places
+        scopes
     }
 
     /// Where a service has to hold its VLAN to be valid: its own networks, and where it is realised.
-    pub(super) fn own_places(&self, key: &Key, spec: &ServiceSpec) -> BTreeSet<Place> {
-        let mut places = self.realised_places(key);
-        places.extend(self.places_of_networks(spec));
-        places
+    pub(super) fn own_scopes(&self, key: &Key, spec: &ServiceSpec) -> BTreeSet<VlanScope> {
+        let mut scopes = self.realised_scopes(key);
+        scopes.extend(self.scopes_of_networks(spec));
+        scopes
     }
 
     /// Everywhere that a network claims its VLAN.
-    pub(super) fn claimed_places(&self, key: &Key) -> BTreeSet<Place> {
-        let mut places = self.realised_places(key);
+    pub(super) fn claimed_scopes(&self, key: &Key) -> BTreeSet<VlanScope> {
+        let mut scopes = self.realised_scopes(key);
         if let Some(network) = self.networks.get(key) {
-            places.extend(self.places_of_points(network.asked.keys()));
+            scopes.extend(self.scopes_of_points(network.requested.keys()));
         }
         let spec = self.records.get(key).and_then(|record| record.spec.as_ref().ok());
         if let Some(service) = spec.and_then(|spec| spec.service()) {
-            places.extend(self.places_of_networks(service));
+            scopes.extend(self.scopes_of_networks(service));
         }
-        or_unplaced(places)
+        or_unplaced(scopes)
     }
 
     /// Says anew what a network claims. What is being cleaned up keeps its claims until it is gone.
-    pub(super) fn reclaim(&mut self, key: &Key) {
-        let mut claims: BTreeMap<VlanId, BTreeSet<Place>> = BTreeMap::new();
+    pub(super) fn update_claims(&mut self, key: &Key) {
+        let mut claims: BTreeMap<VlanId, BTreeSet<VlanScope>> = BTreeMap::new();
         let mut seniority = (0, Name::from(""));
         match self.records.get(key) {
             Some(record) if record.status.phase == Some(Phase::Deleted) => {}
             Some(record) if record.deleting && record.effective.is_none() => {
                 let vid = record.status.realized.as_deref().and_then(vid_of);
-                claims.extend(vid.map(|vid| (vid, self.ids.places(vid, key))));
+                claims.extend(vid.map(|vid| (vid, self.ids.scopes(vid, key))));
                 seniority = record.seniority();
             }
             Some(record) if !record.generated => {
                 seniority = record.seniority();
                 if let Some(vid) = record.effective.as_deref().and_then(vid_of) {
-                    claims.insert(vid, or_unplaced(self.realised_places(key)));
+                    claims.insert(vid, or_unplaced(self.realised_scopes(key)));
                 }
                 // Those who use what is being deleted may still ask for it elsewhere.
                 let spec = record.wanted().or(record.effective.as_ref());
                 if let Some(vid) = spec.and_then(|spec| vid_of(spec)) {
                     // What is asked for comes on top, and ends being nowhere.
-                    claims.insert(vid, self.claimed_places(key));
+                    claims.insert(vid, self.claimed_scopes(key));
                 }
             }
             _ => {}
         }
-        if let Some((vid, places)) = self.kept_places(key) {
-            claims.entry(vid).or_default().extend(places);
+        if let Some((vid, scopes)) = self.withheld_scopes(key) {
+            claims.entry(vid).or_default().extend(scopes);
         }
         let network = self.networks.entry(key.clone()).or_default();
         for vid in std::mem::replace(&mut network.claimed, claims.keys().copied().collect()) {
             claims.entry(vid).or_default();
         }
-        for (vid, places) in claims {
-            if self.ids.claim(vid, key, seniority.clone(), places) {
-                self.contested.insert(vid);
+        for (vid, scopes) in claims {
+            if self.ids.claim(vid, key, seniority.clone(), scopes) {
+                self.arbitrate_queue.insert(vid);
             }
         }
         self.drop_if_unused(key);
@@ -305,10 +306,10 @@ impl Engine {
     fn drop_if_unused(&mut self, key: &Key) {
         let unused = |network: &Network| {
             network.points.is_empty()
-                && network.asked.is_empty()
+                && network.requested.is_empty()
                 && network.planned.is_none()
                 && network.claimed.is_empty()
-                && network.refused.is_none()
+                && network.refusal.is_none()
         };
         if !self.records.contains_key(key) && self.networks.get(key).is_some_and(unused) {
             self.networks.remove(key);
@@ -316,28 +317,28 @@ impl Engine {
     }
 
     /// Tells the networks what an attachment or bridge domain asks of them and what of it is realised.
-    pub(super) fn recount(&mut self, key: &Key) {
+    pub(super) fn update_usage(&mut self, key: &Key) {
         if !is_user(key) {
             return;
         }
         let Some(record) = self.records.get_mut(key) else { return };
         let active = record.finalized && !record.generated;
-        let asked = record.wanted().filter(|_| active).cloned();
+        let requested = record.wanted().filter(|_| active).cloned();
         let counted = record.effective.clone().filter(|_| active);
-        let old_asked = std::mem::replace(&mut record.asked, asked.clone());
+        let old_asked = std::mem::replace(&mut record.requested, requested.clone());
         let old_counted = std::mem::replace(&mut record.counted, counted.clone());
-        for (old, new, realised) in [(old_asked, asked, false), (old_counted, counted, true)] {
+        for (old, new, realised) in [(old_asked, requested, false), (old_counted, counted, true)] {
             if old == new {
                 continue;
             }
             for (spec, more) in [(new, true), (old, false)] {
                 for (network, point) in spec.as_deref().map(|spec| demands(key, spec)).unwrap_or_default() {
                     let entry = self.networks.entry(network.clone()).or_default();
-                    let points = if realised { &mut entry.points } else { &mut entry.asked };
+                    let points = if realised { &mut entry.points } else { &mut entry.requested };
                     if Network::count(points, &point, more) {
-                        self.reclaim.insert(network.clone());
+                        self.claim_queue.insert(network.clone());
                         if realised {
-                            self.replan.insert(network);
+                            self.replan_queue.insert(network);
                         }
                     }
                 }
@@ -347,8 +348,8 @@ impl Engine {
 
     /// Puts a network onto the switch ports where it is realised, and takes it off the others.
     pub(super) fn replan(&mut self, key: &Key) {
-        let wish = self.plan_of(key);
-        let plan = self.as_refused(key, wish);
+        let desired = self.desired_plan(key);
+        let plan = self.apply_refusal(key, desired);
         let gap = self.gap_of(key);
         let Some(network) = self.networks.get_mut(key) else {
             if plan.is_none() {
@@ -364,7 +365,7 @@ impl Engine {
             for device in ports.keys() {
                 if plan.as_ref().is_none_or(|(new, ports)| new != vid || !ports.contains_key(device)) {
                     changed |= self.want(device, *vid, key, &Indices::default());
-                    self.leaves(device, key);
+                    self.note_device_cleanup(device, key);
                 }
             }
         }
@@ -376,47 +377,47 @@ impl Engine {
         if let (Some((former, _)), Some((now, _))) = (&before, &plan)
             && former != now
         {
-            self.renumbered.entry(key.clone()).or_default().extend([*former, *now]);
+            self.pending_vlan_changes.entry(key.clone()).or_default().extend([*former, *now]);
         }
         if changed {
-            self.judge_networks(BTreeSet::from([key.clone()]));
+            self.reevaluate_networks(BTreeSet::from([key.clone()]));
         }
         if self.records.contains_key(key) {
-            self.judge.insert(key.clone());
+            self.evaluate_queue.insert(key.clone());
         }
-        self.offer_bridge_domain(key);
+        self.sync_bridge_domain(key);
         self.drop_if_unused(key);
     }
 
     /// A device may still have something of the network that is wanted there no longer.
-    pub(super) fn leaves(&mut self, device: &Name, network: &Key) {
+    pub(super) fn note_device_cleanup(&mut self, device: &Name, network: &Key) {
         if let Some(record) = self.records.get_mut(network) {
-            record.left.insert(device.clone());
+            record.cleanup_devices.insert(device.clone());
         }
     }
 
     fn want(&mut self, device: &Name, vid: VlanId, network: &Key, ports: &Indices) -> bool {
-        let count = self.changes;
+        let count = self.change_count;
         let changed =
             self.devices.get_mut(device).is_some_and(|device| device.want(vid, network, ports, count));
         if changed {
-            self.publish.insert(Target::Fabric(device.clone()));
+            self.publish_queue.insert(Target::Fabric(device.clone()));
         }
         changed
     }
 
     /// The VLAN of a network and all ports that are to carry it, which are those where it holds the VLAN.
-    fn plan_of(&self, key: &Key) -> Option<(VlanId, Arc<Ports>)> {
+    fn desired_plan(&self, key: &Key) -> Option<(VlanId, Arc<Ports>)> {
         let record = self.records.get(key).filter(|record| record.finalized && !record.generated)?;
         let spec = record.effective.as_deref()?;
         let points = self.networks.get(key).map(|network| network.points.keys());
         let vid = vid_of(spec)?;
         let mut ports = self.ports_of(spec.service(), points.into_iter().flatten());
         // A connection point may have grown to where someone else holds the VLAN.
-        let fabrics: BTreeSet<&Name> =
+        let fabric_scopes: BTreeSet<&Name> =
             ports.keys().filter_map(|device| self.topology.component(device)).collect();
-        let is_held = |fabric: &Name| self.ids.check(vid, key, &Place::Fabric(fabric.clone())).is_ok();
-        let held: BTreeSet<&Name> = fabrics.iter().copied().filter(|fabric| is_held(fabric)).collect();
+        let is_held = |fabric: &Name| self.ids.check(vid, key, &VlanScope::Fabric(fabric.clone())).is_ok();
+        let held: BTreeSet<&Name> = fabric_scopes.iter().copied().filter(|fabric| is_held(fabric)).collect();
         let stays = |device: &Name| self.topology.component(device).is_some_and(|own| held.contains(own));
         if !ports.keys().all(stays) {
             Arc::make_mut(&mut ports).retain(|device, _| stays(device));
@@ -431,8 +432,8 @@ impl Engine {
         points: impl Iterator<Item = &'a Name>,
     ) -> Arc<Ports> {
         let networks = service.map(|service| service.physical_networks.iter().cloned().collect());
-        let ends: Ends = (points.cloned().collect(), networks.unwrap_or_default());
-        if let Some(known) = self.ways.borrow().get(&ends) {
+        let ends: Endpoints = (points.cloned().collect(), networks.unwrap_or_default());
+        if let Some(known) = self.path_cache.borrow().get(&ends) {
             return known.clone();
         }
         let mut ports = Ports::new();
@@ -442,14 +443,14 @@ impl Engine {
         for more in ends.1.iter().filter_map(|network| self.topology.network_ports(network)) {
             add_ports(&mut ports, more);
         }
-        let ways = self.topology.ways(ports.keys());
-        add_ports(&mut ports, &ways);
+        let paths = self.topology.paths_between(ports.keys());
+        add_ports(&mut ports, &paths);
         let ports = Arc::new(ports);
-        let mut ways = self.ways.borrow_mut();
-        if ways.len() >= WAYS {
-            ways.clear();
+        let mut paths = self.path_cache.borrow_mut();
+        if paths.len() >= PATH_CACHE_SIZE {
+            paths.clear();
         }
-        ways.insert(ends, ports.clone());
+        paths.insert(ends, ports.clone());
         ports
     }
 
@@ -502,7 +503,7 @@ impl Engine {
         if !is_wanted && !self.nads.contains_key(key) && record.status.realized.is_none() {
             return;
         }
-        let wish = |leases| {
+        let desired = |leases| {
             // One that could only give what is another's is not there.
             let attachment = if is_wanted && self.exhausted(key, leases).is_none() {
                 Some(self.render(key, leases)?)
@@ -512,16 +513,20 @@ impl Engine {
             Some(nad::desired(key, &uid, attachment))
         };
         // What can't be rendered, since something that it names was taken away by force, stays as it is.
-        let (Some(desired), Some(unleased)) = (wish(Leases::LeftOut), wish(Leases::Ignored)) else { return };
+        let (Some(desired), Some(unleased)) =
+            (desired(LeaseHandling::Exclude), desired(LeaseHandling::Ignore))
+        else {
+            return;
+        };
         let nad = self.nads.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
         nad.uid = uid;
         if nad.want(&desired, &unleased) {
-            self.publish.insert(Target::Nad(key.namespace.clone(), key.name.clone()));
+            self.publish_queue.insert(Target::Nad(key.namespace.clone(), key.name.clone()));
         }
     }
 
     /// What an attachment's NAD gives to a pod.
-    pub(super) fn render(&self, key: &Key, leases: Leases) -> Option<VlanAttachment> {
+    pub(super) fn render(&self, key: &Key, leases: LeaseHandling) -> Option<VlanAttachment> {
         let spec: &AttachmentSpec = self.effective(key, Spec::attachment)?;
         let point = self.effective(
             &Key::cluster(Kind::ConnectionPoint, &spec.connection_point),
@@ -544,7 +549,7 @@ impl Engine {
     }
 
     /// Keeps the L2BridgeDomain of a service in use, where that is asked for.
-    fn offer_bridge_domain(&mut self, key: &Key) {
+    fn sync_bridge_domain(&mut self, key: &Key) {
         if !self.config.bridge_domains || key.kind != Kind::L2Service {
             return;
         }
@@ -566,8 +571,8 @@ impl Engine {
     }
 }
 
-fn or_unplaced(places: BTreeSet<Place>) -> BTreeSet<Place> {
-    if places.is_empty() { BTreeSet::from([Place::Unplaced]) } else { places }
+fn or_unplaced(scopes: BTreeSet<VlanScope>) -> BTreeSet<VlanScope> {
+    if scopes.is_empty() { BTreeSet::from([VlanScope::Unplaced]) } else { scopes }
 }
 
 pub(super) fn is_network(key: &Key) -> bool {

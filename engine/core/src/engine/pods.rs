@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_schemas::PrimaryLink;
 
 use crate::podnet::template::{self, Template};
-use crate::podnet::{self, Given, Lease, Leaving, PodState};
+use crate::podnet::{self, Grant, Lease, PodState, Withdrawal};
 use crate::spec::Spec;
 use crate::{Effect, Key, Kind, Name, Pod};
 
@@ -13,11 +13,11 @@ use super::Engine;
 use super::leases::named;
 
 /// What an object has for a pod.
-pub(super) enum Ask {
+pub(super) enum Offer {
     /// Nothing: it does not name the pod, or is not there.
     Nothing,
     /// Nothing yet: the pod does not run.
-    Waits,
+    NotRunning,
     /// It can't be, and why.
     Refused(String),
     /// These.
@@ -25,31 +25,31 @@ pub(super) enum Ask {
 }
 
 /// True for the kinds that give something to pods.
-pub(super) fn gives(kind: Kind) -> bool {
+pub(super) fn gives_to_pods(kind: Kind) -> bool {
     matches!(kind, Kind::L2ServiceAttachment | Kind::PodNetworkConfig | Kind::PodConfig)
 }
 
 impl Engine {
-    pub(super) fn pod_is(&mut self, pod: Pod) {
-        let asked = if self.config.nodes { podnet::asked(&pod) } else { BTreeSet::new() };
-        let hot = asked.iter().filter(|key| key.kind == Kind::L2ServiceAttachment).cloned();
+    pub(super) fn update_pod(&mut self, pod: Pod) {
+        let requested = if self.config.nodes { podnet::requested(&pod) } else { BTreeSet::new() };
+        let hot = requested.iter().filter(|key| key.kind == Kind::L2ServiceAttachment).cloned();
         let nads = pod.uses.iter();
         let nads = nads.map(|(namespace, name)| Key::namespaced(Kind::L2ServiceAttachment, namespace, name));
         let uses: BTreeSet<Key> = nads.chain(hot).collect();
-        self.use_by_pod(&pod.uid, (&pod.namespace, &pod.name), uses.into_iter().collect());
+        self.set_pod_uses(&pod.uid, (&pod.namespace, &pod.name), uses.into_iter().collect());
         let uid = pod.uid.clone();
         let known = self.podnet.pods.get(&uid);
         // At the start a pod without labels may still have what a former process gave it.
-        if asked.is_empty() && known.is_none() && (self.started || !self.config.nodes) {
+        if requested.is_empty() && known.is_none() && (self.started || !self.config.nodes) {
             return;
         }
-        let before = known.map(|state| state.asked.clone()).unwrap_or_default();
+        let before = known.map(|state| state.requested.clone()).unwrap_or_default();
         let same = known.is_some_and(|state| state.pod == pod);
         let renewed = known.is_some_and(|state| state.pod.container != pod.container);
         if same {
             return;
         }
-        for key in before.difference(&asked) {
+        for key in before.difference(&requested) {
             if let Some(pods) = self.podnet.selected.get_mut(key) {
                 pods.remove(&uid);
                 if pods.is_empty() {
@@ -57,19 +57,19 @@ impl Engine {
                 }
             }
         }
-        for key in &asked {
+        for key in &requested {
             self.podnet.selected.entry(key.clone()).or_default().insert(uid.clone());
         }
-        for key in before.union(&asked) {
-            self.podwork.insert((key.clone(), uid.clone()));
+        for key in before.union(&requested) {
+            self.pod_queue.insert((key.clone(), uid.clone()));
         }
         if let Some(state) = self.podnet.pods.get_mut(&uid) {
             // A container that is being restarted has no id for a while: what is there stays.
             let container = pod.container.clone().or(state.pod.container.take());
-            (state.pod, state.asked) = (Pod { container, ..pod }, asked);
+            (state.pod, state.requested) = (Pod { container, ..pod }, requested);
         } else {
-            let (entries, given) = (BTreeSet::new(), BTreeMap::new());
-            let state = PodState { pod, asked, entries, given, view: None };
+            let (entries, grants) = (BTreeSet::new(), BTreeMap::new());
+            let state = PodState { pod, requested, entries, grants, view: None };
             self.podnet.pods.insert(uid.clone(), state);
         }
         if renewed {
@@ -77,11 +77,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn pod_gone(&mut self, uid: &Name) {
-        self.use_by_pod(uid, (&Name::from(""), &Name::from("")), Vec::new());
+    pub(super) fn remove_pod(&mut self, uid: &Name) {
+        self.set_pod_uses(uid, (&Name::from(""), &Name::from("")), Vec::new());
         let Some(state) = self.podnet.pods.get(uid) else { return };
-        let (keys, asked) = (state.entries.clone(), state.asked.clone());
-        for key in &asked {
+        let (keys, requested) = (state.entries.clone(), state.requested.clone());
+        for key in &requested {
             if let Some(pods) = self.podnet.selected.get_mut(key) {
                 pods.remove(uid);
                 if pods.is_empty() {
@@ -90,7 +90,7 @@ impl Engine {
             }
         }
         for key in &keys {
-            self.give(key, uid, None);
+            self.set_grant(key, uid, None);
             self.drop_entry(key, uid);
         }
         if let Some(state) = self.podnet.pods.remove(uid)
@@ -99,24 +99,24 @@ impl Engine {
             let Pod { namespace, name, .. } = state.pod;
             self.effects.push(Effect::PodNetwork { namespace, name, uid: uid.clone(), view: None });
         }
-        self.views.remove(uid);
+        self.pod_view_queue.remove(uid);
     }
 
     /// The status of an object is written with its leases up to `count`.
-    pub(super) fn recorded(&mut self, key: &Key, count: u64) {
-        let Some(giver) = self.podnet.givers.get_mut(key) else { return };
-        giver.recorded = giver.recorded.max(count);
-        let later = giver.awaiting.split_off(&(giver.recorded + 1));
-        for uid in std::mem::replace(&mut giver.awaiting, later).into_values() {
-            self.podwork.insert((key.clone(), uid));
+    pub(super) fn leases_written(&mut self, key: &Key, count: u64) {
+        let Some(provider) = self.podnet.providers.get_mut(key) else { return };
+        provider.written_revision = provider.written_revision.max(count);
+        let later = provider.unwritten.split_off(&(provider.written_revision + 1));
+        for uid in std::mem::replace(&mut provider.unwritten, later).into_values() {
+            self.pod_queue.insert((key.clone(), uid));
         }
     }
 
     /// Has all pods of an object looked at again.
     pub(super) fn replan_pods(&mut self, key: &Key) {
         let selected = self.podnet.selected.get(key).into_iter().flatten();
-        let entries = self.podnet.givers.get(key).into_iter().flat_map(|giver| giver.entries.keys());
-        self.podwork.extend(selected.chain(entries).map(|uid| (key.clone(), uid.clone())));
+        let entries = self.podnet.providers.get(key).into_iter().flat_map(|provider| provider.entries.keys());
+        self.pod_queue.extend(selected.chain(entries).map(|uid| (key.clone(), uid.clone())));
     }
 
     /// Has the pods of a node looked at again, which is there now or is not any more: what attachments give depends on
@@ -124,71 +124,72 @@ impl Engine {
     pub(super) fn replan_pods_on(&mut self, node: &Name) {
         let on = self.podnet.pods.iter().filter(|(_, state)| state.pod.node.as_ref() == Some(node));
         let work = on.flat_map(|(uid, state)| {
-            let attachments = state.asked.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
+            let attachments = state.requested.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
             attachments.map(move |key| (key.clone(), uid.clone()))
         });
-        self.podwork.extend(work);
+        self.pod_queue.extend(work);
     }
 
     /// What an object has for a pod.
-    fn ask(&self, key: &Key, state: &PodState) -> Ask {
+    fn offer_for(&self, key: &Key, state: &PodState) -> Offer {
         let record = self.records.get(key).filter(|record| record.finalized);
-        let Some(spec) = record.and_then(|record| record.effective.as_deref()) else { return Ask::Nothing };
-        if !state.asked.contains(key) {
-            return Ask::Nothing;
+        let Some(spec) = record.and_then(|record| record.effective.as_deref()) else { return Offer::Nothing };
+        if !state.requested.contains(key) {
+            return Offer::Nothing;
         }
         if state.pod.host_network {
-            return Ask::Refused(
+            return Offer::Refused(
                 "it has hostNetwork, so its network namespace is the node's own, which is not changed".into(),
             );
         }
         if !state.runs() {
-            return Ask::Waits;
+            return Offer::NotRunning;
         }
         match spec {
             Spec::PodLinks(spec) => {
                 let (links, primary) =
-                    template::of_links(key, spec, |bridge| self.bridge_facts(&key.namespace, bridge));
-                Ask::Links(links, primary)
+                    template::templates_for(key, spec, |bridge| self.bridge_settings(&key.namespace, bridge));
+                Offer::Links(links, primary)
             }
             Spec::Attachment(spec) => match self.hot_plug(key, spec, state) {
-                Ok(links) => Ask::Links(links, None),
-                Err(problem) => Ask::Refused(problem),
+                Ok(links) => Offer::Links(links, None),
+                Err(problem) => Offer::Refused(problem),
             },
-            _ => Ask::Nothing,
+            _ => Offer::Nothing,
         }
     }
 
     /// Works out what one object gives to one pod.
     pub(super) fn plan_pod(&mut self, key: &Key, uid: &Name) {
         if self.records.contains_key(key) {
-            self.judge.insert(key.clone());
+            self.evaluate_queue.insert(key.clone());
         }
         let Some(state) = self.podnet.pods.get(uid) else { return self.drop_entry(key, uid) };
-        self.views.insert(uid.clone());
+        self.pod_view_queue.insert(uid.clone());
         let name = state.pod.name.clone();
-        let ask = self.ask(key, state);
-        if !matches!(ask, Ask::Nothing) {
+        let offer = self.offer_for(key, state);
+        if !matches!(offer, Offer::Nothing) {
             // It has a pod: its sample's pods, if that is one, are refused no longer.
             self.records.get_mut(key).into_iter().for_each(|record| record.sample_refused = None);
             if let Some(state) = self.podnet.pods.get_mut(uid) {
                 state.entries.insert(key.clone());
             }
-            let giver = self.podnet.givers.entry(key.clone()).or_default();
-            let entry = giver.entry(uid, &name);
-            entry.leaving = None;
+            let provider = self.podnet.providers.entry(key.clone()).or_default();
+            let entry = provider.entry(uid, &name);
+            entry.withdrawal = None;
             entry.problem = None;
         }
-        let refused = match ask {
-            Ask::Nothing => return self.withdraw_from_pod(key, uid),
-            Ask::Waits => return,
-            Ask::Refused(problem) => Err(problem),
-            Ask::Links(templates, primary) => self.give_to_pod(key, uid, templates, primary),
+        let refused = match offer {
+            Offer::Nothing => return self.withdraw_from_pod(key, uid),
+            Offer::NotRunning => return,
+            Offer::Refused(problem) => Err(problem),
+            Offer::Links(templates, primary) => self.grant_to_pod(key, uid, templates, primary),
         };
         if let Err(problem) = refused {
-            self.take_back(key, uid);
+            self.revoke_from_pod(key, uid);
             self.podnet.blocked.insert((key.clone(), uid.clone()));
-            if let Some(entry) = self.podnet.givers.get_mut(key).and_then(|giver| giver.entries.get_mut(uid))
+            if let Some(entry) =
+                self.podnet.providers.get_mut(key).and_then(|provider| provider.entries.get_mut(uid))
             {
                 entry.problem = Some(problem);
             }
@@ -199,7 +200,7 @@ impl Engine {
     }
 
     /// Gives a pod what it is to have, once its addresses are written down.
-    fn give_to_pod(
+    fn grant_to_pod(
         &mut self,
         key: &Key,
         uid: &Name,
@@ -209,12 +210,12 @@ impl Engine {
         let claims = self.claims_for(key, uid, &templates, primary.as_ref())?;
         let leases = self.lease(key, uid, &templates)?;
         self.set_claims(key, uid, claims);
-        let Some(giver) = self.podnet.givers.get_mut(key) else { return Ok(()) };
-        let Some(entry) = giver.entries.get_mut(uid) else { return Ok(()) };
+        let Some(provider) = self.podnet.providers.get_mut(key) else { return Ok(()) };
+        let Some(entry) = provider.entries.get_mut(uid) else { return Ok(()) };
         if entry.leases != leases {
-            giver.leased += 1;
-            giver.awaiting.remove(&entry.leased_at);
-            entry.leased_at = giver.leased;
+            provider.lease_revision += 1;
+            provider.unwritten.remove(&entry.lease_revision);
+            entry.lease_revision = provider.lease_revision;
             let kept: Vec<&Lease> = leases.values().flatten().collect();
             let gone = named(std::mem::take(&mut entry.leases)).filter(|(_, lease)| !kept.contains(&lease));
             entry.retiring.extend(gone);
@@ -222,8 +223,8 @@ impl Engine {
             entry.retiring.retain(|(_, lease)| !kept.contains(&lease));
             (entry.leases, entry.retired_at) = (leases.clone(), None);
         }
-        if entry.leased_at > giver.recorded {
-            giver.awaiting.insert(entry.leased_at, uid.clone());
+        if entry.lease_revision > provider.written_revision {
+            provider.unwritten.insert(entry.lease_revision, uid.clone());
             return Ok(());
         }
         let bridges = templates.iter().filter_map(|template| template.bridge.clone()).collect();
@@ -234,65 +235,68 @@ impl Engine {
         }
         let links = templates.into_iter().map(|template| {
             let own = leases.get(&template.name).into_iter().flatten().map(|lease| lease.address);
-            (template.name.clone(), template.finish(own.collect()))
+            (template.name.clone(), template.with_addresses(own.collect()))
         });
-        let given = Given { links: links.collect(), primary, bridges };
-        self.give(key, uid, Some(given));
+        let grant = Grant { links: links.collect(), primary, bridges };
+        self.set_grant(key, uid, Some(grant));
         let version = self.hosts.version();
-        if let Some(entry) = self.podnet.givers.get_mut(key).and_then(|giver| giver.entries.get_mut(uid)) {
+        if let Some(entry) =
+            self.podnet.providers.get_mut(key).and_then(|provider| provider.entries.get_mut(uid))
+        {
             entry.retired_at = Some(version);
         }
         // The node's next word lets go of what is retiring, even if the pod had not been told of it.
         let node = self.podnet.pods.get(uid).and_then(|state| state.pod.node.clone());
         if let Some(target) = node.and_then(|node| self.hosts.node_mut(&node)) {
-            target.part(uid);
+            target.track_removal(uid);
         }
         Ok(())
     }
 
     /// A pod can't have what an object has for it: it keeps nothing of it, and its addresses are free when the node
     /// has confirmed that.
-    fn take_back(&mut self, key: &Key, uid: &Name) {
-        self.give(key, uid, None);
+    fn revoke_from_pod(&mut self, key: &Key, uid: &Name) {
+        self.set_grant(key, uid, None);
         self.set_claims(key, uid, BTreeSet::new());
         let version = self.hosts.version();
-        let Some(giver) = self.podnet.givers.get_mut(key) else { return };
-        let Some(entry) = giver.entries.get_mut(uid) else { return };
-        giver.awaiting.remove(&entry.leased_at);
+        let Some(provider) = self.podnet.providers.get_mut(key) else { return };
+        let Some(entry) = provider.entries.get_mut(uid) else { return };
+        provider.unwritten.remove(&entry.lease_revision);
         if !entry.leases.is_empty() {
-            giver.leased += 1;
-            entry.leased_at = giver.leased;
+            provider.lease_revision += 1;
+            entry.lease_revision = provider.lease_revision;
             entry.retiring.extend(named(std::mem::take(&mut entry.leases)));
         }
         entry.retired_at = Some(version);
         let node = self.podnet.pods.get(uid).and_then(|state| state.pod.node.clone());
         if let Some(target) = node.and_then(|node| self.hosts.node_mut(&node)) {
-            target.part(uid);
+            target.track_removal(uid);
         }
     }
 
     /// An object gives nothing to a pod any more; its entry goes when the node has confirmed that.
     fn withdraw_from_pod(&mut self, key: &Key, uid: &Name) {
         self.podnet.blocked.remove(&(key.clone(), uid.clone()));
-        let Some(entry) = self.podnet.givers.get(key).and_then(|giver| giver.entries.get(uid)) else {
+        let Some(entry) = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(uid))
+        else {
             return;
         };
         let state = self.podnet.pods.get(uid);
-        let was_given = entry.was_given || state.is_some_and(|state| state.given.contains_key(key));
-        let node = state.and_then(|state| state.pod.node.clone()).filter(|_| was_given);
-        self.give(key, uid, None);
+        let was_granted = entry.was_granted || state.is_some_and(|state| state.grants.contains_key(key));
+        let node = state.and_then(|state| state.pod.node.clone()).filter(|_| was_granted);
+        self.set_grant(key, uid, None);
         self.set_claims(key, uid, BTreeSet::new());
         let version = self.hosts.version();
-        let Some(giver) = self.podnet.givers.get_mut(key) else { return };
-        let Some(entry) = giver.entries.get_mut(uid) else { return };
-        giver.awaiting.remove(&entry.leased_at);
+        let Some(provider) = self.podnet.providers.get_mut(key) else { return };
+        let Some(entry) = provider.entries.get_mut(uid) else { return };
+        provider.unwritten.remove(&entry.lease_revision);
         entry.problem = None;
         match node {
             Some(node) => {
                 if let Some(target) = self.hosts.node_mut(&node) {
-                    target.part(uid);
+                    target.track_removal(uid);
                 }
-                entry.leaving.get_or_insert(Leaving { node, version });
+                entry.withdrawal.get_or_insert(Withdrawal { node, version });
                 self.settle_entry(key, uid);
             }
             None => self.drop_entry(key, uid),
@@ -300,23 +304,23 @@ impl Engine {
     }
 
     /// Sets what an object gives to a pod and tells the pod's node.
-    fn give(&mut self, key: &Key, uid: &Name, given: Option<Given>) {
+    fn set_grant(&mut self, key: &Key, uid: &Name, grant: Option<Grant>) {
         let Some(state) = self.podnet.pods.get_mut(uid) else { return };
-        if state.given.get(key) == given.as_ref() {
+        if state.grants.get(key) == grant.as_ref() {
             return;
         }
         let node = state.pod.node.clone();
-        let asks = given.as_ref().map(|given| given.bridges.clone()).unwrap_or_default();
-        let before = match given {
-            Some(given) => state.given.insert(key.clone(), given),
-            None => state.given.remove(key),
+        let requests = grant.as_ref().map(|grant| grant.bridges.clone()).unwrap_or_default();
+        let before = match grant {
+            Some(grant) => state.grants.insert(key.clone(), grant),
+            None => state.grants.remove(key),
         };
         let Some(node) = node else { return };
         let mut changed = BTreeSet::new();
-        let withdrawn = before.map(|given| given.bridges).unwrap_or_default();
-        for (asks, more) in [(&asks, true), (&withdrawn, false)] {
-            for (bridge, ask) in asks {
-                if self.podnet.ask_bridge(&node, bridge, ask, more) {
+        let withdrawn = before.map(|grant| grant.bridges).unwrap_or_default();
+        for (requests, more) in [(&requests, true), (&withdrawn, false)] {
+            for (bridge, request) in requests {
+                if self.podnet.count_bridge_request(&node, bridge, request, more) {
                     changed.insert(bridge.clone());
                 }
             }
@@ -324,13 +328,15 @@ impl Engine {
         for bridge in changed {
             let wanted = self.podnet.bridge(&node, &bridge);
             self.hosts.change(&node, |target, version| target.want_bridge(&bridge, wanted, version));
-            self.judge_bridge(&key.namespace, &bridge);
+            self.reevaluate_bridge(&key.namespace, &bridge);
         }
-        if let Some(entry) = self.podnet.givers.get_mut(key).and_then(|giver| giver.entries.get_mut(uid)) {
-            entry.was_given = true;
+        if let Some(entry) =
+            self.podnet.providers.get_mut(key).and_then(|provider| provider.entries.get_mut(uid))
+        {
+            entry.was_granted = true;
         }
         self.sync_pod(uid);
-        self.views.insert(uid.clone());
+        self.pod_view_queue.insert(uid.clone());
     }
 
     fn sync_pod(&mut self, uid: &Name) {
@@ -358,31 +364,35 @@ impl Engine {
     pub(super) fn drop_entry(&mut self, key: &Key, uid: &Name) {
         self.podnet.blocked.remove(&(key.clone(), uid.clone()));
         self.set_claims(key, uid, BTreeSet::new());
-        let Some(giver) = self.podnet.givers.get_mut(key) else { return };
-        let Some(entry) = giver.entries.remove(uid) else { return };
+        let Some(provider) = self.podnet.providers.get_mut(key) else { return };
+        let Some(entry) = provider.entries.remove(uid) else { return };
         if let Some(state) = self.podnet.pods.get_mut(uid) {
             state.entries.remove(key);
         }
-        giver.awaiting.remove(&entry.leased_at);
-        if giver.entries.is_empty() && !self.records.contains_key(key) {
-            self.podnet.givers.remove(key);
+        provider.unwritten.remove(&entry.lease_revision);
+        if provider.entries.is_empty() && !self.records.contains_key(key) {
+            self.podnet.providers.remove(key);
         }
         let leases = named(entry.leases).chain(entry.retiring).map(|(_, lease)| lease);
         self.release(key, leases.collect());
         if self.records.contains_key(key) {
-            self.judge.insert(key.clone());
+            self.evaluate_queue.insert(key.clone());
         }
-        self.views.insert(uid.clone());
+        self.pod_view_queue.insert(uid.clone());
     }
 
     /// The object is gone. The addresses of pods whose nodes have not confirmed that stay taken until they do.
-    pub(super) fn forget_giver(&mut self, key: &Key) {
-        let uids = self.podnet.givers.get(key).map(|giver| giver.entries.keys().cloned().collect::<Vec<_>>());
+    pub(super) fn remove_provider(&mut self, key: &Key) {
+        let uids = self
+            .podnet
+            .providers
+            .get(key)
+            .map(|provider| provider.entries.keys().cloned().collect::<Vec<_>>());
         for uid in uids.into_iter().flatten() {
             self.withdraw_from_pod(key, &uid);
         }
-        if self.podnet.givers.get(key).is_some_and(|giver| giver.entries.is_empty()) {
-            self.podnet.givers.remove(key);
+        if self.podnet.providers.get(key).is_some_and(|provider| provider.entries.is_empty()) {
+            self.podnet.providers.remove(key);
         }
     }
 
@@ -393,10 +403,10 @@ impl Engine {
         else {
             return;
         };
-        if record.sampled == sample {
+        if record.requested_sample == sample {
             return;
         }
-        record.sampled.clone_from(&sample);
+        record.requested_sample.clone_from(&sample);
         record.sample_refused = None;
         if let Some(name) = sample {
             self.effects.push(Effect::SampleDeployment { owner: key.clone(), name });
@@ -404,17 +414,17 @@ impl Engine {
     }
 
     /// A node said something new of these pods.
-    pub(super) fn pods_told(&mut self, uids: BTreeSet<Name>) {
+    pub(super) fn handle_pods_changed(&mut self, uids: BTreeSet<Name>) {
         for uid in uids {
             let Some(state) = self.podnet.pods.get(&uid) else { continue };
             let keys = state.entries.clone();
             for key in keys {
                 self.settle_entry(&key, &uid);
                 if self.records.contains_key(&key) {
-                    self.judge.insert(key);
+                    self.evaluate_queue.insert(key);
                 }
             }
-            self.views.insert(uid);
+            self.pod_view_queue.insert(uid);
         }
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use eno_schemas::{AppliedLink, PathMtu, PodLink};
 use ipnet::IpNet;
 
-use crate::node::LinkHop;
+use crate::node::LinkState;
 use crate::podnet::template::{self, shared_master};
-use crate::podnet::{Entry, Given, Giver, PodState};
+use crate::podnet::{Entry, Grant, PodState, Provider};
 use crate::{Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry, PodInterface, PodView};
 
 use super::Engine;
@@ -17,7 +17,7 @@ use super::evaluate::Evaluation;
 pub(super) const NO_AGENTS: &str = "the engine runs without agents on the nodes";
 
 /// How far one pod is.
-enum Stage {
+enum PodProgress {
     /// All is there.
     Confirmed,
     /// There is nothing to wait for.
@@ -36,91 +36,98 @@ impl Engine {
         if is_config && !self.config.nodes {
             return evaluation.wait(NO_AGENTS.into());
         }
-        let Some(giver) = self.podnet.givers.get(key).filter(|giver| !giver.entries.is_empty()) else {
+        let Some(provider) = self.podnet.providers.get(key).filter(|provider| !provider.entries.is_empty())
+        else {
             let refused = self.records.get(key).and_then(|record| record.sample_refused.as_ref());
             return refused
                 .into_iter()
-                .for_each(|words| evaluation.refuse(format!("spec.sampleDeployment: {words}")));
+                .for_each(|message| evaluation.refuse(format!("spec.sampleDeployment: {message}")));
         };
-        self.note_narrow_paths(key, giver, evaluation);
+        self.note_narrow_paths(key, provider, evaluation);
         let mut pods = Evaluation::default();
-        let mut entries: Vec<(&Name, &Entry)> = giver.entries.iter().collect();
+        let mut entries: Vec<(&Name, &Entry)> = provider.entries.iter().collect();
         entries.sort_by_key(|(uid, entry)| (&entry.name, *uid));
         for (uid, entry) in entries {
-            match self.stage(key, uid, entry) {
-                Stage::Confirmed | Stage::Idle => {}
-                Stage::Waits(words, node) => {
-                    let words = format!("Pod {}: {words}", entry.name);
+            match self.progress(key, uid, entry) {
+                PodProgress::Confirmed | PodProgress::Idle => {}
+                PodProgress::Waits(message, node) => {
+                    let message = format!("Pod {}: {message}", entry.name);
                     match node {
-                        Some(node) => pods.wait_for(&node, || words),
-                        None => pods.wait(words),
+                        Some(node) => pods.wait_for(&node, || message),
+                        None => pods.wait(message),
                     }
                 }
-                Stage::Refused(words, may_pass) => {
-                    pods.reject(format!("Pod {}: {words}", entry.name), may_pass);
+                PodProgress::Refused(message, transient) => {
+                    pods.reject(format!("Pod {}: {message}", entry.name), transient);
                 }
             }
         }
         if is_config {
             let (refused, waiting, waits_on) = (pods.refused, pods.waiting, pods.waits_on);
-            if let Some(words) = refused {
-                evaluation.reject(words, !pods.lasting);
+            if let Some(message) = refused {
+                evaluation.reject(message, !pods.permanent);
             }
-            if let Some(words) = waiting {
-                evaluation.wait(words);
+            if let Some(message) = waiting {
+                evaluation.wait(message);
             }
             evaluation.waits_on = evaluation.waits_on.take().or(waits_on);
             return;
         }
-        evaluation.notes.push(match (pods.refused, pods.waiting) {
-            (Some(words), _) => ("PodsReady", false, "Refused", words),
-            (None, Some(words)) => ("PodsReady", false, "Waiting", words),
+        evaluation.conditions.push(match (pods.refused, pods.waiting) {
+            (Some(message), _) => ("PodsReady", false, "Refused", message),
+            (None, Some(message)) => ("PodsReady", false, "Waiting", message),
             (None, None) => ("PodsReady", true, "Confirmed", String::new()),
         });
         evaluation.waits_on = evaluation.waits_on.take().or(pods.waits_on);
     }
 
     /// An MTU that is asked of an interface, and that something on its way does not carry: of the first pod by its name.
-    fn note_narrow_paths(&self, key: &Key, giver: &Giver, evaluation: &mut Evaluation) {
-        let narrow = giver.entries.iter().filter_map(|(uid, entry)| {
+    fn note_narrow_paths(&self, key: &Key, provider: &Provider, evaluation: &mut Evaluation) {
+        let narrow = provider.entries.iter().filter_map(|(uid, entry)| {
             let state = self.podnet.pods.get(uid)?;
             let node = self.hosts.node(state.pod.node.as_ref()?)?;
-            let words = parts(state.given.get(key)?).find_map(|(link, id)| {
+            let message = granted_parts(state.grants.get(key)?).find_map(|(link, id)| {
                 let found = node.link_hop(uid, id).0?;
                 Some(narrow_path(&link, found.mtu, found.path.as_ref()?))
             })?;
-            Some((&entry.name, uid, state.pod.node.clone()?, words))
+            Some((&entry.name, uid, state.pod.node.clone()?, message))
         });
         let narrow: Vec<_> = narrow.collect();
-        let Some((pod, _, node, words)) = narrow.iter().min_by_key(|(pod, uid, ..)| (*pod, *uid)) else {
+        let Some((pod, _, node, message)) = narrow.iter().min_by_key(|(pod, uid, ..)| (*pod, *uid)) else {
             return;
         };
         let others = match narrow.len() - 1 {
             0 => String::new(),
             others => format!(" (and {others} more)"),
         };
-        let message = format!("Pod {pod} on Node {node}: {words}{others}");
-        evaluation.notes.push(("PathMTU", false, "TooSmall", message));
+        let message = format!("Pod {pod} on Node {node}: {message}{others}");
+        evaluation.conditions.push(("PathMTU", false, "TooSmall", message));
     }
 
-    fn stage(&self, key: &Key, uid: &Name, entry: &Entry) -> Stage {
-        if entry.leaving.is_some() {
-            return Stage::Idle;
+    fn progress(&self, key: &Key, uid: &Name, entry: &Entry) -> PodProgress {
+        if entry.withdrawal.is_some() {
+            return PodProgress::Idle;
         }
         if let Some(problem) = &entry.problem {
-            return Stage::Refused(problem.clone(), true);
+            return PodProgress::Refused(problem.clone(), true);
         }
-        let Some(state) = self.podnet.pods.get(uid).filter(|state| state.runs()) else { return Stage::Idle };
-        let Some(name) = &state.pod.node else { return Stage::Idle };
-        let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { return Stage::Idle };
-        let awaited = self.podnet.givers.get(key).is_some_and(|giver| entry.leased_at > giver.recorded);
-        let Some(given) = state.given.get(key).filter(|_| !awaited) else {
-            return Stage::Waits("its addresses are being written down".into(), None);
+        let Some(state) = self.podnet.pods.get(uid).filter(|state| state.runs()) else {
+            return PodProgress::Idle;
         };
-        if !node.is_known() && self.was_told(key, uid) {
-            return Stage::Confirmed;
+        let Some(name) = &state.pod.node else { return PodProgress::Idle };
+        let Some(node) = self.hosts.node(name).filter(|node| node.ready) else { return PodProgress::Idle };
+        let awaited = self
+            .podnet
+            .providers
+            .get(key)
+            .is_some_and(|provider| entry.lease_revision > provider.written_revision);
+        let Some(grant) = state.grants.get(key).filter(|_| !awaited) else {
+            return PodProgress::Waits("its addresses are being written down".into(), None);
+        };
+        if !node.is_known() && self.was_complete_before(key, uid) {
+            return PodProgress::Confirmed;
         }
-        for (bridge, _) in &given.bridges {
+        for (bridge, _) in &grant.bridges {
             if let Some(rejection) = node.rejection_of(bridge) {
                 return refusal(
                     format!("Node {name}: bridge {bridge}: {}", rejection.reason),
@@ -129,27 +136,27 @@ impl Engine {
                 );
             }
         }
-        for (link, id) in parts(given) {
+        for (link, id) in granted_parts(grant) {
             match node.link_hop(uid, id).1 {
-                LinkHop::Confirmed => {}
-                LinkHop::Refused { reason, retryable } => {
+                LinkState::Confirmed => {}
+                LinkState::Refused { reason, retryable } => {
                     return refusal(format!("{link}: {reason}"), retryable, name);
                 }
-                LinkHop::Waiting => {
-                    let words = format!("{link} on Node {name} {}", self.waits_for_node(name));
-                    return Stage::Waits(words, Some(name.clone()));
+                LinkState::Waiting => {
+                    let message = format!("{link} on Node {name} {}", self.waits_for_node(name));
+                    return PodProgress::Waits(message, Some(name.clone()));
                 }
             }
         }
         if let Some(former) = node.unwanted_link(uid, &template::link_id(key, "")) {
-            let words = format!("the removal of {former} on Node {name} {}", self.waits_for_node(name));
-            return Stage::Waits(words, Some(name.clone()));
+            let message = format!("the removal of {former} on Node {name} {}", self.waits_for_node(name));
+            return PodProgress::Waits(message, Some(name.clone()));
         }
-        Stage::Confirmed
+        PodProgress::Confirmed
     }
 
     /// The last status said that a pod has all that it is to have.
-    fn was_told(&self, key: &Key, uid: &Name) -> bool {
+    fn was_complete_before(&self, key: &Key, uid: &Name) -> bool {
         let entry = self.last_entry(key, uid);
         entry.is_some_and(|entry| entry.problem.is_none() && !entry.links.is_empty())
     }
@@ -160,8 +167,8 @@ impl Engine {
 
     /// What the status of an object says of its pods.
     pub(super) fn pod_entries(&self, key: &Key) -> Vec<PodEntry> {
-        let Some(giver) = self.podnet.givers.get(key) else { return Vec::new() };
-        let mut entries: Vec<PodEntry> = giver
+        let Some(provider) = self.podnet.providers.get(key) else { return Vec::new() };
+        let mut entries: Vec<PodEntry> = provider
             .entries
             .iter()
             .map(|(uid, entry)| {
@@ -181,7 +188,7 @@ impl Engine {
                     name: entry.name.clone(),
                     uid: uid.clone(),
                     leases,
-                    links: self.links_there(key, uid, state),
+                    links: self.present_links(key, uid, state),
                     problem: self.problem_of(key, uid, entry, state),
                 }
             })
@@ -191,33 +198,33 @@ impl Engine {
     }
 
     fn problem_of(&self, key: &Key, uid: &Name, entry: &Entry, state: Option<&PodState>) -> Option<String> {
-        if entry.leaving.is_some() {
+        if entry.withdrawal.is_some() {
             return Some("what it was given is being taken back".into());
         }
         if entry.problem.is_none() && state.is_some_and(|state| !state.runs()) {
             return Some("it waits until its first container runs".into());
         }
-        match self.stage(key, uid, entry) {
-            Stage::Refused(words, _) => Some(words),
-            Stage::Waits(words, Some(_)) if words.ends_with(RETRIED) => Some(words),
+        match self.progress(key, uid, entry) {
+            PodProgress::Refused(message, _) => Some(message),
+            PodProgress::Waits(message, Some(_)) if message.ends_with(RETRIED) => Some(message),
             _ => None,
         }
     }
 
     /// What is there of what an object gives to a pod.
-    fn links_there(&self, key: &Key, uid: &Name, state: Option<&PodState>) -> Vec<LinkEntry> {
+    fn present_links(&self, key: &Key, uid: &Name, state: Option<&PodState>) -> Vec<LinkEntry> {
         let Some(state) = state else { return Vec::new() };
         let node = state.pod.node.as_ref().and_then(|name| self.hosts.node(name));
         let Some(node) = node.filter(|node| node.is_known()) else {
             // Nothing was heard since the start: what was said last still holds.
             return self.last_entry(key, uid).map(|entry| entry.links.clone()).unwrap_or_default();
         };
-        let Some(given) = state.given.get(key) else { return Vec::new() };
-        let links = given
+        let Some(grant) = state.grants.get(key) else { return Vec::new() };
+        let links = grant
             .links
             .iter()
             .filter_map(|(name, link)| Some(link_entry(name, Some(link), node.link_hop(uid, &link.id).0?)));
-        let primary = given.primary.iter().filter_map(|primary| {
+        let primary = grant.primary.iter().filter_map(|primary| {
             let name = Name::from(primary.name.as_str());
             Some(link_entry(&name, None, node.link_hop(uid, &primary.id).0?))
         });
@@ -226,13 +233,13 @@ impl Engine {
 
     /// What of a deleted object is not verifiably taken back from pods.
     pub(super) fn remains_in_pods(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
-        let giver = self.podnet.givers.get(key)?;
-        for entry in giver.entries.values() {
-            let Some(leaving) = &entry.leaving else { continue };
-            let name = &leaving.node;
+        let provider = self.podnet.providers.get(key)?;
+        for entry in provider.entries.values() {
+            let Some(withdrawal) = &entry.withdrawal else { continue };
+            let name = &withdrawal.node;
             let Some(node) = self.hosts.node(name) else { continue };
             if !node.ready {
-                evaluation.parting =
+                evaluation.final_message =
                     format!("Node {name} is not ready: what is left there goes when it is back");
                 continue;
             }
@@ -253,10 +260,10 @@ impl Engine {
     }
 
     /// Has the views of pods that changed written.
-    pub(super) fn tell_views(&mut self) {
-        for uid in std::mem::take(&mut self.views) {
+    pub(super) fn emit_pod_views(&mut self) {
+        for uid in std::mem::take(&mut self.pod_view_queue) {
             let Some(state) = self.podnet.pods.get(&uid) else { continue };
-            let view = self.view_of(&uid, state);
+            let view = self.pod_view(&uid, state);
             if state.view == view {
                 continue;
             }
@@ -268,41 +275,42 @@ impl Engine {
         }
     }
 
-    fn view_of(&self, uid: &Name, state: &PodState) -> Option<PodView> {
+    fn pod_view(&self, uid: &Name, state: &PodState) -> Option<PodView> {
         let name = state.pod.node.clone()?;
         let node = self.hosts.node(&name)?;
         let mut interfaces = Vec::new();
-        for (owner, given) in &state.given {
-            for (link, wanted) in &given.links {
+        for (owner, grant) in &state.grants {
+            for (link, wanted) in &grant.links {
                 let (found, hop) = node.link_hop(uid, &wanted.id);
                 interfaces.push(PodInterface {
                     owner: owner.clone(),
                     kind: template::kind_name(&wanted.kind),
-                    entry: found.map_or_else(|| nothing(link), |found| link_entry(link, Some(wanted), found)),
+                    entry: found
+                        .map_or_else(|| absent_link(link), |found| link_entry(link, Some(wanted), found)),
                     routes: wanted.routes.iter().map(template::route_text).collect(),
                     problem: hop.problem(),
                 });
             }
-            if let Some(primary) = &given.primary {
+            if let Some(primary) = &grant.primary {
                 let link = Name::from(primary.name.as_str());
                 let (found, hop) = node.link_hop(uid, &primary.id);
                 interfaces.push(PodInterface {
                     owner: owner.clone(),
                     kind: "primary",
-                    entry: found.map_or_else(|| nothing(&link), |found| link_entry(&link, None, found)),
+                    entry: found.map_or_else(|| absent_link(&link), |found| link_entry(&link, None, found)),
                     routes: Vec::new(),
                     problem: hop.problem(),
                 });
             }
         }
-        let hot = state.asked.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
+        let hot = state.requested.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
         for owner in hot.filter(|key| !self.records.contains_key(key)) {
             let Key { kind, namespace, name } = owner;
             let problem = format!("there is no {kind} {name} in namespace {namespace}, which a label names");
             interfaces.push(PodInterface {
                 owner: owner.clone(),
                 kind: "none",
-                entry: nothing(name),
+                entry: absent_link(name),
                 routes: Vec::new(),
                 problem: Some(problem),
             });
@@ -313,8 +321,12 @@ impl Engine {
 
 const RETRIED: &str = "; it is retried";
 
-fn refusal(words: String, retryable: bool, node: &Name) -> Stage {
-    if retryable { Stage::Waits(words + RETRIED, Some(node.clone())) } else { Stage::Refused(words, false) }
+fn refusal(message: String, retryable: bool, node: &Name) -> PodProgress {
+    if retryable {
+        PodProgress::Waits(message + RETRIED, Some(node.clone()))
+    } else {
+        PodProgress::Refused(message, false)
+    }
 }
 
 fn narrow_path(link: &str, mtu: u32, path: &PathMtu) -> String {
@@ -327,9 +339,9 @@ fn narrow_path(link: &str, mtu: u32, path: &PathMtu) -> String {
 }
 
 /// The names and ids of what is given.
-fn parts(given: &Given) -> impl Iterator<Item = (String, &str)> {
-    let links = given.links.iter().map(|(name, link)| (format!("link {name}"), link.id.as_str()));
-    links.chain(given.primary.iter().map(|primary| (primary.name.clone(), primary.id.as_str())))
+fn granted_parts(grant: &Grant) -> impl Iterator<Item = (String, &str)> {
+    let links = grant.links.iter().map(|(name, link)| (format!("link {name}"), link.id.as_str()));
+    links.chain(grant.primary.iter().map(|primary| (primary.name.clone(), primary.id.as_str())))
 }
 
 fn link_entry(name: &Name, wanted: Option<&PodLink>, found: &AppliedLink) -> LinkEntry {
@@ -345,7 +357,7 @@ fn link_entry(name: &Name, wanted: Option<&PodLink>, found: &AppliedLink) -> Lin
     }
 }
 
-fn nothing(link: &Name) -> LinkEntry {
+fn absent_link(link: &Name) -> LinkEntry {
     LinkEntry {
         link: link.clone(),
         name: String::new(),

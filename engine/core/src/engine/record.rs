@@ -6,14 +6,14 @@ use std::sync::Arc;
 use eno_schemas::VlanId;
 
 use crate::hosts::Demand;
-use crate::ids::{Place, Seniority};
+use crate::ids::{Seniority, VlanScope};
 use crate::spec::{Invalid, Spec};
 use crate::topology::Ports;
 use crate::{Key, Name, Object, Status};
 
-use super::fabric_transaction::Refused;
+use super::fabric_transaction::Refusal;
 use super::gaps::Gap;
-use super::hosts::Left;
+use super::hosts::HostCleanup;
 
 /// One custom resource.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
@@ -35,33 +35,33 @@ pub struct Record {
     /// What the networks of the attachment have been told of it: `effective`, once that is so.
     pub counted: Option<Arc<Spec>>,
     /// What is asked of the networks, likewise.
-    pub asked: Option<Arc<Spec>>,
+    pub requested: Option<Arc<Spec>>,
     /// What stands in the way of the spec.
     pub problem: Option<Invalid>,
     /// The problem may be only that something has not arrived yet.
     pub incomplete: bool,
     /// It was waited for what has not arrived.
-    pub waited: bool,
+    pub await_elapsed: bool,
     /// When it, or what it depends on, last changed in a way that others see; 0: not looked at yet.
     pub version: u64,
     /// The objects that it names, as the index of referrers has them.
-    pub linked: BTreeSet<Key>,
+    pub indexed_references: BTreeSet<Key>,
     /// The devices that it gave something back on.
-    pub left: BTreeSet<Name>,
+    pub cleanup_devices: BTreeSet<Name>,
     /// What it wants of the hosts of nodes, as they were told.
-    pub hosted: Vec<Demand>,
+    pub host_demands: Vec<Demand>,
     /// The bridges of pods that it names, as the index of those has them.
     pub bridges: BTreeSet<String>,
     /// The sample Deployment that was asked for.
-    pub sampled: Option<Name>,
+    pub requested_sample: Option<Name>,
     /// Why its pods are refused.
     pub sample_refused: Option<Name>,
     /// What it gave up on nodes.
-    pub left_hosts: Vec<Left>,
+    pub host_cleanups: Vec<HostCleanup>,
     /// As last emitted.
     pub status: Status,
     /// The finalizer was asked for, on or off.
-    pub finalizer_asked: bool,
+    pub finalizer_requested: bool,
     /// Of an error that may pass: since when it stands, and whether its deadline is over.
     pub deadline: Option<(Name, bool)>,
 }
@@ -81,20 +81,20 @@ impl Record {
             spec: object.spec.map(Arc::new),
             effective: status.realized.clone(),
             counted: None,
-            asked: None,
+            requested: None,
             problem: None,
             incomplete: false,
-            waited: status.phase.is_some(),
+            await_elapsed: status.phase.is_some(),
             version: 0,
-            linked: BTreeSet::new(),
-            left: BTreeSet::new(),
-            hosted: Vec::new(),
+            indexed_references: BTreeSet::new(),
+            cleanup_devices: BTreeSet::new(),
+            host_demands: Vec::new(),
             bridges: BTreeSet::new(),
-            sampled: None,
+            requested_sample: None,
             sample_refused: None,
-            left_hosts: Vec::new(),
+            host_cleanups: Vec::new(),
             status,
-            finalizer_asked: false,
+            finalizer_requested: false,
             deadline: None,
         };
         (object.key, record)
@@ -122,11 +122,11 @@ pub struct Network {
     /// Connection points where it is realised, with the number of objects that want it there.
     pub points: BTreeMap<Name, u32>,
     /// Connection points where it is asked for, likewise.
-    pub asked: BTreeMap<Name, u32>,
+    pub requested: BTreeMap<Name, u32>,
     /// What is planned: the VLAN and the ports that carry it.
     pub planned: Option<(VlanId, Arc<Ports>)>,
     /// What a switch refused of it.
-    pub refused: Option<Refused>,
+    pub refusal: Option<Refusal>,
     /// The VLANs that it claims.
     pub claimed: BTreeSet<VlanId>,
     /// Why its ends can't reach each other.
@@ -152,7 +152,7 @@ pub struct Point {
     /// The switch ports of its nodes.
     pub ports: Ports,
     /// Where VLAN IDs must be unique for it.
-    pub places: BTreeSet<Place>,
+    pub scopes: BTreeSet<VlanScope>,
     /// What has no switch port though others have one: nodes of its pool, and NICs of nodes.
     pub missing: Vec<(Name, Option<String>)>,
     /// Pods can be attached on more than one node.

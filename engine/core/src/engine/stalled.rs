@@ -11,7 +11,7 @@ use super::Engine;
 use super::record::Record;
 
 const STALLED: &str = "Stalled";
-const MAY_PASS: &str = "the error may pass; it counts as stalled once it has stood for 60 s";
+const TRANSIENT_MESSAGE: &str = "the error may pass; it counts as stalled once it has stood for 60 s";
 
 impl Engine {
     /// Asks for the deadline of an error that may pass, once.
@@ -30,7 +30,7 @@ impl Engine {
         let deadline = self.records.get_mut(key).and_then(|record| record.deadline.as_mut());
         if let Some((_, exceeded)) = deadline.filter(|(own, _)| own == since) {
             *exceeded = true;
-            self.judge.insert(key.clone());
+            self.evaluate_queue.insert(key.clone());
         }
     }
 }
@@ -40,7 +40,7 @@ pub(super) fn condition(
     record: &Record,
     reason: &'static str,
     message: &str,
-    lasting: bool,
+    permanent: bool,
     now: &Name,
 ) -> Condition {
     let last = &record.status;
@@ -49,9 +49,9 @@ pub(super) fn condition(
         && last.message == message;
     let before = stalled(record).filter(|_| same);
     let exceeded = record.deadline.as_ref().is_some_and(|(_, exceeded)| *exceeded);
-    let holds = lasting || before.is_some_and(|before| before.holds || exceeded);
+    let holds = permanent || before.is_some_and(|before| before.holds || exceeded);
     let since = before.filter(|before| before.holds == holds).map_or(now, |before| &before.since).clone();
-    let (reason, message) = if holds { (reason, message) } else { ("Recoverable", MAY_PASS) };
+    let (reason, message) = if holds { (reason, message) } else { ("Recoverable", TRANSIENT_MESSAGE) };
     Condition { kind: STALLED, holds, reason, message: message.to_owned(), since }
 }
 

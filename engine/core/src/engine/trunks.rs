@@ -29,7 +29,7 @@ pub(super) struct Trunks {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Exclusion {
     /// Why what it asks for can't be.
-    asked: Option<Invalid>,
+    requested: Option<Invalid>,
     /// What it has realised has to go.
     realised: bool,
 }
@@ -61,7 +61,7 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    fn meets(&self, other: &Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         let on_host = || {
             !self.interfaces.is_disjoint(&other.interfaces)
                 && self.nodes.iter().any(|node| other.nodes.contains(node))
@@ -89,19 +89,19 @@ impl Trunks {
 
     /// What an older attachment excludes of the spec of `key`.
     pub fn check(&self, key: &Key) -> Result<(), Invalid> {
-        let problem = self.excluded.get(key).and_then(|exclusion| exclusion.asked.clone());
+        let problem = self.excluded.get(key).and_then(|exclusion| exclusion.requested.clone());
         problem.map_or(Ok(()), Err)
     }
 
     /// True when what is realised of `key` has to go.
-    pub fn expels(&self, key: &Key) -> bool {
+    pub fn evicts(&self, key: &Key) -> bool {
         self.excluded.get(key).is_some_and(|exclusion| exclusion.realised)
     }
 }
 
 impl Engine {
     /// An attachment came, changed or went.
-    pub(super) fn retrunk(&mut self, key: &Key) {
+    pub(super) fn update_trunk_index(&mut self, key: &Key) {
         if key.kind != Kind::L2ServiceAttachment {
             return;
         }
@@ -124,32 +124,32 @@ impl Engine {
         let before = std::mem::replace(&mut self.trunks.excluded, excluded);
         let now = &self.trunks.excluded;
         let changed = before.keys().chain(now.keys()).filter(|key| before.get(*key) != now.get(*key));
-        self.dirty.extend(changed.filter(|key| self.records.contains_key(*key)).cloned());
+        self.validate_queue.extend(changed.filter(|key| self.records.contains_key(*key)).cloned());
     }
 
     fn excluded(&self) -> HashMap<Key, Exclusion> {
-        let seen = self.seen_by_trunks();
+        let visible = self.points_visible_to_trunks();
         let mut excluded = HashMap::new();
         let (mut trunks, mut others): (Vec<Claim<'_>>, Vec<Claim<'_>>) = (Vec::new(), Vec::new());
-        for key in self.attachments_at(seen.values().flatten()) {
+        for key in self.attachments_at(visible.values().flatten()) {
             let Some(record) = self.records.get(key) else { continue };
-            let (asked, realised) = (record.wanted(), record.effective.as_ref());
+            let (requested, realised) = (record.wanted(), record.effective.as_ref());
             let mut exclusion = Exclusion::default();
             let mut admitted = Vec::new();
             if let Some(claim) = Claim::of(key, realised) {
-                match self.exclusion(&seen, &trunks, &others, claim) {
+                match self.exclusion(&visible, &trunks, &others, claim) {
                     None => admitted.push(claim),
                     Some(problem) => {
                         exclusion.realised = true;
-                        exclusion.asked = (asked == realised).then_some(problem);
+                        exclusion.requested = (requested == realised).then_some(problem);
                     }
                 }
             }
-            let new = Claim::of(key, asked.filter(|asked| Some(*asked) != realised));
-            if let Some(claim) = new.filter(|claim| self.can_be(*claim)) {
-                match self.exclusion(&seen, &trunks, &others, claim) {
+            let new = Claim::of(key, requested.filter(|requested| Some(*requested) != realised));
+            if let Some(claim) = new.filter(|claim| self.is_feasible(*claim)) {
+                match self.exclusion(&visible, &trunks, &others, claim) {
                     None => admitted.push(claim),
-                    problem => exclusion.asked = problem,
+                    problem => exclusion.requested = problem,
                 }
             }
             if exclusion != Exclusion::default() {
@@ -165,14 +165,14 @@ impl Engine {
     /// Why a claim can't stand beside older ones.
     fn exclusion(
         &self,
-        seen: &BTreeMap<&Name, BTreeSet<&Name>>,
+        visible: &BTreeMap<&Name, BTreeSet<&Name>>,
         trunks: &[Claim<'_>],
         others: &[Claim<'_>],
         claim: Claim<'_>,
     ) -> Option<Invalid> {
         let point = &claim.spec.connection_point;
         for trunk in trunks {
-            let Some((index, service)) = self.shown(seen, *trunk, claim) else { continue };
+            let Some((index, service)) = self.exposed_service(visible, *trunk, claim) else { continue };
             let problem = format!(
                 "L2Service {service} is not open to namespace {}, whose older L2ServiceAttachment {} is a trunk that \
                  would show it at ConnectionPoint {point}; name another ConnectionPoint, or have an admin widen \
@@ -186,7 +186,7 @@ impl Engine {
         }
         let mut older = trunks.iter().chain(others);
         let (other, (_, service)) =
-            older.find_map(|other| Some((other, self.shown(seen, claim, *other)?)))?;
+            older.find_map(|other| Some((other, self.exposed_service(visible, claim, *other)?)))?;
         let problem = format!(
             "a trunk at ConnectionPoint {point} shows L2Service {service} of ConnectionPoint {}, which is not open to \
              namespace {}; use selectivetrunk, or have an admin widen TrunkNamespaces of ConnectionPoint {point}",
@@ -196,15 +196,15 @@ impl Engine {
     }
 
     /// A service of `other` that `trunk` shows to a namespace which it is closed to, and its place in the list.
-    fn shown<'a>(
+    fn exposed_service<'a>(
         &self,
-        seen: &BTreeMap<&Name, BTreeSet<&Name>>,
+        visible: &BTreeMap<&Name, BTreeSet<&Name>>,
         trunk: Claim<'_>,
         other: Claim<'a>,
     ) -> Option<(usize, &'a Name)> {
         let point = &trunk.spec.connection_point;
-        if !seen.get(point)?.contains(&other.spec.connection_point)
-            || self.lets_trunks_of(point, &trunk.key.namespace)
+        if !visible.get(point)?.contains(&other.spec.connection_point)
+            || self.permits_trunks_of(point, &trunk.key.namespace)
         {
             return None;
         }
@@ -215,7 +215,7 @@ impl Engine {
         })
     }
 
-    fn lets_trunks_of(&self, point: &Name, namespace: &Name) -> bool {
+    fn permits_trunks_of(&self, point: &Name, namespace: &Name) -> bool {
         let spec = self.effective(&Key::cluster(Kind::ConnectionPoint, point), Spec::connection_point);
         let selector = spec.and_then(|spec| spec.trunk_namespaces.as_ref());
         let labels = self.namespaces.get(namespace);
@@ -239,7 +239,7 @@ impl Engine {
 
     /// A claim that is realised unless another one excludes it, as far as its own fields and services say: a manifest
     /// that can never be realised excludes nobody.
-    fn can_be(&self, claim: Claim<'_>) -> bool {
+    fn is_feasible(&self, claim: Claim<'_>) -> bool {
         let point = Key::cluster(Kind::ConnectionPoint, &claim.spec.connection_point);
         let point = self.effective(&point, Spec::connection_point);
         let has_plugin = point.is_some_and(|point| compat::choose(claim.spec, point).is_ok());
@@ -251,7 +251,7 @@ impl Engine {
     }
 
     /// The ConnectionPoints of trunks, each with those whose VLANs its trunks show.
-    fn seen_by_trunks(&self) -> BTreeMap<&Name, BTreeSet<&Name>> {
+    fn points_visible_to_trunks(&self) -> BTreeMap<&Name, BTreeSet<&Name>> {
         let points = self.trunks.all.iter().filter_map(|key| self.records.get(key)).flat_map(|record| {
             let specs = record.wanted().into_iter().chain(&record.effective);
             specs.filter_map(|spec| spec.attachment()).map(|spec| &spec.connection_point)
@@ -280,8 +280,8 @@ impl Engine {
             .collect();
         let seen_from = |point: &Name| {
             let own = sites.get(point)?;
-            let seen = sites.iter().filter(|(name, site)| **name == point || own.meets(site));
-            Some(seen.map(|(name, _)| *name).collect())
+            let visible = sites.iter().filter(|(name, site)| **name == point || own.overlaps(site));
+            Some(visible.map(|(name, _)| *name).collect())
         };
         points.into_iter().filter_map(|point| Some((point, seen_from(point)?))).collect()
     }
@@ -311,6 +311,6 @@ impl Engine {
              of ConnectionPoint {}; name the NICs in its Interfaces",
             spec.connection_point
         );
-        evaluation.notes.push(("TrunkChecked", false, "NICsUnknown", message));
+        evaluation.conditions.push(("TrunkChecked", false, "NICsUnknown", message));
     }
 }

@@ -13,42 +13,46 @@ use super::validate::and_more;
 pub(super) type Users = BTreeMap<Name, (Name, Name)>;
 
 impl Engine {
-    pub(super) fn use_by_pod(&mut self, uid: &Name, (namespace, name): (&Name, &Name), uses: Vec<Key>) {
-        let before =
-            if uses.is_empty() { self.pods.remove(uid) } else { self.pods.insert(uid.clone(), uses.clone()) };
+    pub(super) fn set_pod_uses(&mut self, uid: &Name, (namespace, name): (&Name, &Name), uses: Vec<Key>) {
+        let before = if uses.is_empty() {
+            self.attachments_by_pod.remove(uid)
+        } else {
+            self.attachments_by_pod.insert(uid.clone(), uses.clone())
+        };
         for key in before.into_iter().flatten().filter(|key| !uses.contains(key)) {
-            let users = self.users.get_mut(&key);
+            let users = self.pods_by_attachment.get_mut(&key);
             let gone = users.and_then(|users| users.remove(uid));
-            if self.users.get(&key).is_some_and(BTreeMap::is_empty) {
-                self.users.remove(&key);
+            if self.pods_by_attachment.get(&key).is_some_and(BTreeMap::is_empty) {
+                self.pods_by_attachment.remove(&key);
             }
-            self.used_by(&key, gone.is_some_and(|(namespace, _)| namespace != key.namespace));
+            self.users_changed(&key, gone.is_some_and(|(namespace, _)| namespace != key.namespace));
         }
         for key in uses {
             let is_foreign = *namespace != key.namespace;
             let user = (namespace.clone(), name.clone());
-            let before = self.users.entry(key.clone()).or_default().insert(uid.clone(), user);
-            self.used_by(&key, is_foreign && before.is_none());
+            let before = self.pods_by_attachment.entry(key.clone()).or_default().insert(uid.clone(), user);
+            self.users_changed(&key, is_foreign && before.is_none());
         }
     }
 
     /// Its users changed; those of other namespaces are in its status.
-    fn used_by(&mut self, key: &Key, foreign: bool) {
-        self.dirty_if_deleting(key);
+    fn users_changed(&mut self, key: &Key, foreign: bool) {
+        self.revalidate_if_deleting(key);
         if foreign && self.records.contains_key(key) {
-            self.judge.insert(key.clone());
+            self.evaluate_queue.insert(key.clone());
         }
     }
 
     /// The labels of a namespace changed: its pods may count as users of other namespaces' attachments, or no longer.
-    pub(super) fn dirty_used_from(&mut self, namespace: &Name) {
+    pub(super) fn revalidate_used_from(&mut self, namespace: &Name) {
         let from_there = |users: &Users, key: &Key| {
             key.namespace != *namespace && users.values().any(|(own, _)| own == namespace)
         };
-        let keys = self.users.iter().filter(|(key, users)| from_there(users, key)).map(|(key, _)| key);
+        let keys =
+            self.pods_by_attachment.iter().filter(|(key, users)| from_there(users, key)).map(|(key, _)| key);
         let keys: Vec<Key> = keys.filter(|key| self.records.contains_key(*key)).cloned().collect();
-        self.dirty.extend(keys.iter().cloned());
-        self.judge.extend(keys);
+        self.validate_queue.extend(keys.iter().cloned());
+        self.evaluate_queue.extend(keys);
     }
 
     fn may_use(&self, key: &Key, namespace: &Name) -> bool {
@@ -61,14 +65,15 @@ impl Engine {
     }
 
     /// The pods that keep an attachment from being deleted.
-    pub(super) fn holders(&self, key: &Key) -> Option<String> {
-        let users = self.users.get(key)?.values().filter(|(namespace, _)| self.may_use(key, namespace));
+    pub(super) fn blocking_pods(&self, key: &Key) -> Option<String> {
+        let users =
+            self.pods_by_attachment.get(key)?.values().filter(|(namespace, _)| self.may_use(key, namespace));
         describe(key, users)
     }
 
     /// Notes the pods of other namespaces that may not use it.
     pub(super) fn note_foreign_pods(&self, key: &Key, evaluation: &mut Evaluation) {
-        let Some(users) = self.users.get(key) else { return };
+        let Some(users) = self.pods_by_attachment.get(key) else { return };
         if let Some(pods) =
             describe(key, users.values().filter(|(namespace, _)| !self.may_use(key, namespace)))
         {
@@ -76,7 +81,7 @@ impl Engine {
                 "{pods} of another namespace uses its NetworkAttachmentDefinition without UsableFrom: that does not keep it \
                  from being deleted; namespaceIsolation of Multus refuses such pods"
             );
-            evaluation.notes.push(("ForeignPods", true, "NotUsableFrom", message));
+            evaluation.conditions.push(("ForeignPods", true, "NotUsableFrom", message));
         }
     }
 }

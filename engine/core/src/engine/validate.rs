@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::compat;
-use crate::ids::Place;
+use crate::ids::VlanScope;
 use crate::spec::{
     AttachmentSpec, BridgeDomainSpec, Cause, ConnectionPointSpec, Invalid, ServiceSpec, Spec, VlanType,
 };
@@ -16,7 +16,7 @@ impl Engine {
     /// Validates one object and passes on what others see of it.
     pub(super) fn validate(&mut self, key: &Key) {
         if key.kind == Kind::ConnectionPoint {
-            self.evaluate_point(key);
+            self.plan_point(key);
         }
         let Some(record) = self.records.get(key) else { return };
         let checked = match &record.spec {
@@ -26,17 +26,17 @@ impl Engine {
             Ok(spec) => self.check(key, spec).map(|()| spec.clone()),
         };
         // What was said to be gone stays so, though somebody may name it before its finalizer is off.
-        let said_gone = record.status.phase == Some(eno_schemas::Phase::Deleted);
-        let in_use = record.deleting && !said_gone && self.user_of(key).is_some();
+        let reported_gone = record.status.phase == Some(eno_schemas::Phase::Deleted);
+        let in_use = record.deleting && !reported_gone && self.blocking_user(key).is_some();
         let dependencies =
-            record.linked.iter().filter_map(|key| self.records.get(key)).map(|r| r.version).max();
+            record.indexed_references.iter().filter_map(|key| self.records.get(key)).map(|r| r.version).max();
         // A spec that is only hampered by the state of others is the one to plan with.
         let planned = match (&checked, &record.spec) {
             (Ok(spec), _) => Some(spec.clone()),
             (Err(_), Ok(spec)) if matches!(key.kind, Kind::ConnectionPoint | Kind::FabricDevice) => {
                 Some(spec.clone())
             }
-            _ => record.effective.clone().filter(|_| !self.trunks.expels(key)),
+            _ => record.effective.clone().filter(|_| !self.trunks.evicts(key)),
         };
         let effective = match (record.deleting, in_use) {
             (false, _) => planned,
@@ -48,61 +48,62 @@ impl Engine {
         // No object names the FabricDevices that lead to a connection point: some of them may be on their way.
         let lacks_ports = key.kind == Kind::ConnectionPoint
             && self.points.get(&key.name).is_some_and(|point| !point.missing.is_empty());
-        let incomplete =
-            problem.is_some() && !record.waited && (lacks_ports || record.linked.iter().any(arriving));
+        let incomplete = problem.is_some()
+            && !record.await_elapsed
+            && (lacks_ports || record.indexed_references.iter().any(arriving));
         if incomplete && !record.incomplete {
             self.effects.push(Effect::Await(key.clone()));
         }
         let same = record.effective == effective
             && (&record.problem, record.incomplete) == (&problem, incomplete)
             && record.version > 0;
-        let news = !same || dependencies.is_some_and(|version| version > record.version);
+        let changed = !same || dependencies.is_some_and(|version| version > record.version);
         let given_up = record.effective.is_some() && effective.is_none();
         let left = if given_up { self.footprint(key) } else { BTreeSet::new() };
-        let left_hosts = if given_up { self.host_footprint(key) } else { None };
+        let host_cleanups = if given_up { self.host_footprint(key) } else { None };
         if let Some(record) = self.records.get_mut(key) {
-            record.left.extend(left);
-            if given_up && !record.left.is_empty() {
-                self.leaving.insert(key.clone());
+            record.cleanup_devices.extend(left);
+            if given_up && !record.cleanup_devices.is_empty() {
+                self.removing.insert(key.clone());
             }
             (record.effective, record.problem, record.incomplete) = (effective, problem, incomplete);
-            if news {
+            if changed {
                 self.version += 1;
                 record.version = self.version;
             }
         }
-        self.relink(key);
+        self.update_references(key);
         if !same {
-            self.retrunk(key);
+            self.update_trunk_index(key);
         }
-        self.recount(key);
+        self.update_usage(key);
         self.plan_hosts(key);
-        self.leave_hosts(key, left_hosts);
-        self.judge.insert(key.clone());
+        self.record_host_cleanup(key, host_cleanups);
+        self.evaluate_queue.insert(key.clone());
         if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
             self.trunks.touch();
         }
-        if super::pods::gives(key.kind) {
+        if super::pods::gives_to_pods(key.kind) {
             self.replan_pods(key);
         }
         if key.kind == Kind::L2ServiceAttachment {
             self.plan_nad(key);
             if !same {
-                self.judge_neighbours(key);
+                self.reevaluate_subnet_neighbours(key);
             }
             return;
         }
-        if news {
-            self.dirty_routes(key);
-            self.dirty_referrers(key);
-            self.dirty_sharers(key);
+        if changed {
+            self.revalidate_routes(key);
+            self.revalidate_referrers(key);
+            self.revalidate_bridge_sharers(key);
             self.make_sample(key);
             match key.kind {
-                Kind::FabricDevice => self.graph_dirty = true,
+                Kind::FabricDevice => self.topology_dirty = true,
                 Kind::L2Service | Kind::L2BridgeDomain => {
-                    self.reclaim.insert(key.clone());
-                    self.replan.insert(key.clone());
-                    self.judge_neighbours(key);
+                    self.claim_queue.insert(key.clone());
+                    self.replan_queue.insert(key.clone());
+                    self.reevaluate_subnet_neighbours(key);
                 }
                 _ => {}
             }
@@ -212,13 +213,13 @@ impl Engine {
                 return Err(Invalid::new("SegmentationID", problem).because(Cause::NotPermitted));
             }
         }
-        let places = self.own_places(key, spec);
-        if !places.is_empty() {
-            return places.iter().try_for_each(|place| self.check_id("SegmentationID", key, spec.vid, place));
+        let scopes = self.own_scopes(key, spec);
+        if !scopes.is_empty() {
+            return scopes.iter().try_for_each(|scope| self.check_id("SegmentationID", key, spec.vid, scope));
         }
         // It is only asked for so far: one place where it may be is enough, the rest is the attachments' matter.
-        let asked = self.claimed_places(key);
-        let mut checks = asked.iter().map(|place| self.check_id("SegmentationID", key, spec.vid, place));
+        let requested = self.claimed_scopes(key);
+        let mut checks = requested.iter().map(|scope| self.check_id("SegmentationID", key, spec.vid, scope));
         let first = checks.next().unwrap_or(Ok(()));
         if first.is_ok() || checks.any(|check| check.is_ok()) { Ok(()) } else { first }
     }
@@ -227,7 +228,7 @@ impl Engine {
         if self.records.get(key).is_some_and(|record| record.generated) {
             return Ok(());
         }
-        self.claimed_places(key).iter().try_for_each(|place| self.check_id("Vlan", key, spec.vlan, place))
+        self.claimed_scopes(key).iter().try_for_each(|scope| self.check_id("Vlan", key, spec.vlan, scope))
     }
 
     fn check_id(
@@ -235,15 +236,15 @@ impl Engine {
         field: &str,
         key: &Key,
         vid: eno_schemas::VlanId,
-        place: &Place,
+        scope: &VlanScope,
     ) -> Result<(), Invalid> {
-        let holder = match self.ids.check(vid, key, place) {
+        let holder = match self.ids.check(vid, key, scope) {
             Ok(()) => return Ok(()),
             Err(Some(holder)) => format!("{} {}", holder.kind, holder.name),
             Err(None) => "another object".into(),
         };
         let problem =
-            format!("{vid} is held by {holder} in {}; choose another or delete that one", place.describe());
+            format!("{vid} is held by {holder} in {}; choose another or delete that one", scope.describe());
         Err(Invalid::new(field, problem).because(Cause::IdConflict))
     }
 
@@ -258,7 +259,7 @@ impl Engine {
             return Err(Invalid::new("L2Services", problem).because(Cause::Spec));
         }
         let chosen = compat::choose(spec, point)?;
-        let places = self.points.get(&spec.connection_point).map(|point| &point.places);
+        let scopes = self.points.get(&spec.connection_point).map(|point| &point.scopes);
         let mut seen: BTreeSet<&Name> = BTreeSet::new();
         for (i, name) in spec.services.iter().enumerate() {
             let field = format!("L2Services[{i}]");
@@ -283,13 +284,13 @@ impl Engine {
                 return Err(Invalid::new(field, problem));
             }
             self.check_subinterface(&spec.connection_point, &chosen.plugin, spec.vlan_type, service.vid)?;
-            for place in places.into_iter().flatten() {
-                self.check_id(&field, &service_key, service.vid, place)?;
+            for scope in scopes.into_iter().flatten() {
+                self.check_id(&field, &service_key, service.vid, scope)?;
             }
             // A service that is being deleted is no longer checked itself.
             if self.records.get(&service_key).is_some_and(|record| record.deleting) {
-                for place in self.own_places(&service_key, service) {
-                    self.check_id(&field, &service_key, service.vid, &place)?;
+                for scope in self.own_scopes(&service_key, service) {
+                    self.check_id(&field, &service_key, service.vid, &scope)?;
                 }
             }
         }
@@ -325,14 +326,14 @@ impl Engine {
     }
 
     /// What was never seen though an object names it, by itself or by what it names and waits for that.
-    pub fn missing(&self, key: &Key) -> BTreeSet<Key> {
-        let (mut missing, mut looked_at) = (BTreeSet::new(), BTreeSet::new());
+    pub fn missing_references(&self, key: &Key) -> BTreeSet<Key> {
+        let (mut missing, mut visited) = (BTreeSet::new(), BTreeSet::new());
         let mut next = vec![key];
         while let Some(record) = next.pop().and_then(|key| self.records.get(key)) {
-            for named in &record.linked {
+            for named in &record.indexed_references {
                 match self.records.get(named) {
                     None => drop(missing.insert(named.clone())),
-                    Some(other) if other.incomplete && looked_at.insert(named) => next.push(named),
+                    Some(other) if other.incomplete && visited.insert(named) => next.push(named),
                     Some(_) => {}
                 }
             }
@@ -341,12 +342,12 @@ impl Engine {
     }
 
     /// Who keeps an object from being deleted.
-    pub(super) fn user_of(&self, key: &Key) -> Option<String> {
+    pub(super) fn blocking_user(&self, key: &Key) -> Option<String> {
         if key.kind == Kind::L2ServiceAttachment {
-            return self.holders(key);
+            return self.blocking_pods(key);
         }
         if key.kind == Kind::Bridge {
-            return self.user_of_bridge(key);
+            return self.blocking_bridge_user(key);
         }
         let links = key.kind == Kind::FabricDevice;
         let counts = |user: &&Key| !links && self.records.get(*user).is_some_and(|record| !record.generated);

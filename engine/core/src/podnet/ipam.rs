@@ -52,7 +52,7 @@ pub enum Source {
         /// The ranges.
         ranges: Vec<Pool>,
         /// Its gateways.
-        except: Vec<IpAddr>,
+        excluded: Vec<IpAddr>,
     },
 }
 
@@ -61,35 +61,35 @@ pub enum Source {
 pub struct Ipam {
     pools: HashMap<PoolKey, Addresses>,
     /// Those of [`PoolKey::Unknown`], with how many have them.
-    strays: BTreeMap<IpAddr, u32>,
+    unknown: BTreeMap<IpAddr, u32>,
     /// Where an address was given back, in that order.
-    given_back: BTreeMap<u64, PoolKey>,
+    released: BTreeMap<u64, PoolKey>,
     /// Counts the addresses that were given back.
     count: u64,
-    /// How many of [`Self::given_back`] are remembered.
-    most: usize,
+    /// How many of [`Self::released`] are remembered.
+    max_released: usize,
 }
 
 impl Default for Ipam {
     fn default() -> Self {
         Self {
             pools: HashMap::new(),
-            strays: BTreeMap::new(),
-            given_back: BTreeMap::new(),
+            unknown: BTreeMap::new(),
+            released: BTreeMap::new(),
             count: 0,
-            most: REMEMBERED,
+            max_released: MAX_RELEASED,
         }
     }
 }
 
 /// The addresses of an IPv4 network of prefix length 16.
-const REMEMBERED: usize = 1 << 16;
+const MAX_RELEASED: usize = 1 << 16;
 
 impl Ipam {
     /// Takes one address for `holder`: a certain one, if nobody else has it. True when it is the holder's now.
     pub fn take(&mut self, pool: &PoolKey, address: IpAddr, holder: &Holder) -> bool {
         if *pool == PoolKey::Unknown {
-            *self.strays.entry(address).or_default() += 1;
+            *self.unknown.entry(address).or_default() += 1;
             return true;
         }
         let addresses = self.pools.entry(pool.clone()).or_default();
@@ -97,7 +97,7 @@ impl Ipam {
             return known == holder;
         }
         if let Some(count) = addresses.take(address, holder) {
-            self.given_back.remove(&count);
+            self.released.remove(&count);
         }
         true
     }
@@ -106,10 +106,10 @@ impl Ipam {
     /// first. So neighbours have forgotten who had it. `None`: there is none.
     pub fn take_any(&mut self, pool: &PoolKey, source: &Source, holder: &Holder) -> Option<IpNet> {
         let addresses = self.pools.entry(pool.clone()).or_default();
-        let next = source.next(addresses, &self.strays);
+        let next = source.next(addresses, &self.unknown);
         if let Some(next) = next {
             if let Some(count) = addresses.take(next.addr(), holder) {
-                self.given_back.remove(&count);
+                self.released.remove(&count);
             }
         } else if addresses.is_empty() {
             self.pools.remove(pool);
@@ -120,22 +120,22 @@ impl Ipam {
     /// Gives one back.
     pub fn release(&mut self, pool: &PoolKey, address: IpAddr) {
         if *pool == PoolKey::Unknown {
-            if let Some(count) = self.strays.get_mut(&address) {
+            if let Some(count) = self.unknown.get_mut(&address) {
                 *count -= 1;
                 if *count == 0 {
-                    self.strays.remove(&address);
+                    self.unknown.remove(&address);
                 }
             }
             return;
         }
         let Some(addresses) = self.pools.get_mut(pool) else { return };
-        if !addresses.give_back(address, self.count) {
+        if !addresses.release(address, self.count) {
             return;
         }
-        self.given_back.insert(self.count, pool.clone());
+        self.released.insert(self.count, pool.clone());
         self.count += 1;
-        while self.given_back.len() > self.most
-            && let Some((count, pool)) = self.given_back.pop_first()
+        while self.released.len() > self.max_released
+            && let Some((count, pool)) = self.released.pop_first()
             && let Some(addresses) = self.pools.get_mut(&pool)
         {
             addresses.forget(count);
@@ -149,7 +149,7 @@ impl Ipam {
     pub fn undo(&mut self, pool: &PoolKey, address: IpAddr) {
         let Some(addresses) = self.pools.get_mut(pool) else { return };
         if let Some(count) = addresses.undo(address) {
-            self.given_back.insert(count, pool.clone());
+            self.released.insert(count, pool.clone());
         }
         if addresses.is_empty() {
             self.pools.remove(pool);
@@ -159,8 +159,8 @@ impl Ipam {
     /// The addresses of a range that are taken in `pool`, and those of [`PoolKey::Unknown`].
     pub fn taken(&self, pool: &PoolKey, range: &Pool) -> BTreeSet<IpAddr> {
         let known = self.pools.get(pool).into_iter().flat_map(|addresses| addresses.taken(range));
-        let strays = self.strays.range(range.start..=range.end).map(|(address, _)| *address);
-        known.chain(strays).collect()
+        let unknown = self.unknown.range(range.start..=range.end).map(|(address, _)| *address);
+        known.chain(unknown).collect()
     }
 
     /// Who has an address; `None` also for those of [`PoolKey::Unknown`].
@@ -179,7 +179,7 @@ impl Source {
                 address.prefix_len() == network.prefix_len()
                     && same_family(address.addr(), network.addr())
                     && self.spans().iter().any(|(first, last)| (first..=last).contains(&&at))
-                    && !self.except().contains(&address.addr())
+                    && !self.excluded().contains(&address.addr())
             }
         }
     }
@@ -187,12 +187,12 @@ impl Source {
     /// True when a pod that has `address` may keep it, though others of its kind may not be handed out any more.
     pub fn keeps(&self, address: IpNet) -> bool {
         match self {
-            Self::Ranges { network, except, .. } => {
+            Self::Ranges { network, excluded, .. } => {
                 let (first, last) = hosts(network);
                 address.prefix_len() == network.prefix_len()
                     && same_family(address.addr(), network.addr())
                     && (first..=last).contains(&number(address.addr()))
-                    && !except.contains(&address.addr())
+                    && !excluded.contains(&address.addr())
             }
             Self::List(_) | Self::Network { .. } => self.offers(address),
         }
@@ -220,21 +220,21 @@ impl Source {
         }
     }
 
-    fn except(&self) -> &[IpAddr] {
+    fn excluded(&self) -> &[IpAddr] {
         match self {
-            Self::Ranges { except, .. } => except,
+            Self::Ranges { excluded, .. } => excluded,
             Self::Network { .. } | Self::List(_) => &[],
         }
     }
 
-    fn next(&self, addresses: &Addresses, strays: &BTreeMap<IpAddr, u32>) -> Option<IpNet> {
-        let usable = |ip: IpAddr| !strays.contains_key(&ip) && !self.except().contains(&ip);
+    fn next(&self, addresses: &Addresses, unknown: &BTreeMap<IpAddr, u32>) -> Option<IpNet> {
+        let usable = |ip: IpAddr| !unknown.contains_key(&ip) && !self.excluded().contains(&ip);
         let network = match self {
             Self::List(list) => {
                 let free =
                     list.iter().filter(|ip| addresses.holder(ip.addr()).is_none() && usable(ip.addr()));
                 // One that was never given back comes before all that were.
-                return free.min_by_key(|ip| addresses.given_back_at(ip.addr())).copied();
+                return free.min_by_key(|ip| addresses.released_at(ip.addr())).copied();
             }
             Self::Network { network, .. } | Self::Ranges { network, .. } => network,
         };
@@ -250,8 +250,8 @@ impl Source {
                 candidate = end.map_or(at, number).checked_add(1);
             }
         }
-        let mut oldest = addresses.given_back().filter_map(with_prefix);
-        oldest.find(|ip| self.offers(*ip) && !strays.contains_key(&ip.addr()))
+        let mut oldest = addresses.released().filter_map(with_prefix);
+        oldest.find(|ip| self.offers(*ip) && !unknown.contains_key(&ip.addr()))
     }
 }
 
@@ -310,9 +310,9 @@ mod tests {
         Source::Network { network: text.parse().unwrap(), bridged }
     }
 
-    fn all(source: &Source, most: usize) -> Vec<String> {
+    fn all(source: &Source, max: usize) -> Vec<String> {
         let mut ipam = Ipam::default();
-        let taken = (0..most).map_while(|n| ipam.take_any(&key(), source, &holder(n)));
+        let taken = (0..max).map_while(|n| ipam.take_any(&key(), source, &holder(n)));
         taken.map(|ip| ip.to_string()).collect()
     }
 
@@ -352,7 +352,7 @@ mod tests {
         let ranges = Source::Ranges {
             network: "10.0.0.0/28".parse().unwrap(),
             ranges: vec![range("10.0.0.14", "10.0.0.15"), range("10.0.0.0", "10.0.0.3")],
-            except: vec!["10.0.0.1".parse().unwrap()],
+            excluded: vec!["10.0.0.1".parse().unwrap()],
         };
         assert_eq!(all(&ranges, 9), ["10.0.0.2/28", "10.0.0.3/28", "10.0.0.14/28"]);
         assert!(
@@ -408,12 +408,12 @@ mod tests {
 
     #[test]
     fn only_so_many_are_remembered() {
-        let mut ipam = Ipam { most: 2, ..Ipam::default() };
+        let mut ipam = Ipam { max_released: 2, ..Ipam::default() };
         let source = network("fd00::/64", false);
         for _ in 0..9 {
             let ip = take(&mut ipam, &source).unwrap();
             ipam.release(&key(), ip.parse().unwrap());
-            assert!(ipam.given_back.len() <= 2);
+            assert!(ipam.released.len() <= 2);
         }
         // Of a pool that nobody uses any more nothing is left in the end.
         let other = PoolKey::Subnet("other".into());

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use crate::{Key, Kind, Name, Pod, PodView};
 
 use ipam::{Ipam, PoolKey};
-use template::BridgeAsk;
+use template::BridgeRequest;
 
 /// Before the name of the attachment in the label that hot-plugs it.
 const HOT_PLUG: &str = "attach.eno.k8s.io/";
@@ -25,13 +25,13 @@ pub struct PodNet {
     /// By object: the pods whose labels name it.
     pub selected: HashMap<Key, BTreeSet<Name>>,
     /// What objects give.
-    pub givers: HashMap<Key, Giver>,
+    pub providers: HashMap<Key, Provider>,
     /// Addresses.
     pub ipam: Ipam,
     /// What only one can have.
     pub claims: HashMap<Claim, Claimant>,
     /// By node and bridge of pods: what is asked of it, and by how many links.
-    pub bridges: BTreeMap<(Name, String), BTreeMap<BridgeAsk, u32>>,
+    pub bridges: BTreeMap<(Name, String), BTreeMap<BridgeRequest, u32>>,
     /// Who can't be given something that another has.
     pub blocked: BTreeSet<(Key, Name)>,
 }
@@ -42,40 +42,40 @@ pub struct PodState {
     /// As last heard of.
     pub pod: Pod,
     /// The objects that its labels name.
-    pub asked: BTreeSet<Key>,
+    pub requested: BTreeSet<Key>,
     /// The objects that have an entry for it.
     pub entries: BTreeSet<Key>,
     /// What it is given, in the order in which its interfaces are made.
-    pub given: BTreeMap<Key, Given>,
+    pub grants: BTreeMap<Key, Grant>,
     /// As last told.
     pub view: Option<PodView>,
 }
 
 /// What one object gives to one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
+pub struct Grant {
     /// Its name in the spec, and the interface.
     pub links: Vec<(Name, PodLink)>,
     /// A change of the primary interface.
     pub primary: Option<PrimaryLink>,
     /// What is asked of bridges of pods.
-    pub bridges: Vec<(String, BridgeAsk)>,
+    pub bridges: Vec<(String, BridgeRequest)>,
 }
 
 /// An object that gives something to pods.
 #[derive(Debug, Default)]
-pub struct Giver {
+pub struct Provider {
     /// By the pod's uid.
     pub entries: BTreeMap<Name, Entry>,
     /// Counts the changes of leases.
-    pub leased: u64,
+    pub lease_revision: u64,
     /// Up to which count they are written down.
-    pub recorded: u64,
+    pub written_revision: u64,
     /// Pods whose leases are not, by the count.
-    pub awaiting: BTreeMap<u64, Name>,
+    pub unwritten: BTreeMap<u64, Name>,
 }
 
-/// One pod of a [`Giver`].
+/// One pod of a [`Provider`].
 #[derive(Debug, Default)]
 pub struct Entry {
     /// The pod's name.
@@ -83,7 +83,7 @@ pub struct Entry {
     /// By the name of the link.
     pub leases: BTreeMap<Name, Vec<Lease>>,
     /// The count of the last change of these.
-    pub leased_at: u64,
+    pub lease_revision: u64,
     /// What it had, with the link's name, until the node says that it has not any more.
     pub retiring: Vec<(Name, Lease)>,
     /// The version of the nodes without those; `None`: they are still wanted.
@@ -95,14 +95,14 @@ pub struct Entry {
     /// What it has of what only one can have.
     pub claims: BTreeSet<Claim>,
     /// The pod was given something, in this process or before it.
-    pub was_given: bool,
+    pub was_granted: bool,
     /// It is to lose everything, which the node has to confirm.
-    pub leaving: Option<Leaving>,
+    pub withdrawal: Option<Withdrawal>,
 }
 
 /// A pod that loses what it was given.
 #[derive(Clone, Debug)]
-pub struct Leaving {
+pub struct Withdrawal {
     /// Where it runs.
     pub node: Name,
     /// Since which version of the nodes.
@@ -130,7 +130,7 @@ pub enum Claim {
 /// Who has it: the object, the pod's uid and name.
 pub type Claimant = (Key, Name, Name);
 
-impl Giver {
+impl Provider {
     /// The entry of a pod, made when it is not there yet.
     pub fn entry(&mut self, uid: &Name, name: &Name) -> &mut Entry {
         let entry = self.entries.entry(uid.clone()).or_default();
@@ -142,15 +142,15 @@ impl Giver {
 impl PodState {
     /// All that it is given, for its node's command; `None`: nothing.
     pub fn render(&self) -> Option<Arc<NodePod>> {
-        let is_given = |given: &Given| !given.links.is_empty() || given.primary.is_some();
-        let container = self.pod.container.as_ref().filter(|_| self.given.values().any(is_given))?;
-        let links = self.given.values().flat_map(|given| given.links.iter().map(|(_, link)| link.clone()));
+        let is_given = |grant: &Grant| !grant.links.is_empty() || grant.primary.is_some();
+        let container = self.pod.container.as_ref().filter(|_| self.grants.values().any(is_given))?;
+        let links = self.grants.values().flat_map(|grant| grant.links.iter().map(|(_, link)| link.clone()));
         Some(Arc::new(NodePod {
             namespace: self.pod.namespace.to_string(),
             name: self.pod.name.to_string(),
             container: container.to_string(),
             links: links.collect(),
-            primary: self.given.values().find_map(|given| given.primary.clone()),
+            primary: self.grants.values().find_map(|grant| grant.primary.clone()),
         }))
     }
 
@@ -163,29 +163,36 @@ impl PodState {
 impl PodNet {
     /// Forgets the pods that ask for nothing and have nothing.
     pub fn forget_idle(&mut self) {
-        self.pods.retain(|_, state| !state.asked.is_empty() || !state.entries.is_empty());
+        self.pods.retain(|_, state| !state.requested.is_empty() || !state.entries.is_empty());
         self.pods.shrink_to_fit();
     }
 
     /// What a bridge of pods is to be on a node; `None`: not there.
     pub fn bridge(&self, node: &Name, bridge: &str) -> Option<HostNetwork> {
-        let asks = self.bridges.get(&(node.clone(), bridge.to_owned()))?;
-        let addresses: BTreeSet<IpNet> = asks.keys().flat_map(|ask| ask.addresses.iter().copied()).collect();
-        let mtu = asks.keys().filter_map(|ask| ask.mtu).max();
+        let requests = self.bridges.get(&(node.clone(), bridge.to_owned()))?;
+        let addresses: BTreeSet<IpNet> =
+            requests.keys().flat_map(|request| request.addresses.iter().copied()).collect();
+        let mtu = requests.keys().filter_map(|request| request.mtu).max();
         Some(HostNetwork::PodBridge { addresses: addresses.into_iter().collect(), mtu })
     }
 
     /// Counts what a link asks of its bridge on a node; true when that is a change.
-    pub fn ask_bridge(&mut self, node: &Name, bridge: &str, ask: &BridgeAsk, more: bool) -> bool {
+    pub fn count_bridge_request(
+        &mut self,
+        node: &Name,
+        bridge: &str,
+        request: &BridgeRequest,
+        more: bool,
+    ) -> bool {
         let key = (node.clone(), bridge.to_owned());
-        let asks = self.bridges.entry(key.clone()).or_default();
-        let count = asks.entry(ask.clone()).or_default();
+        let requests = self.bridges.entry(key.clone()).or_default();
+        let count = requests.entry(request.clone()).or_default();
         *count = if more { *count + 1 } else { count.saturating_sub(1) };
         let changed = *count == u32::from(more);
         if *count == 0 {
-            asks.remove(ask);
+            requests.remove(request);
         }
-        if asks.is_empty() {
+        if requests.is_empty() {
             self.bridges.remove(&key);
         }
         changed
@@ -193,7 +200,7 @@ impl PodNet {
 }
 
 /// The objects that a pod's labels name.
-pub fn asked(pod: &Pod) -> BTreeSet<Key> {
+pub fn requested(pod: &Pod) -> BTreeSet<Key> {
     let named = |kind, label: &str| {
         let name = pod.labels.get(label).filter(|name| !name.is_empty());
         name.map(|name| Key::namespaced(kind, &pod.namespace, name))
@@ -205,7 +212,7 @@ pub fn asked(pod: &Pod) -> BTreeSet<Key> {
 }
 
 /// What a pod's label wants the interface of a hot-plugged attachment to be called; empty: anything.
-pub fn asked_name<'a>(pod: &'a Pod, attachment: &str) -> &'a str {
+pub fn requested_name<'a>(pod: &'a Pod, attachment: &str) -> &'a str {
     pod.labels.get(format!("{HOT_PLUG}{attachment}").as_str()).map_or("", |name| &**name)
 }
 

@@ -19,25 +19,25 @@ pub struct Template {
     /// All but its addresses and revision.
     pub link: PodLink,
     /// One address each.
-    pub needs: Vec<Need>,
+    pub needs: Vec<AddressNeed>,
     /// What it asks of the bridge of pods that it is a port of.
-    pub bridge: Option<(String, BridgeAsk)>,
+    pub bridge: Option<(String, BridgeRequest)>,
 }
 
 /// An address.
 #[derive(Clone, Debug)]
-pub struct Need {
+pub struct AddressNeed {
     /// Among which it is unique.
     pub pool: PoolKey,
     /// Where it comes from.
     pub source: Source,
     /// What to say when there is none.
-    pub full: String,
+    pub exhausted_message: String,
 }
 
 /// What a link wants of its bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BridgeAsk {
+pub struct BridgeRequest {
     /// The bridge's own.
     pub addresses: Vec<IpNet>,
     /// Bytes.
@@ -46,7 +46,7 @@ pub struct BridgeAsk {
 
 /// What the bridge of a namespace is, as far as its object says.
 #[derive(Clone, Debug)]
-pub struct BridgeFacts {
+pub struct BridgeSettings {
     /// Its networks.
     pub cidrs: Vec<IpNet>,
     /// Bytes.
@@ -55,7 +55,7 @@ pub struct BridgeFacts {
 
 impl Template {
     /// The interface with its addresses.
-    pub fn finish(self, addresses: Vec<IpNet>) -> PodLink {
+    pub fn with_addresses(self, addresses: Vec<IpNet>) -> PodLink {
         let mut link = PodLink { addresses, ..self.link };
         link.revision = revision(&link);
         link
@@ -76,12 +76,12 @@ pub fn owner_of(id: &str, namespace: &Name) -> Option<(Key, Name)> {
 }
 
 /// What the links of a configuration give to a pod. `bridge` tells what the object of a bridge says.
-pub fn of_links(
+pub fn templates_for(
     key: &Key,
     spec: &PodLinksSpec,
-    bridge: impl Fn(&str) -> Option<BridgeFacts>,
+    bridge: impl Fn(&str) -> Option<BridgeSettings>,
 ) -> (Vec<Template>, Option<PrimaryLink>) {
-    let templates = spec.links.iter().map(|link| of_link(key, link, &bridge)).collect();
+    let templates = spec.links.iter().map(|link| template_for(key, link, &bridge)).collect();
     let primary = spec.primary.as_ref().map(|primary| {
         let mut link = PrimaryLink {
             id: link_id(key, &primary.name),
@@ -95,7 +95,7 @@ pub fn of_links(
     (templates, primary)
 }
 
-fn of_link(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<BridgeFacts>) -> Template {
+fn template_for(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<BridgeSettings>) -> Template {
     let kind = match &spec.kind {
         LinkKind::Vlan { parent: Parent::Link(parent), vlan } => {
             LinkKind::Vlan { parent: Parent::Link(link_id(key, parent)), vlan: *vlan }
@@ -118,7 +118,7 @@ fn of_link(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<Bridg
         [v4, v6].into_iter().filter(|list| !list.is_empty()).map(Source::List).collect()
     };
     let needs = sources.into_iter().map(|source| {
-        let full = match &source {
+        let exhausted_message = match &source {
             Source::Network { network, .. } => {
                 format!("link {}: no address of {network} is free; take a larger cidr", spec.name)
             }
@@ -127,16 +127,16 @@ fn of_link(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<Bridg
                 spec.name
             ),
         };
-        Need { pool: pool.clone(), source, full }
+        AddressNeed { pool: pool.clone(), source, exhausted_message }
     });
-    let ask = BridgeAsk {
+    let request = BridgeRequest {
         addresses: cidrs.iter().map(super::ipam::first_address).collect(),
         mtu: facts.as_ref().and_then(|facts| facts.mtu).or(spec.mtu),
     };
     Template {
         name: spec.name.clone(),
         needs: needs.collect(),
-        bridge: master.map(|master| (master, ask)),
+        bridge: master.map(|master| (master, request)),
         link: PodLink {
             id: link_id(key, &spec.name),
             revision: String::new(),

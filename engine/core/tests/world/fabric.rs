@@ -308,7 +308,7 @@ impl World {
             }),
         };
         let target = Target::Fabric(name.clone());
-        let refused = self.engine.refuses(&target, &report);
+        let refused = self.engine.rejects_planned_change(&target, &report);
         if self.hears(name, order.sequence, &report.outcome, refused) {
             self.engine.handle(Event::ChangeRefused(name.clone(), Box::new(report.clone())));
         }

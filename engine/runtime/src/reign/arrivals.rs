@@ -27,7 +27,7 @@ impl Throne {
         let now = Instant::now();
         let mut over: Vec<(Key, BTreeSet<Key>)> = Vec::new();
         while let Some((_, key)) = self.waits.pop_front_if(|(until, _)| *until <= now) {
-            let missing = self.engine.missing(&key);
+            let missing = self.engine.missing_references(&key);
             if missing.is_empty() {
                 self.engine.handle(Event::AwaitElapsed(key));
             } else {

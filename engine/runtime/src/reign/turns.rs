@@ -43,7 +43,9 @@ impl Throne {
         let answer = match report.outcome {
             Outcome::Progress { .. } => None,
             Outcome::Applied => Some(Answer::Applied),
-            Outcome::Held => Some(Answer::Held { refused: self.engine.refuses(&target, &report) }),
+            Outcome::Held => {
+                Some(Answer::Held { refused: self.engine.rejects_planned_change(&target, &report) })
+            }
             Outcome::RolledBack { .. } => Some(Answer::RolledBack),
             Outcome::Failed(ref failure) if failure.retryable => Some(Answer::Waits),
             Outcome::Failed(_) => Some(Answer::Failed),

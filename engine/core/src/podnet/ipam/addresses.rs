@@ -53,7 +53,7 @@ impl Addresses {
     }
 
     /// False when nobody had it.
-    pub fn give_back(&mut self, address: IpAddr, count: u64) -> bool {
+    pub fn release(&mut self, address: IpAddr, count: u64) -> bool {
         let was_taken = self.taken.remove(&address).is_some();
         if was_taken {
             self.oldest.insert(count, address);
@@ -83,12 +83,12 @@ impl Addresses {
     }
 
     /// When one was given back, if it was.
-    pub fn given_back_at(&self, address: IpAddr) -> Option<u64> {
+    pub fn released_at(&self, address: IpAddr) -> Option<u64> {
         self.counts.get(&address).copied()
     }
 
     /// Those that are free and were taken before, in the order in which they were given back.
-    pub fn given_back(&self) -> impl Iterator<Item = IpAddr> {
+    pub fn released(&self) -> impl Iterator<Item = IpAddr> {
         self.oldest.values().copied()
     }
 
