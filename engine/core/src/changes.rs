@@ -1,4 +1,4 @@
-//! What changed on a switch since a state of it was last confirmed, and what was confirmed of each network before.
+//! The changes of one switch since its last confirmed state, and where each network was confirmed before.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -9,11 +9,11 @@ use eno_schemas::{VlanId, VlanSet};
 use crate::Key;
 use crate::topology::Indices;
 
-/// How many handed out states are remembered: more than can be on their way at once.
+/// Maximum of issued states that are remembered. More are never in flight at once.
 const MAX_ISSUED: usize = 8;
 
-/// The networks that want a VLAN, each with the indices of its ports; ascending. It is one nearly always, and a large
-/// fabric has hundreds of thousands of these.
+/// The networks that want a VLAN, each with the indices of its ports, sorted by key. Nearly always there is one, and
+/// a large fabric has hundreds of thousands of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners(Box<[(Key, Indices)]>);
 
@@ -27,7 +27,7 @@ impl Owners {
         self.find(network).ok().map(|index| &self.0[index].1)
     }
 
-    /// Adds a network, or gives it other ports; those that it had.
+    /// Sets the ports of a network; returns its former ones.
     pub fn insert(&mut self, network: &Key, ports: Indices) -> Option<Indices> {
         match self.find(network) {
             Ok(index) => Some(std::mem::replace(&mut self.0[index].1, ports)),
@@ -41,7 +41,7 @@ impl Owners {
         }
     }
 
-    /// Takes a network out; the ports that it had.
+    /// Removes a network; returns its ports.
     pub fn remove(&mut self, network: &Key) -> Option<Indices> {
         let index = self.find(network).ok()?;
         let mut all = std::mem::take(&mut self.0).into_vec();
@@ -55,7 +55,7 @@ impl Owners {
         self.0.iter().map(|(key, _)| key)
     }
 
-    /// The ports of each.
+    /// The ports of each network.
     pub fn ports(&self) -> impl Iterator<Item = &Indices> {
         self.0.iter().map(|(_, ports)| ports)
     }
@@ -65,7 +65,7 @@ impl Owners {
         self.ports().flat_map(|ports| ports.iter().copied())
     }
 
-    /// True when nobody wants the VLAN.
+    /// True when no network wants the VLAN.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -79,61 +79,61 @@ impl IntoIterator for Owners {
     }
 }
 
-/// The placements that a network had since the last confirmed one, the oldest first: each with the count by which it
-/// ended. Between two counts there is one at most.
+/// The placements of a network since the last confirmed one, oldest first, each with the change count at which it
+/// ended. No two have the same count.
 type History = Vec<(u64, Indices)>;
 
-/// What a state that was handed out contains.
+/// The changes that an issued state contains.
 #[derive(Clone, Debug)]
 pub struct Extent {
-    /// The changes up to this count,
+    /// It contains the changes up to this count,
     pub count: u64,
-    /// but not those of these VLANs, which are as they were confirmed.
+    /// except those of these VLANs, which are as they were confirmed.
     pub without: VlanSet,
 }
 
 /// The changes of one switch.
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// The count of the last one. It goes up whenever a switch, whichever, is handed a state: what all of them were told
-    /// of is told from it.
+    /// The count of the last change. All switches share one counter ([`crate::Engine`]), which grows whenever a state
+    /// of any of them is issued.
     count: u64,
-    /// Hashes of the states handed out, with what they contain.
+    /// The hashes of the last issued states, with what each contains.
     issued: VecDeque<(String, Extent)>,
-    /// VLANs that changed since the last state that was confirmed.
+    /// By VLAN: the networks with a change that is not confirmed yet.
     open_by_vlan: BTreeMap<VlanId, BTreeMap<Key, History>>,
-    /// The same by network.
+    /// By network: the VLANs with such a change.
     open_by_network: HashMap<Key, BTreeSet<VlanId>>,
-    /// Those of them that are wanted elsewhere than they were confirmed, and those that may be.
+    /// The VLANs of `open_by_vlan` whose wanted placement differs, or may differ, from the confirmed one.
     moved: VlanSet,
-    /// Those that may not be where a former process last commanded them.
+    /// The VLANs that may not be where a former leader last commanded them.
     unverified: VlanSet,
 }
 
 impl Changes {
-    /// Something changed at this count.
+    /// Sets the count of the last change.
     pub fn set_count(&mut self, count: u64) {
         self.count = count;
     }
 
-    /// A network wanted `vid` on the ports `before`, and does no longer.
+    /// Records that a network no longer wants `vid` on the ports `before`.
     pub fn record_change(&mut self, vid: VlanId, network: &Key, before: Indices) {
         let count = self.count;
         let history = self.history(vid, network);
-        // Else nobody was told of the placement in between.
+        // Without an issued state in between, no switch has seen the intermediate placement.
         if history.last().is_none_or(|(until, _)| *until < count) {
             history.push((count, before));
         }
     }
 
-    /// The placements of a network that has a change with this VLAN from now on, if it had none.
+    /// The history of a network for this VLAN, created when there is none.
     fn history(&mut self, vid: VlanId, network: &Key) -> &mut History {
         self.open_by_network.entry(network.clone()).or_default().insert(vid);
         self.open_by_vlan.entry(vid).or_default().entry(network.clone()).or_default()
     }
 
-    /// Of these VLANs alone it is not known whether they are where a former process last commanded them: what is done
-    /// about them goes together with others.
+    /// Sets the VLANs whose placement is unknown: a former leader may have commanded them elsewhere. They count as
+    /// moved.
     pub fn set_unverified(&mut self, unverified: VlanSet, wanted: &BTreeMap<VlanId, Owners>) {
         let before = std::mem::replace(&mut self.unverified, unverified);
         for vid in before.union(&self.unverified).iter() {
@@ -141,7 +141,7 @@ impl Changes {
         }
     }
 
-    /// Looks whether `vid` is, or may be, wanted elsewhere than it was confirmed.
+    /// Recomputes whether `vid` is in [`Self::moved`].
     pub fn update_moved(&mut self, vid: VlanId, wanted: Option<&Owners>) {
         let moved = self.open_by_vlan.get(&vid).into_iter().flatten().any(|(network, history)| {
             history.first().is_some_and(|(_, confirmed)| confirmed != ports_of(wanted, network))
@@ -153,12 +153,12 @@ impl Changes {
         }
     }
 
-    /// The VLANs that are wanted elsewhere than they were confirmed, and those that may be.
+    /// The VLANs whose wanted placement differs, or may differ, from the confirmed one.
     pub fn moved(&self) -> &VlanSet {
         &self.moved
     }
 
-    /// A state was handed out with all changes up to `count` but those of the VLANs `without`.
+    /// Records an issued state: it contains all changes up to `count` except those of the VLANs `without`.
     pub fn record_issued(&mut self, hash: &str, count: u64, without: VlanSet) {
         self.issued.pop_back_if(|(last, _)| last == hash);
         self.issued.push_back((hash.to_owned(), Extent { count, without }));
@@ -167,12 +167,12 @@ impl Changes {
         }
     }
 
-    /// What a state that was handed out contains.
+    /// The content of the issued state with this hash.
     pub fn extent(&self, hash: &str) -> Option<Extent> {
         self.issued.iter().rev().find(|(known, _)| known == hash).map(|(_, extent)| extent.clone())
     }
 
-    /// The last state that was handed out leaves out changes that others have to decide on first.
+    /// True when the last issued state leaves out changes that other switches have to decide first.
     pub fn is_partial(&self) -> bool {
         self.issued.back().is_some_and(|(_, extent)| !extent.without.is_empty())
     }
@@ -182,8 +182,8 @@ impl Changes {
         extent.count >= self.count && extent.without.is_empty()
     }
 
-    /// The state that contains so much is confirmed. The networks for which that settles something, and those that it
-    /// has brought elsewhere.
+    /// Marks a state as confirmed. Returns the networks without open changes now, and the networks and VLANs that it
+    /// moved.
     pub fn confirm(
         &mut self,
         extent: &Extent,
@@ -227,7 +227,7 @@ impl Changes {
         (settled, decided)
     }
 
-    /// A former process wanted `vid` for a network here; that counts as confirmed until something else is found.
+    /// Takes the placement that a former leader commanded as the confirmed one, until a report shows otherwise.
     pub fn assume_confirmed(&mut self, vid: VlanId, network: &Key, ports: Indices) {
         let count = self.count;
         let history = self.history(vid, network);
@@ -237,8 +237,8 @@ impl Changes {
         }
     }
 
-    /// What was found on the device counts as confirmed, as long as no state of ours was. It is put down to who is
-    /// known to have had the VLAN, else to who wants it.
+    /// Takes what was observed on the device as confirmed, while no state of this process is. An observed VLAN
+    /// belongs to the network that is known to have had it, else to the one that wants it.
     pub fn set_observed(&mut self, wanted: &BTreeMap<VlanId, Owners>, on: impl Fn(VlanId) -> Indices) {
         for (vid, networks) in &mut self.open_by_vlan {
             let had = |history: &History| history.first().is_some_and(|(_, confirmed)| !confirmed.is_empty());
@@ -256,7 +256,7 @@ impl Changes {
         }
     }
 
-    /// Others have confirmed what was wanted of the network at this count: here, too, it is what to stay at.
+    /// Other switches confirmed what the network wanted at `count`: this becomes its confirmed placement here, too.
     pub fn adopt_confirmed(&mut self, vid: VlanId, network: &Key, count: u64, wanted: Option<&Owners>) {
         let history = self.open_by_vlan.get_mut(&vid).and_then(|networks| networks.get_mut(network));
         let Some(history) = history else { return };
@@ -269,7 +269,7 @@ impl Changes {
         self.update_moved(vid, wanted);
     }
 
-    /// Port indices changed: `new` tells the index of what was at another one.
+    /// Port indices changed: `new` maps an old index to the new one, or to `None` when the port is gone.
     pub fn remap_ports(&mut self, new: impl Fn(u16) -> Option<u16>) {
         for (_, ports) in self.open_by_vlan.values_mut().flat_map(BTreeMap::values_mut).flatten() {
             let moved: BTreeSet<u16> = ports.iter().filter_map(|port| new(*port)).collect();
@@ -302,13 +302,14 @@ impl Changes {
         self.open_by_vlan.keys().copied()
     }
 
-    /// Where the network was last confirmed to have the VLAN; `None`: where it is wanted.
+    /// The ports on which the network was last confirmed to have the VLAN. `None`: there is no open change, so they
+    /// are those that it wants.
     pub fn confirmed(&self, vid: VlanId, network: &Key) -> Option<&Indices> {
         let (_, ports) = self.open_by_vlan.get(&vid)?.get(network)?.first()?;
         Some(ports)
     }
 
-    /// The networks that have the VLAN, each with its ports, as it was last confirmed.
+    /// The networks that were last confirmed to have the VLAN, each with its ports.
     pub fn confirmed_owners(&self, vid: VlanId, wanted: Option<&Owners>) -> Owners {
         let mut owners = wanted.cloned().unwrap_or_default();
         for (network, history) in self.open_by_vlan.get(&vid).into_iter().flatten() {
@@ -320,8 +321,8 @@ impl Changes {
         owners
     }
 
-    /// The networks whose placement a state changes, each with the ports of this VLAN before and with it, and whether
-    /// it has changed again since.
+    /// The networks whose placement an issued state changes. Each comes with its ports of this VLAN before and after,
+    /// and whether it has changed again since.
     pub fn changed_by(
         &self,
         extent: &Extent,
@@ -371,13 +372,13 @@ mod tests {
         want(&mut changes, 1, &[1]);
         changes.record_issued("a", 1, VlanSet::EMPTY);
         let now = want(&mut changes, 2, &[1, 2]);
-        // The first state is confirmed while the second is already wanted.
+        // The first state is confirmed while the second one is wanted.
         let (settled, decided) = changes.confirm(&changes.extent("a").unwrap(), &now);
         assert_eq!((settled, decided.len()), (BTreeSet::new(), 1));
         assert_eq!(changes.confirmed(vid(), &network).map(|ports| &**ports), Some(&[1][..]));
         changes.record_issued("b", 2, VlanSet::EMPTY);
         want(&mut changes, 3, &[2]);
-        // Back to what is confirmed: open, but nothing that has to be done together with others.
+        // Back to the confirmed placement: the change is open, but no VLAN moves.
         let now = want(&mut changes, 3, &[1]);
         assert!(changes.is_open(vid()) && changes.moved().is_empty());
         changes.record_issued("c", 3, VlanSet::EMPTY);

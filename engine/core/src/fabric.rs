@@ -1,4 +1,4 @@
-//! One switch as a target: what is wanted on it and what it has confirmed.
+//! One switch as a target: its desired state, and what it has confirmed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
@@ -15,66 +15,73 @@ use crate::status::{ChangeOutcome, LastTransaction, PortMemory};
 use crate::topology::Indices;
 use crate::{Key, Name};
 
-/// So many bytes of notes of one kind are shown.
+/// Maximum bytes of notes of one kind that a condition shows.
 const MAX_NOTE_BYTES: usize = 4000;
 
-/// The kind of a driver's notes that another cluster uses our cluster ID: then it takes nothing off the switch.
+/// The kind of note by which a driver reports that another cluster uses our cluster ID. The driver then removes
+/// nothing from the switch.
 const CLUSTER_ID_CLASH: &str = "ClusterIDClash";
 
 /// The state of one switch.
 #[allow(clippy::struct_excessive_bools, reason = "facts of a switch, independent of each other")]
 #[derive(Debug)]
 pub struct DeviceTarget {
-    /// Who configures it.
+    /// The driver that configures it.
     pub driver: Name,
+    /// How the device is reached, and its policies.
     access: Device,
-    /// Its listed ports, sorted by name; indices point here.
+    /// Its ports, sorted by name. [`Indices`] are positions in this list.
     pub ports: Vec<FabricPort>,
-    /// Interfaces that are not listed any more and may still carry VLANs of ours.
+    /// Interfaces that left the spec and may still carry VLANs of ours.
     leaving: BTreeMap<String, LeavingPort>,
+    /// By VLAN: the networks that want it.
     wanted: BTreeMap<VlanId, Owners>,
+    /// What the last report read back.
     applied: Option<Observed>,
+    /// The rejections of the last report.
     rejected: Vec<Rejection>,
-    /// The last report was a failure.
+    /// The failure of the last report, if it was one.
     pub failure: Option<Failure>,
-    /// What the driver noted.
+    /// The notes of the last report.
     pub notes: Vec<Note>,
-    /// When the differences among these were put right, RFC 3339.
+    /// When the drift among `notes` was repaired, RFC 3339.
     repaired: Option<String>,
-    /// What the device said of itself.
+    /// Vendor, model and capabilities, as the device reported them.
     pub info: Option<DeviceInfo>,
-    /// The last change of the device.
+    /// The last change of the device, and its outcome.
     pub last_transaction: Option<LastTransaction>,
-    /// The last report was that a change is held until its transaction is decided.
+    /// A change is held on the device until its transaction is decided.
     pub held: bool,
-    /// It had not answered when the deadline of a transaction came, and has done nothing by itself since.
+    /// It missed the deadline of a transaction and has not applied anything since.
     pub late: bool,
+    /// The changes that are not confirmed yet.
     changes: Changes,
-    /// The networks that still have a VLAN where nobody wants it, since of a switch with a clash nothing is taken off.
+    /// Networks with VLANs that the driver does not remove because of [`Self::clash`].
     blocked_removals: BTreeSet<(Key, VlanId)>,
-    /// A report on a state that was handed out, or on the present one, has come since the start.
+    /// The device has reported on a state that this process issued.
     known: bool,
-    /// The hash of the state that a former process commanded last.
+    /// The hash of the command that a former leader left on NATS.
     restored_command: Option<String>,
-    /// The hash of the last command, whoever gave it.
-    last_hash: Option<String>,
+    /// The hash of the last command, of this process or a former leader.
+    commanded_hash: Option<String>,
     /// The hash of the state last reported as applied.
     reported_hash: Option<String>,
-    /// What was handed out before this count was for another device, or for other interfaces.
+    /// States issued before this count were for another device or other interfaces.
     valid_since: u64,
-    /// So was what a former process commanded last.
+    /// The restored command was for another device or other interfaces.
     restored_elsewhere: bool,
-    /// Term and sequence of the last generation that was applied or failed.
+    /// Term and sequence of the last generation that was applied or that failed.
     last_answered: Option<(u64, u64)>,
-    /// The present state is the one reported as applied.
+    /// The device has applied all changes so far.
     pub settled: bool,
 }
 
+/// VLANs of ours that the driver read back.
 #[derive(Debug, Default)]
 struct Observed {
     vlans: VlanSet,
     ports: Vec<VlanSet>,
-    /// What was read of ports that are listed no more: they may be again before anything was commanded.
+    /// By name: ports that are not listed. They may be listed again before anything is commanded.
     others: BTreeMap<String, VlanSet>,
 }
 
@@ -88,28 +95,28 @@ impl Observed {
 /// An interface that left the spec.
 #[derive(Clone, Debug)]
 struct LeavingPort {
-    /// At which count of changes.
+    /// The change count at which it left.
     since: u64,
-    /// What it was like before its first VLAN of ours.
+    /// Its configuration before its first VLAN of ours.
     before: Option<PortBefore>,
 }
 
-/// What follows from a report.
+/// The consequences of a report.
 #[derive(Debug, Default)]
 pub struct ReportEffects {
     /// The networks for which something may have changed.
     pub networks: BTreeSet<Key>,
-    /// The networks that the report has confirmed to be elsewhere than before, with their VLANs,
+    /// The networks and VLANs that the report confirms at a new placement,
     pub decided: BTreeSet<(Key, VlanId)>,
     /// as they were wanted at this count.
     pub count: u64,
-    /// It tells what was there before this process began to command.
+    /// The report shows the state before this process issued a command.
     pub found_initial_state: bool,
-    /// Other than before is remembered of ports, or fewer are leaving: the next command says so.
+    /// The port memory changed: the next command has to carry it.
     pub port_memory_changed: bool,
 }
 
-/// How far one VLAN is on one port.
+/// The state of one hop of a path, such as one VLAN on one port.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HopState<'a> {
     /// Read back.
@@ -118,9 +125,9 @@ pub enum HopState<'a> {
     Waiting,
     /// The device or its driver refused it.
     Refused {
-        /// In these words.
+        /// The message of the driver.
         reason: &'a str,
-        /// It may pass as it is asked for.
+        /// The same request may succeed later.
         retryable: bool,
     },
     /// The device does not answer.
@@ -128,8 +135,8 @@ pub enum HopState<'a> {
 }
 
 impl DeviceTarget {
-    /// A switch on which nothing is wanted yet and of which nothing is known but what is remembered of its ports. `ports`
-    /// are all of its ports, sorted; those that `spec` doesn't list are the far ends of links. That changes at `count`.
+    /// A switch without desired VLANs. `ports` are all of its ports, sorted, including far ends of links that `spec`
+    /// doesn't list. `memory` is what a former leader remembered of them. They are current as of `count`.
     pub fn new(spec: &DeviceSpec, ports: &[Name], memory: &PortMemory, count: u64) -> Self {
         let mut target = Self {
             driver: spec.driver.clone(),
@@ -150,7 +157,7 @@ impl DeviceTarget {
             blocked_removals: BTreeSet::new(),
             known: false,
             restored_command: None,
-            last_hash: None,
+            commanded_hash: None,
             reported_hash: None,
             valid_since: 0,
             restored_elsewhere: false,
@@ -171,17 +178,16 @@ impl DeviceTarget {
         target
     }
 
-    /// Takes over how often the driver reads the device. That is nothing to be made: what is wanted and confirmed stays.
-    /// True when it is a change.
+    /// Sets how often the driver audits the device. What is wanted and confirmed stays. Returns true on a change.
     pub fn set_audit_interval(&mut self, interval: Option<NonZeroU32>) -> bool {
         std::mem::replace(&mut self.access.audit_interval, interval) != interval
     }
 
-    /// Takes over a changed spec. Everything that was wanted has to be said again; what was confirmed is kept by
-    /// port name; what is remembered of a port, where it stands for the same interface of the same device. True when the
-    /// target's command changes by it alone.
+    /// Applies a changed spec. All networks have to call [`Self::want`] again. What was observed is kept by port
+    /// name. Port memory is kept for the same interface of the same device. Returns true when the command of the
+    /// target changes.
     pub fn update_spec(&mut self, spec: &DeviceSpec, ports: &[Name], count: u64) -> bool {
-        // At another address there may be another device.
+        // Another address may mean another device.
         let same = self.access.address == spec.device.address && self.driver == spec.driver;
         let before = if same { self.before() } else { BTreeMap::new() };
         let new: Vec<FabricPort> = ports
@@ -240,7 +246,8 @@ impl DeviceTarget {
         true
     }
 
-    /// Says on which ports `network` wants `vid`, since `count`; none withdraws it. True when that is a change.
+    /// Sets the ports on which `network` wants `vid`, as of `count`; an empty list withdraws it. Returns true on a
+    /// change.
     pub fn want(&mut self, vid: VlanId, network: &Key, ports: &Indices, count: u64) -> bool {
         let owners = self.wanted.entry(vid).or_default();
         let before =
@@ -259,25 +266,25 @@ impl DeviceTarget {
         true
     }
 
-    /// The hash of the state that [`Self::desired`] gave last.
+    /// The hash of the last state that [`Self::desired`] returned.
     pub fn last_commanded(&self) -> Option<&str> {
-        self.last_hash.as_deref()
+        self.commanded_hash.as_deref()
     }
 
-    /// This process begins, and says nothing yet: what is wanted may be there already.
+    /// Registers the current desired state as issued at the start, since a report on it may already be there.
     pub fn begin(&mut self, config: &Config, count: u64) {
-        let last_commanded = self.last_hash.take();
+        let last_commanded = self.commanded_hash.take();
         self.desired(config, count, VlanSet::EMPTY);
-        self.last_hash = last_commanded;
+        self.commanded_hash = last_commanded;
     }
 
-    /// The complete desired state with all changes up to `count`, in which the VLANs `without` are still as they were
-    /// confirmed, and the networks for which something is settled by it: a state that the device has already reported
-    /// needs no further report.
+    /// Issues the complete desired state with all changes up to `count`, except that the VLANs `without` are as last
+    /// confirmed. Returns also the networks that are confirmed by it at once: a state that the device has already
+    /// reported gets no new report.
     pub fn desired(&mut self, config: &Config, count: u64, without: VlanSet) -> (Desired, BTreeSet<Key>) {
         let mut ports = self.ports.clone();
         let mut vlans = Vec::new();
-        // Networks with the same ends share the list of their ports.
+        // Networks with the same endpoints share one list of ports.
         let mut carried: HashMap<*const u16, (Indices, VlanSet)> = HashMap::new();
         let mut put = |vid: VlanId, owners: &Owners| {
             vlans.push(FabricVlan { vid, owners: owners.networks().map(ToString::to_string).collect() });
@@ -321,7 +328,7 @@ impl DeviceTarget {
         let hash = desired.hash();
         self.changes.record_issued(&hash, count, without);
         let mut settled = BTreeSet::new();
-        let previous = self.last_hash.replace(hash.clone());
+        let previous = self.commanded_hash.replace(hash.clone());
         if previous.as_ref() == Some(&hash)
             && self.reported_hash == previous
             && let Some(extent) = self.changes.extent(&hash)
@@ -333,7 +340,7 @@ impl DeviceTarget {
         (desired, settled)
     }
 
-    /// A state of ours is there; the VLANs of which that is news.
+    /// Notes that the device has a state of this process; returns the VLANs for which that is news.
     fn mark_known(&mut self) -> VlanSet {
         if std::mem::replace(&mut self.known, true) {
             return VlanSet::EMPTY;
@@ -342,20 +349,20 @@ impl DeviceTarget {
         self.wanted.keys().copied().collect()
     }
 
-    /// The state that contains so much is there.
+    /// Notes that the device has confirmed a state.
     fn confirm(&mut self, extent: &Extent) -> (BTreeSet<Key>, BTreeSet<(Key, VlanId)>) {
         self.settled = self.changes.is_complete(extent);
         self.changes.confirm(extent, &self.wanted)
     }
 
-    /// What a former process commanded last: as far as nothing else is found, that is there. The networks that had
-    /// something then, each with its VLAN.
+    /// Restores the last command of a former leader. It counts as confirmed until a report shows otherwise. Returns
+    /// the networks in it with their VLANs.
     pub fn restore_command(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
         let mut had = BTreeSet::new();
         self.restored_command = Some(Desired::Fabric(former.clone()).hash());
         self.restored_elsewhere =
             former.device.address != self.access.address || has_other_lags(&former.ports, &self.ports);
-        self.last_hash.clone_from(&self.restored_command);
+        self.commanded_hash.clone_from(&self.restored_command);
         for FabricVlan { vid, owners } in &former.vlans {
             let carries = |port: &FabricPort| {
                 former.ports.iter().any(|before| before.name == port.name && before.vlans.contains(*vid))
@@ -371,8 +378,7 @@ impl DeviceTarget {
         had
     }
 
-    /// The VLANs of ours that a former process left here and that nothing tells whose they are, since neither its last
-    /// command nor what is wanted names them.
+    /// VLANs of ours on the device that neither the last command nor the desired state names.
     pub fn orphan_vlans(&self, report: &Report) -> VlanSet {
         let Some(Applied::Fabric { vlans, .. }) = &report.applied else { return VlanSet::EMPTY };
         let final_word = !matches!(report.outcome, Outcome::Held | Outcome::Progress { .. });
@@ -382,13 +388,13 @@ impl DeviceTarget {
         vlans.iter().filter(|vid| !self.changes.is_open(*vid) && !self.wanted.contains_key(vid)).collect()
     }
 
-    /// True when a report tells what was there before this process began to command: it is about the last command of
-    /// the former one. What that asked for and has no answer yet was decided, or the decision is still to come.
+    /// True when a report shows the state before this process issued a command: it answers the last command of the
+    /// former leader. A part of it without an answer was decided, or is still to be decided.
     fn describes_initial_state(&self, report: &Report) -> bool {
         !self.known && self.restored_command.as_ref().is_none_or(|hash| *hash == report.generation.hash)
     }
 
-    /// A stray VLAN is the network's, on the ports where the report has it.
+    /// Assigns an orphan VLAN to a network, on the ports where the report has it.
     pub fn assign_orphan(&mut self, vid: VlanId, network: &Key, report: &Report) {
         let Some(Applied::Fabric { ports, .. }) = &report.applied else { return };
         let carries = |port: &FabricPort| ports.get(&port.name).is_some_and(|vlans| vlans.contains(vid));
@@ -397,22 +403,22 @@ impl DeviceTarget {
         self.changes.update_moved(vid, self.wanted.get(&vid));
     }
 
-    /// Another hand changed what is ours, and that is left so ([`Drift::Report`]).
+    /// True when configuration of ours was changed on the device and is not repaired ([`Drift::Report`]).
     pub fn leaves_drift(&self) -> bool {
         self.access.drift == Drift::Report && self.notes.iter().any(|note| note.kind == "Drift")
     }
 
-    /// How it is reached.
+    /// The endpoint of the device.
     pub fn access(&self) -> &Device {
         &self.access
     }
 
-    /// The last state that was handed out leaves out changes that others have to decide on first.
+    /// True when the last issued state leaves out changes that other switches have to decide first.
     pub fn is_partial(&self) -> bool {
         self.changes.is_partial()
     }
 
-    /// Takes in what a driver reported.
+    /// Processes a report of the driver.
     pub fn report(&mut self, report: Report) -> ReportEffects {
         let mut effects = ReportEffects::default();
         let was = self.describes_initial_state(&report);
@@ -479,7 +485,7 @@ impl DeviceTarget {
         effects
     }
 
-    /// True when the command of this hash was for the present device and its present interfaces.
+    /// True when the command with this hash was for the present device and its present interfaces.
     fn concerns_current_ports(&self, hash: &str) -> bool {
         match self.changes.extent(hash) {
             Some(extent) => extent.count >= self.valid_since,
@@ -487,7 +493,7 @@ impl DeviceTarget {
         }
     }
 
-    /// Which ports are trunks of ours that have a list, and what ports were like before ours; true when that is news.
+    /// Stores which trunks have a VLAN list, and the configuration of ports before ours. Returns true on a change.
     fn update_port_memory(
         &mut self,
         closed: &BTreeSet<String>,
@@ -506,8 +512,8 @@ impl DeviceTarget {
         changed
     }
 
-    /// Drops the leaving interfaces on which a state with the changes up to `count` left none of ours, and which are not
-    /// `owed` VLANs of others. True when there are any.
+    /// Drops the leaving interfaces that carry no VLAN of ours in a state with the changes up to `count`. An
+    /// interface of `to_restore` stays until it has its former VLANs. Returns true if any was dropped.
     fn drop_emptied(&mut self, count: u64, to_restore: &BTreeSet<String>) -> bool {
         let Some(observed) = &self.applied else { return false };
         let before = self.leaving.len();
@@ -519,7 +525,7 @@ impl DeviceTarget {
         self.leaving.len() < before
     }
 
-    /// The admin gives up what of ours is on interfaces that are leaving. True when there are any.
+    /// Drops all leaving interfaces, on request of the admin. Returns true if there were any.
     pub fn forget_leaving(&mut self, count: u64) -> bool {
         let some = !std::mem::take(&mut self.leaving).is_empty();
         if some {
@@ -528,7 +534,7 @@ impl DeviceTarget {
         some
     }
 
-    /// What is remembered of its ports.
+    /// The port memory, for the status.
     pub fn port_memory(&self) -> PortMemory {
         let before = self.before().into_iter().map(|(interface, before)| (interface.as_str().into(), before));
         PortMemory {
@@ -538,7 +544,7 @@ impl DeviceTarget {
         }
     }
 
-    /// What interfaces, listed and leaving, were like before they carried VLANs of ours.
+    /// The configuration of interfaces, listed and leaving, before they carried VLANs of ours.
     fn before(&self) -> BTreeMap<String, PortBefore> {
         let ports = self.ports.iter().map(|port| (interface(port), &port.before));
         let leaving = self.leaving.iter().map(|(interface, leaving)| (interface.as_str(), &leaving.before));
@@ -546,13 +552,13 @@ impl DeviceTarget {
         all.filter_map(|(interface, before)| Some((interface.to_owned(), before.clone()?))).collect()
     }
 
-    /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
+    /// The trunks of ours that have a VLAN list, or whose list somebody emptied.
     pub fn closed(&self) -> impl Iterator<Item = &str> {
         self.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str())
     }
 
-    /// Takes over what was read back, `was`: before this process began to command; the VLANs with which something is
-    /// otherwise than before.
+    /// Stores what was read back. `was`: it is the state before this process issued a command. Returns the VLANs that
+    /// differ from the last report.
     fn observe(&mut self, applied: Option<Applied>, was: bool) -> VlanSet {
         let mut touched = VlanSet::EMPTY;
         let Some(Applied::Fabric { vlans, ports: mut others, .. }) = applied else { return touched };
@@ -583,8 +589,7 @@ impl DeviceTarget {
         touched
     }
 
-    /// Takes down which networks still have what they gave up by the confirmed state, since there is a clash; those for
-    /// which that is news.
+    /// Updates the networks whose VLANs the driver does not remove because of a clash; returns those that changed.
     fn update_blocked_removals(&mut self, extent: &Extent) -> BTreeSet<Key> {
         let before = std::mem::take(&mut self.blocked_removals);
         if let Some(observed) = self.applied.as_ref().filter(|_| self.clash().is_some()) {
@@ -603,12 +608,13 @@ impl DeviceTarget {
         before.symmetric_difference(&self.blocked_removals).map(|(network, _)| network.clone()).collect()
     }
 
-    /// What the driver says of another cluster with our cluster ID: then nothing is taken off the switch.
+    /// The driver's message about another cluster with our cluster ID. While there is one, it removes nothing from
+    /// the switch.
     pub fn clash(&self) -> Option<&str> {
         self.notes.iter().find(|note| note.kind == CLUSTER_ID_CLASH).map(|note| note.message.as_str())
     }
 
-    /// Adds the networks that have to do with these VLANs.
+    /// Adds the networks that want these VLANs or have an open change of them.
     fn add_owners_of(&self, vlans: &VlanSet, networks: &mut BTreeSet<Key>) {
         for vid in vlans.iter() {
             networks.extend(self.wanted.get(&vid).into_iter().flat_map(Owners::networks).cloned());
@@ -616,14 +622,14 @@ impl DeviceTarget {
         }
     }
 
-    /// True when the report is not the answer to a command, but what became of one that was answered before.
+    /// True when the report is a later one on a command that was answered before.
     pub fn is_spontaneous(&self, report: &Report) -> bool {
         report.outcome == Outcome::Applied
             && self.last_answered == Some((report.generation.term, report.generation.sequence))
     }
 
-    /// The networks that a report refuses though it was their turn to change, each with the device's words and whether
-    /// that may pass; `None`: something else is wanted of it since.
+    /// The networks whose issued change a report rejects, each with the device's message and whether a retry may
+    /// help. `None`: the network has changed again since.
     pub fn rejected_networks(&self, report: &Report) -> BTreeMap<Key, Option<(String, bool)>> {
         let mut refused = BTreeMap::new();
         let Some(extent) = self.changes.extent(&report.generation.hash) else { return refused };
@@ -646,7 +652,7 @@ impl DeviceTarget {
         refused
     }
 
-    /// Where `network` was last confirmed to have `vid`, by the names of the ports.
+    /// The names of the ports on which `network` was last confirmed to have `vid`.
     pub fn confirmed(&self, vid: VlanId, network: &Key) -> Vec<Name> {
         let wanted = || self.wanted.get(&vid)?.get(network);
         let ports = self.changes.confirmed(vid, network).or_else(wanted);
@@ -654,28 +660,28 @@ impl DeviceTarget {
         ports.into_iter().flat_map(|ports| &**ports).filter_map(name).collect()
     }
 
-    /// The VLANs with which the network has a change that is not confirmed yet.
+    /// The VLANs for which the network has an unconfirmed change.
     pub fn open_vlans_of(&self, network: &Key) -> impl Iterator<Item = VlanId> {
         self.changes.open_vlans_of(network)
     }
 
-    /// Others have confirmed what was wanted of the network at this count: when it has to stay as it is, then so.
+    /// Other switches confirmed what the network wanted at `count`: a withheld network keeps this placement.
     pub fn adopt_confirmed(&mut self, vid: VlanId, network: &Key, count: u64) {
         self.changes.adopt_confirmed(vid, network, count, self.wanted.get(&vid));
     }
 
-    /// The VLANs that are wanted elsewhere than they were confirmed, and those that may be.
+    /// The VLANs whose wanted placement differs, or may differ, from the confirmed one.
     pub fn moved(&self) -> &VlanSet {
         self.changes.moved()
     }
 
-    /// A change of it can be taken back.
+    /// True when the device can roll back an unconfirmed change.
     pub fn can_hold(&self) -> bool {
         let rollback = self.info.as_ref().and_then(|info| info.rollback);
         matches!(rollback, Some(Rollback::Persistent | Rollback::Session))
     }
 
-    /// How many VLANs, and VLANs on ports, are not as they are wanted.
+    /// The number of VLANs, and of VLANs on ports, that differ from the desired state.
     pub fn pending_count(&self) -> u32 {
         let mut count = 0;
         for vid in self.changes.open_vlans() {
@@ -690,7 +696,7 @@ impl DeviceTarget {
         count
     }
 
-    /// How far `vid` is on the port with this index.
+    /// The state of `vid` on the port with this index.
     pub fn hop(&self, vid: VlanId, index: u16) -> HopState<'_> {
         let index = usize::from(index);
         let port = self.ports.get(index).map_or("", |port| &port.name);
@@ -705,27 +711,27 @@ impl DeviceTarget {
         }
         match &self.failure {
             Some(failure) if failure.unreachable => HopState::Unreachable(&failure.reason),
-            // It is the device's, and not this VLAN's.
+            // The failure is of the device, not of this VLAN.
             Some(failure) => HopState::Refused { reason: &failure.reason, retryable: true },
             None => HopState::Waiting,
         }
     }
 
-    /// True when `vid` waits on every port for the device to report, and nothing else is to be said of it.
+    /// True when `vid` is waiting on every port for the device to report, without a rejection, failure or drift.
     pub fn only_waits(&self, vid: VlanId) -> bool {
         let open = !self.known || self.changes.is_open(vid);
         open && self.rejected.is_empty() && self.failure.is_none() && !self.leaves_drift()
     }
 
-    /// True when nothing that `network` gave up is left on the device. (A network that was given up before this
-    /// process began is known to be gone once the device has reported on a state of ours.)
+    /// True when no removed VLAN of `network` is left on the device. A network that was removed before this process
+    /// started counts as gone once the device has reported on a state of this process.
     pub fn is_gone(&self, network: &Key) -> bool {
         self.known
             && !self.changes.has_open(network)
             && self.blocked_removals.iter().all(|(owner, _)| owner != network)
     }
 
-    /// True when the device is verifiably empty of ours.
+    /// True when the device has confirmed that it carries nothing of ours.
     pub fn is_empty(&self) -> bool {
         self.settled
             && self.applied.as_ref().is_some_and(|observed| {
@@ -733,7 +739,7 @@ impl DeviceTarget {
             })
     }
 
-    /// What is known of the device itself, as conditions: type, whether it holds, reason and message.
+    /// The conditions of the device: type, status, reason and message.
     pub fn conditions(&self) -> Vec<(&'static str, bool, &'static str, String)> {
         let mut conditions = Vec::new();
         if self.last_answered.is_some() {
@@ -769,36 +775,36 @@ impl DeviceTarget {
         conditions
     }
 
-    /// The rejections of the device as a whole.
+    /// The rejections that concern the device as a whole.
     pub fn refusals(&self) -> impl Iterator<Item = &Rejection> {
         self.rejected
             .iter()
             .filter(|rejection| rejection.item == Item::TARGET || rejection.item.vlan.is_none())
     }
 
-    /// True once the device has reported on a state that this process asked for.
+    /// True once the device has reported on a state of this process.
     pub fn is_known(&self) -> bool {
         self.known
     }
 
-    /// The networks that want something here.
+    /// The networks with VLANs on this switch.
     pub fn networks(&self) -> BTreeSet<Key> {
         self.wanted.values().flat_map(Owners::networks).cloned().collect()
     }
 }
 
-/// The interface that a port stands for.
+/// The interface that a port stands for: its LAG, or itself.
 fn interface(port: &FabricPort) -> &str {
     port.lag.as_deref().unwrap_or(&port.name)
 }
 
-/// The name that an interface has in commands and reports while it is leaving: a listed port may have its own, if that
-/// is in a LAG now.
+/// The name of a leaving interface in commands and reports. A port of its own name may be listed, when that port is
+/// in a LAG now.
 fn leaving_name(interface: &str) -> String {
     format!("{interface} (leaving)")
 }
 
-/// True when a port stands for another interface than `before`.
+/// True when a port of the same name stands for another interface than `before`.
 fn has_other_lags(before: &[FabricPort], now: &[FabricPort]) -> bool {
     let other = |port: &FabricPort| before.iter().any(|old| old.name == port.name && old.lag != port.lag);
     now.iter().any(other)
@@ -825,7 +831,7 @@ fn rollback_condition(rollback: Rollback) -> (&'static str, bool, &'static str, 
     }
 }
 
-/// As many of them as a message has room for.
+/// Joins as many notes as a message has room for ([`MAX_NOTE_BYTES`]).
 fn listed(notes: &[&str]) -> String {
     let mut text = String::new();
     for (index, note) in notes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Who may use which VLAN ID where.
+//! Arbitration of VLAN IDs: which network holds which ID in which scope.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,12 +6,12 @@ use eno_schemas::VlanId;
 
 use crate::{Key, Name};
 
-/// Where a VLAN ID is unique.
+/// The scope within which a VLAN ID is unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VlanScope {
-    /// A network that is nowhere yet: it stands in the way of everyone with the same ID, and they in its.
+    /// The network has no location yet. This scope conflicts with every other.
     Unplaced,
-    /// A connected part of the fabric, called after its first device.
+    /// A connected component of the fabric, named after its first device.
     Fabric(Name),
     /// A network outside the fabric.
     Network(Name),
@@ -20,7 +20,7 @@ pub enum VlanScope {
 }
 
 impl VlanScope {
-    /// As messages name it.
+    /// The text that status messages show.
     pub fn describe(&self) -> String {
         match self {
             Self::Unplaced => "this cluster".into(),
@@ -36,10 +36,10 @@ impl VlanScope {
     }
 }
 
-/// Who comes first among those who hold nothing: the older, then the lower uid.
+/// The precedence of networks that hold nothing: creation time in Unix seconds, then uid. The lower one wins.
 pub type Seniority = (i64, Name);
 
-/// What everybody claims and holds.
+/// All claims on VLAN IDs, and their holders.
 #[derive(Debug, Default)]
 pub struct Ids {
     vlans: HashMap<VlanId, Vlan>,
@@ -52,7 +52,8 @@ struct Vlan {
 }
 
 impl Ids {
-    /// Says what `key` claims of `vid`; an empty set withdraws. True when that is new: then [`Self::arbitrate`].
+    /// Sets the scopes in which `key` claims `vid`; an empty set withdraws the claim. Returns true on a change: the
+    /// caller then calls [`Self::arbitrate`].
     pub fn claim(
         &mut self,
         vid: VlanId,
@@ -72,13 +73,13 @@ impl Ids {
         true
     }
 
-    /// Decides who holds `vid` where: who holds it and still claims it keeps it, who holds it elsewhere comes next
-    /// (a part of the fabric may have got another name), the rest goes by seniority.
-    /// Returns those for whom something changed, and those who are still refused.
+    /// Decides the holder of `vid` in each scope. A holder that still claims the ID keeps it. Holders in another
+    /// scope come next, since a component may have got another name. All others come by seniority. Returns the keys
+    /// whose grant changed, and all that are refused.
     pub fn arbitrate(&mut self, vid: VlanId) -> BTreeSet<Key> {
         let Some(vlan) = self.vlans.get_mut(&vid) else { return BTreeSet::new() };
         let before = std::mem::take(&mut vlan.held);
-        // Who held it without being anywhere holds it wherever it turns up, and the other way round.
+        // A holder without a location keeps the ID wherever it turns up, and vice versa.
         let holders: BTreeSet<&Key> = before.values().flatten().collect();
         let holds_at =
             |scope: &VlanScope, key: &Key| before.get(scope).is_some_and(|keys| keys.contains(key));
@@ -103,7 +104,7 @@ impl Ids {
             if !taken {
                 held.entry(scope.clone()).or_default().insert(key.clone());
             }
-            // Those who are refused hear of each decision, since the holder that their message names may change.
+            // A refused key is always returned, since the holder in its message may have changed.
             if taken || new {
                 changed.insert(key.clone());
             }
@@ -115,18 +116,18 @@ impl Ids {
         changed
     }
 
-    /// What `key` claims of `vid`.
+    /// The scopes in which `key` claims `vid`.
     pub fn scopes(&self, vid: VlanId, key: &Key) -> BTreeSet<VlanScope> {
         let claim = self.vlans.get(&vid).and_then(|vlan| vlan.claims.get(key));
         claim.map(|(_, scopes)| scopes.clone()).unwrap_or_default()
     }
 
-    /// Who holds `vid` at `place`.
+    /// The holder of `vid` in `scope`.
     pub fn holder(&self, vid: VlanId, scope: &VlanScope) -> Option<&Key> {
         self.vlans.get(&vid)?.held.get(scope)?.first()
     }
 
-    /// `Ok` when `key` holds `vid` at `place`, else who stands in the way.
+    /// `Ok` when `key` holds `vid` in `scope`, else the holder that it conflicts with.
     pub fn check(&self, vid: VlanId, key: &Key, scope: &VlanScope) -> Result<(), Option<&Key>> {
         let Some(vlan) = self.vlans.get(&vid) else { return Err(None) };
         if vlan.held.get(scope).is_some_and(|keys| keys.contains(key)) {

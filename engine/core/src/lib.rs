@@ -1,6 +1,6 @@
-//! The pure core: from the world as Kubernetes tells it to the desired state of every target, and from what the
-//! targets report to the phase of every object. It knows no clock, no network and no randomness; what it needs
-//! of them comes in with its events.
+//! The pure core. It turns Kubernetes objects into the desired state of every target, and reports of targets into the
+//! phase of every object. It knows no clock, no network and no randomness; what it needs of them comes in with its
+//! events.
 
 mod changes;
 pub mod compat;

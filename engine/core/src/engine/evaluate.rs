@@ -1,4 +1,4 @@
-//! The last stage: what phase is an object in, and what does its status say?
+//! The last stage: evaluates the phase and the status of an object.
 
 use std::collections::BTreeSet;
 
@@ -14,51 +14,52 @@ use super::inputs::Inputs;
 use super::record::Record;
 use super::{Engine, NAD_DRIVER};
 
-/// As many switch ports of a PhysicalNetwork are in its status.
+/// Maximum switch ports of a PhysicalNetwork in its status.
 const MAX_SWITCH_PORTS: usize = 1024;
 
-/// What is found out about an object that is valid.
+/// The findings about an object, from which its phase and conditions follow.
 #[derive(Debug, Default)]
 pub(super) struct Evaluation {
-    /// Why the spec can't be used.
+    /// The cause, if the spec can't be used.
     pub cause: Option<Cause>,
-    /// A target refused it, in these words.
+    /// The message of the target or check that refused it.
     pub refused: Option<String>,
-    /// What is wrong does not pass while the spec stays as it is.
+    /// The error stays until the spec changes.
     pub permanent: bool,
-    /// The first hop that is not yet.
+    /// The message about the first hop that is not confirmed yet.
     pub waiting: Option<String>,
-    /// The node that the first hop which is not yet is on.
+    /// The node of the first hop that is not confirmed yet.
     pub waits_on: Option<Name>,
-    /// A target of it does not answer.
+    /// The message about a target that does not answer.
     pub unreachable: Option<String>,
-    /// A switch port lacks it, since another hand took it away and that is only reported.
+    /// The message about drift on a switch port that is only reported.
     pub drifted: Option<String>,
-    /// What it is made of: a ready object goes back to pending only when that changes. `None` of those that wait for
-    /// nothing, and of those that are as ready as what they wait for.
+    /// The hash of its inputs: a ready object goes back to pending only when it changes. `None` for objects that wait
+    /// for nothing, and for those that are as ready as what they wait for.
     pub inputs: Option<u64>,
-    /// Its ends can't reach each other.
+    /// Its endpoints can't reach each other.
     pub gap: bool,
-    /// What the admin should know.
+    /// Further conditions: type, status, reason and message.
     pub conditions: Vec<(&'static str, bool, &'static str, String)>,
-    /// The parts of its path, each with what hinders it: refused or not, and the words.
+    /// The parts of its path, each with its condition type and what hinders it: whether it was refused, and the
+    /// message.
     pub hops: Vec<(&'static str, Option<(bool, String)>)>,
-    /// What to say of something that is gone, as far as one can tell.
+    /// The message when the object is gone, such as what may be left on nodes that are not ready.
     pub final_message: String,
 }
 
 impl Evaluation {
-    /// Of a spec that can't be used.
+    /// The evaluation of a spec that can't be used.
     fn invalid(cause: Cause) -> Self {
         Self { cause: Some(cause), permanent: cause == Cause::Spec, ..Self::default() }
     }
 
-    /// It can't be done for now.
+    /// Refuses it with a transient error.
     pub fn refuse(&mut self, message: String) {
         self.reject(message, true);
     }
 
-    /// It can't be done, and whether that may pass.
+    /// Refuses it. `transient`: the error may pass while the spec stays as it is. The first message stays.
     pub fn reject(&mut self, message: String, transient: bool) {
         if self.refused.is_none() {
             (self.refused, self.permanent) = (Some(message), !transient);
@@ -69,12 +70,12 @@ impl Evaluation {
         self.wait_with(|| message);
     }
 
-    /// Only the first of these messages is made.
+    /// Waits; the message is made only if it is the first.
     fn wait_with(&mut self, message: impl FnOnce() -> String) {
         self.waiting.get_or_insert_with(message);
     }
 
-    /// Waits for a node, which has it judged again when it reports.
+    /// Waits for a node. The object is evaluated again when the node reports.
     pub fn wait_for(&mut self, node: &Name, message: impl FnOnce() -> String) {
         if self.waits_on.is_none() {
             self.waits_on = Some(node.clone());
@@ -84,7 +85,7 @@ impl Evaluation {
         }
     }
 
-    /// Takes in what was found out about one part of the path.
+    /// Adds the findings about one part of the path.
     fn add_hop(&mut self, kind: &'static str, part: Self) {
         let hindered = part.refused.clone().map(|message| (true, message));
         self.hops.push((kind, hindered.or_else(|| part.waiting.clone().map(|message| (false, message)))));
@@ -97,7 +98,7 @@ impl Evaluation {
 }
 
 impl Engine {
-    /// Works out the status of one object and says what changed.
+    /// Evaluates the status of one object and emits what changed.
     pub(super) fn evaluate(&mut self, key: &Key, now: &Name) {
         let Some(record) = self.records.get(key) else { return };
         if !record.finalized {
@@ -109,7 +110,7 @@ impl Engine {
         }
         let before = record.status.phase;
         if before == Some(Phase::Deleted) {
-            // That was the last word on it.
+            // Deleted is the last phase of an object.
             return self.request_finalizer_removal(key);
         }
         let (phase, message, mut evaluation) = if record.deleting {
@@ -141,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// Others may have what it had. That the object is gone may be seen after theirs have come.
+    /// Frees what the object held. Others may ask for it before the API server reports that the object is gone.
     fn release_claims(&mut self, key: &Key) {
         if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
             self.claim_queue.insert(key.clone());
@@ -149,7 +150,7 @@ impl Engine {
         self.update_bridge_index(key);
     }
 
-    /// It is verifiably gone: our finalizer may go.
+    /// Requests the removal of our finalizer, once: everything of the object is confirmed to be gone.
     fn request_finalizer_removal(&mut self, key: &Key) {
         let Some(record) = self.records.get_mut(key).filter(|record| !record.finalizer_requested) else {
             return;
@@ -158,17 +159,17 @@ impl Engine {
         self.effects.push(Effect::RemoveFinalizer(key.clone()));
     }
 
-    /// An object that is valid and stays.
+    /// Evaluates a valid object that is not being deleted.
     fn evaluate_active(&self, key: &Key) -> (Phase, String, Evaluation) {
         let evaluation = self.evaluate_path(key);
         let Some(record) = self.records.get(key) else { return (Phase::Pending, String::new(), evaluation) };
         if let Some(refused) = &evaluation.refused {
             return (Phase::Error, refused.clone(), evaluation);
         }
-        // A configuration is as ready as its pods; anything else stays ready while what it is made of does.
+        // A configuration is as ready as its pods. Any other object stays ready while its inputs stay the same.
         let sticky = !matches!(key.kind, Kind::PodNetworkConfig | Kind::PodConfig);
         let was_ready = record.status.phase == Some(Phase::Ready) && sticky;
-        // An engine that did not say what a ready object was made of has said which generation of it that was.
+        // A status without inputs is from an older engine: then its observed generation decides.
         let same = match record.status.ready_inputs {
             None => record.status.observed_generation == record.generation && !evaluation.gap,
             before => before == evaluation.inputs,
@@ -199,7 +200,7 @@ impl Engine {
                     if let Some(service) = self.effective(&network, Spec::service) {
                         inputs.add(&service.physical_networks);
                     }
-                    // What has none keeps the inputs that it had before they held gaps.
+                    // Without a gap the hash is the same as that of engines that knew no gaps.
                     if let Some(gap) = self.gap(key, &network) {
                         inputs.add(&gap);
                         evaluation.gap = true;
@@ -215,7 +216,7 @@ impl Engine {
         }
         if key.kind == Kind::L2ServiceAttachment {
             if let Some(spec) = self.effective(key, Spec::attachment) {
-                // Who else may use it does not change what its own pods have.
+                // `UsableFrom` does not change what its own pods have.
                 inputs.add(&AttachmentSpec { usable_from: None, ..spec.clone() });
                 if self.points.get(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
                     let message =
@@ -238,8 +239,8 @@ impl Engine {
         evaluation
     }
 
-    /// Looks at the ports that matter of a network. Of one that a switch refused, what is confirmed is judged as ever,
-    /// and the rest waits for nothing but another try.
+    /// Evaluates the ports of a network that matter to an object. Of a network with a refusal, the confirmed ports
+    /// are evaluated as usual, and the others are refused.
     fn evaluate_network(
         &self,
         key: &Key,
@@ -356,7 +357,7 @@ impl Engine {
         inputs.add(&device.driver);
     }
 
-    /// An object that is on its way out.
+    /// Evaluates an object that is being deleted.
     fn evaluate_deleting(&self, key: &Key) -> (Phase, String, Evaluation) {
         let mut evaluation = Evaluation::default();
         if let Some(user) = self.blocking_user(key) {
@@ -369,7 +370,7 @@ impl Engine {
         }
     }
 
-    /// What of an object is not verifiably gone yet.
+    /// The first thing on switches, or the NAD, that is not confirmed to be gone.
     fn remains(&self, key: &Key) -> Option<String> {
         let record = self.records.get(key)?;
         if key.kind == Kind::FabricDevice {
@@ -436,7 +437,7 @@ impl Engine {
         named.take(MAX_SWITCH_PORTS).collect()
     }
 
-    /// Writes down the status and, if it says something new, has it told.
+    /// Builds the status and emits an effect if it changed.
     fn update_status(
         &mut self,
         key: &Key,
@@ -463,7 +464,7 @@ impl Engine {
         let last = &record.status;
         let conditions = conditions(record, phase, &message, evaluation, now);
         let effective = record.effective.as_deref();
-        // Until a new VLAN is confirmed it is the one before: the next leader has to know whose that is.
+        // Until a new VLAN is confirmed, the former one is granted: the next leader has to know its owner.
         let granted_id = former
             .or_else(|| effective.and_then(super::plan::vid_of))
             .or(last.granted_id.filter(|_| record.deleting));
@@ -487,10 +488,10 @@ impl Engine {
             leased,
             ready_inputs: evaluation.inputs.filter(|_| phase == Phase::Ready),
         };
-        // By itself this is no news: it goes with the next.
+        // A change of the inputs alone is not written: it goes with the next change.
         record.status.ready_inputs = status.ready_inputs;
         let last = &record.status;
-        // How much a device lacks is said with other news, and when it lacks nothing any more.
+        // The number of pending changes is written with other changes, and when it becomes 0.
         let uncounted = |status: &Status| Status { pending_changes: None, ..status.clone() };
         let only_counted =
             || pending_changes.is_some_and(|count| count > 0) && uncounted(&status) == uncounted(last);

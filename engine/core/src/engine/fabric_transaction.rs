@@ -1,7 +1,7 @@
-//! What changes on several switches together: which switches, and the networks that one of them refused.
+//! Transactions across switches: the switches that change together, and the networks that one of them refused.
 //!
-//! A network that a switch refuses within a transaction is *withheld*: everywhere it stays where it was last
-//! confirmed, until its spec changes, the switch reports by itself, or a while has passed.
+//! A network that a switch refuses within a transaction is *withheld*. It stays where it was last confirmed on every
+//! switch until its spec changes, the switch reports on its own, or a retry is due.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,39 +15,39 @@ use crate::{Effect, Key, Kind, Name, Target};
 
 use super::{Engine, plan};
 
-/// A switch whose last change took less is never slow, in milliseconds.
+/// Milliseconds. A switch whose last change took less is never slow.
 const MIN_SLOW_MS: u64 = 2000;
-/// A switch is slow when its last change took so many times as long as the median of the others.
+/// A switch is slow when its last change took this many times the median of the others.
 const SLOW_FACTOR: u64 = 4;
 
-/// What the words of a refusal begin with, before the name of the switch.
+/// The prefix of a refusal's message, before the name of the switch.
 const DEVICE_PREFIX: &str = "FabricDevice ";
 
-/// Switches that change together, since they are connected by the networks that change.
+/// Switches that change together, since changing networks connect them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransactionGroup {
-    /// Those that can hold a change until all have verified theirs: two or more of them are a transaction.
+    /// Switches that can hold a change until all have verified theirs. Two or more of them form a transaction.
     pub holding: Vec<Name>,
-    /// Those that can't, which follow once the others are confirmed.
+    /// Switches that can't hold a change. They follow once the others have confirmed.
     pub plain: Vec<Name>,
 }
 
-/// A network that a switch refused.
+/// The refusal of a network by a switch.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    /// What was wanted of the fabric.
+    /// The plan that was refused: the VLAN and its ports.
     pub desired: Option<(VlanId, Arc<Ports>)>,
-    /// The switch.
+    /// The switch that refused it.
     pub device: Name,
-    /// The hop and the switch's own words.
+    /// The switch, the hop and the switch's own message.
     pub message: String,
-    /// It may pass as it is asked for.
+    /// The same request may succeed later.
     pub retryable: bool,
-    /// The VLAN and the ports where the network was confirmed then.
+    /// The placement at which the network was confirmed then.
     confirmed: Option<Placement>,
-    /// Some of that is no longer wanted.
+    /// A part of `confirmed` is not in `desired`.
     has_surplus: bool,
-    /// How often in a row.
+    /// The number of refusals in a row, from 1.
     attempt: u32,
     mode: PlanMode,
 }
@@ -55,29 +55,29 @@ pub(super) struct Refusal {
 /// A VLAN and the ports that carry it.
 type Placement = (VlanId, BTreeMap<Name, BTreeSet<Name>>);
 
-/// What is planned for a network that was refused.
+/// How a refused network is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PlanMode {
-    /// It is tried again.
+    /// As desired: it is tried again.
     Retry,
-    /// It gives up what is no longer wanted of what it has.
+    /// The part of its confirmed placement that is still desired.
     Reduce,
-    /// It stays as it is.
+    /// Its confirmed placement.
     Freeze,
 }
 
 impl Refusal {
-    /// True unless it is tried again.
+    /// True while it is not tried again.
     pub fn is_withheld(&self) -> bool {
         self.mode != PlanMode::Retry
     }
 
-    /// True when it has what is no longer wanted of it.
+    /// True when it keeps a part of its placement that is not desired.
     pub fn keeps_surplus(&self) -> bool {
         self.has_surplus && self.mode == PlanMode::Freeze
     }
 
-    /// True when the network is confirmed on this port.
+    /// True when the network was confirmed on this port.
     pub fn confirmed_on(&self, vid: VlanId, device: &Name, port: &str) -> bool {
         self.confirmed.as_ref().is_some_and(|(own, devices)| {
             *own == vid && devices.get(device).is_some_and(|ports| ports.contains(port))
@@ -86,13 +86,13 @@ impl Refusal {
 }
 
 impl Engine {
-    /// The switches of `names`, which have changes that are not published yet, in groups of those that have to change
-    /// together. Who fails, is slow or has no driver is in a group by itself, as it takes part in nothing.
+    /// Groups the switches of `names`, which have unpublished changes, into those that have to change together. A
+    /// switch that fails, is slow or has no driver gets a group of its own.
     pub fn transaction_groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<TransactionGroup> {
         let slow = self.slow_devices();
         let mut members: Vec<(&Name, bool)> = Vec::new();
         let mut groups: Vec<TransactionGroup> = Vec::new();
-        // For each connected part of the fabric and VLAN the first member that changes it.
+        // By component of the fabric and VLAN: the first member that changes it.
         let mut first: HashMap<&Name, Vec<Option<usize>>> = HashMap::new();
         let mut parents: Vec<usize> = Vec::new();
         for name in names {
@@ -113,7 +113,7 @@ impl Engine {
                 }
             }
         }
-        // Who leaves a VLAN for another one does both at once.
+        // A network that moves to another VLAN changes both at once.
         for (first, vids) in
             first.values().flat_map(|first| self.pending_vlan_changes.values().map(move |vids| (first, vids)))
         {
@@ -133,7 +133,7 @@ impl Engine {
         groups
     }
 
-    /// True unless the switch fails, is slow or has no driver.
+    /// True when the switch takes part in transactions: it does not fail, is not slow, and has a driver.
     fn participates(&self, name: &Name, device: &DeviceTarget, slow: &BTreeSet<&Name>) -> bool {
         device.failure.is_none()
             && !device.late
@@ -141,8 +141,8 @@ impl Engine {
             && self.live_drivers.contains(&device.driver)
     }
 
-    /// The VLANs whose change a switch that takes no part is not recheck of yet, since others have to confirm it first: it
-    /// might come back and make the change while they still decide.
+    /// The VLANs whose change is withheld from a switch that takes part in no transaction. The others have to confirm
+    /// it first, else the switch might make the change while they still decide.
     pub(super) fn undecided_vlans(&self, name: &Name) -> VlanSet {
         let slow = self.slow_devices();
         let Some(device) = self.devices.get(name).filter(|device| !self.participates(name, device, &slow))
@@ -173,8 +173,8 @@ impl Engine {
         self.publish_queue.extend(partial.map(|(name, _)| Target::Fabric(name.clone())));
     }
 
-    /// The networks that had something on switches when a former process commanded them last, and those that hold
-    /// another VLAN by their status: they give up the one and take the other at once.
+    /// Restores pending VLAN changes. `had`: the networks and VLANs of the former leader's commands. A network with
+    /// another VLAN in these or in its status leaves the one and takes the other at once.
     pub(super) fn restore_vlan_changes(&mut self, had: BTreeSet<(Key, VlanId)>) {
         let networks = self.records.iter().filter(|(key, record)| plan::is_network(key) && !record.generated);
         let granted = networks.filter_map(|(key, record)| Some((key.clone(), record.status.granted_id?)));
@@ -187,8 +187,8 @@ impl Engine {
         }
     }
 
-    /// VLANs of ours were found on a switch that neither a command nor a plan names: the last command took them away and
-    /// is not confirmed. They are put down to whom they belong, who may have to keep them.
+    /// Assigns VLANs of ours that were found on a switch but are in no command or plan: an unconfirmed command
+    /// removed them. Their owner may have to keep them.
     pub(super) fn assign_orphan_vlans(&mut self, name: &Name, report: &Report) {
         let Some(device) = self.devices.get(name) else { return };
         let orphans: Vec<(VlanId, Key)> = device
@@ -203,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// The network that left the VLAN last, else the one that holds it there.
+    /// The owner of an orphan VLAN: the network that is leaving it, else its holder.
     fn orphan_owner(&self, vid: VlanId, name: &Name) -> Option<Key> {
         let component = self.topology.component(name)?;
         let left = |(key, vids): &(&Key, &BTreeSet<VlanId>)| {
@@ -219,7 +219,8 @@ impl Engine {
         former.or_else(|| self.ids.holder(vid, &VlanScope::Fabric(component.clone()))).cloned()
     }
 
-    /// The VLAN that a network stays at, or has and is to leave; as long as that is not known, the one that it had.
+    /// The VLAN that a withheld network keeps, or that a network has and is leaving. While that is unknown, the one
+    /// in its status.
     pub(super) fn former_vlan(&self, key: &Key) -> Option<VlanId> {
         let refusal = self.refusal(key).filter(|refusal| refusal.is_withheld());
         if let Some((vid, _)) = refusal.and_then(|refusal| refusal.confirmed.as_ref()) {
@@ -235,8 +236,7 @@ impl Engine {
         })
     }
 
-    /// The networks that a switch refused when a former process looked last, by their status: they are tried again, and
-    /// are in error until that succeeds.
+    /// Restores refusals from statuses. These networks are tried again, and are in error until that succeeds.
     pub(super) fn restore_refusals(&mut self) {
         let mut refused = Vec::new();
         for (key, network) in &self.networks {
@@ -269,7 +269,7 @@ impl Engine {
         }
     }
 
-    /// Those whose last change took much longer than that of the others.
+    /// The switches whose last change took much longer than that of the others.
     fn slow_devices(&self) -> BTreeSet<&Name> {
         let took = |name: &Name| Some(self.devices.get(name)?.last_transaction.as_ref()?.change.took_ms);
         let candidates = self.devices.keys().filter(|name| took(name).is_some_and(|took| took > MIN_SLOW_MS));
@@ -280,7 +280,7 @@ impl Engine {
         let mut all: Vec<u64> = self.devices.keys().filter_map(took).collect();
         all.sort_unstable();
         let slow = candidates.into_iter().filter(|name| {
-            // Its own place in the order is at the upper end, and so the median of the others is that of the rest.
+            // The candidate is at the upper end of the order, so the median is that of the rest.
             let own = took(name).unwrap_or_default();
             let at = all.partition_point(|took| *took < own);
             let others: Vec<u64> =
@@ -290,13 +290,13 @@ impl Engine {
         slow.collect()
     }
 
-    /// True when a report refuses a network whose turn to change it was: its transaction can't be confirmed.
+    /// True when a report rejects a change that was issued to the switch: its transaction can't be confirmed.
     pub fn rejects_planned_change(&self, target: &Target, report: &Report) -> bool {
         let Target::Fabric(name) = target else { return false };
         self.devices.get(name).is_some_and(|device| !device.rejected_networks(report).is_empty())
     }
 
-    /// What a switch refuses within a transaction is withheld.
+    /// Withholds the networks that a report rejects.
     pub(super) fn withhold_rejected(&mut self, name: &Name, report: &Report) {
         let Some(device) = self.devices.get(name) else { return };
         for (network, message) in device.rejected_networks(report) {
@@ -306,18 +306,18 @@ impl Engine {
         }
     }
 
-    /// A switch reported: what it refused before may be tried again.
+    /// Retries what a switch refused when it reports on its own.
     pub(super) fn retry_after_report(&mut self, name: &Name, report: &Report) {
         let Some(device) = self.devices.get(name) else { return };
         match report.outcome {
             Outcome::Applied if device.is_spontaneous(report) => self.retry_refused_by(name, true),
-            // What it said before it failed no longer matters: it takes no part.
+            // A failed switch takes part in no transaction, so its former refusals don't matter.
             Outcome::Failed(_) => self.retry_refused_by(name, false),
             _ => {}
         }
     }
 
-    /// What `by` refused is tried again, with what is known of it kept or not.
+    /// Retries all networks that `by` refused. `remember`: the refusals stay until they succeed.
     fn retry_refused_by(&mut self, by: &Name, remember: bool) {
         let matches = |key: &&Key| self.refusal(key).is_some_and(|refusal| refusal.device == *by);
         let keys: Vec<Key> = self.refused_networks.iter().filter(matches).cloned().collect();
@@ -334,7 +334,7 @@ impl Engine {
         }
     }
 
-    /// The back-off of a network that was refused is over.
+    /// The backoff of a refused network is over.
     pub(super) fn retry(&mut self, key: &Key, attempt: u32) {
         let refusal = self.networks.get_mut(key).and_then(|network| network.refusal.as_mut());
         if let Some(refusal) = refusal.filter(|refusal| refusal.attempt == attempt && refusal.is_withheld()) {
@@ -344,7 +344,7 @@ impl Engine {
         }
     }
 
-    /// Has a network stay as it was last confirmed, since a switch refused it.
+    /// Withholds a network that a switch refused.
     fn withhold(&mut self, key: &Key, by: &Name, message: &str, retryable: bool) {
         let network = self.networks.get(key);
         let planned = network.and_then(|network| network.planned.clone());
@@ -381,7 +381,8 @@ impl Engine {
         self.reevaluate_networks(BTreeSet::from([key.clone()]));
     }
 
-    /// Whether some of what a network has is wanted of it, and whether some is not.
+    /// Compares a confirmed placement with the desired one: whether a part of it is desired, and whether a part is
+    /// not.
     fn compare_confirmed(
         &self,
         confirmed: Option<&Placement>,
@@ -401,7 +402,7 @@ impl Engine {
         (has_desired, has_surplus)
     }
 
-    /// Has a withheld network stay as it is confirmed by now; true when that is something else.
+    /// Updates the confirmed placement of a withheld network; returns true on a change.
     fn refresh_withheld_network(&mut self, key: &Key) -> bool {
         let Some(refusal) = self.refusal(key).filter(|refusal| refusal.is_withheld()) else { return false };
         let vid = refusal.confirmed.as_ref().map(|(vid, _)| *vid);
@@ -419,15 +420,15 @@ impl Engine {
         true
     }
 
-    /// What was found on a switch is what the networks that are withheld have there.
+    /// Updates all withheld networks after the initial state of a switch was found.
     pub(super) fn refresh_withheld(&mut self) {
         for key in self.refused_networks.clone() {
             self.refresh_withheld_network(&key);
         }
     }
 
-    /// A switch refuses even what a network is to stay at: it stays as it is confirmed by now. When that is no other,
-    /// what the switch has of it counts as decided, so that the same is not tried without end.
+    /// A switch refuses even the placement that a withheld network falls back to. If it can't be updated, the open
+    /// changes of the switch count as confirmed, so that the same is not tried without end.
     fn handle_rejected_fallback(&mut self, key: &Key, by: &Name) {
         if self.refresh_withheld_network(key) {
             return;
@@ -447,8 +448,8 @@ impl Engine {
             .is_some_and(|ports| ports.iter().any(|index| names.get(usize::from(*index)) == Some(port)))
     }
 
-    /// The VLAN and the ports on which a network is confirmed: its new VLAN where that is, else its former one; of one
-    /// that is to be nowhere, any.
+    /// The placement at which a network is confirmed: with its new VLAN if that is there, else with its former one.
+    /// With `vid: None`, any.
     fn confirmed_placement(&self, key: &Key, vid: Option<VlanId>) -> Option<Placement> {
         let former = self.pending_vlan_changes.get(key).into_iter().flatten().copied();
         let open =
@@ -467,7 +468,7 @@ impl Engine {
         self.networks.get(key)?.refusal.as_ref()
     }
 
-    /// What is to be planned for a network of which `wish` is wanted.
+    /// The plan for a network that wants `desired`, limited by its refusal.
     pub(super) fn apply_refusal(
         &mut self,
         key: &Key,
@@ -477,7 +478,7 @@ impl Engine {
             return desired;
         };
         if refusal.desired != desired {
-            // Something else is wanted of it.
+            // The desired plan changed.
             self.clear_refusal(key);
             return desired;
         }
@@ -512,7 +513,7 @@ impl Engine {
         Some((*vid, Arc::new(ports)))
     }
 
-    /// What a network was refused no longer matters.
+    /// Drops the refusal of a network.
     fn clear_refusal(&mut self, key: &Key) {
         if self.refused_networks.remove(key) {
             self.networks.entry(key.clone()).or_default().refusal = None;
@@ -521,14 +522,14 @@ impl Engine {
         }
     }
 
-    /// The VLAN that a withheld network keeps, and where: others have to respect it.
+    /// The VLAN that a withheld network keeps, and its scopes: it still holds the ID there.
     pub(super) fn withheld_scopes(&self, key: &Key) -> Option<(VlanId, BTreeSet<VlanScope>)> {
         let (vid, devices) = self.refusal(key).filter(|refusal| refusal.is_withheld())?.confirmed.as_ref()?;
         let scope = |device: &Name| self.topology.component(device).cloned().map(VlanScope::Fabric);
         Some((*vid, devices.keys().filter_map(scope).collect()))
     }
 
-    /// Something of these networks is settled on a switch. `first`: nothing was known of it before.
+    /// A switch confirmed changes of these networks. `first`: nothing was known of the switch before.
     pub(super) fn handle_device_confirmed(&mut self, name: &Name, networks: &BTreeSet<Key>, first: bool) {
         if self.refused_networks.is_empty() && self.pending_vlan_changes.is_empty() {
             return;
@@ -546,14 +547,13 @@ impl Engine {
                 && self.devices.values().all(|device| device.is_gone(key))
             {
                 self.pending_vlan_changes.remove(key);
-                // What it had is its no more.
+                // Its former VLAN is released.
                 self.evaluate_queue.insert(key.clone());
             }
         }
     }
 
-    /// What one switch has confirmed is decided for its part of the fabric: those that have yet to confirm it are to stay
-    /// at it, too.
+    /// A change that one switch confirmed is decided for its component: the other switches fall back to it, too.
     pub(super) fn adopt_confirmed(&mut self, name: &Name, effects: &ReportEffects) {
         if effects.decided.is_empty() {
             return;
@@ -571,7 +571,7 @@ impl Engine {
         }
     }
 
-    /// A switch had not answered when the deadline of its transaction came.
+    /// A switch missed the deadline of its transaction.
     pub(super) fn mark_late(&mut self, name: &Name) {
         if let Some(device) = self.devices.get_mut(name).filter(|device| !device.late) {
             device.late = true;

@@ -1,4 +1,5 @@
-//! Can the ends of a network reach each other? What is missing is no matter of plans: they are as far as they can be.
+//! Gaps: endpoints of a network that can't reach each other. A gap doesn't change the plan: each part of the network
+//! is built as far as possible.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +8,17 @@ use crate::{Key, Kind, Name};
 
 use super::Engine;
 
-/// Why the ends of a network can't reach each other.
+/// Why the endpoints of a network can't reach each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gap {
     /// No switch port leads to this PhysicalNetwork.
     NoPort(Name),
-    /// Nothing joins the parts of the fabric that the ends are in: the switches at the ends, part by part.
+    /// No link joins the parts of the fabric that have endpoints: the switches at the endpoints, part by part.
     NoPath(Vec<BTreeSet<Name>>),
 }
 
 impl Gap {
-    /// In words, as it is seen `from` a switch at one end.
+    /// The message, as seen `from` a switch at one endpoint.
     pub fn describe(&self, from: Option<&Name>) -> String {
         let parts = match self {
             Self::NoPort(name) => return format!("PhysicalNetwork {name}: no switch port leads there"),
@@ -31,8 +32,8 @@ impl Gap {
 }
 
 impl Engine {
-    /// Why the ends of a network can't reach each other. Whether they can is not known where there is no FabricDevice,
-    /// nor of what is used only at ConnectionPoints without switch ports.
+    /// The gap of a network, if there is one. It is unknown without any FabricDevice, and for a network that is used
+    /// only at ConnectionPoints without switch ports.
     pub(super) fn gap_of(&self, key: &Key) -> Option<Gap> {
         let spec = self.records.get(key)?.effective.as_deref()?;
         let mut points =
@@ -60,7 +61,7 @@ impl Engine {
         (parts.len() > 1).then_some(Gap::NoPath(parts))
     }
 
-    /// The same in words, for an object that the network matters to: for an attachment as seen from its own
+    /// The message about the gap for an object that uses the network. An attachment sees it from its own
     /// ConnectionPoint, if that has switch ports.
     pub(super) fn gap(&self, key: &Key, network: &Key) -> Option<String> {
         let gap = self.networks.get(network)?.gap.as_ref()?;

@@ -1,16 +1,16 @@
-//! What an object is made of, in one number that is the same in every process and every build.
+//! A hash of an object's inputs that is the same in every process and build.
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-/// Takes in what an object is made of, part by part.
+/// Collects the inputs of an object, part by part.
 #[derive(Debug, Default)]
 pub(super) struct Inputs(Vec<u8>);
 
 impl Inputs {
-    /// The next part.
+    /// Adds a part.
     pub fn add(&mut self, part: &(impl Serialize + ?Sized)) {
-        // What comes here has text for its keys, and a vector takes all.
+        // Serialising can't fail: all keys are text, and a vector takes all bytes.
         let _ = serde_json::to_writer(&mut self.0, part);
         self.0.push(b'\n');
     }

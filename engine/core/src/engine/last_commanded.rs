@@ -1,5 +1,5 @@
-//! Since when what is commanded of a target is commanded. A report on the same state from a time before, when something
-//! else was commanded in between, doesn't tell that it is there again.
+//! The last command of each target. An older report on the same state doesn't confirm the command when another state
+//! was commanded in between.
 
 use eno_schemas::Generation;
 
@@ -7,21 +7,21 @@ use crate::Target;
 
 use super::Engine;
 
-/// What is commanded of one target.
+/// The last command of one target.
 #[derive(Debug)]
 pub(super) struct LastCommanded {
     hash: String,
-    /// Term and sequence of the first of the generations with this hash that no other has come between.
+    /// Term and sequence of the first generation in the latest run of generations with this hash.
     since: (u64, u64),
 }
 
 impl Engine {
-    /// A former process commanded this last.
+    /// Restores the last command of a former leader.
     pub(super) fn restore_command(&mut self, target: Target, hash: String) {
         self.last_commanded.insert(target, LastCommanded { hash, since: (0, 0) });
     }
 
-    /// This is commanded.
+    /// Records that a generation is commanded.
     pub(super) fn record_command(&mut self, target: Target, generation: Generation) {
         if self.last_commanded.get(&target).is_none_or(|said| said.hash != generation.hash) {
             let since = (generation.term, generation.sequence);
@@ -29,7 +29,7 @@ impl Engine {
         }
     }
 
-    /// True when a report on this generation tells nothing of what is commanded though that has the same hash.
+    /// True when a report is older than the command, although both have the same hash.
     pub(super) fn is_outdated(&self, target: &Target, generation: &Generation) -> bool {
         let order = (generation.term, generation.sequence);
         self.last_commanded.get(target).is_some_and(|said| said.hash == generation.hash && order < said.since)

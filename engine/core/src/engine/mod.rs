@@ -204,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// Takes in what happened. What follows from it is worked out by [`Self::settle`].
+    /// Processes an event. [`Self::settle`] works out its consequences.
     pub fn handle(&mut self, event: Event) {
         match event {
             Event::Object(object) => self.upsert(*object),
@@ -257,7 +257,7 @@ impl Engine {
             Event::DeadlineExceeded { key, since } => self.deadline_exceeded(&key, &since),
             Event::AwaitElapsed(key) => {
                 if let Some(record) = self.records.get_mut(&key) {
-                    // A spec that comes before this is looked at is waited for by itself.
+                    // A spec that arrives before this is validated gets a wait of its own.
                     (record.await_elapsed, record.incomplete) = (true, false);
                     self.validate_queue.insert(key);
                 }
@@ -265,7 +265,7 @@ impl Engine {
         }
     }
 
-    /// Works out all that follows from the events since the last call. `now` is RFC 3339.
+    /// Works out all effects of the events since the last call. `now` is RFC 3339.
     pub fn settle(&mut self, now: &str) -> Vec<Effect> {
         self.run_stages();
         if !self.started {
@@ -276,7 +276,7 @@ impl Engine {
         let now = Name::from(now);
         while let Some(key) = self.evaluate_queue.pop_first() {
             self.evaluate(&key, &now);
-            // What is gone makes room for others.
+            // A deleted object frees what others wait for.
             self.run_stages();
         }
         self.emit_pod_views();
@@ -310,8 +310,8 @@ impl Engine {
             && !self.topology_dirty)
     }
 
-    /// The driver and the complete desired state of a target; `None`: there is no such target. It may settle
-    /// something ([`Self::is_unsettled`]): a state that the target has reported before needs no new report.
+    /// The driver and the complete desired state of a target. `None`: there is no such target. It may leave work for
+    /// [`Self::settle`]: a state that the target has already reported gets no new report.
     pub fn desired(&mut self, target: &Target) -> Option<(Name, Desired)> {
         match target {
             Target::Fabric(name) => {
@@ -348,7 +348,7 @@ impl Engine {
         }
     }
 
-    /// [`Desired::hash`] of what [`Self::desired`] has just given for this target.
+    /// [`Desired::hash`] of the state that [`Self::desired`] has just returned for this target.
     pub fn desired_hash(&self, target: &Target, desired: &Desired) -> String {
         let last_commanded = match target {
             Target::Fabric(name) => self.devices.get(name).and_then(DeviceTarget::last_commanded),
@@ -357,12 +357,12 @@ impl Engine {
         last_commanded.map_or_else(|| desired.hash(), str::to_owned)
     }
 
-    /// What is done about differences on a switch.
+    /// The drift policy of a switch.
     pub fn drift_policy(&self, device: &Name) -> Drift {
         self.devices.get(device).map(|device| device.access().drift).unwrap_or_default()
     }
 
-    /// True when a target of which `desired` was commanded is still reached in the same way, by the same driver.
+    /// True when a target that was commanded `desired` still has the same endpoint and driver.
     pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
         match (target, desired) {
             (Target::Fabric(name), Desired::Fabric(desired)) => {
@@ -374,12 +374,12 @@ impl Engine {
         }
     }
 
-    /// The status of an object as last worked out.
+    /// The current status of an object.
     pub fn status(&self, key: &Key) -> Option<&Status> {
         self.records.get(key).map(|record| &record.status)
     }
 
-    /// Runs every stage but the last until nothing is left to do.
+    /// Runs every stage except evaluation until all queues are empty.
     fn run_stages(&mut self) {
         loop {
             let next = self.validate_queue.first().map(|key| key.kind);
@@ -427,14 +427,14 @@ impl Engine {
         }
     }
 
-    /// The first time: what was commanded but belongs to nothing is cleaned up, and what was reported counts for
-    /// what is wanted now.
+    /// Runs once. Restores the commands of the former leader, cleans up targets that no longer exist, and processes
+    /// the reports that have come so far.
     fn start(&mut self) {
         let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
         let commanded: HashMap<&Target, String> =
             self.stored_commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
         for (target, report) in &mut self.early_reports {
-            // Something else was commanded since, and may be under way: what is wanted has to be reported anew.
+            // Another state was commanded since and may be in progress: only a new report counts.
             if commanded.get(target).is_some_and(|hash| *hash != report.generation.hash) {
                 report.generation.hash.clear();
             }
@@ -533,10 +533,11 @@ impl Engine {
                     return;
                 }
                 if (record.finalized, record.deleting) != (object.finalized, object.deleting) {
-                    // It counts from now on, or takes nobody new: all that depends on it looks again.
+                    // The object becomes active or stops taking new users: everything that depends on it is validated
+                    // again.
                     (record.finalizer_requested, record.version) = (false, 0);
                     if !record.finalized && plan::is_user(&object.key) {
-                        // What it was found to be while it didn't count has kept nothing for it.
+                        // Without a finalizer it held nothing: it starts from what its status says is realised.
                         record.effective = record.status.realized.clone();
                     }
                 }
@@ -573,7 +574,7 @@ impl Engine {
         self.changed(&key);
     }
 
-    /// The manifest changed.
+    /// Queues all work that follows from a changed manifest.
     fn changed(&mut self, key: &Key) {
         self.update_references(key);
         self.update_trunk_index(key);
@@ -648,7 +649,8 @@ impl Engine {
         }
     }
 
-    /// A former process commanded a NAD. Where nothing is planned of it now, it is as it was until that changes, or goes.
+    /// Restores the command of a NAD by a former leader. If nothing is planned for it, it stays as it is until its
+    /// attachment changes or goes.
     fn restore_nad(&mut self, key: &Key, commanded: NadDesired) {
         if self.nads.contains_key(key) {
             return;
@@ -664,7 +666,7 @@ impl Engine {
         self.plan_nad(key);
     }
 
-    /// The attachment is gone: its NAD has to follow, unless it is known to be gone already.
+    /// The attachment is gone: its NAD has to go, unless it is confirmed to be gone.
     fn withdraw_nad(&mut self, key: &Key, uid: &Name) {
         let target = Target::Nad(key.namespace.clone(), key.name.clone());
         let nad = self.nads.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
@@ -697,7 +699,7 @@ impl Engine {
         self.publish_partial();
     }
 
-    /// Something of these networks is to be told to those who look at them.
+    /// Queues the evaluation of networks and of the objects that name them.
     fn reevaluate_networks(&mut self, networks: BTreeSet<Key>) {
         for network in networks {
             self.evaluate_queue.extend(self.referrers.get(&network).into_iter().flatten().cloned());
@@ -726,7 +728,7 @@ impl Engine {
         }
     }
 
-    /// Brings the index of referrers up to date with what an object names.
+    /// Updates the index of referrers with the references of an object.
     fn update_references(&mut self, key: &Key) {
         self.update_bridge_index(key);
         let Some(record) = self.records.get_mut(key) else { return };
@@ -756,13 +758,13 @@ impl Engine {
         self.reevaluate_last_on_subnet(reference);
     }
 
-    /// The effective spec of an object, read as one kind's.
+    /// The realised spec of an object, if it is of the kind that `read` takes.
     fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
         read(self.records.get(key)?.effective.as_deref()?)
     }
 }
 
-/// A device is reached in the same way, however often its driver reads it.
+/// True when two endpoints differ at most in their audit interval.
 fn is_same_access(one: &Device, other: &Device) -> bool {
     *one == Device { audit_interval: one.audit_interval, ..other.clone() }
 }

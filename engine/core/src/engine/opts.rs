@@ -1,4 +1,5 @@
-//! What has no effect in `Opts` of a ConnectionPoint. It is no error: the object is as ready as without it.
+//! The condition UnknownOpts: keys in `Opts` of a ConnectionPoint that have no effect. It is no error: the object is
+//! as ready as without them.
 
 use crate::Key;
 
@@ -6,7 +7,7 @@ use super::Engine;
 use super::evaluate::Evaluation;
 
 impl Engine {
-    /// Adds the condition UnknownOpts where it holds.
+    /// Adds the condition if it holds.
     pub(super) fn note_unknown_opts(&self, key: &Key, evaluation: &mut Evaluation) {
         let unknown = self.records.get(key).filter(|record| !record.deleting);
         if let Some(message) = unknown.and_then(|record| record.unknown_opts.as_deref()) {

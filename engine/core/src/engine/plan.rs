@@ -1,4 +1,4 @@
-//! From what is realised to what is wanted on every target.
+//! Planning: from realised specs to the desired state of every target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::Engine;
 use super::addresses::LeaseHandling;
 use super::record::{Network, Point, Record};
 
-/// The ways between so many different ends are remembered.
+/// Maximum entries of the path cache.
 const PATH_CACHE_SIZE: usize = 1024;
 
-/// ConnectionPoints and PhysicalNetworks.
+/// The ConnectionPoints and PhysicalNetworks that a path joins.
 pub(super) type Endpoints = (BTreeSet<Name>, BTreeSet<Name>);
 
 impl Engine {
-    /// The graph of the fabric, from all devices that are realised; when it changed, everything that lies on it
-    /// is looked at again.
+    /// Builds the topology from all realised FabricDevices. When it changed, everything that depends on it is
+    /// validated and planned again.
     pub(super) fn rebuild_topology(&mut self) {
         self.topology_dirty = false;
         let specs: BTreeMap<Name, Arc<Spec>> = self
@@ -75,8 +75,8 @@ impl Engine {
         }
     }
 
-    /// What a former process remembered of ports, if they are the same interfaces of the same device, with those that left
-    /// the spec while nobody led.
+    /// The port memory in the status of a device, if it is still the same device. Ports that left the spec while no
+    /// engine led are added as leaving.
     fn port_memory(&self, name: &Name, spec: &DeviceSpec) -> PortMemory {
         let Some(record) = self.records.get(&Key::cluster(Kind::FabricDevice, name)) else {
             return PortMemory::default();
@@ -94,14 +94,14 @@ impl Engine {
         memory
     }
 
-    /// Gives up what of ours is on ports that left the spec, where the admin annotated the device so.
+    /// Drops the leaving ports of a device that the admin annotated for it; returns true on a change.
     fn forget_leaving(&mut self, name: &Name) -> bool {
         let record = self.records.get(&Key::cluster(Kind::FabricDevice, name));
         let forgets = record.is_some_and(|record| record.forget && !record.deleting);
         forgets && self.devices.get_mut(name).is_some_and(|device| device.forget_leaving(self.change_count))
     }
 
-    /// Devices that were being deleted when this process began: what is ours goes from them before they do.
+    /// Adds devices that are being deleted since before this process started: they are emptied first.
     fn drain_leaving(&mut self, specs: &BTreeMap<Name, Arc<Spec>>) {
         let leaving: BTreeMap<Name, Arc<Spec>> = self
             .records
@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Works out the nodes and switch ports of a connection point.
+    /// Computes the switch ports and scopes of a connection point.
     pub(super) fn plan_point(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
@@ -164,7 +164,7 @@ impl Engine {
         if point.ports.is_empty() {
             point.missing.clear();
         }
-        // The bridge too: it may be in use since before the fabric reached it.
+        // The bridge is always a scope: it may have been in use before the fabric reached it.
         point.scopes = self.fabric_scopes(&point.ports);
         let pool = spec.node_pool.clone().unwrap_or_else(|| "".into());
         let bridge = spec.cnis.iter().find_map(|cni| cni.plugin.bridge()).unwrap_or(&key.name);
@@ -191,8 +191,8 @@ impl Engine {
             .collect()
     }
 
-    /// Before anything new is decided, everyone holds the VLAN that is realised for it: first where it is, then
-    /// where it is asked for, and those last who were refused.
+    /// Restores VLAN claims before any new decision: first where a VLAN is realised, then where it is requested,
+    /// objects in error last.
     pub(super) fn restore_claims(&mut self) {
         self.claims_restored = true;
         let mut rounds: [Vec<(VlanId, Key, BTreeSet<VlanScope>)>; 4] = Default::default();
@@ -243,14 +243,15 @@ impl Engine {
         scopes
     }
 
-    /// Where a service has to hold its VLAN to be valid: its own networks, and where it is realised.
+    /// The scopes where a service has to hold its VLAN to be valid: those of its networks, and those where it is
+    /// realised.
     pub(super) fn own_scopes(&self, key: &Key, spec: &ServiceSpec) -> BTreeSet<VlanScope> {
         let mut scopes = self.realised_scopes(key);
         scopes.extend(self.scopes_of_networks(spec));
         scopes
     }
 
-    /// Everywhere that a network claims its VLAN.
+    /// All scopes in which a network claims its VLAN.
     pub(super) fn claimed_scopes(&self, key: &Key) -> BTreeSet<VlanScope> {
         let mut scopes = self.realised_scopes(key);
         if let Some(network) = self.networks.get(key) {
@@ -263,7 +264,7 @@ impl Engine {
         or_unplaced(scopes)
     }
 
-    /// Says anew what a network claims. What is being cleaned up keeps its claims until it is gone.
+    /// Updates the VLAN claims of a network. A network that is being removed keeps its claims until it is gone.
     pub(super) fn update_claims(&mut self, key: &Key) {
         let mut claims: BTreeMap<VlanId, BTreeSet<VlanScope>> = BTreeMap::new();
         let mut seniority = (0, Name::from(""));
@@ -279,10 +280,10 @@ impl Engine {
                 if let Some(vid) = record.effective.as_deref().and_then(vid_of) {
                     claims.insert(vid, or_unplaced(self.realised_scopes(key)));
                 }
-                // Those who use what is being deleted may still ask for it elsewhere.
+                // Users of an object that is being deleted may still request it elsewhere.
                 let spec = record.wanted().or(record.effective.as_ref());
                 if let Some(vid) = spec.and_then(|spec| vid_of(spec)) {
-                    // What is asked for comes on top, and ends being nowhere.
+                    // A request adds scopes, and replaces the scope Unplaced.
                     claims.insert(vid, self.claimed_scopes(key));
                 }
             }
@@ -316,7 +317,7 @@ impl Engine {
         }
     }
 
-    /// Tells the networks what an attachment or bridge domain asks of them and what of it is realised.
+    /// Updates how many users each network has at each connection point.
     pub(super) fn update_usage(&mut self, key: &Key) {
         if !is_user(key) {
             return;
@@ -346,7 +347,7 @@ impl Engine {
         }
     }
 
-    /// Puts a network onto the switch ports where it is realised, and takes it off the others.
+    /// Plans a network onto switch ports and removes it from others.
     pub(super) fn replan(&mut self, key: &Key) {
         let desired = self.desired_plan(key);
         let plan = self.apply_refusal(key, desired);
@@ -389,7 +390,7 @@ impl Engine {
         self.drop_if_unused(key);
     }
 
-    /// A device may still have something of the network that is wanted there no longer.
+    /// Notes that a device may still carry VLANs of a network that were removed.
     pub(super) fn note_device_cleanup(&mut self, device: &Name, network: &Key) {
         if let Some(record) = self.records.get_mut(network) {
             record.cleanup_devices.insert(device.clone());
@@ -406,14 +407,14 @@ impl Engine {
         changed
     }
 
-    /// The VLAN of a network and all ports that are to carry it, which are those where it holds the VLAN.
+    /// The desired plan of a network: its VLAN and ports, in components where it holds the VLAN.
     fn desired_plan(&self, key: &Key) -> Option<(VlanId, Arc<Ports>)> {
         let record = self.records.get(key).filter(|record| record.finalized && !record.generated)?;
         let spec = record.effective.as_deref()?;
         let points = self.networks.get(key).map(|network| network.points.keys());
         let vid = vid_of(spec)?;
         let mut ports = self.ports_of(spec.service(), points.into_iter().flatten());
-        // A connection point may have grown to where someone else holds the VLAN.
+        // A connection point may have grown into a component where another network holds the VLAN.
         let fabric_scopes: BTreeSet<&Name> =
             ports.keys().filter_map(|device| self.topology.component(device)).collect();
         let is_held = |fabric: &Name| self.ids.check(vid, key, &VlanScope::Fabric(fabric.clone())).is_ok();
@@ -425,7 +426,7 @@ impl Engine {
         Some((vid, ports))
     }
 
-    /// The ports of connection points and of a service's networks, and of the ways between them.
+    /// The ports of connection points and of a service's networks, and of all links on paths between them.
     fn ports_of<'a>(
         &self,
         service: Option<&ServiceSpec>,
@@ -454,7 +455,7 @@ impl Engine {
         ports
     }
 
-    /// The networks that an object is about, each with its VLAN and the ports that matter to this object.
+    /// The networks that an object depends on, each with its VLAN and the ports that matter to this object.
     pub(super) fn paths(&self, key: &Key) -> Vec<(Key, VlanId, Arc<Ports>)> {
         match self.records.get(key).and_then(|record| record.effective.as_deref()) {
             Some(Spec::Attachment(spec)) => {
@@ -480,7 +481,7 @@ impl Engine {
         }
     }
 
-    /// The devices that an object may have left something on.
+    /// The devices that may carry VLANs of an object.
     pub(super) fn footprint(&self, key: &Key) -> BTreeSet<Name> {
         if key.kind == Kind::L2ServiceAttachment
             || self.networks.get(key).is_some_and(|network| network.planned.is_some())
@@ -495,7 +496,7 @@ impl Engine {
         self.ports_of(spec.and_then(Spec::service), points.iter()).keys().cloned().collect()
     }
 
-    /// Works out what is wanted of an attachment's NAD.
+    /// Plans the NAD of an attachment.
     pub(super) fn plan_nad(&mut self, key: &Key) {
         let Some(record) = self.records.get(key).filter(|record| record.finalized) else { return };
         let uid = record.uid.clone();
@@ -504,7 +505,7 @@ impl Engine {
             return;
         }
         let desired = |leases| {
-            // One that could only give what is another's is not there.
+            // A NAD without an address to give does not exist.
             let attachment = if is_wanted && self.exhausted(key, leases).is_none() {
                 Some(self.render(key, leases)?)
             } else {
@@ -512,7 +513,7 @@ impl Engine {
             };
             Some(nad::desired(key, &uid, attachment))
         };
-        // What can't be rendered, since something that it names was taken away by force, stays as it is.
+        // A NAD that can't be rendered, because a referenced object was removed by force, stays as it is.
         let (Some(desired), Some(unleased)) =
             (desired(LeaseHandling::Exclude), desired(LeaseHandling::Ignore))
         else {
@@ -525,7 +526,7 @@ impl Engine {
         }
     }
 
-    /// What an attachment's NAD gives to a pod.
+    /// Renders the configuration of an attachment's NAD.
     pub(super) fn render(&self, key: &Key, leases: LeaseHandling) -> Option<VlanAttachment> {
         let spec: &AttachmentSpec = self.effective(key, Spec::attachment)?;
         let point = self.effective(
@@ -548,7 +549,7 @@ impl Engine {
         Some(VlanAttachment { cni, vlans, mtu: spec.mtu(chosen), subnets })
     }
 
-    /// Keeps the L2BridgeDomain of a service in use, where that is asked for.
+    /// Writes or deletes the L2BridgeDomain of a service, if that is configured.
     fn sync_bridge_domain(&mut self, key: &Key) {
         if !self.config.bridge_domains || key.kind != Kind::L2Service {
             return;
@@ -579,7 +580,7 @@ pub(super) fn is_network(key: &Key) -> bool {
     matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain)
 }
 
-/// What wants networks at connection points.
+/// True for the kinds that use networks at connection points.
 pub(super) fn is_user(key: &Key) -> bool {
     matches!(key.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain)
 }
@@ -588,7 +589,7 @@ pub(super) fn vid_of(spec: &Spec) -> Option<VlanId> {
     spec.service().map(|service| service.vid).or_else(|| spec.bridge_domain().map(|domain| domain.vlan))
 }
 
-/// The networks that a spec wants, and where.
+/// The networks that a spec wants, each with a connection point.
 fn demands(key: &Key, spec: &Spec) -> Vec<(Key, Name)> {
     match spec {
         Spec::Attachment(spec) => spec

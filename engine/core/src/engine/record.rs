@@ -1,4 +1,4 @@
-//! What is remembered of each object, each network and each connection point.
+//! The state of each object, each network and each connection point.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,50 +19,57 @@ use super::hosts::HostCleanup;
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
 #[derive(Debug)]
 pub struct Record {
+    /// `metadata.uid`.
     pub uid: Name,
+    /// `metadata.generation`.
     pub generation: i64,
+    /// `metadata.creationTimestamp`, Unix seconds.
     pub created: i64,
+    /// It has a deletionTimestamp.
     pub deleting: bool,
+    /// It carries our finalizer.
     pub finalized: bool,
+    /// [`Object::forget`].
     pub forget: bool,
+    /// The engine made it (the L2BridgeDomain of a service).
     pub generated: bool,
     /// [`Object::unknown_opts`].
     pub unknown_opts: Option<Name>,
-    /// What the manifest says.
+    /// The spec of the manifest.
     pub spec: Result<Arc<Spec>, Invalid>,
-    /// What is realised: the spec when it is valid in all that it depends on, else the last that was.
+    /// The spec that is realised: the manifest's when it is valid in all that it depends on, else the last valid one.
     pub effective: Option<Arc<Spec>>,
-    /// What the networks of the attachment have been told of it: `effective`, once that is so.
+    /// The realised spec whose demands are counted in [`Network::points`].
     pub counted: Option<Arc<Spec>>,
-    /// What is asked of the networks, likewise.
+    /// The wanted spec whose demands are counted in [`Network::requested`].
     pub requested: Option<Arc<Spec>>,
-    /// What stands in the way of the spec.
+    /// Why the spec can't be realised.
     pub problem: Option<Invalid>,
-    /// The problem may be only that something has not arrived yet.
+    /// The problem may only be that a referenced object has not arrived yet.
     pub incomplete: bool,
-    /// It was waited for what has not arrived.
+    /// The time of [`crate::Effect::Await`] is over.
     pub await_elapsed: bool,
-    /// When it, or what it depends on, last changed in a way that others see; 0: not looked at yet.
+    /// The engine's version when it, or what it depends on, last changed for others. 0: not validated yet.
     pub version: u64,
-    /// The objects that it names, as the index of referrers has them.
+    /// The references of the object that the index of referrers has.
     pub indexed_references: BTreeSet<Key>,
-    /// The devices that it gave something back on.
+    /// The switches that may still carry VLANs of it that were removed.
     pub cleanup_devices: BTreeSet<Name>,
-    /// What it wants of the hosts of nodes, as they were told.
+    /// Its demands on hosts that are counted in [`crate::hosts::Hosts`].
     pub host_demands: Vec<Demand>,
-    /// The bridges of pods that it names, as the index of those has them.
+    /// The host interfaces that it names, as the index of those has them.
     pub bridges: BTreeSet<String>,
-    /// The sample Deployment that was asked for.
+    /// The name of the sample Deployment that was requested.
     pub requested_sample: Option<Name>,
-    /// Why its pods are refused.
+    /// Why the API server refuses pods of its sample Deployment.
     pub sample_refused: Option<Name>,
-    /// What it gave up on nodes.
+    /// What was removed from nodes and may still be there.
     pub host_cleanups: Vec<HostCleanup>,
-    /// As last emitted.
+    /// The status as last emitted.
     pub status: Status,
-    /// The finalizer was asked for, on or off.
+    /// An effect that adds or removes the finalizer was emitted.
     pub finalizer_requested: bool,
-    /// Of an error that may pass: since when it stands, and whether its deadline is over.
+    /// Of a transient error: when it began, and whether its deadline is over.
     pub deadline: Option<(Name, bool)>,
 }
 
@@ -109,7 +116,7 @@ impl Record {
         self.spec.as_ref().ok().filter(|_| !self.deleting)
     }
 
-    /// The objects that it names, by its spec or by what is still realised.
+    /// The objects that the manifest's spec or the realised spec names.
     pub fn references(&self) -> BTreeSet<Key> {
         let spec = self.spec.as_ref().ok();
         spec.into_iter().chain(&self.effective).flat_map(|spec| spec.references()).collect()
@@ -119,22 +126,22 @@ impl Record {
 /// Something with a VLAN: an L2Service, or an L2BridgeDomain written by hand.
 #[derive(Debug, Default)]
 pub struct Network {
-    /// Connection points where it is realised, with the number of objects that want it there.
+    /// Connection points where it is realised, each with the number of users.
     pub points: BTreeMap<Name, u32>,
-    /// Connection points where it is asked for, likewise.
+    /// Connection points where it is requested, each with the number of users.
     pub requested: BTreeMap<Name, u32>,
-    /// What is planned: the VLAN and the ports that carry it.
+    /// The plan: the VLAN, and the ports that carry it.
     pub planned: Option<(VlanId, Arc<Ports>)>,
-    /// What a switch refused of it.
+    /// The refusal by a switch.
     pub refusal: Option<Refusal>,
     /// The VLANs that it claims.
     pub claimed: BTreeSet<VlanId>,
-    /// Why its ends can't reach each other.
+    /// Why its endpoints can't reach each other.
     pub gap: Option<Gap>,
 }
 
 impl Network {
-    /// Counts `delta` users more or less at a connection point; true when it appears or disappears there.
+    /// Counts one user more or less at a connection point. Returns true when the point appears or disappears.
     pub fn count(points: &mut BTreeMap<Name, u32>, point: &Name, more: bool) -> bool {
         let users = points.entry(point.clone()).or_default();
         *users = if more { *users + 1 } else { users.saturating_sub(1) };
@@ -151,9 +158,9 @@ impl Network {
 pub struct Point {
     /// The switch ports of its nodes.
     pub ports: Ports,
-    /// Where VLAN IDs must be unique for it.
+    /// The scopes in which its VLAN IDs are unique.
     pub scopes: BTreeSet<VlanScope>,
-    /// What has no switch port though others have one: nodes of its pool, and NICs of nodes.
+    /// What lacks a switch port while others have one: a node of its pool, or a NIC of a node.
     pub missing: Vec<(Name, Option<String>)>,
     /// Pods can be attached on more than one node.
     pub has_several_nodes: bool,

@@ -1,7 +1,9 @@
-//! The condition `Stalled`: kstatus, and with it Flux and Helm, takes it for a failure, and any other error for progress.
+//! The condition `Stalled`. kstatus, and with it Flux and Helm, takes it for a failure, and any other error for
+//! progress.
 //!
-//! It holds at once where only another spec helps, and of an error that may pass after [`crate::STALLED_AFTER`]. Until
-//! then it is there and does not hold, and its time is when this error began: so the next engine knows it too.
+//! It holds at once for an error that only another spec can end. For a transient error it holds after
+//! [`crate::STALLED_AFTER`]. Until then it is present with the status False, and its time is when the error began, so
+//! that the next leader knows it.
 
 use eno_schemas::Phase;
 
@@ -14,7 +16,7 @@ const STALLED: &str = "Stalled";
 const TRANSIENT_MESSAGE: &str = "the error may pass; it counts as stalled once it has stood for 60 s";
 
 impl Engine {
-    /// Asks for the deadline of an error that may pass, once.
+    /// Requests the deadline of a transient error, once.
     pub(super) fn start_deadline(&mut self, key: &Key) {
         let Some(record) = self.records.get_mut(key) else { return };
         let since = stalled(record).filter(|stalled| !stalled.holds).map(|stalled| stalled.since.clone());
@@ -35,7 +37,7 @@ impl Engine {
     }
 }
 
-/// The condition of an object in error. `lasting`: only another spec helps.
+/// The condition of an object in error. `permanent`: only another spec helps.
 pub(super) fn condition(
     record: &Record,
     reason: &'static str,

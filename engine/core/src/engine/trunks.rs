@@ -1,8 +1,8 @@
-//! A trunk shows its pods every VLAN that its bridge or NIC carries. An attachment with `VlanType: trunk` and one that
-//! brings a service there that is closed to the trunk's namespace exclude each other, unless the ConnectionPoint's
-//! `TrunkNamespaces` has the trunk's namespace. The older one stays, by `creationTimestamp`, then uid.
+//! Isolation of trunks. A trunk shows its pods every VLAN of its bridge or NIC. So an attachment with `VlanType:
+//! trunk` excludes one that brings a service closed to the trunk's namespace there, unless `TrunkNamespaces` of the
+//! ConnectionPoint selects that namespace. The older one stays, by `creationTimestamp`, then uid.
 //!
-//! It is decided of manifests and what is realised alone, so that it is the same after a restart.
+//! The decision depends only on manifests and realised specs, so that it is the same after a restart.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use super::evaluate::Evaluation;
 /// Which attachments are trunks, and which attachments another one excludes.
 #[derive(Debug, Default)]
 pub(super) struct Trunks {
-    /// Attachments that are trunks, or ask to be.
+    /// Attachments that are trunks or request to be.
     all: BTreeSet<Key>,
-    /// Something changed on which the decision depends.
+    /// An input of the decision changed.
     stale: bool,
     excluded: HashMap<Key, Exclusion>,
 }
 
-/// What of an attachment an older one excludes.
+/// The parts of an attachment that an older one excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Exclusion {
-    /// Why what it asks for can't be.
+    /// Why the requested spec is excluded.
     requested: Option<Invalid>,
-    /// What it has realised has to go.
+    /// The realised spec is excluded and has to go.
     realised: bool,
 }
 
-/// What an attachment asks for or has realised.
+/// A requested or realised spec of an attachment.
 #[derive(Clone, Copy)]
 struct Claim<'a> {
     key: &'a Key,
@@ -51,7 +51,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// What the traffic of a ConnectionPoint runs over.
+/// The interfaces and ports that carry the traffic of a ConnectionPoint.
 struct Site<'a> {
     nodes: Arc<BTreeSet<Name>>,
     /// Bridges, NICs and bonds of those nodes.
@@ -78,7 +78,7 @@ impl Site<'_> {
 }
 
 impl Trunks {
-    /// The decision has to be made again.
+    /// Requests a new decision, if there are trunks.
     pub fn touch(&mut self) {
         self.stale = !self.all.is_empty() || !self.excluded.is_empty();
     }
@@ -87,20 +87,20 @@ impl Trunks {
         self.stale
     }
 
-    /// What an older attachment excludes of the spec of `key`.
+    /// Fails when an older attachment excludes the requested spec of `key`.
     pub fn check(&self, key: &Key) -> Result<(), Invalid> {
         let problem = self.excluded.get(key).and_then(|exclusion| exclusion.requested.clone());
         problem.map_or(Ok(()), Err)
     }
 
-    /// True when what is realised of `key` has to go.
+    /// True when the realised spec of `key` has to go.
     pub fn evicts(&self, key: &Key) -> bool {
         self.excluded.get(key).is_some_and(|exclusion| exclusion.realised)
     }
 }
 
 impl Engine {
-    /// An attachment came, changed or went.
+    /// Updates the index of trunks after an attachment was added, changed or removed.
     pub(super) fn update_trunk_index(&mut self, key: &Key) {
         if key.kind != Kind::L2ServiceAttachment {
             return;
@@ -117,7 +117,7 @@ impl Engine {
         self.trunks.touch();
     }
 
-    /// Decides which attachments exclude which. Those for whom that is new are validated again.
+    /// Decides which attachments exclude each other. Those with a changed result are validated again.
     pub(super) fn decide_trunks(&mut self) {
         let excluded = self.excluded();
         self.trunks.stale = false;
@@ -162,7 +162,7 @@ impl Engine {
         excluded
     }
 
-    /// Why a claim can't stand beside older ones.
+    /// Why older claims exclude a claim.
     fn exclusion(
         &self,
         visible: &BTreeMap<&Name, BTreeSet<&Name>>,
@@ -195,7 +195,8 @@ impl Engine {
         Some(Invalid::new("VlanType", problem).because(Cause::NotPermitted))
     }
 
-    /// A service of `other` that `trunk` shows to a namespace which it is closed to, and its place in the list.
+    /// A service of `other` that `trunk` would show although it is closed to the trunk's namespace, with its index in
+    /// the list.
     fn exposed_service<'a>(
         &self,
         visible: &BTreeMap<&Name, BTreeSet<&Name>>,
@@ -222,7 +223,7 @@ impl Engine {
         selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels))
     }
 
-    /// What closes a service to a namespace: itself or a PhysicalNetwork.
+    /// The object that closes a service to a namespace: the service or a PhysicalNetwork.
     pub(super) fn closed_to(&self, name: &Name, service: &ServiceSpec, namespace: &Name) -> Option<Key> {
         let labels = self.namespaces.get(namespace);
         let has = |selector: &crate::Selector| labels.is_some_and(|labels| selector.matches(labels));
@@ -237,8 +238,8 @@ impl Engine {
         })
     }
 
-    /// A claim that is realised unless another one excludes it, as far as its own fields and services say: a manifest
-    /// that can never be realised excludes nobody.
+    /// True when the claim could be realised, as far as its own fields and services tell. A manifest that can never
+    /// be realised excludes nothing.
     fn is_feasible(&self, claim: Claim<'_>) -> bool {
         let point = Key::cluster(Kind::ConnectionPoint, &claim.spec.connection_point);
         let point = self.effective(&point, Spec::connection_point);
@@ -250,7 +251,7 @@ impl Engine {
             })
     }
 
-    /// The ConnectionPoints of trunks, each with those whose VLANs its trunks show.
+    /// By ConnectionPoint with trunks: the ConnectionPoints whose VLANs these trunks show.
     fn points_visible_to_trunks(&self) -> BTreeMap<&Name, BTreeSet<&Name>> {
         let points = self.trunks.all.iter().filter_map(|key| self.records.get(key)).flat_map(|record| {
             let specs = record.wanted().into_iter().chain(&record.effective);
@@ -296,7 +297,7 @@ impl Engine {
         keys
     }
 
-    /// Notes where it is not known which NIC a trunk takes.
+    /// Adds the condition TrunkChecked when the NICs of a trunk are unknown.
     pub(super) fn note_trunk(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
         let point = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
         let Some(point) = self.effective(&point, Spec::connection_point) else { return };

@@ -1,5 +1,5 @@
-//! The pods that use an attachment's NetworkAttachmentDefinition: those of its own namespace, and of those that its
-//! `UsableFrom` has, keep it from being deleted.
+//! The pods that use an attachment's NetworkAttachmentDefinition. Pods of its own namespace, and of namespaces that
+//! its `UsableFrom` selects, keep the attachment from being deleted.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Engine {
         }
     }
 
-    /// Its users changed; those of other namespaces are in its status.
+    /// The pods of an attachment changed. Its status shows those of other namespaces.
     fn users_changed(&mut self, key: &Key, foreign: bool) {
         self.revalidate_if_deleting(key);
         if foreign && self.records.contains_key(key) {
@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    /// The labels of a namespace changed: its pods may count as users of other namespaces' attachments, or no longer.
+    /// The labels of a namespace changed: its pods may now count, or not, as users of other namespaces' attachments.
     pub(super) fn revalidate_used_from(&mut self, namespace: &Name) {
         let from_there = |users: &Users, key: &Key| {
             key.namespace != *namespace && users.values().any(|(own, _)| own == namespace)
@@ -71,7 +71,7 @@ impl Engine {
         describe(key, users)
     }
 
-    /// Notes the pods of other namespaces that may not use it.
+    /// Adds the condition ForeignPods for pods of other namespaces that may not use the attachment.
     pub(super) fn note_foreign_pods(&self, key: &Key, evaluation: &mut Evaluation) {
         let Some(users) = self.pods_by_attachment.get(key) else { return };
         if let Some(pods) =
