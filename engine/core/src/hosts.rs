@@ -1,8 +1,8 @@
-//! The networks of the nodes' hosts: what connection points and those who use them want of which node.
+//! The networks on hosts: what connection points and their users want on each node.
 //!
-//! What a connection point wants is the same on each of its nodes, so it is kept once, with the version of its last
-//! change: a change of one VLAN costs its entry here and a mark on each of the nodes, and the node's state is put
-//! together when it is asked for.
+//! A connection point wants the same on each of its nodes, so that is stored once, with the version of its last
+//! change. A change of one VLAN costs one entry here and one mark per node. The state of a node is rendered when it
+//! is published.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::ids::Seniority;
 use crate::node::NodeTarget;
 use crate::shape::{Shape, Shapes};
 
-/// What an attachment or a bridge domain wants of a network of a connection point.
+/// The demand of an attachment or bridge domain on a network of a connection point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Demand {
     /// The connection point.
     pub point: Name,
     /// The network's name on the host.
     pub network: String,
-    /// The VLANs; none of an attachment that uses the network without our naming VLANs.
+    /// The VLANs. Empty for an attachment that uses the network without naming VLANs.
     pub vids: BTreeSet<VlanId>,
     /// Bytes.
     pub mtu: Option<u32>,
@@ -35,14 +35,14 @@ struct PlacedPoint {
     seniority: (i64, Name),
     nodes: Arc<BTreeSet<Name>>,
     shapes: Shapes,
-    /// By network: the version since when it is as it is.
+    /// By network: the version of its last change.
     since: BTreeMap<String, u64>,
-    /// Networks that an older connection point has differently.
+    /// Networks that conflict with an older connection point.
     blocked: BTreeSet<String>,
 }
 
 impl PlacedPoint {
-    /// A NIC that is a bridge's uplink is another's master only where that is in use.
+    /// True for a master that is also a bridge's uplink: it is only wanted where it is in use.
     fn is_on_demand(&self, name: &str, shape: &Shape) -> bool {
         let uplink = |other: &Shape| {
             !matches!(other, Shape::Master { .. }) && other.nics().iter().any(|nic| nic == name)
@@ -51,7 +51,7 @@ impl PlacedPoint {
     }
 }
 
-/// What is wanted of one network of one connection point, by all together.
+/// The sum of all demands on one network of one connection point.
 #[derive(Debug, Default)]
 struct Usage {
     users: u32,
@@ -67,7 +67,7 @@ impl Usage {
         self.mtus.last_key_value().map(|(mtu, _)| *mtu)
     }
 
-    /// Counts a demand in or out; true when that changes what is wanted.
+    /// Counts a demand in or out. Returns true when the sum changes.
     fn count(&mut self, demand: &Demand, more: bool, version: u64) -> bool {
         let mut changed = false;
         self.users = if more { self.users + 1 } else { self.users.saturating_sub(1) };
@@ -102,13 +102,13 @@ impl Usage {
     }
 }
 
-/// All nodes and what is wanted of their hosts.
+/// All nodes, and what is wanted on their hosts.
 #[derive(Debug, Default)]
 pub struct Hosts {
     version: u64,
     points: BTreeMap<Name, PlacedPoint>,
     usage: HashMap<Name, BTreeMap<String, Usage>>,
-    /// By the name of a network or NIC: the connection points that have it.
+    /// By name of a network or NIC: the connection points that have it.
     claims: HashMap<String, BTreeSet<Name>>,
     nodes: BTreeMap<Name, NodeTarget>,
     touched: BTreeSet<Name>,
@@ -125,12 +125,12 @@ impl Hosts {
         self.nodes.get(name)
     }
 
-    /// A node, to tell it something.
+    /// A node, mutably.
     pub fn node_mut(&mut self, name: &str) -> Option<&mut NodeTarget> {
         self.nodes.get_mut(name)
     }
 
-    /// A node is there; true when it is new or its readiness changed.
+    /// Adds a node or updates its readiness. Returns true when it is new or its readiness changed.
     pub fn add_node(&mut self, name: &Name, ready: bool) -> bool {
         let new = !self.nodes.contains_key(name);
         let node = self.nodes.entry(name.clone()).or_default();
@@ -146,23 +146,23 @@ impl Hosts {
         changed
     }
 
-    /// A node is gone; who waited for it is returned.
+    /// Removes a node and returns it.
     pub fn remove_node(&mut self, name: &Name) -> Option<NodeTarget> {
         self.touched.remove(name);
         self.nodes.remove(name)
     }
 
-    /// The nodes whose state changed since the last call.
+    /// Takes the nodes whose desired state changed.
     pub fn take_changed_nodes(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.touched)
     }
 
-    /// True when [`Self::take_changed_nodes`] has something.
+    /// True when [`Self::take_changed_nodes`] would return any.
     pub fn has_changed_nodes(&self) -> bool {
         !self.touched.is_empty()
     }
 
-    /// Counts a change on a node; `change` is given the version and says whether there is one.
+    /// Applies `change` to a node with the next version, which counts if `change` returns true.
     pub fn change(&mut self, node: &Name, change: impl FnOnce(&mut NodeTarget, u64) -> bool) {
         let version = self.version + 1;
         if self.nodes.get_mut(node).is_some_and(|target| change(target, version)) {
@@ -171,8 +171,8 @@ impl Hosts {
         }
     }
 
-    /// Says where a connection point is and what it needs there; `None`: nowhere any more. Returns the other ones
-    /// that have a network or a NIC of that name, when it is a change.
+    /// Sets the nodes and networks of a connection point; `None` removes it. On a change it returns the other
+    /// connection points with a network or NIC of the same name.
     pub fn place(
         &mut self,
         point: &Name,
@@ -235,7 +235,7 @@ impl Hosts {
         if same_place { BTreeSet::new() } else { rivals }
     }
 
-    /// The older connection point that stands in the way of a network, and what of.
+    /// The older connection point that a network conflicts with, and the conflict as text.
     fn conflicting_point(
         &self,
         point: &Name,
@@ -270,7 +270,7 @@ impl Hosts {
         None
     }
 
-    /// Why a connection point can't have what it needs, if an older one has it differently on a node of both.
+    /// Why a connection point can't have its networks: an older one has them differently on a shared node.
     pub fn conflict(
         &self,
         point: &Name,
@@ -298,7 +298,7 @@ impl Hosts {
         placed.map(|placed| claims(&placed.shapes).map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// Changes what somebody wants of connection points.
+    /// Replaces the demands of an object.
     pub fn update_demands(&mut self, before: &[Demand], after: &[Demand]) {
         let version = self.version + 1;
         for (demands, more) in [(after, true), (before, false)] {
@@ -335,7 +335,8 @@ impl Hosts {
         self.points.get(point).map(|placed| placed.nodes.clone()).unwrap_or_default()
     }
 
-    /// The networks that a connection point has on its nodes: those that it needs and nobody else has differently.
+    /// The networks that a connection point has on its nodes: the ones that it needs and that don't conflict with an
+    /// older one.
     pub fn networks_of(&self, point: &Name) -> impl Iterator<Item = (&String, &Shape)> {
         let placed = self.points.get(point);
         placed.into_iter().flat_map(move |placed| {
@@ -347,12 +348,13 @@ impl Hosts {
         })
     }
 
-    /// What a network of a connection point is.
+    /// The shape of a network of a connection point.
     pub fn shape(&self, point: &Name, network: &str) -> Option<&Shape> {
         self.points.get(point)?.shapes.get(network)
     }
 
-    /// True when a network, or with `vids` one of those VLANs on it, is on a node, or may be, and nobody there wants it.
+    /// True when a network is, or may be, on a node where nothing wants it. With `vids`: the same of one of these
+    /// VLANs on it.
     pub fn is_leftover(&self, node: &NodeTarget, network: &str, vids: &BTreeSet<VlanId>) -> bool {
         let mut wanted = VlanSet::EMPTY;
         let mut is_wanted = false;
@@ -373,7 +375,7 @@ impl Hosts {
         vids.iter().any(|vid| may_be_there(*vid) && !wanted.contains(*vid))
     }
 
-    /// How far a network of a connection point is on a node, and with `vlan` that VLAN there.
+    /// The state of a network of a connection point on a node, or with `vlan` of that VLAN.
     pub fn hop<'a>(
         &self,
         node: &'a NodeTarget,
@@ -394,7 +396,7 @@ impl Hosts {
         node.network_hop(network, vlan, mtu, since)
     }
 
-    /// The complete desired state of a node, and whether something is settled by it.
+    /// Issues the complete desired state of a node; returns also whether it confirms something at once.
     pub fn desired(&mut self, name: &Name, cluster: &str) -> Option<(Desired, bool)> {
         let mut wanted: BTreeMap<&String, (&Shape, VlanSet, Option<u32>)> = BTreeMap::new();
         for point in self.nodes.get(name)?.points.keys() {
@@ -415,8 +417,8 @@ impl Hosts {
         Some(self.nodes.get_mut(name)?.desired(cluster, networks, version))
     }
 
-    /// What may be said on a node's object: the connection points whose networks are there, and the Open vSwitch
-    /// bridges among those.
+    /// The labels and extended resources of a node: the connection points whose networks are all there, and the Open
+    /// vSwitch bridges among these networks.
     pub fn labels_and_resources(&self, name: &str) -> Option<(BTreeSet<Name>, BTreeSet<Name>)> {
         let node = self.nodes.get(name).filter(|node| node.is_known())?;
         let (mut points, mut bridges) = (BTreeSet::new(), BTreeSet::new());

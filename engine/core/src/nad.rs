@@ -10,14 +10,14 @@ use eno_schemas::{
 use crate::spec::{Plugin, VlanType};
 use crate::{Key, Name};
 
-/// The state of one NAD: what is wanted of it and what its driver said.
+/// The state of one NAD.
 #[derive(Debug)]
 pub struct NadTarget {
-    /// The hash of what is wanted; compared with the hash of what was reported.
+    /// The hash of the desired state, to compare with that of a report.
     hash: Box<str>,
-    /// The same of what would be wanted if nothing were leased.
+    /// The hash of the desired state if nothing were leased.
     inputs: Box<str>,
-    /// It is to be there.
+    /// It has to exist.
     pub wanted: bool,
     /// `metadata.uid` of the attachment that it belongs to.
     pub uid: Name,
@@ -30,29 +30,29 @@ struct LastReport {
     problem: Option<Box<Failure>>,
 }
 
-/// How far a NAD is.
+/// The state of a NAD.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NadState<'a> {
-    /// As wanted, read back.
+    /// Read back as desired.
     Confirmed,
     /// Not yet.
     Waiting,
     /// Refused.
     Refused {
-        /// In these words.
+        /// The driver's message.
         reason: &'a str,
-        /// It may pass as it is asked for.
+        /// The same request may succeed later.
         retryable: bool,
     },
 }
 
 impl NadTarget {
-    /// A NAD of which nothing is known.
+    /// A NAD that nothing is known of.
     pub fn new(uid: Name) -> Self {
         Self { hash: "".into(), inputs: "".into(), wanted: false, uid, reported: None }
     }
 
-    /// Says what is wanted, and what would be if nothing were leased; true when what is wanted is new.
+    /// Sets the desired state, and what it would be if nothing were leased. Returns true when it is new.
     pub fn want(&mut self, desired: &Desired, unleased: &Desired) -> bool {
         let hash = desired.hash().into_boxed_str();
         self.inputs = if unleased == desired { hash.clone() } else { unleased.hash().into_boxed_str() };
@@ -62,13 +62,13 @@ impl NadTarget {
         new
     }
 
-    /// What is wanted could not be said when its turn came, since something that it names has gone: it is new again
-    /// when all of that is back.
+    /// The desired state could not be rendered, since a referenced object is gone. It counts as new when that is
+    /// back.
     pub fn mark_unpublished(&mut self) {
         self.hash = "".into();
     }
 
-    /// Takes in what the driver reported.
+    /// Processes a report of the driver.
     pub fn report(&mut self, report: Report) {
         let problem = match report.outcome {
             Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => return,
@@ -84,7 +84,7 @@ impl NadTarget {
         self.reported = Some(LastReport { hash: report.generation.hash.into_boxed_str(), problem });
     }
 
-    /// How far it is.
+    /// Its state.
     pub fn hop(&self) -> NadState<'_> {
         match self.reported.as_ref().filter(|said| said.hash == self.hash) {
             None => NadState::Waiting,
@@ -96,7 +96,7 @@ impl NadTarget {
         }
     }
 
-    /// What the inputs of a ready attachment include: a pod that takes or gives back an address does not change it.
+    /// The part of a ready attachment's inputs that is about the NAD. Leases don't change it.
     pub fn inputs(&self) -> &str {
         &self.inputs
     }
@@ -112,7 +112,7 @@ pub fn desired(key: &Key, uid: &Name, attachment: Option<VlanAttachment>) -> Des
     })
 }
 
-/// The plugin with its keys, for VLANs seen that way.
+/// The CNI plugin with its options, and the VLANs of the NAD.
 pub fn cni(
     plugin: &Plugin,
     interface: InterfaceType,
@@ -125,7 +125,7 @@ pub fn cni(
         VlanType::Trunk => NadVlans::Trunk,
         VlanType::SelectiveTrunk => NadVlans::Selective(vids.iter().copied().collect()),
     };
-    // The node driver makes the subinterface under this name.
+    // The agent creates the subinterface with this name.
     let subinterface = |master: &str| match vlan_type {
         VlanType::Access => format!("{master}.{access}"),
         VlanType::Trunk | VlanType::SelectiveTrunk => master.to_owned(),

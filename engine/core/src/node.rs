@@ -1,4 +1,4 @@
-//! One node as a target: what is wanted on it and what its agent has confirmed.
+//! One node as a target: its desired state, and what its agent has confirmed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use eno_schemas::{
 use crate::fabric::HopState;
 use crate::{Key, Name};
 
-/// How many handed out states are remembered: more than can be on their way at once.
+/// Maximum of issued states that are remembered. More are never in flight at once.
 const MAX_ISSUED: usize = 8;
 
 /// The state of one node. Versions are those of [`crate::hosts::Hosts`].
@@ -19,40 +19,41 @@ const MAX_ISSUED: usize = 8;
 pub struct NodeTarget {
     /// Its condition `Ready` holds.
     pub ready: bool,
-    /// The connection points whose pool it is in, with the version at which it came into that.
+    /// The connection points whose pool selects it, each with the version since when.
     pub points: BTreeMap<Name, u64>,
     pods: BTreeMap<Name, PodSlot>,
     bridges: BTreeMap<String, HostNetwork>,
     observed_networks: BTreeMap<String, AppliedNetwork>,
     observed_pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
     rejected: Vec<Rejection>,
-    /// The last report was a failure.
+    /// The failure of the last report, if it was one.
     pub failure: Option<Failure>,
-    /// The version of the last change of what is wanted here.
+    /// The version of the last change of its desired state.
     desired_version: u64,
-    /// The version that the node has reported as applied; `None`: nothing of this process's yet.
+    /// The version that the node has reported as applied. `None`: no state of this process.
     applied_version: Option<u64>,
     issued: VecDeque<(String, u64)>,
     reported_hash: Option<String>,
-    /// What its Node object was last told to say: connection points and Open vSwitch bridges.
+    /// The labels and extended resources last emitted for its Node object: connection points and Open vSwitch
+    /// bridges.
     pub published_labels: Option<(BTreeSet<Name>, BTreeSet<Name>)>,
-    /// The objects that wait for this node.
+    /// The objects to evaluate again when this node reports.
     pub waiters: BTreeSet<Key>,
-    /// Pods of which something is not reported on yet.
+    /// Pods with changes that the node has not reported on.
     unconfirmed: BTreeSet<Name>,
-    /// Pods that lose something, until the node has caught up.
+    /// Pods that lose interfaces, until the node has caught up.
     losing: BTreeSet<Name>,
-    /// Pods of which something new was said.
+    /// Pods with a changed state, for [`Self::take_changed`].
     changed_pods: BTreeSet<Name>,
-    /// Its first report was passed on to all who have to do with it.
+    /// Everything that depends on its first report was queued.
     pub first_report_handled: bool,
-    /// Networks of the host that appeared or disappeared.
+    /// Host networks that appeared or disappeared, for [`Self::take_changed`].
     changed_networks: BTreeSet<String>,
-    /// By bridge of pods: the version since when it is as it is.
+    /// By pod bridge: the version of its last change.
     bridges_since: BTreeMap<String, u64>,
 }
 
-/// How far one interface of a pod is.
+/// The state of one interface of a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LinkState<'a> {
     /// Read back.
@@ -61,15 +62,15 @@ pub enum LinkState<'a> {
     Waiting,
     /// Refused.
     Refused {
-        /// In the agent's words.
+        /// The agent's message.
         reason: &'a str,
-        /// It tries again by itself.
+        /// The agent retries.
         retryable: bool,
     },
 }
 
 impl LinkState<'_> {
-    /// Why it is not there, if that is known.
+    /// Why it is not there, if it was refused.
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Refused { reason, .. } => Some((*reason).to_owned()),
@@ -78,32 +79,32 @@ impl LinkState<'_> {
     }
 }
 
-/// What a pod of the node is given.
+/// The desired state of a pod of the node.
 #[derive(Debug)]
 struct PodSlot {
     pod: Arc<NodePod>,
-    /// By the id of a link: the version since when it is wanted as it is.
+    /// By link id: the version of its last change.
     since: BTreeMap<String, u64>,
 }
 
-/// What a report changes for others.
+/// What a report changed for objects that depend on the node.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReportChange {
     /// Nothing.
     None,
-    /// Those who wait may find it done.
+    /// Waiting objects may be confirmed.
     Progress,
-    /// Something was refused, or is not any more.
+    /// The failure or the rejections changed.
     Evaluation,
 }
 
 impl NodeTarget {
-    /// Something that is wanted here changed.
+    /// Records a change of the desired state.
     pub fn touch(&mut self, version: u64) {
         self.desired_version = version;
     }
 
-    /// Says what a pod is given; `None`: nothing. True when that is a change.
+    /// Sets what a pod is given; `None`: nothing. Returns true on a change.
     pub fn want_pod(&mut self, uid: &Name, pod: Option<Arc<NodePod>>, version: u64) -> bool {
         let before = self.pods.get(uid);
         if before.map(|slot| &*slot.pod) == pod.as_deref() {
@@ -130,13 +131,13 @@ impl NodeTarget {
         true
     }
 
-    /// A pod is to have lost something that an earlier process gave it.
+    /// Tracks a pod that loses something, which an earlier process may have given it.
     pub fn track_removal(&mut self, uid: &Name) {
         self.losing.insert(uid.clone());
         self.unconfirmed.insert(uid.clone());
     }
 
-    /// Says what a bridge that only pods are on is to be; `None`: not there. True when that is a change.
+    /// Sets the desired state of a pod bridge; `None`: not wanted. Returns true on a change.
     pub fn want_bridge(&mut self, name: &str, bridge: Option<HostNetwork>, version: u64) -> bool {
         if self.bridges.get(name) == bridge.as_ref() {
             return false;
@@ -152,8 +153,8 @@ impl NodeTarget {
         true
     }
 
-    /// The complete desired state with these networks of connection points, and whether something is settled by it:
-    /// a state that the node has already reported needs no further report.
+    /// Issues the complete desired state, with these networks of connection points. Returns also whether it confirms
+    /// something at once: a state that the node has already reported gets no new report.
     pub fn desired(
         &mut self,
         cluster: &str,
@@ -183,7 +184,7 @@ impl NodeTarget {
         (desired, settled)
     }
 
-    /// Takes in what the agent reported.
+    /// Processes a report of the agent.
     pub fn report(&mut self, report: Report) -> ReportChange {
         let failure = match report.outcome {
             Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => {
@@ -223,7 +224,7 @@ impl NodeTarget {
             self.reported_hash = Some(hash);
         }
         if self.applied_version.is_none_or(|applied_version| applied_version < self.desired_version) {
-            // What changed after the state that this was about is still to be heard of.
+            // Changes after the reported state are not confirmed yet.
             let late = |slot: &PodSlot| {
                 slot.since.values().any(|since| self.applied_version.is_none_or(|c| c < *since))
             };
@@ -236,18 +237,17 @@ impl NodeTarget {
         change
     }
 
-    /// The pods of which something new was said since the last call, and the networks of the host that appeared or
-    /// disappeared.
+    /// Takes the pods with a changed state, and the host networks that appeared or disappeared.
     pub fn take_changed(&mut self) -> (BTreeSet<Name>, BTreeSet<String>) {
         (std::mem::take(&mut self.changed_pods), std::mem::take(&mut self.changed_networks))
     }
 
-    /// The version since when a bridge of pods is as it is.
+    /// The version of the last change of a pod bridge.
     pub fn bridge_since(&self, name: &str) -> u64 {
         self.bridges_since.get(name).copied().unwrap_or(self.desired_version)
     }
 
-    /// Why a network of the host is refused.
+    /// The rejection of a host network.
     pub fn rejection_of(&self, network: &str) -> Option<&Rejection> {
         self.rejected.iter().find(|rejection| {
             let item = &rejection.item;
@@ -255,7 +255,7 @@ impl NodeTarget {
         })
     }
 
-    /// Something with an id that begins so is in a pod, or could not be taken out of it.
+    /// True when a link whose id has this prefix is in a pod or could not be removed from it.
     pub fn has_links_of(&self, uid: &str, prefix: &str) -> bool {
         let seen =
             self.observed_pods.get(uid).is_some_and(|links| links.keys().any(|id| id.starts_with(prefix)));
@@ -266,7 +266,7 @@ impl NodeTarget {
         seen || self.rejected.iter().any(kept)
     }
 
-    /// An interface with an id that begins so, last seen in a pod and not wanted there any more.
+    /// The id of a link with this prefix that was observed in a pod and is not wanted there.
     pub fn unwanted_link(&self, uid: &Name, prefix: &str) -> Option<&str> {
         let wanted = self.pods.get(uid);
         let mut seen = self.observed_pods.get(&**uid).into_iter().flat_map(BTreeMap::keys);
@@ -274,7 +274,7 @@ impl NodeTarget {
         seen.find(|id| id.starts_with(prefix) && !is_wanted(id)).map(String::as_str)
     }
 
-    /// An interface of a pod as it was found, if it is the one that is wanted, and how far it is.
+    /// An interface of a pod as observed, if it has the wanted revision, and its state.
     pub fn link_hop(&self, uid: &Name, id: &str) -> (Option<&AppliedLink>, LinkState<'_>) {
         let Some(slot) = self.pods.get(uid) else { return (None, LinkState::Waiting) };
         let wanted = revisions(&slot.pod).find(|(own, _)| *own == id).map(|(_, revision)| revision);
@@ -295,18 +295,18 @@ impl NodeTarget {
         (found, hop)
     }
 
-    /// True once the node has reported on a state that this process asked for.
+    /// True once the node has reported on a state of this process.
     pub fn is_known(&self) -> bool {
         self.applied_version.is_some()
     }
 
-    /// True when the node has reported on all that was wanted of it at `version`.
+    /// True when the node has applied everything that was wanted at `version`.
     pub fn caught_up(&self, version: u64) -> bool {
         self.applied_version
             .is_some_and(|applied_version| applied_version >= version.min(self.desired_version))
     }
 
-    /// How far a network of its host is, and with `vlan` that VLAN on it, wanted since `version`.
+    /// The state of a host network that is wanted since `version`, or with `vlan` of that VLAN on it.
     pub fn network_hop(
         &self,
         name: &str,
@@ -351,7 +351,7 @@ impl NodeTarget {
         }
     }
 
-    /// Why it is not known whether a network of the host is there, if it isn't: what has it did not answer.
+    /// Why it is unknown whether a host network is present: the daemon that holds it did not answer.
     pub fn unanswered(&self, network: &str) -> Option<&str> {
         let about =
             |item: &Item| item.pod.is_none() && item.port.as_deref().is_none_or(|port| port == network);
@@ -359,13 +359,13 @@ impl NodeTarget {
         rejections.find(|rejection| about(&rejection.item)).map(|rejection| rejection.reason.as_str())
     }
 
-    /// A network of the host, as last read back.
+    /// A host network as last observed.
     pub fn observed_network(&self, name: &str) -> Option<&AppliedNetwork> {
         self.observed_networks.get(name)
     }
 }
 
-/// The ids of what a pod is given, with their revisions.
+/// The link ids of a pod with their revisions.
 fn revisions(pod: &NodePod) -> impl Iterator<Item = (&str, &str)> {
     let links = pod.links.iter().map(|link| (link.id.as_str(), link.revision.as_str()));
     links.chain(pod.primary.iter().map(|primary| (primary.id.as_str(), primary.revision.as_str())))

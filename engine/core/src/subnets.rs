@@ -1,5 +1,4 @@
-//! What of a Subnet the IPAM plugin of a NetworkAttachmentDefinition may hand out, and by which next hops its pods
-//! reach anything.
+//! The part of a Subnet that an IPAM plugin may hand out, and whether pods reach a next hop.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +12,7 @@ use crate::spec::SubnetSpec;
 /// An inclusive range of addresses.
 type Span = (u128, u128);
 
-/// Why a pod with an address of `network` can't reach anything by `next_hop`.
+/// Why a pod with an address of `network` can't reach `next_hop`; `None`: it can.
 pub fn next_hop_problem(next_hop: IpAddr, network: &IpNet) -> Option<String> {
     let link_local = matches!(next_hop, IpAddr::V6(hop) if hop.is_unicast_link_local());
     if link_local && network.addr().is_ipv6() {
@@ -29,9 +28,9 @@ pub fn next_hop_problem(next_hop: IpAddr, network: &IpNet) -> Option<String> {
     (!is_host).then(|| format!("{next_hop} is the network or the broadcast address of {network}"))
 }
 
-/// The ranges that the IPAM plugin may hand out: AllocationPool, or the whole network, less what the engine leases
-/// (HotPlugPool, and what `leased` finds of a range) and less the next hops of the Subnet's Routes. They are as the
-/// spec has them where nothing is taken away; none of them means the whole network. `None`: no address is left.
+/// The ranges that the IPAM plugin may hand out: AllocationPool or the whole network, less HotPlugPool, less what
+/// `leased` finds in a range, less the next hops of the Subnet's Routes. They stay as in the spec where nothing is
+/// taken away; an empty list means the whole network. `None`: no address is left.
 pub fn ipam_pools(
     spec: &SubnetSpec,
     next_hops: &[IpAddr],
@@ -40,7 +39,7 @@ pub fn ipam_pools(
     let network = &spec.network;
     let written: Vec<Span> =
         spec.allocation_pool.iter().map(|pool| (number(pool.start), number(pool.end))).collect();
-    // The plugin static hands out one address, which is to be named.
+    // The plugin static hands out one address, which has to be named.
     if written.is_empty() && spec.ipam == Ipam::Static {
         return Some(Vec::new());
     }
@@ -65,7 +64,7 @@ pub fn ipam_pools(
             gaps(span, &taken)
         })
         .collect();
-    // host-local and static hand out what is written; whereabouts passes over the ends of the network by itself.
+    // host-local and static hand out any address of their ranges; whereabouts skips the ends of the network.
     let kept =
         left == offered && (spec.ipam == Ipam::Whereabouts || written.is_empty() || written == offered);
     if left.is_empty() {
@@ -74,15 +73,15 @@ pub fn ipam_pools(
     Some(if kept { spec.allocation_pool.clone() } else { left.into_iter().map(pool).collect() })
 }
 
-/// The addresses that the IPAM plugin hands out of a whole network. whereabouts counts IPv6's last one as a broadcast
-/// address, and takes the whole network for a range that starts and ends with such an address.
+/// The addresses that the IPAM plugin hands out of a whole network. whereabouts skips IPv6's last address as a
+/// broadcast address, and it ignores a range with such an end.
 fn usable(spec: &SubnetSpec) -> Span {
     let (first, last) = hosts(&spec.network);
     let is_short = spec.ipam == Ipam::Whereabouts && spec.network.addr().is_ipv6();
     (first, last.saturating_sub(u128::from(is_short)))
 }
 
-/// What of a range remains without another one.
+/// Subtracts a range from another.
 fn without((first, last): Span, (start, end): Span) -> impl Iterator<Item = Span> {
     let before = (first < start).then(|| (first, last.min(start - 1)));
     let after = (end < last).then(|| (first.max(end + 1), last));
@@ -91,7 +90,7 @@ fn without((first, last): Span, (start, end): Span) -> impl Iterator<Item = Span
         .flatten()
 }
 
-/// What of a range remains without single addresses, which are in it and ascend.
+/// Subtracts single addresses, which are in the range and ascend.
 fn gaps((mut first, last): Span, taken: &[u128]) -> Vec<Span> {
     let mut gaps = Vec::new();
     for at in taken {
@@ -253,8 +252,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the pools of a Subnet are written, no address is both the plugin's and the engine's, and no pod gets
-        /// the address of a next hop. Nothing else is withheld, but for the ends of the network.
+        /// For any pools, no address is both the plugin's and the engine's, and no pod gets the address of a next
+        /// hop. Nothing else is left out except the ends of the network.
         #[test]
         fn no_address_is_given_twice(
             ipam in prop_oneof![Just(Ipam::Whereabouts), Just(Ipam::HostLocal), Just(Ipam::Static)],

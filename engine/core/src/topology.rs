@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::Name;
 use crate::spec::{DeviceSpec, LeadsTo};
 
-/// Sorted indices into [`crate::fabric::DeviceTarget::ports`]. Networks with the same ends share them.
+/// Sorted indices into [`crate::fabric::DeviceTarget::ports`]. Networks with the same endpoints share them.
 pub type Indices = Arc<[u16]>;
 
 /// Ports of switches, by device.
@@ -33,7 +33,7 @@ fn add_indices(ports: &mut Ports, device: &Name, more: &Indices) {
     }
 }
 
-/// The graph. Indices of ports are positions in the device's list of ports sorted by name, which includes those
+/// The graph of switches. A port's index is its position among the device's ports sorted by name, which include ports
 /// that only the other end of a link names.
 #[derive(Debug, Default)]
 pub struct Topology {
@@ -78,7 +78,7 @@ impl Topology {
         topology
     }
 
-    /// A link that only one end names is a link all the same.
+    /// Adds links that only one end names, and notes ends that disagree.
     fn add_far_ends(&mut self, listed: &mut BTreeMap<Name, BTreeMap<Name, LeadsTo>>) {
         let ends: Vec<_> = listed
             .iter()
@@ -123,7 +123,7 @@ impl Topology {
         }
     }
 
-    /// A component is called after its first device.
+    /// Names each component after its first device.
     fn name_components(&mut self) {
         let mut named: BTreeSet<Name> = BTreeSet::new();
         for device in self.ports.keys() {
@@ -166,7 +166,7 @@ impl Topology {
         self.ports.get(device).map_or(&[], Vec::as_slice)
     }
 
-    /// The connected part of the fabric that the device is in, called after its first device.
+    /// The connected component of the device, named after its first device.
     pub fn component(&self, device: &Name) -> Option<&Name> {
         self.component.get(device)
     }
@@ -176,7 +176,7 @@ impl Topology {
         self.conflicts.get(device).map(String::as_str)
     }
 
-    /// The ports at the other end of a node's NICs: those called in `nics`, or all when it is empty.
+    /// The switch ports of a node's NICs: of those in `nics`, or of all when it is empty.
     pub fn node_ports(&self, node: &Name, nics: &[&str]) -> Ports {
         let mut ports = Ports::new();
         for (nic, device, index) in self.nodes.get(node).into_iter().flatten() {
@@ -197,8 +197,8 @@ impl Topology {
         self.networks.get(network)
     }
 
-    /// The switches of `ends`, by the parts of the fabric that they are in. Links join parts, and so does each of
-    /// `networks` those in which it has ports.
+    /// Groups the switches of `ends` by connected part of the fabric. Links join parts, and so does each of
+    /// `networks` with ports in several.
     pub fn parts<'a>(
         &self,
         ends: impl IntoIterator<Item = &'a Name>,
@@ -228,8 +228,8 @@ impl Topology {
         parts
     }
 
-    /// The ports of all links on the ways between the switches of `ends`: the switches on any shortest way
-    /// between two of them, and every link among those, so that a leaf–spine keeps all of its ways.
+    /// The ports of all links between the switches of `ends`: those among the switches on any shortest path between
+    /// two of them. So a leaf–spine keeps all of its redundancy.
     pub fn paths_between<'a>(&self, ends: impl Iterator<Item = &'a Name>) -> Arc<Ports> {
         let ends: Vec<Name> = ends.cloned().collect::<BTreeSet<_>>().into_iter().collect();
         if ends.len() < 2 {
@@ -319,7 +319,7 @@ mod tests {
                 )
             })
             .collect();
-        // The spines name none of their links: the leaves' word is enough.
+        // The spines name none of their links: it is enough that the leaves do.
         devices.push(("spine1".into(), device(&[])));
         devices.push(("spine2".into(), device(&[("gw", LeadsTo::PhysicalNetwork("dc".into()))])));
         devices.push(("alone".into(), device(&[("n", node("node9"))])));

@@ -1,4 +1,4 @@
-//! Subnets and Routes: whether pods can be given them, and what of a Subnet a NetworkAttachmentDefinition gives.
+//! Subnets and Routes: their validation, and the part of a Subnet that a NetworkAttachmentDefinition may hand out.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,17 +13,17 @@ use crate::{Key, Kind, Name};
 use super::Engine;
 use super::evaluate::Evaluation;
 
-/// What becomes of addresses that the engine leases of a range that a NetworkAttachmentDefinition gives.
+/// How addresses that the engine leases are treated in the ranges of a NetworkAttachmentDefinition.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LeaseHandling {
-    /// It gives the others only.
+    /// They are left out of the ranges.
     Exclude,
-    /// It is looked at as if there were none.
+    /// They are ignored, as if nothing were leased.
     Ignore,
 }
 
 impl Engine {
-    /// A pod with an address of the Subnet reaches the next hops of its Routes.
+    /// Checks that pods of the Subnet reach the next hops of its Routes.
     pub(super) fn check_subnet(&self, spec: &SubnetSpec) -> Result<(), Invalid> {
         for name in &spec.routes {
             let key = Key::cluster(Kind::Route, name);
@@ -45,7 +45,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A Route does not lose a next hop that pods reach, unless the Subnet that names it changes as well.
+    /// Checks that a Route keeps a next hop that pods reach, unless the Subnet that names it changes as well.
     pub(super) fn check_route(&self, key: &Key, spec: &RouteSpec) -> Result<(), Invalid> {
         let Some(before) = self.effective(key, Spec::route) else { return Ok(()) };
         for subnet in self.referrers.get(key).into_iter().flatten() {
@@ -68,7 +68,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A Subnet changed: Routes that it names may be possible now.
+    /// A Subnet changed: invalid Routes that it names may be valid now.
     pub(super) fn revalidate_routes(&mut self, key: &Key) {
         let Some(record) = self.records.get(key).filter(|_| key.kind == Kind::Subnet) else { return };
         let routes: Vec<Key> = record.indexed_references.iter().cloned().collect();
@@ -110,7 +110,7 @@ impl Engine {
         })
     }
 
-    /// What a NetworkAttachmentDefinition may give of a Subnet; `None`: no address is left.
+    /// The ranges of a Subnet that a NetworkAttachmentDefinition may hand out. `None`: no address is left.
     fn nad_pools(&self, name: &Name, subnet: &SubnetSpec, leases: LeaseHandling) -> Option<Vec<Pool>> {
         let next_hops: Vec<IpAddr> = self.routes_of(subnet).into_iter().map(|route| route.next_hop).collect();
         let pool = PoolKey::Subnet(name.clone());
@@ -129,7 +129,7 @@ impl Engine {
             .map(|(name, _)| name.clone())
     }
 
-    /// The Subnets that an attachment's NetworkAttachmentDefinition gives addresses of.
+    /// The Subnets that an attachment's NetworkAttachmentDefinition takes addresses from.
     fn nad_subnets(&self, spec: &AttachmentSpec) -> Vec<(&Name, &SubnetSpec)> {
         if spec.vlan_type == VlanType::Access { self.subnets_of(spec) } else { Vec::new() }
     }
@@ -143,8 +143,8 @@ impl Engine {
             .collect()
     }
 
-    /// An address was taken or given back. Where the engine does not lease it from a Subnet any more, what
-    /// NetworkAttachmentDefinitions may give of that changes.
+    /// An address was leased or released. If it is outside the HotPlugPool of its Subnet, the ranges of
+    /// NetworkAttachmentDefinitions change.
     pub(super) fn lease_changed(&mut self, pool: &PoolKey, address: IpAddr) {
         let subnets: Vec<Key> = match pool {
             PoolKey::Subnet(name) => vec![Key::cluster(Kind::Subnet, name)],
@@ -163,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// What those who use an attachment's NetworkAttachmentDefinition have to know of their addresses.
+    /// Adds the conditions on addresses that pods get by an attachment's NetworkAttachmentDefinition.
     pub(super) fn note_addresses(&self, key: &Key, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
         if spec.vlan_type != VlanType::Access {
             let names: BTreeSet<&str> = self.subnets_of(spec).into_iter().map(|(name, _)| &**name).collect();
@@ -200,7 +200,7 @@ impl Engine {
         evaluation.conditions.push(("AddressesUnique", false, reason, message));
     }
 
-    /// The attachments whose NetworkAttachmentDefinitions give addresses of a Subnet.
+    /// The attachments whose NetworkAttachmentDefinitions take addresses from a Subnet.
     fn attachments_on<'a>(&'a self, subnet: &'a Name) -> impl Iterator<Item = &'a Key> {
         let referrers = move |key: &Key| self.referrers.get(key).into_iter().flatten();
         referrers(&Key::cluster(Kind::Subnet, subnet)).flat_map(referrers).filter(move |key| {
@@ -209,8 +209,8 @@ impl Engine {
         })
     }
 
-    /// An attachment came or changed, or a service with all of its own did: one that was alone on a host-local Subnet of
-    /// it is so no longer.
+    /// An attachment, or a service with its attachments, changed: an attachment that was the only one on a host-local
+    /// Subnet may not be any more.
     pub(super) fn reevaluate_subnet_neighbours(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let services: Vec<&Key> =
@@ -228,7 +228,8 @@ impl Engine {
         self.evaluate_queue.extend(alone);
     }
 
-    /// Something names a Subnet no longer, or an attachment a service: who is left on the Subnet may be alone now.
+    /// A reference to a Subnet or service was removed: the last attachment on a host-local Subnet may be the only one
+    /// now.
     pub(super) fn reevaluate_last_on_subnet(&mut self, reference: &Key) {
         let subnets: Vec<Name> = match reference.kind {
             Kind::Subnet => vec![reference.name.clone()],

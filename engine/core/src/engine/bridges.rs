@@ -1,4 +1,4 @@
-//! Bridges of pods: a name belongs to the first namespace that uses it. What links of others are made on besides them.
+//! Pod bridges and parent interfaces on hosts. A bridge name belongs to the first namespace that uses it.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::evaluate::Evaluation;
 use super::inputs::Inputs;
 
 impl Engine {
-    /// What the Bridge object of a namespace says of a bridge.
+    /// The settings of a bridge in the Bridge object of a namespace.
     pub(super) fn bridge_settings(&self, namespace: &Name, bridge: &str) -> Option<BridgeSettings> {
         let key = self.bridge_object(namespace, bridge, None)?;
         let spec = self.effective(key, Spec::bridge)?;
@@ -36,7 +36,7 @@ impl Engine {
         spec.is_some_and(|spec| interfaces_of(spec).contains(bridge))
     }
 
-    /// Brings the index of the users of bridges up to date with what an object names.
+    /// Updates the index of the users of host interfaces with the names in an object's specs.
     pub(super) fn update_bridge_index(&mut self, key: &Key) {
         let Some(record) = self.records.get_mut(key) else { return };
         let stays = record.status.phase != Some(Phase::Deleted);
@@ -63,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// Those who use the bridges of an object, which changed, look again.
+    /// Queues the users of the bridges of a changed object.
     pub(super) fn revalidate_bridge_sharers(&mut self, key: &Key) {
         let bridges = self.records.get(key).map(|record| record.bridges.clone()).unwrap_or_default();
         for bridge in bridges {
@@ -101,8 +101,8 @@ impl Engine {
         Ok(())
     }
 
-    /// What a connection point offers is given to attachments alone, and a bridge of pods to its own namespace. Of other
-    /// interfaces the agent knows which are allowed.
+    /// Checks the parent interface of a link. Interfaces of a connection point are only for attachments, and a pod
+    /// bridge is only for its own namespace. The agent checks all others.
     fn check_parent(&self, field: &str, key: &Key, parent: &str) -> Result<(), Invalid> {
         if let Some(point) = carriers(parent).find_map(|name| self.hosts.owner_of(name)) {
             let problem = format!(
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Whose a bridge is: who has it keeps it, the others come by age.
+    /// The owner of a bridge: the object that has it realised keeps it, the others come by age.
     fn first_user(&self, bridge: &str, counts: impl Fn(&Key) -> bool) -> Option<&Key> {
         let users = self.bridge_users.get(bridge)?.iter().filter(|key| counts(key));
         let users = users.filter_map(|key| Some((key, self.records.get(key)?)));
@@ -163,7 +163,7 @@ impl Engine {
             .map(|(key, _)| key)
     }
 
-    /// Who keeps a Bridge from being deleted.
+    /// The user that keeps a Bridge from being deleted, as text.
     pub(super) fn blocking_bridge_user(&self, key: &Key) -> Option<String> {
         let record = self.records.get(key)?;
         let users = record.bridges.iter().flat_map(|bridge| {
@@ -178,7 +178,7 @@ impl Engine {
         Some(super::validate::and_more(&named, users.len()))
     }
 
-    /// The nodes where a Bridge is, and whether it is there yet.
+    /// Evaluates a Bridge on the nodes where it is wanted.
     pub(super) fn evaluate_bridge(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         if !self.config.nodes {
             return evaluation.wait(super::podstate::NO_AGENTS.into());
@@ -192,18 +192,18 @@ impl Engine {
         }
     }
 
-    /// The nodes where a bridge of pods is wanted.
+    /// The nodes where a pod bridge is wanted.
     fn bridge_nodes<'a>(&'a self, bridge: &'a str) -> impl Iterator<Item = &'a Name> {
         self.podnet.bridges.keys().filter(move |(_, name)| name == bridge).map(|(node, _)| node)
     }
 
-    /// The nodes where a Bridge is, as its status says them.
+    /// The nodes where a Bridge is present, for its status.
     pub(super) fn nodes_with(&self, key: &Key) -> Vec<Name> {
         let Some(spec) = self.effective(key, Spec::bridge) else { return Vec::new() };
         let last = self.records.get(key).map(|record| &record.status.nodes);
         let there = |name: &&Name| {
             self.hosts.node(name).is_some_and(|node| {
-                // Nothing was heard since the start: what was said last still holds.
+                // Without a report since the start the last status still holds.
                 let held = !node.is_known() && last.is_some_and(|nodes| nodes.contains(*name));
                 held || node.observed_network(&spec.name).is_some()
             })
@@ -212,7 +212,7 @@ impl Engine {
     }
 }
 
-/// The bridges of pods that a spec names.
+/// The pod bridges that a spec names.
 fn bridges_of(spec: &Spec) -> BTreeSet<&str> {
     match spec {
         Spec::Bridge(spec) => BTreeSet::from([spec.name.as_str()]),
@@ -221,7 +221,7 @@ fn bridges_of(spec: &Spec) -> BTreeSet<&str> {
     }
 }
 
-/// The interfaces of the host that a spec names: [`bridges_of`], and what its other links are made on.
+/// The host interfaces that a spec names: [`bridges_of`], and the parents of its other links.
 fn interfaces_of(spec: &Spec) -> BTreeSet<&str> {
     let mut names = bridges_of(spec);
     if let Spec::PodLinks(spec) = spec {
@@ -230,7 +230,7 @@ fn interfaces_of(spec: &Spec) -> BTreeSet<&str> {
     names
 }
 
-/// An interface, and the one that it is a VLAN of by its name, such as `eth1` for `eth1.100`.
+/// An interface, and the lower one that its name says it is a VLAN of, such as `eth1` for `eth1.100`.
 pub(super) fn carriers(name: &str) -> impl Iterator<Item = &str> {
     let lower = name.rsplit_once('.').filter(|(_, vlan)| vlan.bytes().all(|byte| byte.is_ascii_digit()));
     [Some(name), lower.map(|(lower, _)| lower)].into_iter().flatten()

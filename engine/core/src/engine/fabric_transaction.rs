@@ -167,7 +167,7 @@ impl Engine {
         device.moved().intersection(&moved)
     }
 
-    /// Switches that were not recheck of everything may be recheck of more.
+    /// Publishes again to switches whose last state left out undecided changes.
     pub(super) fn publish_partial(&mut self) {
         let partial = self.devices.iter().filter(|(_, device)| device.is_partial());
         self.publish_queue.extend(partial.map(|(name, _)| Target::Fabric(name.clone())));

@@ -1,4 +1,4 @@
-//! The nodes' part of the path: what is wanted of their hosts, and how far it is.
+//! The nodes' part of the path: what objects want on their hosts, and the state of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::inputs::Inputs;
 /// The driver that realises nodes; the agent of one is alive as `node/<name>`.
 pub(super) const NODE_DRIVER: &str = "node";
 
-/// What an object gave up on nodes.
+/// Networks and VLANs that an object gave up on nodes and that may still be there.
 #[derive(Debug)]
 pub struct HostCleanup {
     version: u64,
@@ -49,7 +49,7 @@ impl Engine {
             self.reevaluate_bridges_on(name);
             self.handle_pods_changed(pods);
             self.replan_pods_on(name);
-            // What objects that are gone left there is gone with it.
+            // What deleted objects left on the node is gone with it.
             for (key, provider) in &self.podnet.providers {
                 let cleanup = provider.entries.iter().filter(|(_, entry)| {
                     entry.withdrawal.as_ref().is_some_and(|withdrawal| withdrawal.node == *name)
@@ -73,7 +73,7 @@ impl Engine {
         self.handle_node_changes(name);
     }
 
-    /// Something of this node's state is settled without a report.
+    /// A change of the node is confirmed without a new report.
     pub(super) fn handle_node_confirmed(&mut self, name: &Name) {
         self.reevaluate_waiters(name);
         self.handle_node_changes(name);
@@ -122,7 +122,7 @@ impl Engine {
         }
     }
 
-    /// Has what changed on nodes told to them, and to their Node objects.
+    /// Emits the effects for changed nodes: their commands, labels and extended resources.
     pub(super) fn emit_node_effects(&mut self) {
         for name in self.hosts.take_changed_nodes() {
             self.publish_queue.insert(Target::Node(name.clone()));
@@ -150,7 +150,8 @@ impl Engine {
         Arc::new(selected.map(|(name, _)| name.clone()).collect())
     }
 
-    /// The host networks of a connection point have names that can be, and nobody else has them differently.
+    /// Checks that the host networks of a connection point have valid names, and that no older one has them
+    /// differently.
     pub(super) fn check_hosts(&self, key: &Key, spec: &ConnectionPointSpec) -> Result<(), Invalid> {
         if !self.config.nodes {
             return Ok(());
@@ -164,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// The subinterface that an attachment needs has a name that can be.
+    /// Checks the name of the subinterface that an attachment needs.
     pub(super) fn check_subinterface(
         &self,
         point: &Name,
@@ -190,7 +191,7 @@ impl Engine {
         Err(Invalid::new("ConnectionPoint", problem))
     }
 
-    /// Says what an object wants of the hosts, after it was validated. `gave_up` is what it realised until now.
+    /// Updates the demands of an object on hosts, after it was validated.
     pub(super) fn plan_hosts(&mut self, key: &Key) {
         if !self.config.nodes {
             return;
@@ -214,7 +215,7 @@ impl Engine {
         let spec = record.effective.clone().filter(|_| record.finalized);
         let place = match spec.as_deref().and_then(Spec::connection_point) {
             None => None,
-            // With names that can't be, what is there stays.
+            // With invalid names the networks stay as they are.
             Some(spec) => match shape::shapes(spec) {
                 Ok(shapes) => Some((record.seniority(), self.members(spec), shapes)),
                 Err(_) => return,
@@ -228,7 +229,7 @@ impl Engine {
             self.revalidate_bridge_users(name, key);
         }
         if version != self.hosts.version() {
-            // A pod may run on a node of it now, or not any more.
+            // Pods may run on a node that joined or left it.
             let at = |user: &&Key| {
                 let spec = self.effective(user, Spec::attachment);
                 spec.is_some_and(|spec| spec.connection_point == key.name)
@@ -240,7 +241,8 @@ impl Engine {
         }
     }
 
-    /// What an attachment or bridge domain wants; `None`: as before, since something that it names was taken away.
+    /// The demands of an attachment or bridge domain. `None`: as before, since a referenced object was removed by
+    /// force.
     fn demands_on_hosts(&self, key: &Key) -> Option<Vec<Demand>> {
         let record = self.records.get(key)?;
         let spec = record.effective.as_deref().filter(|_| record.finalized && !record.generated);
@@ -291,7 +293,7 @@ impl Engine {
         }
     }
 
-    /// What an object that is given up may leave on nodes; to be asked for while it is still realised.
+    /// What an object may leave on nodes. To be called while its spec is still realised.
     pub(super) fn host_footprint(&self, key: &Key) -> Option<HostCleanup> {
         if !self.config.nodes {
             return None;
@@ -312,7 +314,7 @@ impl Engine {
         (!cleanup.nodes.is_empty()).then_some(cleanup)
     }
 
-    /// Notes what was given up, once it is.
+    /// Records what an object gave up.
     pub(super) fn record_host_cleanup(&mut self, key: &Key, cleanup: Option<HostCleanup>) {
         let Some(cleanup) = cleanup else { return };
         let version = self.hosts.version();
@@ -321,8 +323,8 @@ impl Engine {
         }
     }
 
-    /// The first node where something of an object is not verifiably gone, and why; and those that are not asked,
-    /// since they are not ready.
+    /// The first node where something of an object is not confirmed to be gone, and why. Nodes that are not ready
+    /// don't count; `evaluation` names them.
     pub(super) fn remains_on_hosts(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         let record = self.records.get(key)?;
         let mut unready = BTreeSet::new();
@@ -372,7 +374,7 @@ impl Engine {
         }
     }
 
-    /// How far a connection point's own networks are on its nodes.
+    /// Evaluates a connection point's own networks on its nodes.
     pub(super) fn evaluate_point_on_hosts(
         &self,
         key: &Key,
@@ -391,7 +393,7 @@ impl Engine {
         }
     }
 
-    /// How far what an object wants of the hosts is on each of the nodes.
+    /// Evaluates the demands of an object on each node.
     pub(super) fn evaluate_hosts(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
         let Some(record) = self.records.get(key) else { return };
         for demand in &record.host_demands {

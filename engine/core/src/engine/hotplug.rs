@@ -1,4 +1,4 @@
-//! An L2ServiceAttachment in running pods: what it gives to a pod that carries its label.
+//! Hot-plugging: the interfaces of an L2ServiceAttachment in a running pod that carries its label.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{Key, Kind, Name, compat};
 
 use super::Engine;
 
-/// A service with what the pod gets of it.
+/// What a pod gets of one service.
 struct Part {
     service: Name,
     vid: VlanId,
@@ -34,8 +34,8 @@ impl Engine {
         let point = point.ok_or_else(|| format!("ConnectionPoint {} is not there", spec.connection_point))?;
         let chosen = compat::choose(spec, point).map_err(|invalid| invalid.to_string())?;
         let on = self.hosts.nodes_of(&spec.connection_point);
-        // A pod outlives its Node object for a while. Until that is there again, or the pod is gone, it keeps the addresses
-        // that it has.
+        // A pod outlives its Node object for a while. Until the node is back or the pod is gone, the pod keeps its
+        // addresses.
         let entry = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(&state.pod.uid));
         let has_some = entry.is_some_and(|entry| !entry.leases.is_empty() || !entry.retiring.is_empty());
         let keeps = |node: &Name| has_some && self.hosts.node(node).is_none();
@@ -133,7 +133,7 @@ impl Engine {
         Ok(part)
     }
 
-    /// What the interface is called: as the label says, or `net<N>` with the lowest N that is free.
+    /// The interface's name: that of the label, or `net<N>` with the lowest free N.
     fn interface_name(&self, key: &Key, state: &PodState) -> Result<String, String> {
         let requested = podnet::requested_name(&state.pod, &key.name);
         let uid = &state.pod.uid;
@@ -159,7 +159,7 @@ impl Engine {
     }
 }
 
-/// The interface itself.
+/// The kind of the interface itself.
 fn main_link(plugin: &Plugin, vlan_type: VlanType, vids: &BTreeSet<VlanId>) -> Result<LinkKind, String> {
     let access = vids.first().copied().unwrap_or(VlanId::MIN);
     let is_access = vlan_type == VlanType::Access;

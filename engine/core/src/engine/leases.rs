@@ -1,4 +1,4 @@
-//! What pods have of what only one can have: addresses, names and hardware addresses.
+//! Exclusive resources of pods: addresses, names and hardware addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use crate::{Key, Kind, Name, Target};
 
 use super::Engine;
 
-/// Leases, each with its link's name.
+/// Flattens leases to pairs of a link's name and a lease.
 pub(super) fn named(leases: BTreeMap<Name, Vec<Lease>>) -> impl Iterator<Item = (Name, Lease)> {
     leases.into_iter().flat_map(|(link, own)| own.into_iter().map(move |lease| (link.clone(), lease)))
 }
 
 impl Engine {
-    /// Takes over what the status of an object says of leases, before anyone is given anything new.
+    /// Restores the leases in the status of an object, before any new lease.
     pub(super) fn restore_leases(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let entries = record.status.pods.clone();
@@ -36,7 +36,7 @@ impl Engine {
                         self.lease_changed(&pool, address.addr());
                         leases.entry(link.clone()).or_default().push(Lease { pool, address: *address });
                     } else {
-                        // The pod was losing it, or is to lose it now.
+                        // The pod was losing it, or loses it now.
                         retiring.push((link.clone(), self.reserve_unknown(*address, &holder)));
                     }
                 }
@@ -66,8 +66,8 @@ impl Engine {
         Lease { pool: PoolKey::Unknown, address }
     }
 
-    /// Takes over, before anyone is given anything new, what nodes last said that they have in pods for objects
-    /// that are gone: its addresses stay taken until the nodes have confirmed that it is not there any more.
+    /// Restores, before any new lease, addresses that agents report in pods for deleted objects. They stay taken
+    /// until the nodes have confirmed their removal.
     pub(super) fn restore_orphan_leases(&mut self) {
         self.orphan_leases_restored = true;
         let mut found: Vec<(Name, Holder, Vec<IpNet>)> = Vec::new();
@@ -105,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// The links that a configuration gives.
+    /// The links of a configuration.
     fn templates_of(&self, key: &Key) -> Vec<Template> {
         let links = self.spec_of(key).and_then(Spec::pod_links).map(|spec| {
             template::templates_for(key, spec, |bridge| self.bridge_settings(&key.namespace, bridge)).0
@@ -118,7 +118,7 @@ impl Engine {
         record.effective.as_deref().or(record.spec.as_deref().ok())
     }
 
-    /// Where the address of a link is unique, if it is one that the link may have.
+    /// The pool of a link's address, if the link may have this address.
     fn pool_of(&self, key: &Key, templates: &[Template], link: &Name, address: IpNet) -> Option<PoolKey> {
         if let Some(template) = templates.iter().find(|template| template.name == *link) {
             let need = template.needs.iter().find(|need| need.source.keeps(address))?;
@@ -134,7 +134,7 @@ impl Engine {
         })
     }
 
-    /// What only one can have: names in the pod, and hardware addresses beside other pods.
+    /// The claims of links: names in the pod, and hardware addresses beside other pods.
     pub(super) fn claims_for(
         &self,
         key: &Key,
@@ -194,7 +194,7 @@ impl Engine {
             return;
         };
         if !claims.is_subset(&entry.claims) {
-            // Others that the pod asks for may have to say now that the name is taken.
+            // Other objects of the pod may now find that a name is taken.
             let same = self.podnet.blocked.iter().filter(|(other, pod)| pod == uid && other != key);
             self.pod_queue.extend(same.cloned());
         }
@@ -211,12 +211,12 @@ impl Engine {
         }
     }
 
-    /// Those who can't be given something that another had are looked at again.
+    /// Queues all pods that were blocked by a claim or lease of another.
     pub(super) fn unblock(&mut self) {
         self.pod_queue.append(&mut self.podnet.blocked);
     }
 
-    /// The addresses of a pod's links: those that it has, and new ones where it has none; all or nothing.
+    /// Leases the addresses of a pod's links: the ones that it has, and new ones where it has none. All or nothing.
     pub(super) fn lease(
         &mut self,
         key: &Key,
@@ -225,7 +225,7 @@ impl Engine {
     ) -> Result<BTreeMap<Name, Vec<Lease>>, String> {
         let entry = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(uid));
         let mut had = entry.map(|entry| entry.leases.clone()).unwrap_or_default();
-        // What it was to lose, and its node has not confirmed to be gone, is still its own.
+        // Retiring addresses are still its own.
         for (link, lease) in entry.into_iter().flat_map(|entry| &entry.retiring) {
             had.entry(link.clone()).or_default().push(lease.clone());
         }
@@ -254,7 +254,7 @@ impl Engine {
         Ok(leases)
     }
 
-    /// Gives back what a node has confirmed to be gone.
+    /// Releases what a node has confirmed to be gone.
     pub(super) fn settle_entry(&mut self, key: &Key, uid: &Name) {
         let Some(entry) = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(uid))
         else {
@@ -266,8 +266,8 @@ impl Engine {
                 Some(node) => {
                     node.caught_up(withdrawal.version) && !node.has_links_of(uid, &template::link_id(key, ""))
                 }
-                // The node may be back, with the pod as it was: its addresses are not free. Once the object is gone, nothing
-                // would tell the next engine of them.
+                // The node may come back with the pod as it was, so its addresses are not free. Once the object is
+                // gone, nothing would tell the next leader of them.
                 None => !has_addresses || !self.records.contains_key(key),
             };
             if gone {
@@ -307,7 +307,7 @@ impl Engine {
         self.unblock();
     }
 
-    /// An object of that name is there again: addresses that are still taken for it are to be written down anew.
+    /// An object of the same name was created again: its addresses have to be written to the new status.
     pub(super) fn renew_leases(&mut self, key: &Key) {
         let Some(provider) = self.podnet.providers.get_mut(key) else { return };
         provider.unwritten.clear();

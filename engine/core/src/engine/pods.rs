@@ -1,4 +1,5 @@
-//! Giving to pods: which object gives what to which pod, with addresses that are written down first.
+//! Grants to pods: which object gives which interfaces to which pod. Addresses are written to the object's status
+//! before a node gets them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,19 +13,19 @@ use crate::{Effect, Key, Kind, Name, Pod};
 use super::Engine;
 use super::leases::named;
 
-/// What an object has for a pod.
+/// What an object offers to a pod.
 pub(super) enum Offer {
-    /// Nothing: it does not name the pod, or is not there.
+    /// Nothing: the pod does not name the object, or the object does not exist.
     Nothing,
     /// Nothing yet: the pod does not run.
     NotRunning,
-    /// It can't be, and why.
+    /// It can't be done; the reason.
     Refused(String),
-    /// These.
+    /// These interfaces, and a change of the primary one.
     Links(Vec<Template>, Option<PrimaryLink>),
 }
 
-/// True for the kinds that give something to pods.
+/// True for the kinds that give interfaces to pods.
 pub(super) fn gives_to_pods(kind: Kind) -> bool {
     matches!(kind, Kind::L2ServiceAttachment | Kind::PodNetworkConfig | Kind::PodConfig)
 }
@@ -39,7 +40,7 @@ impl Engine {
         self.set_pod_uses(&pod.uid, (&pod.namespace, &pod.name), uses.into_iter().collect());
         let uid = pod.uid.clone();
         let known = self.podnet.pods.get(&uid);
-        // At the start a pod without labels may still have what a former process gave it.
+        // At the start a pod without labels may still have interfaces from before.
         if requested.is_empty() && known.is_none() && (self.started || !self.config.nodes) {
             return;
         }
@@ -64,7 +65,7 @@ impl Engine {
             self.pod_queue.insert((key.clone(), uid.clone()));
         }
         if let Some(state) = self.podnet.pods.get_mut(&uid) {
-            // A container that is being restarted has no id for a while: what is there stays.
+            // A container that restarts has no id for a while: its interfaces stay.
             let container = pod.container.clone().or(state.pod.container.take());
             (state.pod, state.requested) = (Pod { container, ..pod }, requested);
         } else {
@@ -102,7 +103,7 @@ impl Engine {
         self.pod_view_queue.remove(uid);
     }
 
-    /// The status of an object is written with its leases up to `count`.
+    /// The status of an object is written with its leases up to the revision `count`.
     pub(super) fn leases_written(&mut self, key: &Key, count: u64) {
         let Some(provider) = self.podnet.providers.get_mut(key) else { return };
         provider.written_revision = provider.written_revision.max(count);
@@ -112,15 +113,14 @@ impl Engine {
         }
     }
 
-    /// Has all pods of an object looked at again.
+    /// Queues all pods of an object.
     pub(super) fn replan_pods(&mut self, key: &Key) {
         let selected = self.podnet.selected.get(key).into_iter().flatten();
         let entries = self.podnet.providers.get(key).into_iter().flat_map(|provider| provider.entries.keys());
         self.pod_queue.extend(selected.chain(entries).map(|uid| (key.clone(), uid.clone())));
     }
 
-    /// Has the pods of a node looked at again, which is there now or is not any more: what attachments give depends on
-    /// it.
+    /// Queues the pods of a node that appeared or disappeared: what attachments give depends on it.
     pub(super) fn replan_pods_on(&mut self, node: &Name) {
         let on = self.podnet.pods.iter().filter(|(_, state)| state.pod.node.as_ref() == Some(node));
         let work = on.flat_map(|(uid, state)| {
@@ -130,7 +130,7 @@ impl Engine {
         self.pod_queue.extend(work);
     }
 
-    /// What an object has for a pod.
+    /// What an object offers to a pod.
     fn offer_for(&self, key: &Key, state: &PodState) -> Offer {
         let record = self.records.get(key).filter(|record| record.finalized);
         let Some(spec) = record.and_then(|record| record.effective.as_deref()) else { return Offer::Nothing };
@@ -159,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// Works out what one object gives to one pod.
+    /// Plans what one object gives to one pod.
     pub(super) fn plan_pod(&mut self, key: &Key, uid: &Name) {
         if self.records.contains_key(key) {
             self.evaluate_queue.insert(key.clone());
@@ -169,7 +169,7 @@ impl Engine {
         let name = state.pod.name.clone();
         let offer = self.offer_for(key, state);
         if !matches!(offer, Offer::Nothing) {
-            // It has a pod: its sample's pods, if that is one, are refused no longer.
+            // It has a pod, so pods of its sample Deployment are not refused.
             self.records.get_mut(key).into_iter().for_each(|record| record.sample_refused = None);
             if let Some(state) = self.podnet.pods.get_mut(uid) {
                 state.entries.insert(key.clone());
@@ -199,7 +199,7 @@ impl Engine {
         self.settle_entry(key, uid);
     }
 
-    /// Gives a pod what it is to have, once its addresses are written down.
+    /// Grants interfaces to a pod, once their addresses are written to the status.
     fn grant_to_pod(
         &mut self,
         key: &Key,
@@ -219,7 +219,7 @@ impl Engine {
             let kept: Vec<&Lease> = leases.values().flatten().collect();
             let gone = named(std::mem::take(&mut entry.leases)).filter(|(_, lease)| !kept.contains(&lease));
             entry.retiring.extend(gone);
-            // What it has again is not given back.
+            // An address that it has again is not released.
             entry.retiring.retain(|(_, lease)| !kept.contains(&lease));
             (entry.leases, entry.retired_at) = (leases.clone(), None);
         }
@@ -245,7 +245,7 @@ impl Engine {
         {
             entry.retired_at = Some(version);
         }
-        // The node's next word lets go of what is retiring, even if the pod had not been told of it.
+        // The node's next report releases retiring addresses, even if the node never had a command with them.
         let node = self.podnet.pods.get(uid).and_then(|state| state.pod.node.clone());
         if let Some(target) = node.and_then(|node| self.hosts.node_mut(&node)) {
             target.track_removal(uid);
@@ -253,8 +253,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A pod can't have what an object has for it: it keeps nothing of it, and its addresses are free when the node
-    /// has confirmed that.
+    /// Revokes everything that an object gave to a pod. The addresses are released when the node has confirmed.
     fn revoke_from_pod(&mut self, key: &Key, uid: &Name) {
         self.set_grant(key, uid, None);
         self.set_claims(key, uid, BTreeSet::new());
@@ -274,7 +273,7 @@ impl Engine {
         }
     }
 
-    /// An object gives nothing to a pod any more; its entry goes when the node has confirmed that.
+    /// Withdraws an object from a pod. Its entry goes when the node has confirmed.
     fn withdraw_from_pod(&mut self, key: &Key, uid: &Name) {
         self.podnet.blocked.remove(&(key.clone(), uid.clone()));
         let Some(entry) = self.podnet.providers.get(key).and_then(|provider| provider.entries.get(uid))
@@ -303,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// Sets what an object gives to a pod and tells the pod's node.
+    /// Sets what an object gives to a pod, and changes the desired state of the pod's node.
     fn set_grant(&mut self, key: &Key, uid: &Name, grant: Option<Grant>) {
         let Some(state) = self.podnet.pods.get_mut(uid) else { return };
         if state.grants.get(key) == grant.as_ref() {
@@ -346,7 +345,7 @@ impl Engine {
         self.hosts.change(&node, |target, version| target.want_pod(uid, pod, version));
     }
 
-    /// A node appeared: what its pods are given is wanted there.
+    /// A node appeared: its pods' interfaces and bridges become part of its desired state.
     pub(super) fn sync_node(&mut self, node: &Name) {
         let on = |state: &PodState| state.pod.node.as_ref() == Some(node);
         let pods = self.podnet.pods.iter().filter(|(_, state)| on(state)).map(|(uid, _)| uid.clone());
@@ -360,7 +359,7 @@ impl Engine {
         }
     }
 
-    /// Forgets a pod's part of an object, with its addresses.
+    /// Removes the entry of a pod from an object, and releases its addresses.
     pub(super) fn drop_entry(&mut self, key: &Key, uid: &Name) {
         self.podnet.blocked.remove(&(key.clone(), uid.clone()));
         self.set_claims(key, uid, BTreeSet::new());
@@ -381,7 +380,7 @@ impl Engine {
         self.pod_view_queue.insert(uid.clone());
     }
 
-    /// The object is gone. The addresses of pods whose nodes have not confirmed that stay taken until they do.
+    /// Withdraws a deleted object from all pods. Addresses stay taken until the nodes have confirmed.
     pub(super) fn remove_provider(&mut self, key: &Key) {
         let uids = self
             .podnet
@@ -396,7 +395,7 @@ impl Engine {
         }
     }
 
-    /// Asks for the sample Deployment of a configuration, once.
+    /// Requests the sample Deployment of a configuration, once.
     pub(super) fn make_sample(&mut self, key: &Key) {
         let sample = self.effective(key, Spec::pod_links).and_then(|spec| spec.sample.clone());
         let Some(record) = self.records.get_mut(key).filter(|record| record.finalized && !record.deleting)
@@ -413,7 +412,7 @@ impl Engine {
         }
     }
 
-    /// A node said something new of these pods.
+    /// A node reported changes of these pods.
     pub(super) fn handle_pods_changed(&mut self, uids: BTreeSet<Name>) {
         for uid in uids {
             let Some(state) = self.podnet.pods.get(&uid) else { continue };

@@ -1,4 +1,4 @@
-//! How far what pods are given is: the statuses of those who give, and the view of each pod.
+//! The state of what pods are given: in the statuses of the objects that give it, and in the PodNetwork of each pod.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use crate::{Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry, PodInterface, Pod
 use super::Engine;
 use super::evaluate::Evaluation;
 
-/// What to say of an object that nobody can realise.
+/// The message of an object that needs agents where there are none.
 pub(super) const NO_AGENTS: &str = "the engine runs without agents on the nodes";
 
-/// How far one pod is.
+/// The state of one pod of an object.
 enum PodProgress {
-    /// All is there.
+    /// Everything is confirmed.
     Confirmed,
     /// There is nothing to wait for.
     Idle,
-    /// Not yet, in these words, for that node.
+    /// Not confirmed yet: the message, and the node that it waits for.
     Waits(String, Option<Name>),
-    /// It can't be, in these words; and whether that may pass.
+    /// It can't be done: the message, and whether that may pass.
     Refused(String, bool),
 }
 
 impl Engine {
-    /// How far what an object gives to pods is. The phase of a configuration depends on it; an attachment has a
+    /// Evaluates what an object gives to pods. The phase of a configuration depends on it. An attachment has a
     /// condition for it, since it is as ready for other pods.
     pub(super) fn evaluate_pods(&self, key: &Key, evaluation: &mut Evaluation) {
         let is_config = key.kind != Kind::L2ServiceAttachment;
@@ -81,7 +81,7 @@ impl Engine {
         evaluation.waits_on = evaluation.waits_on.take().or(pods.waits_on);
     }
 
-    /// An MTU that is asked of an interface, and that something on its way does not carry: of the first pod by its name.
+    /// Adds the condition PathMTU for an interface whose MTU the path does not carry: of the first pod by name.
     fn note_narrow_paths(&self, key: &Key, provider: &Provider, evaluation: &mut Evaluation) {
         let narrow = provider.entries.iter().filter_map(|(uid, entry)| {
             let state = self.podnet.pods.get(uid)?;
@@ -155,7 +155,7 @@ impl Engine {
         PodProgress::Confirmed
     }
 
-    /// The last status said that a pod has all that it is to have.
+    /// True when the last status showed all interfaces of a pod.
     fn was_complete_before(&self, key: &Key, uid: &Name) -> bool {
         let entry = self.last_entry(key, uid);
         entry.is_some_and(|entry| entry.problem.is_none() && !entry.links.is_empty())
@@ -165,7 +165,7 @@ impl Engine {
         self.records.get(key)?.status.pods.iter().find(|entry| entry.uid == *uid)
     }
 
-    /// What the status of an object says of its pods.
+    /// The entries of pods in the status of an object.
     pub(super) fn pod_entries(&self, key: &Key) -> Vec<PodEntry> {
         let Some(provider) = self.podnet.providers.get(key) else { return Vec::new() };
         let mut entries: Vec<PodEntry> = provider
@@ -179,7 +179,7 @@ impl Engine {
                 for (link, lease) in &entry.retiring {
                     leases.entry(link.clone()).or_default().push(lease.address);
                 }
-                // In an order that the next engine finds, too, whichever of them are retiring.
+                // Sorted, so that the next leader has the same order, whichever are retiring.
                 for addresses in leases.values_mut() {
                     addresses.sort_unstable();
                 }
@@ -211,12 +211,12 @@ impl Engine {
         }
     }
 
-    /// What is there of what an object gives to a pod.
+    /// The interfaces of an object that are present in a pod.
     fn present_links(&self, key: &Key, uid: &Name, state: Option<&PodState>) -> Vec<LinkEntry> {
         let Some(state) = state else { return Vec::new() };
         let node = state.pod.node.as_ref().and_then(|name| self.hosts.node(name));
         let Some(node) = node.filter(|node| node.is_known()) else {
-            // Nothing was heard since the start: what was said last still holds.
+            // Without a report since the start the last status still holds.
             return self.last_entry(key, uid).map(|entry| entry.links.clone()).unwrap_or_default();
         };
         let Some(grant) = state.grants.get(key) else { return Vec::new() };
@@ -231,7 +231,7 @@ impl Engine {
         links.chain(primary).collect()
     }
 
-    /// What of a deleted object is not verifiably taken back from pods.
+    /// The first pod that is not confirmed to have lost what a deleted object gave it.
     pub(super) fn remains_in_pods(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         let provider = self.podnet.providers.get(key)?;
         for entry in provider.entries.values() {
@@ -259,7 +259,7 @@ impl Engine {
         None
     }
 
-    /// Has the views of pods that changed written.
+    /// Emits the PodNetworks of pods that changed.
     pub(super) fn emit_pod_views(&mut self) {
         for uid in std::mem::take(&mut self.pod_view_queue) {
             let Some(state) = self.podnet.pods.get(&uid) else { continue };
@@ -338,7 +338,7 @@ fn narrow_path(link: &str, mtu: u32, path: &PathMtu) -> String {
     format!("{link} has an MTU of {mtu}{needed}, but {interface} on its way has {there}")
 }
 
-/// The names and ids of what is given.
+/// The names and ids of the parts of a grant.
 fn granted_parts(grant: &Grant) -> impl Iterator<Item = (String, &str)> {
     let links = grant.links.iter().map(|(name, link)| (format!("link {name}"), link.id.as_str()));
     links.chain(grant.primary.iter().map(|primary| (primary.name.clone(), primary.id.as_str())))

@@ -1,4 +1,4 @@
-//! The first stage: is an object valid in all that it names, and what of it is realised?
+//! The first stage: validates an object against everything that it names, and decides which spec is realised.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use crate::{Effect, Key, Kind, Name};
 use super::Engine;
 
 impl Engine {
-    /// Validates one object and passes on what others see of it.
+    /// Validates one object and queues what depends on it.
     pub(super) fn validate(&mut self, key: &Key) {
         if key.kind == Kind::ConnectionPoint {
             self.plan_point(key);
         }
         let Some(record) = self.records.get(key) else { return };
         let checked = match &record.spec {
-            // What is on its way out is no longer measured.
+            // An object that is being deleted is not validated.
             Ok(spec) if record.deleting => Ok(spec.clone()),
             Err(invalid) => Err(invalid.clone().because(Cause::Spec)),
             Ok(spec) => self.check(key, spec).map(|()| spec.clone()),
         };
-        // What was said to be gone stays so, though somebody may name it before its finalizer is off.
+        // A reported phase Deleted is final, even if another object names it before its finalizer is removed.
         let reported_gone = record.status.phase == Some(eno_schemas::Phase::Deleted);
         let in_use = record.deleting && !reported_gone && self.blocking_user(key).is_some();
         let dependencies =
             record.indexed_references.iter().filter_map(|key| self.records.get(key)).map(|r| r.version).max();
-        // A spec that is only hampered by the state of others is the one to plan with.
+        // A spec that only the state of other objects hinders is planned all the same.
         let planned = match (&checked, &record.spec) {
             (Ok(spec), _) => Some(spec.clone()),
             (Err(_), Ok(spec)) if matches!(key.kind, Kind::ConnectionPoint | Kind::FabricDevice) => {
@@ -45,7 +45,7 @@ impl Engine {
         };
         let problem = checked.err();
         let arriving = |key: &Key| self.records.get(key).is_none_or(|record| record.incomplete);
-        // No object names the FabricDevices that lead to a connection point: some of them may be on their way.
+        // No object names the FabricDevices that lead to a connection point: some may not have arrived yet.
         let lacks_ports = key.kind == Kind::ConnectionPoint
             && self.points.get(&key.name).is_some_and(|point| !point.missing.is_empty());
         let incomplete = problem.is_some()
@@ -217,7 +217,7 @@ impl Engine {
         if !scopes.is_empty() {
             return scopes.iter().try_for_each(|scope| self.check_id("SegmentationID", key, spec.vid, scope));
         }
-        // It is only asked for so far: one place where it may be is enough, the rest is the attachments' matter.
+        // The service is only requested: one scope is enough. Attachments check their own scopes.
         let requested = self.claimed_scopes(key);
         let mut checks = requested.iter().map(|scope| self.check_id("SegmentationID", key, spec.vid, scope));
         let first = checks.next().unwrap_or(Ok(()));
@@ -287,7 +287,7 @@ impl Engine {
             for scope in scopes.into_iter().flatten() {
                 self.check_id(&field, &service_key, service.vid, scope)?;
             }
-            // A service that is being deleted is no longer checked itself.
+            // A service that is being deleted is not validated itself.
             if self.records.get(&service_key).is_some_and(|record| record.deleting) {
                 for scope in self.own_scopes(&service_key, service) {
                     self.check_id(&field, &service_key, service.vid, &scope)?;
@@ -297,7 +297,7 @@ impl Engine {
         self.check_new_user("ConnectionPoint", key, &point_key)
     }
 
-    /// What is being deleted stays for those who use it and takes nobody new.
+    /// An object that is being deleted stays for its users and takes no new ones.
     fn check_new_user(&self, field: &str, key: &Key, used: &Key) -> Result<(), Invalid> {
         let deleting = self.records.get(used).is_some_and(|record| record.deleting);
         let uses = |record: &super::Record| {
@@ -325,7 +325,7 @@ impl Engine {
         Err(Invalid::new(field, problem).because(Cause::NotPermitted))
     }
 
-    /// What was never seen though an object names it, by itself or by what it names and waits for that.
+    /// The objects that were never seen, although `key`, or an object that `key` waits for, names them.
     pub fn missing_references(&self, key: &Key) -> BTreeSet<Key> {
         let (mut missing, mut visited) = (BTreeSet::new(), BTreeSet::new());
         let mut next = vec![key];
@@ -341,7 +341,7 @@ impl Engine {
         missing
     }
 
-    /// Who keeps an object from being deleted.
+    /// The user that keeps an object from being deleted, as text.
     pub(super) fn blocking_user(&self, key: &Key) -> Option<String> {
         if key.kind == Kind::L2ServiceAttachment {
             return self.blocking_pods(key);

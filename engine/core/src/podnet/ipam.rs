@@ -1,9 +1,7 @@
-//! Addresses for pods: which are free, and which of those is next. No network is ever enumerated: what is looked
-//! through are the addresses that are taken or were.
+//! Address allocation for pods. Networks are never enumerated: only addresses that are or were taken are stored.
 //!
-//! An address that was given back is taken again only when all others of its source were taken since. So neighbours
-//! that still know the hardware address of its former holder don't send there. Only a process remembers that order;
-//! what is taken is in status.
+//! A released address is leased again only after all others of its source. So neighbours don't send to the hardware
+//! address of its former holder. That order is lost on a restart; leases are in statuses.
 
 mod addresses;
 
@@ -17,56 +15,56 @@ use crate::{Key, Name};
 
 use addresses::Addresses;
 
-/// Where an address is unique.
+/// The pool in which an address is unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PoolKey {
-    /// On a bridge of pods of a namespace.
+    /// A pod bridge of a namespace: namespace, bridge.
     Bridge(Name, String),
-    /// Among the pods of one link of an object.
+    /// The pods of one link of an object: object, link.
     Link(Key, Name),
-    /// In a Subnet.
+    /// A Subnet.
     Subnet(Name),
-    /// Somewhere that no spec says any more: it is nobody else's anywhere until it is given back.
+    /// A pool that no spec names any more. Its addresses are taken in every pool until they are released.
     Unknown,
 }
 
-/// Whose an address is: the object, the pod's uid and the link.
+/// The holder of an address: the object, the pod's uid and the link.
 pub type Holder = (Key, Name, Name);
 
-/// What an address may be taken from, all of one family.
+/// The source of an address; one address family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A network, whose first address is a bridge's or not.
+    /// A network, whose first address may be a bridge's.
     Network {
         /// The network.
         network: IpNet,
-        /// The first address is not a pod's.
+        /// The first address is the bridge's.
         bridged: bool,
     },
     /// One of these.
     List(Vec<IpNet>),
-    /// What a Subnet leaves to the engine.
+    /// The ranges of a Subnet that the engine leases.
     Ranges {
         /// The network, for its prefix length and its ends.
         network: IpNet,
         /// The ranges.
         ranges: Vec<Pool>,
-        /// Its gateways.
+        /// The next hops of its routes.
         excluded: Vec<IpAddr>,
     },
 }
 
-/// All addresses that are taken, and those that were.
+/// All addresses that are or were taken.
 #[derive(Debug)]
 pub struct Ipam {
     pools: HashMap<PoolKey, Addresses>,
-    /// Those of [`PoolKey::Unknown`], with how many have them.
+    /// The addresses of [`PoolKey::Unknown`], each with its number of holders.
     unknown: BTreeMap<IpAddr, u32>,
-    /// Where an address was given back, in that order.
+    /// By count: the pool in which an address was released.
     released: BTreeMap<u64, PoolKey>,
-    /// Counts the addresses that were given back.
+    /// Counts the releases.
     count: u64,
-    /// How many of [`Self::released`] are remembered.
+    /// Maximum entries of `released`.
     max_released: usize,
 }
 
@@ -82,11 +80,11 @@ impl Default for Ipam {
     }
 }
 
-/// The addresses of an IPv4 network of prefix length 16.
+/// Maximum of released addresses that are remembered: as many as an IPv4 network of prefix length 16 has.
 const MAX_RELEASED: usize = 1 << 16;
 
 impl Ipam {
-    /// Takes one address for `holder`: a certain one, if nobody else has it. True when it is the holder's now.
+    /// Takes a given address for `holder`. Returns true when the holder has it now.
     pub fn take(&mut self, pool: &PoolKey, address: IpAddr, holder: &Holder) -> bool {
         if *pool == PoolKey::Unknown {
             *self.unknown.entry(address).or_default() += 1;
@@ -102,8 +100,8 @@ impl Ipam {
         true
     }
 
-    /// Takes an address of `source` that is free: the lowest that nobody had yet, else the one that was given back
-    /// first. So neighbours have forgotten who had it. `None`: there is none.
+    /// Takes a free address of `source`: the lowest that was never taken, else the one that was released first, which
+    /// neighbours have forgotten. `None`: there is none.
     pub fn take_any(&mut self, pool: &PoolKey, source: &Source, holder: &Holder) -> Option<IpNet> {
         let addresses = self.pools.entry(pool.clone()).or_default();
         let next = source.next(addresses, &self.unknown);
@@ -117,7 +115,7 @@ impl Ipam {
         next
     }
 
-    /// Gives one back.
+    /// Releases an address.
     pub fn release(&mut self, pool: &PoolKey, address: IpAddr) {
         if *pool == PoolKey::Unknown {
             if let Some(count) = self.unknown.get_mut(&address) {
@@ -145,7 +143,7 @@ impl Ipam {
         }
     }
 
-    /// Undoes [`Self::take_any`]: nobody was told of the address.
+    /// Undoes [`Self::take_any`] for an address that was never used.
     pub fn undo(&mut self, pool: &PoolKey, address: IpAddr) {
         let Some(addresses) = self.pools.get_mut(pool) else { return };
         if let Some(count) = addresses.undo(address) {
@@ -163,14 +161,14 @@ impl Ipam {
         known.chain(unknown).collect()
     }
 
-    /// Who has an address; `None` also for those of [`PoolKey::Unknown`].
+    /// The holder of an address. `None` also for those of [`PoolKey::Unknown`].
     pub fn holder(&self, pool: &PoolKey, address: IpAddr) -> Option<&Holder> {
         self.pools.get(pool)?.holder(address)
     }
 }
 
 impl Source {
-    /// True when `address` may come from here.
+    /// True when `address` may be leased from this source.
     pub fn offers(&self, address: IpNet) -> bool {
         match self {
             Self::List(list) => list.contains(&address),
@@ -184,7 +182,7 @@ impl Source {
         }
     }
 
-    /// True when a pod that has `address` may keep it, though others of its kind may not be handed out any more.
+    /// True when a pod that has `address` may keep it, even if it is not offered any more.
     pub fn keeps(&self, address: IpNet) -> bool {
         match self {
             Self::Ranges { network, excluded, .. } => {
@@ -198,7 +196,7 @@ impl Source {
         }
     }
 
-    /// The inclusive ranges that it is made of.
+    /// Its inclusive ranges.
     fn spans(&self) -> Vec<(u128, u128)> {
         match self {
             Self::List(_) => Vec::new(),
@@ -233,7 +231,7 @@ impl Source {
             Self::List(list) => {
                 let free =
                     list.iter().filter(|ip| addresses.holder(ip.addr()).is_none() && usable(ip.addr()));
-                // One that was never given back comes before all that were.
+                // An address that was never released comes first.
                 return free.min_by_key(|ip| addresses.released_at(ip.addr())).copied();
             }
             Self::Network { network, .. } | Self::Ranges { network, .. } => network,
@@ -261,8 +259,8 @@ pub fn first_address(network: &IpNet) -> IpNet {
     IpNet::new(first, network.prefix_len()).unwrap_or(*network)
 }
 
-/// The first and last address that interfaces may have: not the network's own and IPv4's broadcast address, which
-/// networks of one or two addresses don't have (RFC 3021, RFC 6164).
+/// The first and last address that interfaces may have. That excludes the network's own and IPv4's broadcast address,
+/// which networks of one or two addresses lack (RFC 3021, RFC 6164).
 pub(crate) fn hosts(network: &IpNet) -> (u128, u128) {
     let (first, last) = (number(network.network()), number(network.broadcast()));
     match network {
@@ -379,13 +377,13 @@ mod tests {
             assert_eq!(take(&mut ipam, &source), Some(ip(last).to_string()));
         }
         assert_eq!(take(&mut ipam, &source), None);
-        // A list is taken from in the same way.
+        // A list follows the same order.
         let list = Source::List([2, 3, 4].map(|last| IpNet::new(ip(last), 29).unwrap()).to_vec());
         for last in [4, 3, 2] {
             ipam.release(&key(), ip(last));
         }
         assert_eq!(take(&mut ipam, &list), Some(ip(4).to_string()));
-        // One of those is asked for by its name.
+        // A given address is taken.
         assert!(ipam.take(&key(), ip(3), &holder(9)) && !ipam.take(&key(), ip(3), &holder(8)));
         assert_eq!(ipam.holder(&key(), ip(3)), Some(&holder(9)));
         assert_eq!(take(&mut ipam, &list), Some(ip(2).to_string()));
@@ -415,7 +413,7 @@ mod tests {
             ipam.release(&key(), ip.parse().unwrap());
             assert!(ipam.released.len() <= 2);
         }
-        // Of a pool that nobody uses any more nothing is left in the end.
+        // An unused pool is dropped in the end.
         let other = PoolKey::Subnet("other".into());
         for _ in 0..2 {
             let ip = ipam.take_any(&other, &source, &holder(0)).unwrap();
@@ -442,8 +440,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and given back: no address twice, none that may not be, and the one that nobody has had
-        /// for longest.
+        /// For any sequence of leases and releases: no address is leased twice or outside the source, and the one
+        /// that was free for longest comes first.
         #[test]
         fn in_turn(
             bits in any::<u32>(), length in 20u8..=32, bridged: bool,

@@ -1,4 +1,4 @@
-//! What running pods are given: by which objects, with which addresses, and how far that is.
+//! The interfaces of running pods: the objects that give them, their addresses, and their state.
 
 pub mod ipam;
 pub mod template;
@@ -14,64 +14,64 @@ use crate::{Key, Kind, Name, Pod, PodView};
 use ipam::{Ipam, PoolKey};
 use template::BridgeRequest;
 
-/// Before the name of the attachment in the label that hot-plugs it.
+/// Prefix of the label that hot-plugs the attachment whose name follows.
 const HOT_PLUG: &str = "attach.eno.k8s.io/";
 
-/// All pods that are, or were, given something, and all objects that give.
+/// All pods with interfaces of ours, and all objects that give them.
 #[derive(Debug, Default)]
 pub struct PodNet {
-    /// By uid.
+    /// Pods by uid.
     pub pods: HashMap<Name, PodState>,
     /// By object: the pods whose labels name it.
     pub selected: HashMap<Key, BTreeSet<Name>>,
-    /// What objects give.
+    /// By object: what it gives to pods.
     pub providers: HashMap<Key, Provider>,
-    /// Addresses.
+    /// The leased addresses.
     pub ipam: Ipam,
-    /// What only one can have.
+    /// The holders of exclusive names and hardware addresses.
     pub claims: HashMap<Claim, Claimant>,
-    /// By node and bridge of pods: what is asked of it, and by how many links.
+    /// By node and pod bridge: the requests of links, each with their number.
     pub bridges: BTreeMap<(Name, String), BTreeMap<BridgeRequest, u32>>,
-    /// Who can't be given something that another has.
+    /// Pairs of an object and a pod uid that wait for something that another pod holds.
     pub blocked: BTreeSet<(Key, Name)>,
 }
 
 /// A pod.
 #[derive(Debug)]
 pub struct PodState {
-    /// As last heard of.
+    /// The pod as the API server has it.
     pub pod: Pod,
     /// The objects that its labels name.
     pub requested: BTreeSet<Key>,
     /// The objects that have an entry for it.
     pub entries: BTreeSet<Key>,
-    /// What it is given, in the order in which its interfaces are made.
+    /// What each object gives it, in the order in which its interfaces are made.
     pub grants: BTreeMap<Key, Grant>,
-    /// As last told.
+    /// Its PodNetwork as last emitted.
     pub view: Option<PodView>,
 }
 
 /// What one object gives to one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grant {
-    /// Its name in the spec, and the interface.
+    /// The name of each link in the spec, and the interface.
     pub links: Vec<(Name, PodLink)>,
     /// A change of the primary interface.
     pub primary: Option<PrimaryLink>,
-    /// What is asked of bridges of pods.
+    /// The requests of its links to pod bridges.
     pub bridges: Vec<(String, BridgeRequest)>,
 }
 
 /// An object that gives something to pods.
 #[derive(Debug, Default)]
 pub struct Provider {
-    /// By the pod's uid.
+    /// Its pods by uid.
     pub entries: BTreeMap<Name, Entry>,
-    /// Counts the changes of leases.
+    /// The revision of the leases: counts their changes.
     pub lease_revision: u64,
-    /// Up to which count they are written down.
+    /// The last revision that is written to the status.
     pub written_revision: u64,
-    /// Pods whose leases are not, by the count.
+    /// By revision: pods whose leases are not written yet.
     pub unwritten: BTreeMap<u64, Name>,
 }
 
@@ -80,58 +80,58 @@ pub struct Provider {
 pub struct Entry {
     /// The pod's name.
     pub name: Name,
-    /// By the name of the link.
+    /// The addresses by name of the link.
     pub leases: BTreeMap<Name, Vec<Lease>>,
-    /// The count of the last change of these.
+    /// The revision of the last change of `leases`.
     pub lease_revision: u64,
-    /// What it had, with the link's name, until the node says that it has not any more.
+    /// Former leases with the link's name. They are released when the node has confirmed.
     pub retiring: Vec<(Name, Lease)>,
-    /// The version of the nodes without those; `None`: they are still wanted.
+    /// The version of the nodes without the retiring ones; `None`: they are still wanted.
     pub retired_at: Option<u64>,
-    /// The interface's name, where the label leaves that to us.
+    /// The interface's name, where the label doesn't say one.
     pub ifname: Option<String>,
-    /// It is not, or not entirely, given, and why.
+    /// Why it is not, or not entirely, given.
     pub problem: Option<String>,
-    /// What it has of what only one can have.
+    /// The claims that it holds.
     pub claims: BTreeSet<Claim>,
-    /// The pod was given something, in this process or before it.
+    /// The pod was given something, by this process or a former leader.
     pub was_granted: bool,
-    /// It is to lose everything, which the node has to confirm.
+    /// It loses everything, and the node has not confirmed that yet.
     pub withdrawal: Option<Withdrawal>,
 }
 
-/// A pod that loses what it was given.
+/// The withdrawal of everything that an object gave to a pod.
 #[derive(Clone, Debug)]
 pub struct Withdrawal {
     /// Where it runs.
     pub node: Name,
-    /// Since which version of the nodes.
+    /// The version of the nodes since which it is withdrawn.
     pub version: u64,
 }
 
-/// An address of a pod.
+/// A leased address of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Where it is unique.
+    /// The pool in which it is unique.
     pub pool: PoolKey,
     /// With the prefix length of its network.
     pub address: IpNet,
 }
 
-/// Something that only one can have.
+/// An exclusive name or hardware address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Claim {
-    /// The name of an interface of a pod.
+    /// The name of an interface of a pod: pod uid, name.
     Name(Name, String),
-    /// A hardware address on something that several pods share on a node.
+    /// A hardware address on a master that pods of a node share: node, master, address.
     Mac(Name, String, String),
 }
 
-/// Who has it: the object, the pod's uid and name.
+/// The holder of a claim: the object, the pod's uid and name.
 pub type Claimant = (Key, Name, Name);
 
 impl Provider {
-    /// The entry of a pod, made when it is not there yet.
+    /// The entry of a pod, created when there is none.
     pub fn entry(&mut self, uid: &Name, name: &Name) -> &mut Entry {
         let entry = self.entries.entry(uid.clone()).or_default();
         entry.name = name.clone();
@@ -140,7 +140,7 @@ impl Provider {
 }
 
 impl PodState {
-    /// All that it is given, for its node's command; `None`: nothing.
+    /// Everything that it is given, for its node's command. `None`: nothing.
     pub fn render(&self) -> Option<Arc<NodePod>> {
         let is_given = |grant: &Grant| !grant.links.is_empty() || grant.primary.is_some();
         let container = self.pod.container.as_ref().filter(|_| self.grants.values().any(is_given))?;
@@ -154,20 +154,20 @@ impl PodState {
         }))
     }
 
-    /// It can be given something now.
+    /// True when it runs, so that it can be given interfaces.
     pub fn runs(&self) -> bool {
         self.pod.node.is_some() && self.pod.container.is_some()
     }
 }
 
 impl PodNet {
-    /// Forgets the pods that ask for nothing and have nothing.
+    /// Drops the pods that request nothing and have nothing.
     pub fn forget_idle(&mut self) {
         self.pods.retain(|_, state| !state.requested.is_empty() || !state.entries.is_empty());
         self.pods.shrink_to_fit();
     }
 
-    /// What a bridge of pods is to be on a node; `None`: not there.
+    /// The desired state of a pod bridge on a node. `None`: it is not wanted.
     pub fn bridge(&self, node: &Name, bridge: &str) -> Option<HostNetwork> {
         let requests = self.bridges.get(&(node.clone(), bridge.to_owned()))?;
         let addresses: BTreeSet<IpNet> =
@@ -176,7 +176,7 @@ impl PodNet {
         Some(HostNetwork::PodBridge { addresses: addresses.into_iter().collect(), mtu })
     }
 
-    /// Counts what a link asks of its bridge on a node; true when that is a change.
+    /// Counts a link's request to its bridge on a node in or out. Returns true on a change.
     pub fn count_bridge_request(
         &mut self,
         node: &Name,
@@ -211,16 +211,16 @@ pub fn requested(pod: &Pod) -> BTreeSet<Key> {
     configs.into_iter().flatten().chain(hot).collect()
 }
 
-/// What a pod's label wants the interface of a hot-plugged attachment to be called; empty: anything.
+/// The interface name that a pod's label requests for a hot-plugged attachment; empty: any.
 pub fn requested_name<'a>(pod: &'a Pod, attachment: &str) -> &'a str {
     pod.labels.get(format!("{HOT_PLUG}{attachment}").as_str()).map_or("", |name| &**name)
 }
 
-/// What claims the name of a link of a pod.
+/// The claim on the name of a link of a pod.
 pub fn name_claim(uid: &Name, name: &LinkName) -> Claim {
     match name {
         LinkName::Fixed(name) => Claim::Name(uid.clone(), name.clone()),
-        // A PID follows, so that no fixed name is meant.
+        // A PID follows the name, so it can't be equal to a fixed one.
         LinkName::WithPid(name) => Claim::Name(uid.clone(), format!("{name}<PID>")),
     }
 }

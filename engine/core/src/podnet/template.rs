@@ -1,4 +1,4 @@
-//! What a pod is to be given by one object, before it has its addresses.
+//! Templates: the interfaces that an object gives to a pod, before they have addresses.
 
 use std::fmt::Write as _;
 
@@ -11,40 +11,40 @@ use crate::podnet::ipam::{PoolKey, Source};
 use crate::spec::{PodLinkSpec, PodLinksSpec};
 use crate::{Key, Kind, Name};
 
-/// An interface that still needs its addresses.
+/// An interface without its addresses.
 #[derive(Clone, Debug)]
 pub struct Template {
-    /// The link's name in the spec: its addresses are recorded under it.
+    /// The link's name in the spec, under which its addresses are recorded.
     pub name: Name,
-    /// All but its addresses and revision.
+    /// The interface, except for its addresses and revision.
     pub link: PodLink,
-    /// One address each.
+    /// The addresses that it needs.
     pub needs: Vec<AddressNeed>,
-    /// What it asks of the bridge of pods that it is a port of.
+    /// The pod bridge that it is a port of, and its request to that.
     pub bridge: Option<(String, BridgeRequest)>,
 }
 
-/// An address.
+/// The need of one address.
 #[derive(Clone, Debug)]
 pub struct AddressNeed {
-    /// Among which it is unique.
+    /// The pool in which it is unique.
     pub pool: PoolKey,
-    /// Where it comes from.
+    /// The source that it is leased from.
     pub source: Source,
-    /// What to say when there is none.
+    /// The message when the source has none left.
     pub exhausted_message: String,
 }
 
-/// What a link wants of its bridge.
+/// The request of a link to its pod bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BridgeRequest {
-    /// The bridge's own.
+    /// The addresses of the bridge itself.
     pub addresses: Vec<IpNet>,
     /// Bytes.
     pub mtu: Option<u32>,
 }
 
-/// What the bridge of a namespace is, as far as its object says.
+/// The settings of a pod bridge in the Bridge object of a namespace.
 #[derive(Clone, Debug)]
 pub struct BridgeSettings {
     /// Its networks.
@@ -54,7 +54,7 @@ pub struct BridgeSettings {
 }
 
 impl Template {
-    /// The interface with its addresses.
+    /// Completes the interface with its addresses.
     pub fn with_addresses(self, addresses: Vec<IpNet>) -> PodLink {
         let mut link = PodLink { addresses, ..self.link };
         link.revision = revision(&link);
@@ -67,7 +67,7 @@ pub fn link_id(key: &Key, link: &str) -> String {
     format!("{}/{}/{link}", key.kind, key.name)
 }
 
-/// The object and the name of the link that [`link_id`] is made of, for a pod of that namespace.
+/// The inverse of [`link_id`], for a pod of that namespace: the object and the link's name.
 pub fn owner_of(id: &str, namespace: &Name) -> Option<(Key, Name)> {
     let (kind, rest) = id.split_once('/')?;
     let (name, link) = rest.split_once('/')?;
@@ -75,7 +75,8 @@ pub fn owner_of(id: &str, namespace: &Name) -> Option<(Key, Name)> {
     Some((Key::namespaced(kind, namespace, &name.into()), link.into()))
 }
 
-/// What the links of a configuration give to a pod. `bridge` tells what the object of a bridge says.
+/// The templates of a configuration's links, and its change of the primary interface. `bridge` returns the settings
+/// of a Bridge object.
 pub fn templates_for(
     key: &Key,
     spec: &PodLinksSpec,
@@ -111,7 +112,7 @@ fn template_for(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<
         None => PoolKey::Link(key.clone(), spec.name.clone()),
     };
     let sources: Vec<Source> = if spec.addresses.is_empty() {
-        // Of a bridge's networks those of a family that the link asks for, or all when it says nothing.
+        // One address of each network.
         cidrs.iter().map(|cidr| Source::Network { network: *cidr, bridged: master.is_some() }).collect()
     } else {
         let (v4, v6): (Vec<IpNet>, Vec<IpNet>) = spec.addresses.iter().partition(|ip| ip.addr().is_ipv4());
@@ -155,7 +156,7 @@ fn template_for(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<
     }
 }
 
-/// The bridge of pods that a link is a port of.
+/// The pod bridge that a link is a port of.
 pub fn pod_bridge(kind: &LinkKind) -> Option<&str> {
     match kind {
         LinkKind::Veth { master: Some(Master::Bridge { bridge, vlans: None }) } => Some(bridge),
@@ -163,7 +164,7 @@ pub fn pod_bridge(kind: &LinkKind) -> Option<&str> {
     }
 }
 
-/// The interface of the host that a link of another kind is made on.
+/// The parent on the host of a link that is no port of a bridge.
 pub fn host_parent(kind: &LinkKind) -> Option<&str> {
     match kind {
         LinkKind::Macvlan { master } | LinkKind::Ipvlan { master } => Some(master),
@@ -172,7 +173,7 @@ pub fn host_parent(kind: &LinkKind) -> Option<&str> {
     }
 }
 
-/// What on the host a link shares with those of other pods.
+/// The master on the host that a link shares with links of other pods.
 pub fn shared_master(kind: &LinkKind) -> Option<&str> {
     match kind {
         LinkKind::Veth { master: Some(master) } => Some(master.bridge()),
@@ -201,11 +202,11 @@ pub fn kind_name(kind: &LinkKind) -> &'static str {
     }
 }
 
-/// As `ip route` writes it, less the interface.
+/// The text of `ip route` for a route, without the interface.
 pub fn route_text(route: &PodRoute) -> String {
     let mut text =
         if route.prefix.prefix_len() == 0 { "default".to_owned() } else { route.prefix.to_string() };
-    // Writing to a text can't fail.
+    // Writing to a string can't fail.
     let _ = route.next_hop.map(|hop| write!(text, " via {hop}"));
     let _ = route.source.map(|source| write!(text, " src {source}"));
     let _ = route.metric.map(|metric| write!(text, " metric {metric}"));
@@ -213,7 +214,7 @@ pub fn route_text(route: &PodRoute) -> String {
     text
 }
 
-/// Names a content: the same in this process and in the next.
+/// A short hash of a content, the same in every process.
 fn revision(content: &impl Serialize) -> String {
     let json = serde_json::to_vec(content).unwrap_or_default();
     Sha256::digest(json).iter().take(6).fold(String::with_capacity(12), |mut text, byte| {

@@ -1,4 +1,4 @@
-//! The addresses of one pool: who has which, and in which order the others were given back.
+//! The addresses of one pool: their holders, and the order in which others were released.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,22 +7,22 @@ use eno_schemas::Pool;
 
 use super::Holder;
 
-/// Addresses that are taken, or were.
+/// The addresses that are or were taken.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     taken: BTreeMap<IpAddr, Taken>,
-    /// By the count at which each was given back.
+    /// Released addresses by their count.
     oldest: BTreeMap<u64, IpAddr>,
-    /// The same, the other way round.
+    /// The inverse of `oldest`.
     counts: BTreeMap<IpAddr, u64>,
-    /// All of `taken` and `counts`.
+    /// The addresses of `taken` and `counts`, as runs.
     used: Runs,
 }
 
 #[derive(Debug)]
 struct Taken {
     holder: Holder,
-    /// The count that it had among those that were given back.
+    /// Its count in `oldest` before it was taken again.
     count: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ impl Addresses {
         self.taken.range(range.start..=range.end).map(|(address, _)| *address)
     }
 
-    /// Takes one that is free. The count at which it was given back is returned.
+    /// Takes a free address. Returns the count of its former release.
     pub fn take(&mut self, address: IpAddr, holder: &Holder) -> Option<u64> {
         let count = self.counts.remove(&address);
         match count {
@@ -52,7 +52,7 @@ impl Addresses {
         count
     }
 
-    /// False when nobody had it.
+    /// Releases an address. Returns false when it was not taken.
     pub fn release(&mut self, address: IpAddr, count: u64) -> bool {
         let was_taken = self.taken.remove(&address).is_some();
         if was_taken {
@@ -62,7 +62,7 @@ impl Addresses {
         was_taken
     }
 
-    /// Makes it free as it was when it was taken. The count at which it was given back then is returned.
+    /// Undoes a take. Returns the count of the former release, which holds again.
     pub fn undo(&mut self, address: IpAddr) -> Option<u64> {
         let count = self.taken.remove(&address)?.count;
         if let Some(count) = count {
@@ -74,7 +74,7 @@ impl Addresses {
         count
     }
 
-    /// What was given back at `count` is as if nobody had had it.
+    /// Forgets the release with this count, as if the address had never been taken.
     pub fn forget(&mut self, count: u64) {
         if let Some(address) = self.oldest.remove(&count) {
             self.counts.remove(&address);
@@ -82,23 +82,23 @@ impl Addresses {
         }
     }
 
-    /// When one was given back, if it was.
+    /// The count of an address's release.
     pub fn released_at(&self, address: IpAddr) -> Option<u64> {
         self.counts.get(&address).copied()
     }
 
-    /// Those that are free and were taken before, in the order in which they were given back.
+    /// Released addresses, oldest first.
     pub fn released(&self) -> impl Iterator<Item = IpAddr> {
         self.oldest.values().copied()
     }
 
-    /// The last of the addresses from `address` on that are all taken or were; `None`: that one was never taken.
+    /// The end of the run of used addresses that contains `address`; `None`: it was never taken.
     pub fn end_of_used(&self, address: IpAddr) -> Option<IpAddr> {
         self.used.end(address)
     }
 }
 
-/// Addresses as runs without gaps: the last of each by its first.
+/// Runs of adjacent addresses: first to last.
 #[derive(Debug, Default)]
 struct Runs(BTreeMap<IpAddr, IpAddr>);
 
@@ -112,7 +112,7 @@ impl Runs {
         self.run(address).map(|(_, last)| last)
     }
 
-    /// Adds one that is in no run.
+    /// Adds an address that is in no run.
     fn insert(&mut self, address: IpAddr) {
         let first = before(address).and_then(|before| self.run(before)).map_or(address, |(first, _)| first);
         let last = after(address).and_then(|after| self.0.remove(&after)).unwrap_or(address);
