@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_confirmed_is_known_however_often_it_changes() {
+    fn confirm_keeps_later_changes_open_and_returns_moved_networks() {
         let network = Key::cluster(Kind::L2Service, &"s".into());
         let mut changes = Changes::default();
         let mut wanted: BTreeMap<VlanId, Owners> = BTreeMap::new();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_confirmed_is_accepted_as_it_was_then() {
+    fn adopt_confirmed_takes_the_placement_wanted_at_that_count() {
         let network = Key::cluster(Kind::L2Service, &"s".into());
         let mut changes = Changes::default();
         let owners = |ports: &[u16]| {

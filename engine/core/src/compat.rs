@@ -1,10 +1,10 @@
-//! Which CNI can give which kind of VLAN to which kind of interface.
+//! Which CNI plugin can give which VLAN type to which kind of interface.
 
 use eno_schemas::InterfaceType;
 
 use crate::spec::{AttachmentSpec, Cause, CniName, ConnectionPointSpec, Invalid, SupportedCni, VlanType};
 
-/// True when the plugin can do it; the rows of the table in the NAD driver's documentation.
+/// True when the plugin can do it: the table in the NAD driver's documentation.
 pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool {
     use CniName::{Bridge, HostDevice, Ipvlan, Macvlan, Ovs, Sriov, Userspace, Vlan};
     use InterfaceType::{Dpdk, Kernel};
@@ -20,7 +20,7 @@ pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool 
     }
 }
 
-/// True when the plugin always calls an IPAM plugin: it can do nothing for a service without Subnets.
+/// True when the plugin always calls an IPAM plugin, so that it needs a service with Subnets.
 pub fn needs_subnet(cni: CniName) -> bool {
     matches!(cni, CniName::Ipvlan | CniName::Vlan)
 }
@@ -36,7 +36,7 @@ const CNIS: [CniName; 8] = [
     CniName::Userspace,
 ];
 
-/// The plugin of `point` that realises `attachment`: the one asked for, else the first that can.
+/// The plugin of `point` that realises `attachment`: the requested one, else the first that can.
 pub fn choose<'a>(
     attachment: &AttachmentSpec,
     point: &'a ConnectionPointSpec,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_can_or_the_one_asked_for() {
+    fn choose_takes_the_requested_plugin_or_the_first_capable_one() {
         use InterfaceType::{Dpdk, Kernel};
         let point = point();
         let name = |vlan_type, requested, interface| {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn ipvlan_is_no_trunk() {
+    fn choose_rejects_ipvlan_for_trunks() {
         let trunk = |requested| attachment(VlanType::Trunk, requested, InterfaceType::Kernel);
         let mut point = point();
         point.cnis.insert(

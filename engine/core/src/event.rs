@@ -1,4 +1,4 @@
-//! What comes into the core and what goes out of it.
+//! The events that come into the core, and the effects that it emits.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use eno_schemas::{Desired, Generation, Phase, Report};
 use crate::spec::{Invalid, Spec};
 use crate::{Key, Labels, Name, Pod, PodView, Status, Target};
 
-/// An error that may pass counts as lasting when it has stood for so long.
+/// A transient error counts as stalled when it has stood for this long.
 pub const STALLED_AFTER: Duration = Duration::from_mins(1);
 
 /// Something that happened in the world.
@@ -24,7 +24,7 @@ pub enum Event {
         name: Name,
         /// Its labels, without those that the engine puts there itself.
         labels: Labels,
-        /// Its condition `Ready` holds: who is not ready is not waited for.
+        /// Its condition `Ready` holds. Nothing waits for a node that is not ready.
         ready: bool,
     },
     /// A node is gone.
@@ -43,30 +43,30 @@ pub enum Event {
     StoredCommand(Target, Box<Desired>),
     /// This generation is commanded of the target, or is about to be.
     CommandIssued(Target, Generation),
-    /// The drivers that are alive; one that works on one target only, as `<driver>/<target>`.
+    /// The drivers that are alive. A driver of a single target is `<driver>/<target>`.
     Drivers(BTreeSet<Name>),
     /// The drivers that can hold a change of a switch until a transaction is decided.
     DriversThatHold(BTreeSet<Name>),
-    /// A switch had not answered when the deadline of its transaction came, or its driver says nothing and it is to be
-    /// told more all the same: it takes part in no transaction until it has done something by itself.
+    /// A switch missed the deadline of its transaction, or its driver is silent and gets the next command all the
+    /// same. It takes part in no transaction until it has applied something on its own.
     MissedDeadline(Name),
-    /// A switch holds its change of a transaction that is open, and left out something that was to change
+    /// A switch holds its change of an open transaction, and rejected a part of it
     /// ([`crate::Engine::rejects_planned_change`]).
     ChangeRefused(Name, Box<Report>),
-    /// The time that [`Effect::Retry`] asked for is over; with its attempt.
+    /// The delay of [`Effect::Retry`] is over; with its attempt.
     RetryDue(Key, u32),
-    /// The time that [`Effect::Await`] asked for is over.
+    /// The delay of [`Effect::Await`] is over.
     AwaitElapsed(Key),
-    /// The time that [`Effect::Deadline`] asked for is over.
+    /// The delay of [`Effect::Deadline`] is over.
     DeadlineExceeded {
-        /// Whose.
+        /// The object.
         key: Key,
-        /// As the effect has it.
+        /// `since` of the effect.
         since: Name,
     },
-    /// The pods of a PodConfig's sample Deployment are refused, in these words.
+    /// The API server refuses pods of a PodConfig's sample Deployment; with its message.
     SampleRefused(Key, Name),
-    /// The status of the object is written with all leases up to [`Status::leased`]: now they may be acted on.
+    /// The status of an object is written with its leases up to [`Status::leased`]: nodes may get them now.
     StatusWritten(Key, u64),
 }
 
@@ -74,7 +74,7 @@ pub enum Event {
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// What it is called.
+    /// Kind, namespace and name.
     pub key: Key,
     /// `metadata.uid`.
     pub uid: Name,
@@ -90,22 +90,22 @@ pub struct Object {
     pub forget: bool,
     /// It was made by the engine (an L2BridgeDomain of a service).
     pub generated: bool,
-    /// What has no effect in `Opts` of a ConnectionPoint, in words.
+    /// Keys in `Opts` of a ConnectionPoint that have no effect, as text.
     pub unknown_opts: Option<Name>,
     /// Its spec, parsed.
     pub spec: Result<Spec, Invalid>,
-    /// Its status: looked at only when the object is first seen, since nobody else writes it.
+    /// Its status. It is read only when the object is first seen, since nothing else writes it.
     pub status: Option<Status>,
 }
 
-/// Something to be done. Effects of one object are carried out in their order.
+/// Something that the runtime has to do. Effects of one object are carried out in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Put our finalizer on the object.
     AddFinalizer(Key),
     /// The phase changed: write the outbox, then the status.
     Transition {
-        /// Whose.
+        /// The object.
         key: Key,
         /// The phase before.
         previous: Option<Phase>,
@@ -114,41 +114,41 @@ pub enum Effect {
     },
     /// The status changed but not its phase: write it.
     Status {
-        /// Whose.
+        /// The object.
         key: Key,
         /// The status now.
         status: Box<Status>,
     },
-    /// The object names something that is not there: send [`Event::AwaitElapsed`] in a second. Objects that are applied
-    /// together arrive in any order, so until then it is pending and not in error.
+    /// The object names something that does not exist: send [`Event::AwaitElapsed`] in a second. Objects that are
+    /// applied together arrive in any order, so until then the object is pending and not in error.
     Await(Key),
-    /// The object is in an error that may pass: send [`Event::DeadlineExceeded`] when [`STALLED_AFTER`] has passed since
-    /// that began.
+    /// The object is in a transient error: send [`Event::DeadlineExceeded`] when [`STALLED_AFTER`] has passed since
+    /// it began.
     Deadline {
-        /// Whose.
+        /// The object.
         key: Key,
         /// When the error began, RFC 3339.
         since: Name,
     },
-    /// A switch refused the network, which is withheld now: send [`Event::RetryDue`] after a while, which is to be the
-    /// longer the more attempts there were.
+    /// A switch refused a network, which is withheld: send [`Event::RetryDue`] after a backoff that grows with the
+    /// attempts.
     Retry {
         /// The network.
         network: Key,
-        /// Counts its attempts, from 1.
+        /// The number of attempts, from 1.
         attempt: u32,
     },
-    /// All is clean: take our finalizer off the object.
+    /// Remove our finalizer: everything of the object is gone.
     RemoveFinalizer(Key),
-    /// What is wanted of the target changed: publish [`crate::Engine::desired`] when its turn has come.
+    /// The desired state of a target changed: publish [`crate::Engine::desired`] when the target is due.
     Publish(Target),
-    /// The target is gone and its emptiness confirmed: purge its subjects.
+    /// The target is gone, and it is confirmed to be empty: purge its subjects.
     Forget(Target),
     /// Make, change or (`None`) delete the L2BridgeDomain of a service.
     BridgeDomain {
         /// The service's name, which is the bridge domain's.
         service: Name,
-        /// What it says.
+        /// Its content.
         spec: Option<crate::spec::BridgeDomainSpec>,
     },
     /// Write, or (`None`) delete, the PodNetwork of a pod, which is called as the pod and owned by it.
@@ -162,16 +162,16 @@ pub enum Effect {
         /// What it says.
         view: Option<Box<PodView>>,
     },
-    /// Say on the Node object what is there: nothing else of ours stays on it.
+    /// Set our labels and extended resources on a Node object; all others of ours are removed.
     LabelNode {
         /// The node.
         node: Name,
-        /// The ConnectionPoints whose path is there: each a label.
+        /// The ConnectionPoints that are ready on the node: each is a label.
         points: BTreeSet<Name>,
-        /// The Open vSwitch bridges that are there: each an extended resource.
+        /// The Open vSwitch bridges on the node: each is an extended resource.
         bridges: BTreeSet<Name>,
     },
-    /// Make the sample Deployment of a PodConfig; it goes with its owner.
+    /// Create the sample Deployment of a PodConfig, owned by it.
     SampleDeployment {
         /// The PodConfig.
         owner: Key,
@@ -180,15 +180,15 @@ pub enum Effect {
     },
 }
 
-/// What the core needs to know of its configuration.
+/// The configuration of the core.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Identifies the cluster on devices: 1 to 8 characters of `[a-z0-9]`.
     pub cluster: String,
-    /// The cluster's uid, which tells it from another one with the same identifier; `None`: not known.
+    /// The cluster's uid, which tells it from another cluster with the same identifier. `None`: unknown.
     pub cluster_uid: Option<String>,
-    /// Make an L2BridgeDomain per L2Service in use.
+    /// Write an L2BridgeDomain for each L2Service in use.
     pub bridge_domains: bool,
-    /// The nodes have agents: they are commanded and waited for.
+    /// The nodes have agents: they are commanded, and objects wait for them.
     pub nodes: bool,
 }

@@ -79,7 +79,9 @@ pub struct DeviceTarget {
 /// VLANs of ours that the driver read back.
 #[derive(Debug, Default)]
 struct Observed {
+    /// The VLANs that exist on the device.
     vlans: VlanSet,
+    /// The VLANs of each port, by index.
     ports: Vec<VlanSet>,
     /// By name: ports that are not listed. They may be listed again before anything is commanded.
     others: BTreeMap<String, VlanSet>,

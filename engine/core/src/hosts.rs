@@ -32,8 +32,11 @@ pub struct Demand {
 /// A connection point on its nodes.
 #[derive(Debug, Default)]
 struct PlacedPoint {
+    /// Its precedence.
     seniority: (i64, Name),
+    /// Its nodes.
     nodes: Arc<BTreeSet<Name>>,
+    /// The networks that it needs.
     shapes: Shapes,
     /// By network: the version of its last change.
     since: BTreeMap<String, u64>,
@@ -54,9 +57,13 @@ impl PlacedPoint {
 /// The sum of all demands on one network of one connection point.
 #[derive(Debug, Default)]
 struct Usage {
+    /// The number of demands.
     users: u32,
+    /// By VLAN: the number of demands, and the version since when there is one.
     vids: BTreeMap<VlanId, (u32, u64)>,
+    /// The keys of `vids`.
     set: VlanSet,
+    /// By MTU in bytes: the number of demands. The highest one counts.
     mtus: BTreeMap<u32, u32>,
     /// The version of the last change of the MTU.
     mtu_since: u64,
@@ -105,13 +112,18 @@ impl Usage {
 /// All nodes, and what is wanted on their hosts.
 #[derive(Debug, Default)]
 pub struct Hosts {
+    /// Counts the changes of anything.
     version: u64,
+    /// The connection points.
     points: BTreeMap<Name, PlacedPoint>,
+    /// By connection point and network: the demands on it.
     usage: HashMap<Name, BTreeMap<String, Usage>>,
     /// By name of a network or NIC: the connection points that have it.
     claims: HashMap<String, BTreeSet<Name>>,
+    /// The nodes.
     nodes: BTreeMap<Name, NodeTarget>,
-    touched: BTreeSet<Name>,
+    /// Nodes whose desired state changed, for [`Self::take_changed_nodes`].
+    changed_nodes: BTreeSet<Name>,
 }
 
 impl Hosts {
@@ -141,25 +153,25 @@ impl Hosts {
             let joined = self.points.iter().filter(|(_, placed)| placed.nodes.contains(name));
             node.points = joined.map(|(point, _)| (point.clone(), self.version)).collect();
             node.touch(self.version);
-            self.touched.insert(name.clone());
+            self.changed_nodes.insert(name.clone());
         }
         changed
     }
 
     /// Removes a node and returns it.
     pub fn remove_node(&mut self, name: &Name) -> Option<NodeTarget> {
-        self.touched.remove(name);
+        self.changed_nodes.remove(name);
         self.nodes.remove(name)
     }
 
     /// Takes the nodes whose desired state changed.
     pub fn take_changed_nodes(&mut self) -> BTreeSet<Name> {
-        std::mem::take(&mut self.touched)
+        std::mem::take(&mut self.changed_nodes)
     }
 
     /// True when [`Self::take_changed_nodes`] would return any.
     pub fn has_changed_nodes(&self) -> bool {
-        !self.touched.is_empty()
+        !self.changed_nodes.is_empty()
     }
 
     /// Applies `change` to a node with the next version, which counts if `change` returns true.
@@ -167,7 +179,7 @@ impl Hosts {
         let version = self.version + 1;
         if self.nodes.get_mut(node).is_some_and(|target| change(target, version)) {
             self.version = version;
-            self.touched.insert(node.clone());
+            self.changed_nodes.insert(node.clone());
         }
     }
 
@@ -210,7 +222,7 @@ impl Hosts {
                 node.points.insert(point.clone(), version);
             }
             node.touch(version);
-            self.touched.insert(name.clone());
+            self.changed_nodes.insert(name.clone());
         }
         let mut rivals = BTreeSet::new();
         for claim in claims(&old_shapes) {
@@ -325,7 +337,7 @@ impl Hosts {
         for name in &*placed.nodes {
             if let Some(node) = self.nodes.get_mut(name) {
                 node.touch(self.version);
-                self.touched.insert(name.clone());
+                self.changed_nodes.insert(name.clone());
             }
         }
     }

@@ -47,7 +47,9 @@ pub struct Ids {
 
 #[derive(Debug, Default)]
 struct Vlan {
+    /// By network: its seniority and the scopes that it claims.
     claims: BTreeMap<Key, (Seniority, BTreeSet<VlanScope>)>,
+    /// By scope: the holder of the ID there; at most one.
     held: BTreeMap<VlanScope, BTreeSet<Key>>,
 }
 
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_keeps_it_and_the_next_gets_it() {
+    fn arbitrate_keeps_the_holder_until_it_withdraws() {
         let vid = VlanId::new(100).unwrap();
         let fabric = VlanScope::Fabric("f".into());
         let mut ids = Ids::default();
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn separate_parts_do_not_meet_but_who_is_nowhere_meets_all() {
+    fn arbitrate_separates_fabrics_but_not_unplaced_claims() {
         let vid = VlanId::new(7).unwrap();
         let mut ids = Ids::default();
         ids.claim(vid, &key("a"), (1, "a".into()), at(&["x"]));

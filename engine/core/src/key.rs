@@ -1,4 +1,4 @@
-//! What objects are called.
+//! Names of objects and targets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl Key {
         Self { kind, namespace: namespace.clone(), name: name.clone() }
     }
 
-    /// The network that is written like this, as [`Display`](fmt::Display) does.
+    /// Parses a network's key as written by [`Display`](fmt::Display).
     pub(crate) fn of_network(text: &str) -> Option<Self> {
         let (kind, name) = text.split_once('/')?;
         let kind =
@@ -124,7 +124,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What a driver brings to its desired state.
+/// Something that a driver brings to its desired state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// A switch, by the name of its FabricDevice.

@@ -21,12 +21,15 @@ pub struct NadTarget {
     pub wanted: bool,
     /// `metadata.uid` of the attachment that it belongs to.
     pub uid: Name,
+    /// The last report.
     reported: Option<LastReport>,
 }
 
 #[derive(Debug)]
 struct LastReport {
+    /// The hash of the reported state.
     hash: Box<str>,
+    /// The failure or the first rejection.
     problem: Option<Box<Failure>>,
 }
 

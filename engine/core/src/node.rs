@@ -21,10 +21,15 @@ pub struct NodeTarget {
     pub ready: bool,
     /// The connection points whose pool selects it, each with the version since when.
     pub points: BTreeMap<Name, u64>,
+    /// Its pods by uid.
     pods: BTreeMap<Name, PodSlot>,
+    /// The pod bridges wanted on it, by name.
     bridges: BTreeMap<String, HostNetwork>,
+    /// The host networks of the last report, by name.
     observed_networks: BTreeMap<String, AppliedNetwork>,
+    /// The interfaces of the last report, by pod uid and link id.
     observed_pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
+    /// The rejections of the last report.
     rejected: Vec<Rejection>,
     /// The failure of the last report, if it was one.
     pub failure: Option<Failure>,
@@ -32,7 +37,9 @@ pub struct NodeTarget {
     desired_version: u64,
     /// The version that the node has reported as applied. `None`: no state of this process.
     applied_version: Option<u64>,
+    /// The hashes of the last issued states, each with its version.
     issued: VecDeque<(String, u64)>,
+    /// The hash of the state last reported as applied.
     reported_hash: Option<String>,
     /// The labels and extended resources last emitted for its Node object: connection points and Open vSwitch
     /// bridges.
@@ -82,6 +89,7 @@ impl LinkState<'_> {
 /// The desired state of a pod of the node.
 #[derive(Debug)]
 struct PodSlot {
+    /// As in the command.
     pod: Arc<NodePod>,
     /// By link id: the version of its last change.
     since: BTreeMap<String, u64>,

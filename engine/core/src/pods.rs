@@ -1,4 +1,4 @@
-//! Pods, as far as the core needs them, and what it says of them.
+//! Pods, as far as the core needs them, and their state in statuses.
 
 use std::collections::BTreeMap;
 
@@ -15,31 +15,31 @@ pub struct Pod {
     pub namespace: Name,
     /// Its name.
     pub name: Name,
-    /// The NetworkAttachmentDefinitions that it uses, each with its namespace: by its annotation, or by its labels in its
-    /// own.
+    /// The NetworkAttachmentDefinitions that it uses, each with its namespace: by its annotation, or by its labels in
+    /// its own.
     pub uses: Vec<(Name, Name)>,
     /// Its labels that choose a configuration: `podconfig`, `podNetworkConfig` and `attach.eno.k8s.io/…`.
     pub labels: BTreeMap<Name, Name>,
-    /// Where it runs.
+    /// The node that it runs on.
     pub node: Option<Name>,
-    /// `spec.hostNetwork`: its namespace is the node's own.
+    /// `spec.hostNetwork`: its network namespace is the node's own.
     pub host_network: bool,
     /// The id of its first container, once that runs.
     pub container: Option<Name>,
 }
 
-/// What the status of a configuration or an attachment says about one pod.
+/// The entry of one pod in the status of a configuration or attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEntry {
     /// The pod's name.
     pub name: Name,
     /// Its uid.
     pub uid: Name,
-    /// The addresses that are its own, by the name of the link; written down before anyone acts on them.
+    /// Its addresses by name of the link. They are written before a node gets them.
     pub leases: BTreeMap<Name, Vec<IpNet>>,
-    /// What is there, as read back.
+    /// Its interfaces as read back.
     pub links: Vec<LinkEntry>,
-    /// What is not there and why.
+    /// Why something is not there.
     pub problem: Option<String>,
 }
 
@@ -48,9 +48,9 @@ pub struct PodEntry {
 pub struct LinkEntry {
     /// The link's name in the spec.
     pub link: Name,
-    /// What it is called in the pod.
+    /// Its name in the pod.
     pub name: String,
-    /// What its other end is called on the host.
+    /// The name of its other end on the host.
     pub host_name: Option<String>,
     /// The bridge that the other end is a port of.
     pub bridge: Option<String>,
@@ -62,27 +62,27 @@ pub struct LinkEntry {
     pub addresses: Vec<IpNet>,
 }
 
-/// Everything that one pod was given, whoever asked for it: the status of its PodNetwork.
+/// Everything that one pod was given, by any object: the status of its PodNetwork.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
     /// Where it runs.
     pub node: Name,
-    /// Its interfaces, in the order of their making.
+    /// Its interfaces, in the order in which they are made.
     pub interfaces: Vec<PodInterface>,
 }
 
 /// An interface of a [`PodView`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodInterface {
-    /// The object that asked for it.
+    /// The object that gives it.
     pub owner: Key,
-    /// As `ip link add type …` calls it; `primary` for a change of the pod's primary interface, `none` where what asks for
-    /// it is not there.
+    /// The type, as in `ip link add type …`. `primary` for a change of the pod's primary interface, `none` where the
+    /// object that a label names does not exist.
     pub kind: &'static str,
-    /// What is there; with an empty `name` when nothing is there yet.
+    /// The interface as read back; an empty `name` when it does not exist yet.
     pub entry: LinkEntry,
     /// Its routes, as `ip route` writes them.
     pub routes: Vec<String>,
-    /// Why it is not, or not entirely, there.
+    /// Why it is not complete.
     pub problem: Option<String>,
 }

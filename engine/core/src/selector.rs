@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_operator() {
+    fn selector_matches_each_operator() {
         let labels = Labels::from([("pool".to_owned(), "a".to_owned())]);
         let check = |key: &str, operator, values: &[&str]| {
             let values = values.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! What the networks of a connection point are on its nodes.
+//! The networks of a connection point on its nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::spec::{ConnectionPointSpec, Invalid, Plugin};
 
-/// The longest name of an interface, in bytes (`IFNAMSIZ` less its end).
+/// Maximum bytes of an interface's name (`IFNAMSIZ` less its terminator).
 pub const NAME_BYTES: usize = 15;
 
-/// What a network of the host is made of.
+/// The kind of a host network, and what it is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Shape {
     /// An Open vSwitch bridge.
@@ -35,7 +35,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// As messages call it.
+    /// Its name in messages.
     pub fn noun(&self) -> &'static str {
         match self {
             Self::Ovs { .. } | Self::Bridge { .. } => "bridge",
@@ -43,7 +43,7 @@ impl Shape {
         }
     }
 
-    /// The NICs that nobody else may have.
+    /// The NICs that no other network may have.
     pub fn nics(&self) -> &[String] {
         match self {
             Self::Ovs { uplink, .. } | Self::Bridge { uplink } => uplink,
@@ -51,12 +51,12 @@ impl Shape {
         }
     }
 
-    /// Something carries an MTU here that can be asked for.
+    /// True when an MTU can be set on it.
     pub fn has_mtu(&self) -> bool {
         matches!(self, Self::Master { .. }) || !self.nics().is_empty()
     }
 
-    /// As it is commanded.
+    /// Renders it for a command.
     pub fn render(&self, vlans: VlanSet, mtu: Option<u32>) -> HostNetwork {
         let uplink = |interfaces: &Vec<String>| {
             (!interfaces.is_empty()).then(|| Uplink { interfaces: interfaces.clone(), mtu })
@@ -123,7 +123,7 @@ pub fn shapes(spec: &ConnectionPointSpec) -> Result<Shapes, Invalid> {
     Ok(shapes)
 }
 
-/// What the kernel and Open vSwitch take for the name of an interface.
+/// Checks the name of an interface for the kernel and Open vSwitch.
 pub fn check_name(field: &str, name: &str) -> Result<(), Invalid> {
     match name_problem(name) {
         Some(problem) => Err(Invalid::new(field, problem)),

@@ -1,7 +1,6 @@
-//! The parsed specs: what a manifest says once every text in it has become a value.
+//! The parsed specs: manifests with every text parsed to a value.
 //!
-//! They are built at the edge, from custom resources that may be wrong ([`Invalid`]), and are also what
-//! `status.realized` holds.
+//! Ingest builds them from custom resources that may be invalid ([`Invalid`]). `status.realized` holds them, too.
 
 mod pods;
 
@@ -20,7 +19,7 @@ pub use pods::{BridgeSpec, PodLinkSpec, PodLinksSpec, PrimarySpec};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct Invalid {
-    /// The field, `spec.` and on.
+    /// The path of the field, from `spec.` on.
     pub field: String,
     /// What is wrong with it and what would be right.
     pub problem: String,
@@ -41,7 +40,7 @@ impl Invalid {
     }
 }
 
-/// Why a spec can't be used, for programs. Every cause but [`Cause::Spec`] may pass while the spec stays as it is.
+/// The machine-readable cause. Every cause but [`Cause::Spec`] may pass while the spec stays the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cause {
     /// The object's own fields make it impossible: only another spec helps.
@@ -59,12 +58,12 @@ pub enum Cause {
     IdConflict,
     /// Another object holds the name.
     NameConflict,
-    /// Whom it names does not allow it.
+    /// An object that it names does not allow it.
     NotPermitted,
 }
 
 impl Cause {
-    /// As the reason of a condition.
+    /// The reason of a condition.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Spec => "Invalid",
@@ -126,7 +125,7 @@ impl Spec {
         })
     }
 
-    /// The objects that it names, in the order of its fields. Links between FabricDevices are not among them.
+    /// The objects that it names, in the order of its fields. Links between FabricDevices are not included.
     pub fn references(&self) -> Vec<Key> {
         let keys =
             |kind, names: &[Name]| names.iter().map(|name| Key::cluster(kind, name)).collect::<Vec<_>>();
@@ -165,16 +164,16 @@ impl Spec {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ServiceSpec {
-    /// The VLAN.
+    /// The VLAN ID.
     #[serde(rename = "SegmentationID")]
     pub vid: VlanId,
     /// At most one of each family.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subnets: Vec<Name>,
-    /// Where it leaves the fabric.
+    /// The PhysicalNetworks by which it leaves the fabric.
     #[serde(default, rename = "PhysicalNW", skip_serializing_if = "Vec::is_empty")]
     pub physical_networks: Vec<Name>,
-    /// Whose attachments may use it; absent: everyone's whom its PhysicalNetworks allow.
+    /// The namespaces whose attachments may use it. Absent: all that its PhysicalNetworks allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Selector>,
 }
@@ -183,20 +182,20 @@ pub struct ServiceSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct AttachmentSpec {
-    /// At least one; exactly one for access.
+    /// The services: at least one, exactly one for access.
     #[serde(rename = "L2Services")]
     pub services: Vec<Name>,
-    /// Where.
+    /// The ConnectionPoint.
     pub connection_point: Name,
-    /// What the pod gets.
+    /// The type of the pod's interface.
     #[serde(rename = "PodInterfaceType")]
     pub interface: InterfaceType,
     /// How the pod sees the VLANs.
     pub vlan_type: VlanType,
-    /// The CNI asked for.
+    /// The requested CNI plugin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub implementation: Option<CniName>,
-    /// Bytes.
+    /// The MTU in bytes.
     #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// The other namespaces whose pods may use it; absent: none.
@@ -215,11 +214,11 @@ impl AttachmentSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VlanType {
-    /// One, untagged.
+    /// One VLAN, untagged.
     Access,
-    /// All of the connection point's, tagged.
+    /// All VLANs of the connection point, tagged.
     Trunk,
-    /// Those named, tagged.
+    /// The VLANs of the named services, tagged.
     SelectiveTrunk,
 }
 
@@ -276,12 +275,12 @@ impl CniName {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct SupportedCni {
-    /// For which pod interfaces; at least one.
+    /// The types of pod interfaces; at least one.
     #[serde(rename = "SupportedInterfaceTypes")]
     pub interfaces: Vec<InterfaceType>,
     /// The plugin and its options.
     pub plugin: Plugin,
-    /// `MTU` of its options: that of attachments without one of their own, in bytes.
+    /// `MTU` of its options, in bytes: for attachments without one of their own.
     #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
@@ -303,7 +302,7 @@ pub enum Plugin {
         /// `Patch`: another Open vSwitch bridge of the nodes that it is joined to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<String>,
-        /// `PoolName`: the device plugin's resource that pods' devices come from, where the switch is offloaded to a NIC.
+        /// `PoolName`: the device plugin's resource for pods' devices, where the switch is offloaded to a NIC.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pool_name: Option<String>,
     },
@@ -373,7 +372,7 @@ impl Plugin {
         }
     }
 
-    /// The NIC that it names itself.
+    /// The NIC in its options.
     pub fn master(&self) -> Option<&str> {
         match self {
             Self::Macvlan { master } | Self::Ipvlan { master } | Self::Vlan { master } => Some(master),
@@ -382,7 +381,7 @@ impl Plugin {
     }
 }
 
-/// Where pods connect.
+/// A point where pods connect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ConnectionPointSpec {
@@ -404,14 +403,14 @@ pub struct ConnectionPointSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct SubnetSpec {
-    /// Who hands out addresses.
+    /// The IPAM plugin that hands out addresses.
     pub ipam: Ipam,
     /// The network.
     pub network: IpNet,
-    /// What IPAM may hand out; each `start` ≤ `end`, inside the network.
+    /// The ranges that IPAM may hand out; each `start` ≤ `end`, inside the network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocation_pool: Vec<Pool>,
-    /// What the engine hands out; disjoint from the others.
+    /// The ranges that the engine leases from; disjoint from the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hot_plug_pool: Vec<Pool>,
     /// Routes into the pods.
@@ -426,9 +425,9 @@ pub struct SubnetSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct RouteSpec {
-    /// Where to.
+    /// The destination.
     pub prefix: IpNet,
-    /// Of the prefix's family.
+    /// The next hop, of the prefix's address family.
     pub next_hop: IpAddr,
 }
 
@@ -438,7 +437,7 @@ pub struct RouteSpec {
 pub struct BridgeDomainSpec {
     /// The VLAN.
     pub vlan: VlanId,
-    /// Where.
+    /// The ConnectionPoints.
     pub connection_points: Vec<Name>,
 }
 
@@ -446,7 +445,7 @@ pub struct BridgeDomainSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct NodePoolSpec {
-    /// Which.
+    /// The labels of its nodes.
     pub node_selector: Selector,
 }
 
@@ -457,10 +456,10 @@ pub struct PhysicalNetworkSpec {
     /// The VLANs that may be used on it; absent: all.
     #[serde(default, rename = "SegmentationIDs", skip_serializing_if = "Option::is_none")]
     pub segmentation_ids: Option<VlanSet>,
-    /// Whose attachments may use it; absent: everyone's.
+    /// The namespaces whose attachments may use it; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Selector>,
-    /// Somebody else wires it: no way to it is asked for.
+    /// It is wired by others: no path to it is required.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unmanaged: bool,
 }
@@ -469,16 +468,16 @@ pub struct PhysicalNetworkSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct DeviceSpec {
-    /// Who configures it.
+    /// The driver that configures it.
     pub driver: Name,
-    /// How it is reached.
+    /// Its endpoint and policies.
     pub device: Device,
     /// The ports that are ours to configure, each name once.
     pub ports: Vec<DevicePort>,
 }
 
 impl DeviceSpec {
-    /// At another address, or for another driver, there may be another device.
+    /// True when address and driver are the same: otherwise it may be another device.
     pub fn is_same_device(&self, other: &Self) -> bool {
         (&self.driver, &self.device.address) == (&other.driver, &other.device.address)
     }
@@ -495,7 +494,7 @@ impl DeviceSpec {
 pub struct DevicePort {
     /// The device's own name for it.
     pub name: Name,
-    /// What may be done to it when it is in access mode.
+    /// Whether it may be converted from access mode.
     pub mode: PortMode,
     /// The LAG that it is a member of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! What a client sees of an object.
+//! The status of an object, as clients see it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::{Name, PodEntry};
 /// The status of an object, as the runtime writes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
-    /// `None`: nothing has been said yet.
+    /// `None`: no status yet.
     pub phase: Option<Phase>,
-    /// In words; the hop that is not, when one is not.
+    /// A message for people; it names the hop that is not confirmed.
     pub message: String,
-    /// `metadata.generation` that this is about.
+    /// The `metadata.generation` that this status is about.
     pub observed_generation: i64,
     /// Sorted by type.
     pub conditions: Vec<Condition>,
@@ -23,48 +23,49 @@ pub struct Status {
     pub transitions: u64,
     /// The VLAN that the object holds.
     pub granted_id: Option<VlanId>,
-    /// Its last valid inputs; as JSON they are read back by [`Spec::from_json`].
+    /// The last valid spec. [`Spec::from_json`] reads it back.
     pub realized: Option<Arc<Spec>>,
     /// The connection points of a service.
     pub connection_points: Vec<Name>,
     /// The switch ports that lead to a PhysicalNetwork, as `<FabricDevice>:<port>`.
     pub switch_ports: Vec<String>,
-    /// Identifies the cluster on a device.
+    /// The identifier of the cluster on a device.
     pub cluster: Option<Name>,
-    /// What a device said of itself.
+    /// Vendor, model and capabilities of a device.
     pub device: Option<DeviceInfo>,
     /// The last change of a device.
     pub last_transaction: Option<LastTransaction>,
-    /// What drivers reported of a device's ports and are told again.
+    /// What drivers reported of a device's ports, for later commands.
     pub port_memory: PortMemory,
-    /// How many VLANs, and VLANs on ports, a device does not have as they are wanted; as of the last other news.
+    /// The number of VLANs, and of VLANs on ports, by which a device differs from its desired state, as of the last
+    /// other change.
     pub pending_changes: Option<u32>,
-    /// The pods that it gives something to, by name.
+    /// The pods that it gives something to, sorted by name.
     pub pods: Vec<PodEntry>,
-    /// The bridges that it made, of a Bridge: the nodes where it is.
+    /// The nodes that have the bridge of a Bridge.
     pub nodes: Vec<Name>,
-    /// Counts the changes of leases in `pods`, for [`crate::Event::StatusWritten`]. Not written down.
+    /// The revision of the leases in `pods`, for [`crate::Event::StatusWritten`]. It is not written.
     pub leased: u64,
-    /// What it is made of when it is ready: an engine that starts tells by it whether that has changed. `None`: it is not
-    /// ready, or waits for nothing, or who said that it is did not say this.
+    /// The hash of the inputs of a ready object: a new leader compares it. `None`: it is not ready, or waits for
+    /// nothing, or an older engine wrote the status.
     pub ready_inputs: Option<u64>,
 }
 
-/// What drivers reported of ports, for the next command and the next engine.
+/// What drivers reported of ports, for later commands and the next leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMemory {
-    /// The ports that are trunks of ours and have a list, or had one that somebody emptied.
+    /// The trunks of ours that have a VLAN list, or whose list somebody emptied.
     pub closed: Vec<Name>,
-    /// What ports and LAGs were like before they carried VLANs of ours.
+    /// The configuration of ports and LAGs before they carried VLANs of ours.
     pub before: BTreeMap<Name, PortBefore>,
-    /// Ports and LAGs that the spec does not list any more, until none of ours is on them.
+    /// Ports and LAGs that left the spec and still carry VLANs of ours.
     pub leaving: Vec<Name>,
 }
 
 /// The last change of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastTransaction {
-    /// What the driver said of it.
+    /// The driver's report of it.
     pub change: ChangeReport,
     /// How it ended.
     pub outcome: ChangeOutcome,
@@ -75,7 +76,7 @@ pub struct LastTransaction {
 pub enum ChangeOutcome {
     /// It is there.
     Confirmed,
-    /// It was taken back.
+    /// It was rolled back.
     RolledBack,
 }
 
@@ -84,11 +85,11 @@ pub enum ChangeOutcome {
 pub struct Condition {
     /// In CamelCase.
     pub kind: &'static str,
-    /// Whether it holds.
+    /// Its status: True or False.
     pub holds: bool,
     /// In CamelCase.
     pub reason: &'static str,
-    /// In words.
+    /// A message for people.
     pub message: String,
     /// Since when, RFC 3339.
     pub since: Name,

@@ -33,7 +33,7 @@ pub fn next_hop_problem(next_hop: IpAddr, network: &IpNet) -> Option<String> {
 /// taken away; an empty list means the whole network. `None`: no address is left.
 pub fn ipam_pools(
     spec: &SubnetSpec,
-    next_hops: &[IpAddr],
+    next_hop_problem_accepts_only_hosts_of_the_network: &[IpAddr],
     leased: impl Fn(&Pool) -> BTreeSet<IpAddr>,
 ) -> Option<Vec<Pool>> {
     let network = &spec.network;
@@ -51,7 +51,10 @@ pub fn ipam_pools(
         .filter(|(first, last)| first <= last)
         .collect();
     let hot = spec.hot_plug_pool.iter().map(|pool| (number(pool.start), number(pool.end)));
-    let hops = next_hops.iter().filter(|hop| network.contains(*hop)).map(|hop| (number(*hop), number(*hop)));
+    let hops = next_hop_problem_accepts_only_hosts_of_the_network
+        .iter()
+        .filter(|hop| network.contains(*hop))
+        .map(|hop| (number(*hop), number(*hop)));
     let mut left = offered.clone();
     for taken in hot.chain(hops) {
         left = left.into_iter().flat_map(|span| without(span, taken)).collect();
@@ -73,8 +76,8 @@ pub fn ipam_pools(
     Some(if kept { spec.allocation_pool.clone() } else { left.into_iter().map(pool).collect() })
 }
 
-/// The addresses that the IPAM plugin hands out of a whole network. whereabouts skips IPv6's last address as a
-/// broadcast address, and it ignores a range with such an end.
+/// The addresses that the IPAM plugin hands out of a whole network. whereabouts takes IPv6's last address for a
+/// broadcast address. It treats a range that starts and ends with such an address as the whole network.
 fn usable(spec: &SubnetSpec) -> Span {
     let (first, last) = hosts(&spec.network);
     let is_short = spec.ipam == Ipam::Whereabouts && spec.network.addr().is_ipv6();
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn next_hops() {
+    fn next_hop_problem_accepts_only_hosts_of_the_network() {
         for (hop, network, problem) in [
             ("10.1.0.1", "10.1.0.0/24", None),
             ("10.2.0.1", "10.1.0.0/24", Some("is not in 10.1.0.0/24")),
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_nothing_away_leaves_the_pools_as_they_are_written() {
+    fn ipam_pools_stay_as_written_when_nothing_is_excluded() {
         let reference = subnet(Ipam::Whereabouts, "10.10.13.0/24", &[("10.10.13.10", "10.10.13.255")], &[]);
         let hops = &["10.10.13.1"];
         assert_eq!(left(&reference, hops, &[]), Some(vec!["10.10.13.10-10.10.13.255".into()]));
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_leases_and_next_hops_are_left_out() {
+    fn ipam_pools_exclude_leased_addresses_and_next_hops() {
         let two_hands = subnet(Ipam::Whereabouts, "10.63.0.0/24", &[], &[("10.63.0.1", "10.63.0.9")]);
         assert_eq!(left(&two_hands, &[], &[]), Some(vec!["10.63.0.10-10.63.0.254".into()]));
         assert_eq!(
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_may_be_left() {
+    fn ipam_pools_are_none_when_no_address_is_left() {
         let all = &[("10.0.0.0", "10.0.0.255")];
         assert_eq!(left(&subnet(Ipam::Whereabouts, "10.0.0.0/24", &[], all), &[], &[]), None);
         let broadcast = &[("10.0.0.255", "10.0.0.255")];
@@ -255,7 +258,7 @@ mod tests {
         /// For any pools, no address is both the plugin's and the engine's, and no pod gets the address of a next
         /// hop. Nothing else is left out except the ends of the network.
         #[test]
-        fn no_address_is_given_twice(
+        fn ipam_pools_never_overlap_leases_or_next_hops(
             ipam in prop_oneof![Just(Ipam::Whereabouts), Just(Ipam::HostLocal), Just(Ipam::Static)],
             v6: bool,
             bits in 2u8..8,

@@ -37,19 +37,29 @@ fn add_indices(ports: &mut Ports, device: &Name, more: &Indices) {
 /// that only the other end of a link names.
 #[derive(Debug, Default)]
 pub struct Topology {
+    /// By device: the names of its ports, sorted.
     ports: BTreeMap<Name, Vec<Name>>,
+    /// By node: the ports that lead to it, as NIC, device and port index.
     nodes: HashMap<Name, Vec<(Name, Name, u16)>>,
+    /// By PhysicalNetwork: the ports that lead to it.
     networks: HashMap<Name, Ports>,
+    /// The links between devices, sorted.
     links: Vec<Link>,
+    /// By device: the devices that it has a link to.
     neighbours: HashMap<Name, BTreeSet<Name>>,
+    /// By device: the name of its component.
     component: HashMap<Name, Name>,
+    /// By device: what is wrong with its links.
     conflicts: BTreeMap<Name, String>,
+    /// The results of [`Self::paths_between`], by endpoints.
     path_cache: RefCell<HashMap<Vec<Name>, Arc<Ports>>>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Link {
+    /// The lower end: device and port index.
     a: (Name, u16),
+    /// The higher end.
     b: (Name, u16),
 }
 
@@ -338,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_between_of_a_leaf_spine() {
+    fn paths_between_leaves_use_all_shortest_paths() {
         let devices = leaf_spine();
         let topology = Topology::new(devices.iter().map(|(name, spec)| (name, spec)));
         let paths = |ends: &[&str]| {
@@ -369,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_joined_by_links_and_by_networks() {
+    fn parts_are_joined_by_links_and_physical_networks() {
         let mut devices = leaf_spine();
         for (name, leads_to) in [("plane", LeadsTo::PhysicalNetwork("dc".into())), ("other", node("node8"))] {
             devices.push((name.into(), device(&[("1", leads_to)])));
@@ -396,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ends_that_disagree() {
+    fn ends_of_a_link_that_disagree_are_a_conflict() {
         let devices: Vec<(Name, DeviceSpec)> =
             vec![("a".into(), device(&[("1", link("b", "1"))])), ("b".into(), device(&[("1", node("n"))]))];
         let topology = Topology::new(devices.iter().map(|(name, spec)| (name, spec)));

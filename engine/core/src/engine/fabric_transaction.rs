@@ -49,6 +49,7 @@ pub(super) struct Refusal {
     has_surplus: bool,
     /// The number of refusals in a row, from 1.
     attempt: u32,
+    /// How it is planned.
     mode: PlanMode,
 }
 

@@ -23,8 +23,11 @@ pub(super) const NODE_DRIVER: &str = "node";
 /// Networks and VLANs that an object gave up on nodes and that may still be there.
 #[derive(Debug)]
 pub struct HostCleanup {
+    /// The version of the nodes since when it is given up.
     version: u64,
+    /// The nodes.
     nodes: BTreeSet<Name>,
+    /// The networks with the VLANs on them; without VLANs, the network itself.
     networks: Vec<(String, BTreeSet<VlanId>)>,
 }
 

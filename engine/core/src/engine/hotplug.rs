@@ -15,9 +15,13 @@ use super::Engine;
 
 /// What a pod gets of one service.
 struct Part {
+    /// The L2Service.
     service: Name,
+    /// Its VLAN.
     vid: VlanId,
+    /// One address of each of its Subnets.
     needs: Vec<AddressNeed>,
+    /// The Routes of its Subnets.
     routes: Vec<PodRoute>,
 }
 

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_parts_have_the_same_number_in_every_build() {
+    fn inputs_hash_is_stable_across_builds() {
         let mut inputs = Inputs::default();
         inputs.add(&100_u16);
         inputs.add("dc-gw");
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_do_not_run_together() {
+    fn inputs_hash_separates_parts() {
         let number = |parts: &[&[u8]]| {
             let mut inputs = Inputs::default();
             for part in parts {

@@ -10,6 +10,7 @@ use super::Engine;
 /// The last command of one target.
 #[derive(Debug)]
 pub(super) struct LastCommanded {
+    /// [`eno_schemas::Desired::hash`] of the command.
     hash: String,
     /// Term and sequence of the first generation in the latest run of generations with this hash.
     since: (u64, u64),

@@ -22,6 +22,7 @@ pub(super) struct Trunks {
     all: BTreeSet<Key>,
     /// An input of the decision changed.
     stale: bool,
+    /// By attachment: what an older one excludes.
     excluded: HashMap<Key, Exclusion>,
 }
 
@@ -53,6 +54,7 @@ impl<'a> Claim<'a> {
 
 /// The interfaces and ports that carry the traffic of a ConnectionPoint.
 struct Site<'a> {
+    /// The nodes of the ConnectionPoint.
     nodes: Arc<BTreeSet<Name>>,
     /// Bridges, NICs and bonds of those nodes.
     interfaces: BTreeSet<&'a str>,

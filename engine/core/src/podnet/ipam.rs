@@ -57,6 +57,7 @@ pub enum Source {
 /// All addresses that are or were taken.
 #[derive(Debug)]
 pub struct Ipam {
+    /// The addresses of each pool.
     pools: HashMap<PoolKey, Addresses>,
     /// The addresses of [`PoolKey::Unknown`], each with its number of holders.
     unknown: BTreeMap<IpAddr, u32>,
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn every_prefix_length() {
+    fn take_any_leases_all_hosts_of_every_prefix_length() {
         assert_eq!(
             all(&network("10.0.0.0/29", true), 9),
             ["10.0.0.2/29", "10.0.0.3/29", "10.0.0.4/29", "10.0.0.5/29", "10.0.0.6/29"]
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges() {
+    fn take_any_leases_lists_and_ranges_in_order() {
         let list = Source::List(vec!["10.0.0.9/24".parse().unwrap(), "10.0.0.4/24".parse().unwrap()]);
         assert_eq!(all(&list, 9), ["10.0.0.9/24", "10.0.0.4/24"]);
         let range =
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_comes_after_all_others() {
+    fn released_addresses_are_leased_last_in_order_of_release() {
         let mut ipam = Ipam::default();
         let source = network("10.0.0.0/29", true);
         let ip = |last: u8| IpAddr::from([10, 0, 0, last]);
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_is_the_next_again() {
+    fn undone_address_is_leased_next() {
         let mut ipam = Ipam::default();
         let source = network("10.0.0.0/30", false);
         for expected in ["10.0.0.1", "10.0.0.2", "10.0.0.1"] {
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_remembered() {
+    fn released_addresses_beyond_the_limit_are_forgotten() {
         let mut ipam = Ipam { max_released: 2, ..Ipam::default() };
         let source = network("fd00::/64", false);
         for _ in 0..9 {
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_the_place_of_is_free_nowhere() {
+    fn addresses_of_the_unknown_pool_are_free_in_no_pool() {
         let (mut ipam, ip) = (Ipam::default(), "10.0.0.2".parse().unwrap());
         let source = network("10.0.0.0/24", true);
         for n in 0..2 {
@@ -443,7 +444,7 @@ mod tests {
         /// For any sequence of leases and releases: no address is leased twice or outside the source, and the one
         /// that was free for longest comes first.
         #[test]
-        fn in_turn(
+        fn leases_are_unique_and_least_recently_released(
             bits in any::<u32>(), length in 20u8..=32, bridged: bool,
             steps in proptest::collection::vec((any::<bool>(), 0usize..40), 1..200),
         ) {

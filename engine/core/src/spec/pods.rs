@@ -1,4 +1,4 @@
-//! What is given to running pods.
+//! Specs of what running pods are given.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Name;
 
-/// A bridge that only pods of its own node are on.
+/// A pod bridge: its ports are pods of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BridgeSpec {
-    /// What it is called on the nodes: at most 15 bytes.
+    /// Its name on the nodes: at most 15 bytes.
     pub name: String,
-    /// Its networks, at most one of each family: it has the first address of each.
+    /// Its networks, at most one of each family. It has the first address of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cidrs: Vec<IpNet>,
     /// Bytes.
@@ -26,7 +26,7 @@ pub struct BridgeSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodLinksSpec {
-    /// Each name once; what one is made on, or a member of, comes before it.
+    /// The links, with unique names. A link comes after the one that it is made on or a member of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<PodLinkSpec>,
     /// A change of the pods' primary interface.
@@ -41,20 +41,20 @@ pub struct PodLinksSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodLinkSpec {
-    /// In the pod it is `<name><PID>`, on the host `h<name><PID>`: at most 13 bytes, and the agent refuses what gets
-    /// longer than 15 with the PID that there is.
+    /// Its name. The interface is `<name><PID>` in the pod and `h<name><PID>` on the host. At most 13 bytes; the
+    /// agent refuses a name that exceeds 15 with the actual PID.
     pub name: Name,
-    /// What it is. A parent that is an interface of this spec is `Parent::Link(<its name>)`, a veth's bridge a
-    /// `Master::Bridge` without VLANs.
+    /// Its type. A parent in this spec is `Parent::Link(<its name>)`, a veth's bridge a `Master::Bridge` without
+    /// VLANs.
     pub kind: LinkKind,
     /// The name of the bridge or VRF of this spec that it is a member of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_of: Option<Name>,
-    /// The networks that addresses are handed out of, at most one of each family: their first address is the
-    /// bridge's, where there is one, the next ones are the pods'.
+    /// The networks that addresses are leased from, at most one of each family. The first address is the bridge's,
+    /// where there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cidrs: Vec<IpNet>,
-    /// The addresses that are handed out, instead of `cidrs`: of each family one to a pod.
+    /// The addresses to lease, instead of `cidrs`: one of each family to a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpNet>,
     /// Bytes.
@@ -66,7 +66,7 @@ pub struct PodLinkSpec {
     /// `ifalias`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// Routes out of it.
+    /// Routes through it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<PodRoute>,
     /// Rules that choose the table of a route.

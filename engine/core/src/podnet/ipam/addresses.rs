@@ -10,6 +10,7 @@ use super::Holder;
 /// The addresses that are or were taken.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
+    /// The taken addresses.
     taken: BTreeMap<IpAddr, Taken>,
     /// Released addresses by their count.
     oldest: BTreeMap<u64, IpAddr>,
@@ -152,7 +153,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn runs_end_with_their_family() {
+    fn runs_do_not_span_address_families() {
         let mut runs = Runs::default();
         let ips = ["255.255.255.255", "::", "0.0.0.0", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"];
         let ips = ips.map(|ip| ip.parse::<IpAddr>().unwrap());
@@ -169,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_are_what_is_in_them(steps in proptest::collection::vec((any::<bool>(), 0u32..40), 1..200)) {
+        fn runs_equal_a_set_of_addresses(steps in proptest::collection::vec((any::<bool>(), 0u32..40), 1..200)) {
             let (mut runs, mut model) = (Runs::default(), BTreeSet::new());
             for (add, at) in steps {
                 let ip = IpAddr::from(Ipv4Addr::from_bits(at));
