@@ -159,7 +159,7 @@ pub enum Effect {
         name: Name,
         /// The pod's uid.
         uid: Name,
-        /// What it says.
+        /// Its content.
         view: Option<Box<PodView>>,
     },
     /// Set our labels and extended resources on a Node object; all others of ours are removed.

@@ -185,12 +185,12 @@ impl Hosts {
 
     /// Sets the nodes and networks of a connection point; `None` removes it. On a change it returns the other
     /// connection points with a network or NIC of the same name.
-    pub fn place(
+    pub fn set_point(
         &mut self,
         point: &Name,
-        place: Option<(Seniority, Arc<BTreeSet<Name>>, Shapes)>,
+        placement: Option<(Seniority, Arc<BTreeSet<Name>>, Shapes)>,
     ) -> BTreeSet<Name> {
-        let (seniority, nodes, shapes) = place.unwrap_or_default();
+        let (seniority, nodes, shapes) = placement.unwrap_or_default();
         let before = self.points.get(point);
         let (old_nodes, old_shapes) =
             before.map(|placed| (placed.nodes.clone(), placed.shapes.clone())).unwrap_or_default();
@@ -199,8 +199,8 @@ impl Hosts {
             .filter(|(name, shape)| self.conflicting_point(point, &seniority, &nodes, name, shape).is_some())
             .map(|(name, _)| name.clone())
             .collect();
-        let same_place = before.is_some() && old_nodes == nodes && old_shapes == shapes;
-        if same_place && before.is_some_and(|placed| placed.blocked == blocked) {
+        let unchanged = before.is_some() && old_nodes == nodes && old_shapes == shapes;
+        if unchanged && before.is_some_and(|placed| placed.blocked == blocked) {
             return BTreeSet::new();
         }
         self.version += 1;
@@ -244,7 +244,7 @@ impl Hosts {
         } else {
             self.points.insert(point.clone(), PlacedPoint { seniority, nodes, shapes, since, blocked });
         }
-        if same_place { BTreeSet::new() } else { rivals }
+        if unchanged { BTreeSet::new() } else { rivals }
     }
 
     /// The older connection point that a network conflicts with, and the conflict as text.

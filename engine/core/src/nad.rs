@@ -89,7 +89,7 @@ impl NadTarget {
 
     /// Its state.
     pub fn hop(&self) -> NadState<'_> {
-        match self.reported.as_ref().filter(|said| said.hash == self.hash) {
+        match self.reported.as_ref().filter(|last| last.hash == self.hash) {
             None => NadState::Waiting,
             Some(LastReport { problem: None, .. }) => NadState::Confirmed,
             Some(LastReport { problem: Some(problem), .. }) if problem.unreachable => NadState::Waiting,

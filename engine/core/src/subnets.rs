@@ -230,7 +230,7 @@ mod tests {
     }
 
     /// The addresses that the plugins hand out for pools, address by address.
-    fn issued(ipam: Ipam, network: &IpNet, pools: &[Pool]) -> BTreeSet<u128> {
+    fn handed_out(ipam: Ipam, network: &IpNet, pools: &[Pool]) -> BTreeSet<u128> {
         let (lowest, highest) = (number(network.network()), number(network.broadcast()));
         let written = |at: &u128| pools.iter().any(|p| (number(p.start)..=number(p.end)).contains(at));
         match ipam {
@@ -298,7 +298,7 @@ mod tests {
             };
             let found = |pool: &Pool| leased.range(pool.start..=pool.end).copied().collect();
             let pools = ipam_pools(&spec, &hops, found);
-            let given = pools.as_ref().map(|pools| issued(ipam, &network, pools)).unwrap_or_default();
+            let given = pools.as_ref().map(|pools| handed_out(ipam, &network, pools)).unwrap_or_default();
             let of_engine = |n: u128| {
                 let ip = address(n, &network);
                 leased.contains(&ip) || hot.iter().any(|pool| pool.start <= ip && ip <= pool.end)

@@ -264,9 +264,9 @@ impl Engine {
                 refused.push((key.clone(), refusal));
             }
         }
-        for (key, of) in refused {
+        for (key, refusal) in refused {
             self.refused_networks.insert(key.clone());
-            self.networks.entry(key).or_default().refusal = Some(of);
+            self.networks.entry(key).or_default().refusal = Some(refusal);
         }
     }
 
@@ -587,10 +587,10 @@ fn join(parents: &mut [usize], one: usize, other: usize) {
     parents[a.max(b)] = a.min(b);
 }
 
-fn root(parents: &mut [usize], mut of: usize) -> usize {
-    while parents[of] != of {
-        parents[of] = parents[parents[of]];
-        of = parents[of];
+fn root(parents: &mut [usize], mut index: usize) -> usize {
+    while parents[index] != index {
+        parents[index] = parents[parents[index]];
+        index = parents[index];
     }
-    of
+    index
 }

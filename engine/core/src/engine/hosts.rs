@@ -200,7 +200,7 @@ impl Engine {
             return;
         }
         match key.kind {
-            Kind::ConnectionPoint => self.place_point(key),
+            Kind::ConnectionPoint => self.update_point_on_hosts(key),
             Kind::L2ServiceAttachment | Kind::L2BridgeDomain => {
                 let Some(demands) = self.demands_on_hosts(key) else { return };
                 let Some(record) = self.records.get_mut(key) else { return };
@@ -213,10 +213,10 @@ impl Engine {
         }
     }
 
-    fn place_point(&mut self, key: &Key) {
+    fn update_point_on_hosts(&mut self, key: &Key) {
         let Some(record) = self.records.get(key) else { return };
         let spec = record.effective.clone().filter(|_| record.finalized);
-        let place = match spec.as_deref().and_then(Spec::connection_point) {
+        let placement = match spec.as_deref().and_then(Spec::connection_point) {
             None => None,
             // With invalid names the networks stay as they are.
             Some(spec) => match shape::shapes(spec) {
@@ -225,7 +225,7 @@ impl Engine {
             },
         };
         let (names, version) = (self.hosts.names_of(&key.name), self.hosts.version());
-        for rival in self.hosts.place(&key.name, place) {
+        for rival in self.hosts.set_point(&key.name, placement) {
             self.validate_queue.insert(Key::cluster(Kind::ConnectionPoint, &rival));
         }
         for name in names.symmetric_difference(&self.hosts.names_of(&key.name)) {

@@ -14,7 +14,7 @@ use crate::{Key, Kind, Name, compat};
 use super::Engine;
 
 /// What a pod gets of one service.
-struct Part {
+struct ServicePart {
     /// The L2Service.
     service: Name,
     /// Its VLAN.
@@ -50,8 +50,8 @@ impl Engine {
                 spec.connection_point
             ));
         }
-        let parts: Vec<Part> =
-            spec.services.iter().map(|name| self.part(name)).collect::<Result<_, String>>()?;
+        let parts: Vec<ServicePart> =
+            spec.services.iter().map(|name| self.service_part(name)).collect::<Result<_, String>>()?;
         let vids: BTreeSet<VlanId> = parts.iter().map(|part| part.vid).collect();
         let name = self.interface_name(key, state)?;
         let kind = main_link(&chosen.plugin, spec.vlan_type, &vids)?;
@@ -100,11 +100,11 @@ impl Engine {
         Ok(templates)
     }
 
-    fn part(&self, service: &Name) -> Result<Part, String> {
+    fn service_part(&self, service: &Name) -> Result<ServicePart, String> {
         let spec = self.effective(&Key::cluster(Kind::L2Service, service), Spec::service);
         let spec = spec.ok_or_else(|| format!("L2Service {service} is not there"))?;
         let mut part =
-            Part { service: service.clone(), vid: spec.vid, needs: Vec::new(), routes: Vec::new() };
+            ServicePart { service: service.clone(), vid: spec.vid, needs: Vec::new(), routes: Vec::new() };
         for name in &spec.subnets {
             let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet);
             let subnet = subnet.ok_or_else(|| format!("Subnet {name} is not there"))?;

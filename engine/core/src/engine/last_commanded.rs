@@ -24,7 +24,7 @@ impl Engine {
 
     /// Records that a generation is commanded.
     pub(super) fn record_command(&mut self, target: Target, generation: Generation) {
-        if self.last_commanded.get(&target).is_none_or(|said| said.hash != generation.hash) {
+        if self.last_commanded.get(&target).is_none_or(|last| last.hash != generation.hash) {
             let since = (generation.term, generation.sequence);
             self.last_commanded.insert(target, LastCommanded { hash: generation.hash, since });
         }
@@ -33,6 +33,6 @@ impl Engine {
     /// True when a report is older than the command, although both have the same hash.
     pub(super) fn is_outdated(&self, target: &Target, generation: &Generation) -> bool {
         let order = (generation.term, generation.sequence);
-        self.last_commanded.get(target).is_some_and(|said| said.hash == generation.hash && order < said.since)
+        self.last_commanded.get(target).is_some_and(|last| last.hash == generation.hash && order < last.since)
     }
 }

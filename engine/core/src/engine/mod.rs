@@ -18,14 +18,14 @@ mod hotplug;
 mod inputs;
 mod last_commanded;
 mod leases;
-mod opts;
 mod plan;
+mod pod_users;
 mod pods;
 mod podstate;
 mod record;
 mod stalled;
 mod trunks;
-mod users;
+mod unknown_opts;
 mod validate;
 
 use std::cell::RefCell;
@@ -46,9 +46,9 @@ use crate::{Config, Effect, Event, Key, Kind, Labels, Name, Object, Status, Targ
 use addresses::LeaseHandling;
 pub use fabric_transaction::TransactionGroup;
 use last_commanded::LastCommanded;
+use pod_users::Users;
 use record::{Network, Point, Record};
 use trunks::Trunks;
-use users::Users;
 
 /// The driver that realises NetworkAttachmentDefinitions.
 const NAD_DRIVER: &str = "nad";
