@@ -86,9 +86,9 @@ type History = Vec<(u64, Indices)>;
 /// The changes that an issued state contains.
 #[derive(Clone, Debug)]
 pub struct Extent {
-    /// It contains the changes up to this count,
+    /// The change count up to which changes are contained.
     pub count: u64,
-    /// except those of these VLANs, which are as they were confirmed.
+    /// The VLANs whose changes are left out: they are as last confirmed.
     pub without: VlanSet,
 }
 
@@ -104,7 +104,7 @@ pub struct Changes {
     open_by_vlan: BTreeMap<VlanId, BTreeMap<Key, History>>,
     /// By network: the VLANs with such a change.
     open_by_network: HashMap<Key, BTreeSet<VlanId>>,
-    /// The VLANs of `open_by_vlan` whose wanted placement differs, or may differ, from the confirmed one.
+    /// The VLANs whose wanted placement differs, or may differ, from the confirmed one.
     moved: VlanSet,
     /// The VLANs that may not be where a former leader last commanded them.
     unverified: VlanSet,

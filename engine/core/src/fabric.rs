@@ -108,9 +108,9 @@ struct LeavingPort {
 pub struct ReportEffects {
     /// The networks for which something may have changed.
     pub networks: BTreeSet<Key>,
-    /// The networks and VLANs that the report confirms at a new placement,
+    /// The networks and VLANs that the report confirms at a new placement.
     pub decided: BTreeSet<(Key, VlanId)>,
-    /// as they were wanted at this count.
+    /// The change count at which `decided` were wanted.
     pub count: u64,
     /// The report shows the state before this process issued a command.
     pub found_initial_state: bool,
