@@ -121,9 +121,9 @@ pub struct ReportEffects {
 /// The state of one hop of a path, such as one VLAN on one port.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HopState<'a> {
-    /// Read back.
+    /// Confirmed: read back from the target.
     Confirmed,
-    /// Not yet.
+    /// Not confirmed yet.
     Waiting,
     /// The device or its driver refused it.
     Refused {

@@ -38,9 +38,9 @@ struct LastReport {
 pub enum NadState<'a> {
     /// Read back as desired.
     Confirmed,
-    /// Not yet.
+    /// Not confirmed yet.
     Waiting,
-    /// Refused.
+    /// Refused by the driver.
     Refused {
         /// The driver's message.
         reason: &'a str,

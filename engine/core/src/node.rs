@@ -63,11 +63,11 @@ pub struct NodeTarget {
 /// The state of one interface of a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LinkState<'a> {
-    /// Read back.
+    /// Confirmed: read back from the target.
     Confirmed,
-    /// Not yet.
+    /// Not confirmed yet.
     Waiting,
-    /// Refused.
+    /// Refused by the driver.
     Refused {
         /// The agent's message.
         reason: &'a str,

@@ -20,7 +20,7 @@ impl Engine {
         Some(BridgeSettings { cidrs: spec.cidrs.clone(), mtu: spec.mtu })
     }
 
-    /// The realised Bridge object of that name, other than `but`.
+    /// The realised Bridge object of that name, except `but`.
     fn bridge_object(&self, namespace: &Name, bridge: &str, but: Option<&Key>) -> Option<&Key> {
         let users = self.bridge_users.get(bridge)?;
         users.iter().find(|key| {

@@ -201,7 +201,7 @@ impl Engine {
                         inputs.add(&service.physical_networks);
                     }
                     // Without a gap the hash is the same as that of engines that knew no gaps.
-                    if let Some(gap) = self.gap(key, &network) {
+                    if let Some(gap) = self.gap_message(key, &network) {
                         inputs.add(&gap);
                         evaluation.gap = true;
                         fabric.wait(gap);
@@ -249,13 +249,13 @@ impl Engine {
         ports: &Ports,
         evaluation: &mut Evaluation,
     ) {
-        let Some(refused) = self.refusal(network) else { return self.evaluate_ports(vid, ports, evaluation) };
+        let Some(refusal) = self.refusal(network) else { return self.evaluate_ports(vid, ports, evaluation) };
         let (mut confirmed, mut rest) = (Ports::new(), Ports::new());
         for (name, indices) in ports {
             let names = self.topology.port_names(name);
             let stays = |index: &u16| {
                 let port = names.get(usize::from(*index)).map_or("", |port| port);
-                refused.confirmed_on(vid, name, port)
+                refusal.confirmed_on(vid, name, port)
             };
             let (own, others): (Vec<u16>, Vec<u16>) = indices.iter().copied().partition(stays);
             for (part, indices) in [(&mut confirmed, own), (&mut rest, others)] {
@@ -266,9 +266,9 @@ impl Engine {
         }
         let mut more = Evaluation::default();
         self.evaluate_ports(vid, &rest, &mut more);
-        let own = key == network && refused.is_withheld();
+        let own = key == network && refusal.is_withheld();
         if own || more.refused.is_some() || more.waiting.is_some() {
-            evaluation.reject(refused.message.clone(), refused.retryable);
+            evaluation.reject(refusal.message.clone(), refusal.retryable);
         }
         self.evaluate_ports(vid, &confirmed, evaluation);
     }
@@ -393,12 +393,12 @@ impl Engine {
             Some(spec) => spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect(),
             None => BTreeSet::from([key.clone()]),
         };
-        if let Some(refused) = networks
+        if let Some(refusal) = networks
             .iter()
             .filter_map(|network| self.refusal(network))
-            .find(|refused| refused.keeps_surplus())
+            .find(|refusal| refusal.keeps_surplus())
         {
-            return Some(format!("its VLANs can't be removed yet: {}", refused.message));
+            return Some(format!("its VLANs can't be removed yet: {}", refusal.message));
         }
         for name in &record.cleanup_devices {
             let Some(device) = self.devices.get(name) else { continue };

@@ -63,7 +63,7 @@ impl Engine {
 
     /// The message about the gap for an object that uses the network. An attachment sees it from its own
     /// ConnectionPoint, if that has switch ports.
-    pub(super) fn gap(&self, key: &Key, network: &Key) -> Option<String> {
+    pub(super) fn gap_message(&self, key: &Key, network: &Key) -> Option<String> {
         let gap = self.networks.get(network)?.gap.as_ref()?;
         match self.effective(key, Spec::attachment) {
             Some(spec) => {

@@ -9,7 +9,7 @@ use super::Engine;
 use super::evaluate::Evaluation;
 use super::validate::and_more;
 
-/// The namespaces and names of pods, by their uid.
+/// Pods by uid: namespace and name.
 pub(super) type Users = BTreeMap<Name, (Name, Name)>;
 
 impl Engine {
