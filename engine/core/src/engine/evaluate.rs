@@ -291,7 +291,7 @@ impl Engine {
                         evaluation.reject(format!("{}: {reason}", hop()), retryable);
                     }
                     HopState::Unreachable(reason) => {
-                        evaluation.wait_with(|| format!("{} waits: {reason}", hop()))
+                        evaluation.wait_with(|| format!("{} waits: {reason}", hop()));
                     }
                     HopState::Waiting if device.leaves_drift() => {
                         let message =

@@ -445,14 +445,14 @@ impl Engine {
         match hop {
             HopState::Confirmed => {}
             HopState::Refused { reason, retryable } => {
-                evaluation.reject(format!("{}: {reason}", what()), *retryable)
+                evaluation.reject(format!("{}: {reason}", what()), *retryable);
             }
             HopState::Unreachable(reason) => {
                 evaluation.unreachable.get_or_insert_with(|| format!("Node {name}: {reason}"));
                 evaluation.wait_for(name, || format!("{} waits: {reason}", what()));
             }
             HopState::Waiting => {
-                evaluation.wait_for(name, || format!("{} {}", what(), self.waits_for_node(name)))
+                evaluation.wait_for(name, || format!("{} {}", what(), self.waits_for_node(name)));
             }
         }
     }
