@@ -10,7 +10,7 @@ mod world;
 use divan::{Bencher, counter::ItemsCount};
 use eno_core::spec::LeadsTo;
 use eno_core::{Event, Target};
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use world::*;
 
 fn main() {
@@ -25,7 +25,7 @@ fn full(size: u32) -> World {
         let vid = u16::try_from(i % 4000 + 10).unwrap();
         let point_name = if i < 4000 { "cp".to_owned() } else { format!("cp{}", i / 4000) };
         if i % 4000 == 0 && i > 0 {
-            let mut point = point(&point_name, None);
+            let mut point = connection_point(&point_name, None);
             let Ok(eno_core::spec::Spec::ConnectionPoint(spec)) = &mut point.spec else { unreachable!() };
             spec.interfaces.clear();
             spec.cnis.truncate(1);
@@ -71,17 +71,17 @@ fn renumber(bencher: Bencher, size: u32) {
 #[divan::bench(args = [(8, 500), (8, 4_000), (64, 500), (64, 4_000)])]
 fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
     let mut world = World::default();
-    let mut names = vec![arc("spine")];
+    let mut names = vec![to_name("spine")];
     world.apply(device("spine", &[]));
     for i in 1..switches {
         let (leaf, node) = (format!("leaf{i}"), format!("n{i}"));
-        world.node(&node, true, true);
+        world.apply_node(&node, true, true);
         let up = LeadsTo::Device { device: "spine".into(), port: leaf.as_str().into() };
         let down = LeadsTo::Node { node: node.as_str().into(), interface: "eth1".into() };
         world.apply(device(&leaf, &[("e1", down), ("u1", up)]));
-        names.push(arc(&leaf));
+        names.push(to_name(&leaf));
     }
-    world.apply(point("cp", None));
+    world.apply(connection_point("cp", None));
     world.settle();
     world.silent.extend(names.iter().cloned().map(Target::Fabric));
     for i in 0..networks {

@@ -8,7 +8,7 @@ mod world;
 
 use divan::Bencher;
 use eno_core::{Event, Key, Kind, Target};
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use world::*;
 
 fn main() {
@@ -17,9 +17,9 @@ fn main() {
 
 fn full(pods: usize) -> World {
     let mut world = World::with_agents();
-    world.apply(config("c", vec![veth("pc0", "pcbr0", "10.0.0.0/16")]));
+    world.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.0.0.0/16")]));
     for i in 0..pods {
-        world.pod(pod(&format!("p{i}"), "node1", &[("podconfig", "c")]));
+        world.apply_pod(pod(&format!("p{i}"), "node1", &[("podconfig", "c")]));
     }
     world.settle();
     world
@@ -30,7 +30,7 @@ fn full(pods: usize) -> World {
 fn one_pod_more(bencher: Bencher, pods: usize) {
     let mut world = full(pods);
     let extra = pod("extra", "node1", &[("podconfig", "c")]);
-    let key = Key::namespaced(Kind::PodConfig, &arc("ns"), &arc("c"));
+    let key = Key::namespaced(Kind::PodConfig, &to_name("ns"), &to_name("c"));
     bencher.bench_local(|| {
         world.engine.handle(Event::Pod(Box::new(extra.clone())));
         world.engine.settle("2026-01-01T00:00:00Z");
@@ -48,9 +48,9 @@ fn one_pod_more(bencher: Bencher, pods: usize) {
 fn one_vlan_more(bencher: Bencher, nodes: usize) {
     let mut world = World::new(false, true);
     for i in 0..nodes {
-        world.node(&format!("n{i}"), true, true);
+        world.apply_node(&format!("n{i}"), true, true);
     }
-    world.fabric();
+    world.apply_leaf_spine();
     for i in 0..1_000u16 {
         world.apply(service(&format!("s{i}"), 10 + i, &[]));
         world.apply(attachment(&format!("a{i}"), &[&format!("s{i}")], "cp"));

@@ -8,7 +8,7 @@ use eno_core::{Key, Kind, Name, Status, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 #[derive(Clone, Debug)]
@@ -29,14 +29,14 @@ enum Step {
         inside: bool,
     },
     /// Which of its ports `leaf2` and `leaf1` have beside those to nodes.
-    Wire {
+    Cabling {
         uplinks: bool,
         gateway: bool,
         other_gateway: bool,
     },
     Unmanaged(bool),
     Silence(u8),
-    Listen,
+    EndSilence,
     Pod {
         attachment: u8,
         there: bool,
@@ -52,10 +52,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, services, point)| Step::Attachment { name, services, point }),
         3 => (0u8..12).prop_map(Step::Delete),
         1 => (1u8..5, any::<bool>()).prop_map(|(name, inside)| Step::Node { name, inside }),
-        2 => any::<(bool, bool, bool)>().prop_map(|(uplinks, gateway, other_gateway)| Step::Wire { uplinks, gateway, other_gateway }),
+        2 => any::<(bool, bool, bool)>().prop_map(|(uplinks, gateway, other_gateway)| Step::Cabling { uplinks, gateway, other_gateway }),
         1 => any::<bool>().prop_map(Step::Unmanaged),
         1 => (0u8..4).prop_map(Step::Silence),
-        1 => Just(Step::Listen),
+        1 => Just(Step::EndSilence),
         1 => (0u8..6, any::<bool>()).prop_map(|(attachment, there)| Step::Pod { attachment, there }),
         3 => Just(Step::Settle),
         1 => Just(Step::Restart),
@@ -72,12 +72,12 @@ struct History {
 impl History {
     fn new() -> Self {
         let mut world = World::leaf_spine();
-        let mut bare = point("cp1", None);
+        let mut bare = connection_point("cp1", None);
         let Ok(Spec::ConnectionPoint(spec)) = &mut bare.spec else { unreachable!() };
         spec.interfaces.clear();
         spec.cnis.truncate(1);
         world.apply(bare);
-        world.apply(point("cp2", Some("pool")));
+        world.apply(connection_point("cp2", Some("pool")));
         world.settle();
         Self { world, pods: BTreeMap::new(), nodes: BTreeMap::new(), clock: 1000 }
     }
@@ -99,10 +99,10 @@ impl History {
     fn pod(&mut self, attachment: u8, there: bool) {
         let nad = format!("a{attachment}");
         let uses: &[&str] = if there { &[&nad] } else { &[] };
-        self.world.pod(user(&format!("pod{attachment}"), uses));
+        self.world.apply_pod(pod_using(&format!("pod{attachment}"), uses));
     }
 
-    fn wire(&mut self, uplinks: bool, gateway: bool, other_gateway: bool) {
+    fn set_cabling(&mut self, uplinks: bool, gateway: bool, other_gateway: bool) {
         for (leaf, nodes, gateway) in
             [("leaf1", ["node1", "node2"], other_gateway), ("leaf2", ["node3", "node4"], gateway)]
         {
@@ -119,7 +119,7 @@ impl History {
         }
     }
 
-    fn take(&mut self, step: &Step) {
+    fn run_step(&mut self, step: &Step) {
         match step {
             Step::Service { name, vid, gateway } => {
                 let networks: &[&str] = if *gateway { &["dc"] } else { &[] };
@@ -133,8 +133,12 @@ impl History {
             }
             Step::Delete(n) => {
                 let key = match n {
-                    0..6 => Key::cluster(Kind::L2Service, &arc(&format!("s{n}"))),
-                    _ => Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&format!("a{}", n - 6))),
+                    0..6 => Key::cluster(Kind::L2Service, &to_name(&format!("s{n}"))),
+                    _ => Key::namespaced(
+                        Kind::L2ServiceAttachment,
+                        &to_name("ns"),
+                        &to_name(&format!("a{}", n - 6)),
+                    ),
                 };
                 if self.world.objects.contains_key(&key) {
                     self.world.delete(&key);
@@ -142,12 +146,14 @@ impl History {
             }
             Step::Node { name, inside } => {
                 self.nodes.insert(*name, *inside);
-                self.world.node(&format!("node{name}"), *inside, true);
+                self.world.apply_node(&format!("node{name}"), *inside, true);
             }
-            Step::Wire { uplinks, gateway, other_gateway } => self.wire(*uplinks, *gateway, *other_gateway),
+            Step::Cabling { uplinks, gateway, other_gateway } => {
+                self.set_cabling(*uplinks, *gateway, *other_gateway)
+            }
             Step::Unmanaged(unmanaged) => {
-                let dc = &self.world.objects[&Key::cluster(Kind::PhysicalNetwork, &arc("dc"))];
-                let object = respec(dc, |spec| {
+                let dc = &self.world.objects[&Key::cluster(Kind::PhysicalNetwork, &to_name("dc"))];
+                let object = edit_spec(dc, |spec| {
                     let Spec::PhysicalNetwork(spec) = spec else { unreachable!() };
                     spec.unmanaged = *unmanaged;
                 });
@@ -156,7 +162,7 @@ impl History {
             Step::Silence(n) => {
                 self.world.silent.insert(Target::Fabric(DEVICES[usize::from(*n)].into()));
             }
-            Step::Listen => self.world.silent.clear(),
+            Step::EndSilence => self.world.silent.clear(),
             Step::Pod { attachment, there } => {
                 self.pods.insert(*attachment, *there);
                 self.pod(*attachment, *there);
@@ -172,7 +178,7 @@ impl History {
 
     /// One owner per VLAN and switch; no VLAN on a port that the switch doesn't have.
     fn check(&self) {
-        for desired in self.world.targets.values() {
+        for desired in self.world.applied.values() {
             let Desired::Fabric(fabric) = desired else { continue };
             let vlans: VlanSet = fabric.vlans.iter().map(|vlan| vlan.vid).collect();
             for vlan in &fabric.vlans {
@@ -199,7 +205,7 @@ impl History {
     fn run(steps: &[Step]) -> Self {
         let mut history = Self::new();
         for step in steps {
-            history.take(step);
+            history.run_step(step);
         }
         history.world.silent.clear();
         history.world.settle();
@@ -220,19 +226,19 @@ impl History {
             assert!(self.world.nad(&key.namespace, &key.name).is_some(), "{key} has no NAD");
             for name in &spec.services {
                 let service = &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
-                let carriers = self.world.carriers(service.granted_id.map_or(0, VlanId::get));
+                let carrying_ports = self.world.carrying_ports(service.granted_id.map_or(0, VlanId::get));
                 let inside = self.nodes.get(&1).copied().unwrap_or(true);
                 let managed = &*spec.connection_point != "cp1";
                 assert!(
-                    !managed || !inside || carriers.contains(&"leaf1:e1".to_owned()),
-                    "{key}: {carriers:?}"
+                    !managed || !inside || carrying_ports.contains(&"leaf1:e1".to_owned()),
+                    "{key}: {carrying_ports:?}"
                 );
             }
         }
     }
 
     /// Worked out from the manifests: can the ends of this service reach each other? `None`: nobody can tell.
-    fn is_joined(&self, service: &Status) -> Option<bool> {
+    fn is_reachable(&self, service: &Status) -> Option<bool> {
         let Some(Spec::Service(spec)) = service.realized.as_deref() else { return None };
         let managed = |point: &&Name| ***point != *"cp1";
         let points: Vec<&Name> = service.connection_points.iter().filter(managed).collect();
@@ -269,7 +275,7 @@ impl History {
             return None;
         }
         // The network itself is an end, which nothing leads to without a port.
-        ends.extend((led_out && !unmanaged).then(|| arc("dc")));
+        ends.extend((led_out && !unmanaged).then(|| to_name("dc")));
         let mut reached: BTreeSet<Name> = ends.first().cloned().into_iter().collect();
         let mut before = 0;
         while before < reached.len() {
@@ -285,7 +291,7 @@ impl History {
     }
 
     /// Whose ends can't reach each other is pending, and nobody else is.
-    fn check_ways(&self) {
+    fn check_reachability(&self) {
         let pending = |status: &Status| match status.phase {
             Some(Phase::Pending) => Some(true),
             Some(Phase::Ready) => Some(false),
@@ -296,12 +302,12 @@ impl History {
                 continue;
             };
             let broken = match status.realized.as_deref() {
-                Some(Spec::Service(_)) => self.is_joined(status) == Some(false),
+                Some(Spec::Service(_)) => self.is_reachable(status) == Some(false),
                 Some(Spec::Attachment(spec)) => {
                     let inside = self.world.nodes.values().any(|(labels, _)| labels.contains_key("pool"));
                     let managed = *spec.connection_point != *"cp1" && inside;
                     let of = |name| &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
-                    managed && spec.services.iter().any(|name| self.is_joined(of(name)) == Some(false))
+                    managed && spec.services.iter().any(|name| self.is_reachable(of(name)) == Some(false))
                 }
                 _ => false,
             };
@@ -322,7 +328,7 @@ impl History {
         self.world.settle();
         self.check();
         assert_eq!(self.world.objects.keys().find(is_ours), None);
-        for (target, desired) in &self.world.targets {
+        for (target, desired) in &self.world.applied {
             let Desired::Fabric(fabric) = desired else { panic!("{target} is left") };
             assert!(fabric.vlans.is_empty() && fabric.ports.iter().all(|port| port.vlans.is_empty()));
         }
@@ -330,7 +336,7 @@ impl History {
 }
 
 /// No two services ever want one VLAN.
-fn apart(mut steps: Vec<Step>) -> Vec<Step> {
+fn with_distinct_vlans(mut steps: Vec<Step>) -> Vec<Step> {
     for step in &mut steps {
         if let Step::Service { name, vid, .. } = step {
             *vid = 100 + u16::from(*name) * 10 + *vid % 2;
@@ -343,19 +349,19 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn services_that_contend_for_vlans_never_share_one(steps in proptest::collection::vec(step(), 1..60)) {
+    fn contending_services_never_share_a_vlan(steps in proptest::collection::vec(step(), 1..60)) {
         let mut history = History::run(&steps);
         history.check_ready();
-        history.check_ways();
+        history.check_reachability();
         history.delete_all();
     }
 
     /// A new engine, told everything in another order, finds nothing to do.
     #[test]
-    fn a_new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..60).prop_map(apart)) {
+    fn new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..60).prop_map(with_distinct_vlans)) {
         let mut history = History::run(&steps);
         history.check_ready();
-        history.check_ways();
+        history.check_reachability();
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
         history.world.restart();
         history.world.settle();

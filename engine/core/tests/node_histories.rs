@@ -9,7 +9,7 @@ use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
 use proptest::prelude::*;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
@@ -22,10 +22,10 @@ enum Step {
     Node { name: u8, inside: bool, ready: bool },
     NodeGone(u8),
     Silence(u8),
-    Listen,
+    EndSilence,
     Refuse { node: u8, what: u8 },
-    Unwritten,
-    Written,
+    DelayStatusWrites,
+    FlushStatusWrites,
     Settle,
     Restart,
 }
@@ -45,10 +45,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, inside, ready)| Step::Node { name, inside, ready }),
         1 => (1u8..5).prop_map(Step::NodeGone),
         1 => (1u8..5).prop_map(Step::Silence),
-        1 => Just(Step::Listen),
+        1 => Just(Step::EndSilence),
         1 => (1u8..5, 0u8..5).prop_map(|(node, what)| Step::Refuse { node, what }),
-        1 => Just(Step::Unwritten),
-        1 => Just(Step::Written),
+        1 => Just(Step::DelayStatusWrites),
+        1 => Just(Step::FlushStatusWrites),
         4 => Just(Step::Settle),
         1 => Just(Step::Restart),
     ]
@@ -57,33 +57,33 @@ fn step() -> impl Strategy<Value = Step> {
 struct History {
     world: World,
     /// Where each pod runs, for its life.
-    places: BTreeMap<u8, u8>,
-    born: u32,
+    pod_nodes: BTreeMap<u8, u8>,
+    created_pods: u32,
     clock: i64,
 }
 
 fn attachment_key(name: u8) -> Key {
-    Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&format!("a{name}")))
+    Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&format!("a{name}")))
 }
 
 impl History {
     fn new() -> Self {
         let mut world = World::with_agents();
-        world.apply(respec(&point("other", Some("pool")), |spec| {
+        world.apply(edit_spec(&connection_point("other", Some("pool")), |spec| {
             let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
             spec.interfaces.clear();
         }));
         let range = Pool { start: "10.1.0.10".parse().unwrap(), end: "10.1.0.12".parse().unwrap() };
-        world.apply(respec(&subnet("sn", "10.1.0.0/24"), |spec| {
+        world.apply(edit_spec(&subnet("sn", "10.1.0.0/24"), |spec| {
             let Spec::Subnet(spec) = spec else { unreachable!() };
             spec.hot_plug_pool = vec![range];
         }));
         for (i, subnets) in [&["sn"] as &[&str], &["sn"], &[]].into_iter().enumerate() {
             let vid = 100 + u16::try_from(i).unwrap();
-            world.apply(on_subnets(&service(&format!("s{i}"), vid, &[]), subnets));
+            world.apply(with_subnets(&service(&format!("s{i}"), vid, &[]), subnets));
         }
         world.settle();
-        Self { world, places: BTreeMap::new(), born: 0, clock: 1000 }
+        Self { world, pod_nodes: BTreeMap::new(), created_pods: 0, clock: 1000 }
     }
 
     fn apply(&mut self, object: Object) {
@@ -98,7 +98,7 @@ impl History {
         self.world.apply(created(object, self.clock));
     }
 
-    fn take(&mut self, step: &Step) {
+    fn run_step(&mut self, step: &Step) {
         match step {
             Step::Attachment { name, services, point } => {
                 let names: Vec<String> = services.iter().map(|name| format!("s{name}")).collect();
@@ -113,7 +113,7 @@ impl History {
                 let links = links.map(|(link, cidr)| {
                     veth(&format!("l{link}"), &format!("pb{link}"), CIDRS[usize::from(*cidr)])
                 });
-                self.apply(config(&format!("c{name}"), links.collect()));
+                self.apply(pod_config(&format!("c{name}"), links.collect()));
             }
             Step::Bridge { name, cidr } => {
                 const CIDRS: [&str; 4] = ["10.9.0.0/29", "10.7.0.0/28", "10.8.0.0/16", "fd01::/120"];
@@ -121,11 +121,11 @@ impl History {
                 self.apply(bridge(&format!("b{name}"), &format!("pb{name}"), &cidrs));
             }
             Step::Delete(n) => {
-                let name = |prefix: &str| arc(&format!("{prefix}{}", n % 3));
+                let name = |prefix: &str| to_name(&format!("{prefix}{}", n % 3));
                 let key = match n / 3 {
                     0 => attachment_key(n % 3),
-                    1 => Key::namespaced(Kind::PodConfig, &arc("ns"), &name("c")),
-                    _ => Key::namespaced(Kind::Bridge, &arc("ns"), &name("b")),
+                    1 => Key::namespaced(Kind::PodConfig, &to_name("ns"), &name("c")),
+                    _ => Key::namespaced(Kind::Bridge, &to_name("ns"), &name("b")),
                 };
                 if self.world.objects.contains_key(&key) {
                     self.world.delete(&key);
@@ -133,7 +133,7 @@ impl History {
             }
             Step::Pod { name, node, runs, labels } => self.pod(*name, *node, *runs, *labels),
             Step::PodGone(name) => {
-                if self.places.remove(name).is_some() {
+                if self.pod_nodes.remove(name).is_some() {
                     let uids: Vec<_> = self
                         .world
                         .pods
@@ -142,16 +142,18 @@ impl History {
                         .map(|pod| pod.uid.clone())
                         .collect();
                     for uid in uids {
-                        self.world.pod_gone(&uid);
+                        self.world.remove_pod(&uid);
                     }
                 }
             }
-            Step::Node { name, inside, ready } => self.world.node(&format!("node{name}"), *inside, *ready),
-            Step::NodeGone(name) => self.world.node_gone(&format!("node{name}")),
+            Step::Node { name, inside, ready } => {
+                self.world.apply_node(&format!("node{name}"), *inside, *ready)
+            }
+            Step::NodeGone(name) => self.world.remove_node(&format!("node{name}")),
             Step::Silence(n) => {
                 self.world.silent.insert(Target::Node(format!("node{n}").into()));
             }
-            Step::Listen => self.world.silent.clear(),
+            Step::EndSilence => self.world.silent.clear(),
             Step::Refuse { node, what } => {
                 let item = match what {
                     0 => Item::TARGET,
@@ -163,59 +165,60 @@ impl History {
                 let rejection = Rejection { item, reason, retryable, unreachable: *what == 4 };
                 self.world.rejections.insert(Target::Node(format!("node{node}").into()), vec![rejection]);
             }
-            Step::Unwritten => {
-                self.world.unrecorded.get_or_insert_default();
+            Step::DelayStatusWrites => {
+                self.world.delayed_status_writes.get_or_insert_default();
             }
-            Step::Written => self.write(),
+            Step::FlushStatusWrites => self.flush_status_writes(),
             Step::Settle => {
                 self.world.settle();
                 self.check();
             }
             Step::Restart => {
-                self.write();
+                self.flush_status_writes();
                 self.world.settle();
                 self.world.restart();
             }
         }
     }
 
-    fn write(&mut self) {
-        for (key, count) in self.world.unrecorded.take().into_iter().flatten() {
+    fn flush_status_writes(&mut self) {
+        for (key, count) in self.world.delayed_status_writes.take().into_iter().flatten() {
             self.world.engine.handle(Event::StatusWritten(key, count));
         }
     }
 
     fn pod(&mut self, name: u8, node: u8, runs: bool, labels: u8) {
-        if !self.places.contains_key(&name) {
-            self.born += 1;
+        if !self.pod_nodes.contains_key(&name) {
+            self.created_pods += 1;
         }
-        let node = *self.places.entry(name).or_insert(node);
+        let node = *self.pod_nodes.entry(name).or_insert(node);
         let pod_name = format!("p{name}");
         let known = self.world.pods.values().find(|pod| *pod.name == *pod_name).cloned();
         let config = format!("c{}", labels % 4);
         // Of the fourth there is none: then the pod may ask for nothing at all.
-        let mut said: Vec<(String, &str)> = Vec::new();
+        let mut pod_labels: Vec<(String, &str)> = Vec::new();
         if labels % 4 < 3 {
-            said.push(("podconfig".into(), &config));
+            pod_labels.push(("podconfig".into(), &config));
         }
         for i in 0..3 {
             if labels >> (4 + i) & 1 == 1 {
-                said.push((format!("attach.eno.k8s.io/a{i}"), ["", "data"][usize::from(labels >> 7)]));
+                pod_labels.push((format!("attach.eno.k8s.io/a{i}"), ["", "data"][usize::from(labels >> 7)]));
             }
         }
-        let said: Vec<(&str, &str)> = said.iter().map(|(label, value)| (label.as_str(), *value)).collect();
-        let mut pod = pod(&pod_name, &format!("node{node}"), &said);
+        let pod_labels: Vec<(&str, &str)> =
+            pod_labels.iter().map(|(label, value)| (label.as_str(), *value)).collect();
+        let mut pod = pod(&pod_name, &format!("node{node}"), &pod_labels);
         pod.uid = known
             .as_ref()
-            .map_or_else(|| format!("uid-{pod_name}-{}", self.born).into(), |pod| pod.uid.clone());
+            .map_or_else(|| format!("uid-{pod_name}-{}", self.created_pods).into(), |pod| pod.uid.clone());
         if !runs {
             pod.container = known.and_then(|pod| pod.container);
         }
-        self.world.pod(pod);
+        self.world.apply_pod(pod);
     }
 
     fn node_states(&self) -> impl Iterator<Item = (String, &NodeDesired)> {
-        self.world.targets.iter().filter_map(|(target, desired)| match desired {
+        self.world.applied.iter().filter_map(|(target, desired)| match desired {
             Desired::Node(desired) => Some((target.to_string(), desired)),
             _ => None,
         })
@@ -301,14 +304,14 @@ impl History {
     fn run(steps: &[Step]) -> Self {
         let mut history = Self::new();
         for step in steps {
-            history.take(step);
+            history.run_step(step);
         }
-        history.write();
+        history.flush_status_writes();
         history.world.silent.clear();
         history.world.rejections.clear();
         history.world.settle();
         // The agents try again what they refused.
-        for (target, desired) in history.world.targets.clone() {
+        for (target, desired) in history.world.applied.clone() {
             if matches!(target, Target::Node(_)) {
                 history.world.pending.insert(target, desired);
             }
@@ -334,7 +337,7 @@ impl History {
                             continue;
                         }
                         let Some(Desired::Node(desired)) =
-                            self.world.targets.get(&Target::Node(name.clone()))
+                            self.world.applied.get(&Target::Node(name.clone()))
                         else {
                             panic!("{name} has no state")
                         };
@@ -369,9 +372,9 @@ impl History {
             let labelled = self.world.pods[&uid].clone();
             // Some lose their labels, and the others go.
             if uid.len() % 2 == 0 {
-                self.world.pod(eno_core::Pod { labels: BTreeMap::new(), ..labelled });
+                self.world.apply_pod(eno_core::Pod { labels: BTreeMap::new(), ..labelled });
             } else {
-                self.world.pod_gone(&uid);
+                self.world.remove_pod(&uid);
             }
         }
         let is_ours = |key: &&Key| key.namespace() == Some("ns");
@@ -391,8 +394,8 @@ impl History {
         assert!(left.is_empty(), "{left:?}");
         for (name, desired) in self.node_states() {
             assert!(desired.pods.is_empty(), "{name}: {:?}", desired.pods);
-            for (network, said) in &desired.networks {
-                match said {
+            for (network, pod_labels) in &desired.networks {
+                match pod_labels {
                     HostNetwork::Ovs { vlans, .. } | HostNetwork::Master { vlans, .. } => {
                         assert!(vlans.is_empty(), "{name}: {network}: {vlans}");
                     }
@@ -400,7 +403,7 @@ impl History {
                 }
             }
         }
-        assert!(self.world.views.is_empty());
+        assert!(self.world.pod_networks.is_empty());
     }
 }
 
@@ -408,16 +411,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_to_nodes_and_pods(steps in proptest::collection::vec(step(), 1..80)) {
+    fn invariants_hold_for_random_node_and_pod_histories(steps in proptest::collection::vec(step(), 1..80)) {
         let mut history = History::run(&steps);
         history.delete_all();
     }
 
     #[test]
-    fn a_new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..80)) {
+    fn new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..80)) {
         let mut history = History::run(&steps);
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
-        let (marks, views) = (history.world.marks.clone(), history.world.views.clone());
+        let (node_labels, pod_networks) = (history.world.node_labels.clone(), history.world.pod_networks.clone());
         history.world.restart();
         history.world.settle();
         assert_eq!(history.world.published, published);
@@ -425,7 +428,7 @@ proptest! {
             let now = eno_core::Status { leased: status.leased, ..history.world.statuses[key].clone() };
             assert_eq!(&now, status, "{key}");
         }
-        assert_eq!((&history.world.marks, &history.world.views), (&marks, &views));
+        assert_eq!((&history.world.node_labels, &history.world.pod_networks), (&node_labels, &pod_networks));
         history.delete_all();
     }
 }

@@ -6,7 +6,7 @@ use eno_core::{Event, Key, Kind, Name};
 use eno_schemas::{Phase, VlanId};
 use proptest::prelude::*;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
@@ -17,10 +17,10 @@ enum Step {
     Kill(u8),
     Revive(u8),
     Silence(u8),
-    Listen,
+    EndSilence,
     Retry,
     Restart,
-    Some(u8),
+    RunSteps(u8),
     Settle,
 }
 
@@ -35,10 +35,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u8..4).prop_map(Step::Kill),
         1 => (0u8..4).prop_map(Step::Revive),
         1 => (0u8..4).prop_map(Step::Silence),
-        1 => Just(Step::Listen),
+        1 => Just(Step::EndSilence),
         1 => Just(Step::Retry),
         1 => Just(Step::Restart),
-        3 => (1u8..12).prop_map(Step::Some),
+        3 => (1u8..12).prop_map(Step::RunSteps),
         4 => Just(Step::Settle),
     ]
 }
@@ -56,7 +56,7 @@ type Placement = BTreeMap<VlanId, BTreeMap<&'static str, BTreeSet<String>>>;
 
 fn placement(w: &World) -> Placement {
     let of = |vid| {
-        let on = |name: &'static str| (name, placed(w.real(&name.into()), vid).1);
+        let on = |name: &'static str| (name, vlan_placement(w.actual(&name.into()), vid).1);
         (vid, DEVICES.map(on).into_iter().collect())
     };
     vids().map(of).collect()
@@ -65,28 +65,29 @@ fn placement(w: &World) -> Placement {
 struct History {
     w: World,
     /// What is wanted, and was.
-    wanted: Vec<Placement>,
+    desired: Vec<Placement>,
     /// What was there when all was last quiet, and how much had been wanted by then.
-    was: Placement,
-    then: usize,
+    last_placement: Placement,
+    last_desired_index: usize,
     clock: i64,
 }
 
 impl History {
     fn new() -> Self {
-        let mut w = sides();
+        let mut w = split_fabric();
         for name in 0..3 {
             w.apply(service(&format!("s{name}"), vid(name, false), &["dc"]));
         }
         w.settle();
         let was = placement(&w);
-        let mut history = Self { w, wanted: Vec::new(), was, then: 0, clock: 1000 };
-        history.look();
+        let mut history =
+            Self { w, desired: Vec::new(), last_placement: was, last_desired_index: 0, clock: 1000 };
+        history.record_desired();
         history
     }
 
     /// What is wanted now is what there would be if nothing ever failed.
-    fn look(&mut self) {
+    fn record_desired(&mut self) {
         let mut ideal = World::leaf_spine();
         for (name, (labels, ready)) in &self.w.nodes {
             ideal.engine.handle(Event::Node { name: name.clone(), labels: labels.clone(), ready: *ready });
@@ -99,56 +100,56 @@ impl History {
         }
         ideal.settle();
         let now = placement(&ideal);
-        if self.wanted.last() != Some(&now) {
-            self.wanted.push(now);
+        if self.desired.last() != Some(&now) {
+            self.desired.push(now);
         }
     }
 
-    fn take(&mut self, step: &Step) {
+    fn run_step(&mut self, step: &Step) {
         let device = |n: &u8| DEVICES[usize::from(*n)];
         match step {
             Step::Renumber { service: name, odd, gateway } => {
                 let networks: &[&str] = if *gateway { &["dc"] } else { &[] };
                 self.w.apply(service(&format!("s{name}"), vid(*name, *odd), networks));
-                self.look();
+                self.record_desired();
             }
             Step::Attach { service, left } => {
                 let point = if *left { "left" } else { "right" };
                 let name = format!("a{service}-{point}");
-                let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&name));
+                let key = Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&name));
                 if !self.w.objects.contains_key(&key) {
                     self.clock += 1;
                     self.w.phases.remove(&key);
                     self.w.statuses.remove(&key);
                     self.w.apply(created(attachment(&name, &[&format!("s{service}")], point), self.clock));
-                    self.look();
+                    self.record_desired();
                 }
             }
             Step::Detach { service, left } => {
                 let point = if *left { "left" } else { "right" };
                 let name = format!("a{service}-{point}");
-                let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&name));
+                let key = Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&name));
                 if self.w.objects.get(&key).is_some_and(|object| !object.deleting) {
                     self.w.delete(&key);
-                    self.look();
+                    self.record_desired();
                 }
             }
             Step::Refuse { device: n, service, odd, refuses } => {
-                self.w.refuse(device(n), vid(*service, *odd), *refuses);
+                self.w.set_refusal(device(n), vid(*service, *odd), *refuses);
             }
             Step::Kill(n) => {
-                self.w.fab().was_away.insert(device(n).into());
+                self.w.switches_mut().unreachable_since_check.insert(device(n).into());
                 self.w.kill(device(n));
             }
             Step::Revive(n) => self.w.revive(device(n)),
-            Step::Restart => self.w.restart_together(),
+            Step::Restart => self.w.restart_with_transactions(),
             Step::Silence(n) => {
-                self.w.fab().was_away.insert(device(n).into());
-                self.w.fab().silent.insert(device(n).into());
+                self.w.switches_mut().unreachable_since_check.insert(device(n).into());
+                self.w.switches_mut().silent.insert(device(n).into());
             }
-            Step::Listen => self.w.fab().silent.clear(),
-            Step::Retry => self.w.retry(),
-            Step::Some(count) => {
+            Step::EndSilence => self.w.switches_mut().silent.clear(),
+            Step::Retry => self.w.elapse_backoff(),
+            Step::RunSteps(count) => {
                 for _ in 0..*count {
                     self.w.step();
                 }
@@ -165,54 +166,56 @@ impl History {
         let there = placement(&self.w);
         let fab = self.w.switches.as_ref().unwrap();
         let away: BTreeSet<&Name> = fab.dead.iter().chain(&fab.silent).collect();
-        let now = self.wanted.last().unwrap();
+        let now = self.desired.last().unwrap();
         for (vid, devices) in &there {
             let counts = |name: &str| {
                 let name = Name::from(name);
-                !away.contains(&name) && !fab.refused_alone.contains(&(name, *vid))
+                !away.contains(&name) && !fab.refused_outside_transaction.contains(&(name, *vid))
             };
             let is = |want: &dyn Fn(&str) -> BTreeSet<String>| {
                 devices.iter().all(|(name, ports)| !counts(name) || *ports == want(name))
             };
             let whole = is(&|_| BTreeSet::new())
-                || self.wanted.iter().any(|then| {
+                || self.desired.iter().any(|then| {
                     is(&|name| then[vid][name].clone()) || is(&|name| &then[vid][name] & &now[vid][name])
                 });
-            assert!(whole, "VLAN {vid} is mixed: {devices:?}, wanted {:?}", now[vid]);
+            assert!(whole, "VLAN {vid} is mixed: {devices:?}, desired {:?}", now[vid]);
             for (name, ports) in devices {
-                let kept = self.wanted[self.then..]
+                let kept = self.desired[self.last_desired_index..]
                     .iter()
-                    .fold(self.was[vid][name].clone(), |kept, wanted| &kept & &wanted[vid][name]);
+                    .fold(self.last_placement[vid][name].clone(), |kept, desired| {
+                        &kept & &desired[vid][name]
+                    });
                 assert!(ports.is_superset(&kept), "VLAN {vid} lost {kept:?} on {name}: {ports:?}");
             }
         }
         let away = away.into_iter().cloned().collect();
-        self.w.fab().was_away = away;
-        self.was = there;
-        self.then = self.wanted.len() - 1;
+        self.w.switches_mut().unreachable_since_check = away;
+        self.last_placement = there;
+        self.last_desired_index = self.desired.len() - 1;
     }
 
     /// All faults end: all is as it is wanted.
-    fn heal(&mut self) {
-        self.w.fab().silent.clear();
+    fn recover(&mut self) {
+        self.w.switches_mut().silent.clear();
         for name in DEVICES {
             self.w.revive(name);
         }
         self.w.settle();
         for name in DEVICES {
             for vid in vids() {
-                self.w.refuse(name, vid.get(), false);
+                self.w.set_refusal(name, vid.get(), false);
             }
         }
         self.w.settle();
         let mut tries = 0;
-        while !self.w.fab().retries.is_empty() {
-            self.w.retry();
+        while !self.w.switches_mut().retries.is_empty() {
+            self.w.elapse_backoff();
             self.w.settle();
             tries += 1;
             assert!(tries < 10, "it is refused again and again");
         }
-        let now = self.wanted.last().unwrap();
+        let now = self.desired.last().unwrap();
         assert_eq!(&placement(&self.w), now);
         for (key, object) in &self.w.objects {
             assert!(!object.deleting, "{key} is still there");
@@ -229,21 +232,21 @@ proptest! {
     /// `PROPTEST_CASES` says how many histories. A new engine comes only once all is quiet when a switch was away since
     /// then, as it does not know what the others have decided without it.
     #[test]
-    fn on_all_or_on_none_whatever_fails(steps in proptest::collection::vec(step(), 1..40)) {
+    fn every_change_is_on_all_switches_or_none(steps in proptest::collection::vec(step(), 1..40)) {
         let mut history = History::new();
         for step in &steps {
-            if matches!(step, Step::Restart) && !history.w.fab().was_away.is_empty() {
+            if matches!(step, Step::Restart) && !history.w.switches_mut().unreachable_since_check.is_empty() {
                 history.w.settle();
             }
-            history.take(step);
+            history.run_step(step);
         }
-        history.heal();
+        history.recover();
     }
 }
 
 #[test]
-fn who_is_away_learns_of_what_was_decided() {
-    use Step::{Attach, Detach, Listen, Renumber, Restart, Retry, Settle, Silence};
+fn unreachable_switch_catches_up_with_decided_transactions() {
+    use Step::{Attach, Detach, EndSilence, Renumber, Restart, Retry, Settle, Silence};
     let refuse = |device, service, odd| Step::Refuse { device, service, odd, refuses: true };
     let attach = Attach { service: 0, left: true };
     // A new engine is told what a silent switch said last, which is not about its last command.
@@ -254,18 +257,18 @@ fn who_is_away_learns_of_what_was_decided() {
         refuse(1, 0, false),
         Detach { service: 0, left: true },
         Restart,
-        Listen,
+        EndSilence,
         Settle,
     ];
     // One falls silent when the others confirm, and what follows is refused.
     let unconfirmed = [
         attach.clone(),
-        Step::Some(5),
+        Step::RunSteps(5),
         Silence(0),
         Renumber { service: 0, odd: true, gateway: true },
         refuse(1, 0, true),
-        Step::Some(11),
-        Listen,
+        Step::RunSteps(11),
+        EndSilence,
         refuse(1, 2, false),
         attach,
         Settle,
@@ -278,17 +281,17 @@ fn who_is_away_learns_of_what_was_decided() {
         refuse(0, 2, false),
         Silence(0),
         Silence(1),
-        Step::Some(3),
+        Step::RunSteps(3),
         Restart,
-        Step::Some(3),
-        Listen,
+        Step::RunSteps(3),
+        EndSilence,
         Settle,
     ];
     for steps in [&unanswered[..], &unconfirmed, &undecided] {
         let mut history = History::new();
         for step in steps {
-            history.take(step);
+            history.run_step(step);
         }
-        history.heal();
+        history.recover();
     }
 }

@@ -4,28 +4,28 @@ use eno_core::spec::Spec;
 use eno_core::{Event, Key, Labels, Pod, Selector};
 use eno_schemas::Phase;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const DELETABLE: &str =
     "pod other/p of another namespace uses its NetworkAttachmentDefinition without UsableFrom";
 
 /// A pod of the namespace `other` that uses `ns/a`.
-fn foreign(name: &str) -> Pod {
-    Pod { namespace: "other".into(), ..user(name, &["a"]) }
+fn foreign_pod(name: &str) -> Pod {
+    Pod { namespace: "other".into(), ..pod_using(name, &["a"]) }
 }
 
-fn label(w: &mut World, friend: bool) {
+fn label_namespace(w: &mut World, friend: bool) {
     let labels = friend.then(|| ("friend".to_owned(), "yes".to_owned()));
     w.engine.handle(Event::Namespace("other".into(), labels.into_iter().collect::<Labels>()));
 }
 
 /// A ready attachment `ns/a`, usable from namespaces with the label `friend`, or from none.
-fn world(usable: bool) -> (World, Key) {
+fn ready_attachment(usable: bool) -> (World, Key) {
     let mut w = World::leaf_spine();
-    label(&mut w, true);
+    label_namespace(&mut w, true);
     w.apply(service("s", 100, &[]));
-    let a = w.apply(respec(&attachment("a", &["s"], "cp"), |spec| {
+    let a = w.apply(edit_spec(&attachment("a", &["s"], "cp"), |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         let text = r#"[{"key":"friend","operator":"Exists"}]"#;
         spec.usable_from = usable.then(|| serde_json::from_str::<Selector>(text).unwrap());
@@ -34,23 +34,27 @@ fn world(usable: bool) -> (World, Key) {
     (w, a)
 }
 
-fn foreign_pods(w: &World, key: &Key) -> Option<String> {
+fn foreign_pods_message(w: &World, key: &Key) -> Option<String> {
     let found = w.statuses[key].conditions.iter().find(|condition| condition.kind == "ForeignPods");
     found.map(|condition| condition.message.clone())
 }
 
 #[test]
-fn pods_of_other_namespaces_hold_nothing_but_are_named() {
-    let (mut w, a) = world(false);
-    w.pod(foreign("p"));
+fn foreign_pods_do_not_block_deletion_but_are_a_condition() {
+    let (mut w, a) = ready_attachment(false);
+    w.apply_pod(foreign_pod("p"));
     w.settle();
-    assert!(foreign_pods(&w, &a).unwrap().starts_with(DELETABLE), "{:?}", foreign_pods(&w, &a));
-    w.pod(foreign("q"));
-    w.pod_gone("uid-p");
-    w.pod_gone("uid-q");
+    assert!(
+        foreign_pods_message(&w, &a).unwrap().starts_with(DELETABLE),
+        "{:?}",
+        foreign_pods_message(&w, &a)
+    );
+    w.apply_pod(foreign_pod("q"));
+    w.remove_pod("uid-p");
+    w.remove_pod("uid-q");
     w.settle();
-    assert_eq!(foreign_pods(&w, &a), None);
-    w.pod(foreign("p"));
+    assert_eq!(foreign_pods_message(&w, &a), None);
+    w.apply_pod(foreign_pod("p"));
     w.delete(&a);
     w.settle();
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
@@ -58,25 +62,25 @@ fn pods_of_other_namespaces_hold_nothing_but_are_named() {
 }
 
 #[test]
-fn those_it_is_usable_from_hold_it_while_they_have_the_label() {
-    let (mut w, a) = world(true);
-    w.pod(foreign("p"));
+fn permitted_foreign_pods_block_deletion() {
+    let (mut w, a) = ready_attachment(true);
+    w.apply_pod(foreign_pod("p"));
     w.settle();
-    assert_eq!(foreign_pods(&w, &a), None);
+    assert_eq!(foreign_pods_message(&w, &a), None);
     w.delete(&a);
     w.settle();
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Terminating, "in use by pod other/p"));
     assert!(w.nad("ns", "a").is_some());
-    label(&mut w, false);
+    label_namespace(&mut w, false);
     w.settle();
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
 }
 
 #[test]
-fn its_own_pods_come_first() {
-    let (mut w, a) = world(true);
-    w.pod(foreign("b"));
-    w.pod(user("c", &["a"]));
+fn own_pods_are_named_before_foreign_pods() {
+    let (mut w, a) = ready_attachment(true);
+    w.apply_pod(foreign_pod("b"));
+    w.apply_pod(pod_using("c", &["a"]));
     w.delete(&a);
     w.settle();
     assert_eq!(w.message(&a), "in use by pod c and 1 more");
