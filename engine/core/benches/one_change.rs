@@ -1,6 +1,6 @@
-//! What one change costs in a world of N services with one access attachment each, on a fabric of 4 switches:
-//! from the event to the effects, and to the desired state of a switch. The VLAN IDs repeat every 4,000, on
-//! connection points of their own, so that N may exceed them.
+//! The cost of one change with N services, each with one access attachment, on a fabric of 4 switches. Measured are the
+//! effects of an event and the desired state of a switch. VLAN IDs repeat every 4,000 services, on ConnectionPoints of
+//! their own, so that N can exceed them.
 //!
 //! `cargo bench -p eno-core`
 
@@ -19,7 +19,7 @@ fn main() {
 
 const SIZES: [u32; 3] = [1_000, 10_000, 100_000];
 
-fn full(size: u32) -> World {
+fn populated_world(size: u32) -> World {
     let mut world = World::leaf_spine();
     for i in 0..size {
         let vid = u16::try_from(i % 4000 + 10).unwrap();
@@ -38,36 +38,36 @@ fn full(size: u32) -> World {
     world
 }
 
-/// Adds an attachment, and takes it away again: two changes.
+/// Adds and removes an attachment: two changes.
 #[divan::bench(args = SIZES)]
 fn attach_and_detach(bencher: Bencher, size: u32) {
-    let mut world = full(size);
+    let mut world = populated_world(size);
     let mut object = attachment("extra", &["s7"], "cp");
     (object.finalized, object.uid) = (true, "extra".into());
     bencher.counter(ItemsCount::new(2usize)).bench_local(|| {
         world.engine.handle(Event::Object(Box::new(object.clone())));
-        let made = world.engine.settle("2026-01-01T00:00:00Z").len();
+        let effects = world.engine.settle("2026-01-01T00:00:00Z").len();
         world.engine.handle(Event::ObjectGone(object.key.clone()));
-        made + world.engine.settle("2026-01-01T00:00:00Z").len()
+        effects + world.engine.settle("2026-01-01T00:00:00Z").len()
     });
 }
 
-/// Moves a service to another VLAN ID and back: two changes, each on four switches and one NAD.
+/// Changes the VLAN ID of a service, in turn to 4094 and 17: one change of four switches and one NAD.
 #[divan::bench(args = SIZES)]
 fn renumber(bencher: Bencher, size: u32) {
-    let mut world = full(size);
+    let mut world = populated_world(size);
     let key = eno_core::Key::cluster(eno_core::Kind::L2Service, &"s7".into());
-    let mut at = world.objects[&key].clone();
+    let mut object = world.objects[&key].clone();
     bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
-        at.generation += 1;
-        let Ok(eno_core::spec::Spec::Service(spec)) = &mut at.spec else { unreachable!() };
+        object.generation += 1;
+        let Ok(eno_core::spec::Spec::Service(spec)) = &mut object.spec else { unreachable!() };
         spec.vid = eno_schemas::VlanId::new(if spec.vid.get() == 4094 { 17 } else { 4094 }).unwrap();
-        world.engine.handle(Event::Object(Box::new(at.clone())));
+        world.engine.handle(Event::Object(Box::new(object.clone())));
         world.engine.settle("2026-01-01T00:00:00Z").len()
     });
 }
 
-/// Groups switches that all have every network to change: as many as given, each of the leaves with one node.
+/// Groups switches of which each has every network to change. Arguments: number of switches and of networks.
 #[divan::bench(args = [(8, 500), (8, 4_000), (64, 500), (64, 4_000)])]
 fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
     let mut world = World::default();
@@ -98,7 +98,7 @@ fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
 
 /// Renders the complete desired state of one switch.
 #[divan::bench(args = SIZES)]
-fn desired_of_a_switch(bencher: Bencher, size: u32) {
-    let mut world = full(size);
+fn desired_state_of_switch(bencher: Bencher, size: u32) {
+    let mut world = populated_world(size);
     bencher.bench_local(|| world.engine.desired(&Target::Fabric("leaf1".into())));
 }

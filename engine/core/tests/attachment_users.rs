@@ -1,4 +1,4 @@
-//! Whose pods keep an attachment from being deleted.
+//! Pods that block the deletion of an attachment.
 
 use eno_core::spec::Spec;
 use eno_core::{Event, Key, Labels, Pod, Selector};
@@ -10,7 +10,7 @@ use crate::world::*;
 const DELETABLE: &str =
     "pod other/p of another namespace uses its NetworkAttachmentDefinition without UsableFrom";
 
-/// A pod of the namespace `other` that uses `ns/a`.
+/// A pod in the namespace `other` that uses `ns/a`.
 fn foreign_pod(name: &str) -> Pod {
     Pod { namespace: "other".into(), ..pod_using(name, &["a"]) }
 }
@@ -20,7 +20,7 @@ fn label_namespace(w: &mut World, friend: bool) {
     w.engine.handle(Event::Namespace("other".into(), labels.into_iter().collect::<Labels>()));
 }
 
-/// A ready attachment `ns/a`, usable from namespaces with the label `friend`, or from none.
+/// A ready attachment `ns/a`; `usable`: from namespaces with the label `friend`.
 fn ready_attachment(usable: bool) -> (World, Key) {
     let mut w = World::leaf_spine();
     label_namespace(&mut w, true);

@@ -1,4 +1,4 @@
-//! The trunks that a driver knows to have a list: whoever is lost, the next command names them.
+//! Closed ports: trunks that a driver reported with a VLAN list. Each command repeats them, also after a crash.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn leaf1() -> (Key, Target) {
     (Key::cluster(Kind::FabricDevice, &"leaf1".into()), Target::Fabric("leaf1".into()))
 }
 
-/// What the last command of leaf1 says.
+/// The closed ports in the last command of leaf1.
 fn commanded(w: &World) -> Vec<&str> {
     let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
     fabric.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str()).collect()
@@ -23,7 +23,7 @@ fn in_status(w: &World) -> Vec<&str> {
     w.statuses[&leaf1().0].port_memory.closed.iter().map(|name| &**name).collect()
 }
 
-/// A service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
+/// A ready service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
 fn ready_world() -> (World, Key) {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
@@ -33,13 +33,13 @@ fn ready_world() -> (World, Key) {
     (w, s)
 }
 
-/// leaf1 tells these ports, and that nothing else has changed.
+/// leaf1 reports its last command as applied, with these closed ports.
 fn report_closed(w: &mut World, outcome: Outcome, closed: &[&str]) {
     let desired = w.commands[&leaf1().1].clone();
     report_closed_for(w, &desired, outcome, closed);
 }
 
-/// The same, in answer to this command.
+/// [`report_closed`] for another command.
 fn report_closed_for(w: &mut World, desired: &Desired, outcome: Outcome, closed: &[&str]) {
     let Desired::Fabric(fabric) = desired else { panic!("no switch") };
     let applied = Applied::Fabric {
@@ -58,7 +58,7 @@ const ALL: [&str; 4] = ["e1", "e2", "u1", "u2"];
 fn closed_ports_are_in_status_and_in_the_next_command() {
     let (mut w, s) = ready_world();
     assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
-    // Nobody waits for that.
+    // The service does not wait for them.
     assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready]);
     let (published, statuses) = (w.published, w.statuses.clone());
     w.restart();
@@ -77,7 +77,7 @@ fn closed_ports_are_restored_from_status() {
     assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
 }
 
-/// The engine was killed before it wrote them down.
+/// The engine crashes before it writes them to the status.
 #[test]
 fn closed_ports_are_restored_from_the_last_report() {
     let (mut w, _) = ready_world();
@@ -143,7 +143,7 @@ fn changed_address_clears_closed_ports() {
     }
 }
 
-/// leaf1 as it is, but at another address.
+/// leaf1 at another address.
 fn moved(w: &World) -> eno_core::Object {
     edit_spec(&w.objects[&leaf1().0], |spec| {
         if let Spec::Device(spec) = spec {
@@ -152,7 +152,7 @@ fn moved(w: &World) -> eno_core::Object {
     })
 }
 
-/// leaf1 as it is, but `e1` is a member of a LAG.
+/// leaf1 with `e1` in a LAG.
 fn in_lag(w: &World) -> eno_core::Object {
     edit_spec(&w.objects[&leaf1().0], |spec| {
         if let Spec::Device(spec) = spec {
@@ -166,7 +166,7 @@ fn in_lag(w: &World) -> eno_core::Object {
 fn last_report_of_another_device_is_ignored_after_a_restart() {
     let (mut w, _) = ready_world();
     w.silent.insert(leaf1().1);
-    // Nobody leads when the address changes; the last command and the last report are still there.
+    // No engine runs when the address changes. The last command and the last report are still stored.
     let object = moved(&w);
     w.objects.insert(leaf1().0, object);
     w.restart();
@@ -184,7 +184,7 @@ fn late_report_of_another_device_is_ignored() {
     report_closed_for(&mut w, &desired, Outcome::Applied, &ALL);
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
-    // That of the new one is.
+    // A report of the new device counts.
     report_closed(&mut w, Outcome::Applied, &["e2"]);
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (vec!["e2"], vec!["e2"]));

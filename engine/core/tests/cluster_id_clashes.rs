@@ -1,4 +1,4 @@
-//! Another cluster with the same cluster ID: its switch keeps what is to go, and no object is gone before that is.
+//! Clashes of cluster IDs: a switch keeps VLANs that another cluster may own, and their objects stay Terminating.
 
 use eno_core::{Key, Kind, Target};
 use eno_schemas::{Desired, Item, Note, Outcome, Phase};
@@ -16,7 +16,7 @@ fn attachment_key() -> Key {
     Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"a".into())
 }
 
-/// leaf1 notes a clash and does what it is to do, but it still has all that it had: `kept`.
+/// leaf1 reports its last command as applied, with the note of a clash and the former state `kept`.
 fn report_clash(w: &mut World, kept: &Desired) {
     let note = Note { kind: "ClusterIDClash".into(), item: Item::TARGET, message: CLASH_MESSAGE.into() };
     w.notes.insert(leaf1(), vec![note]);
@@ -36,7 +36,7 @@ fn report_clash(w: &mut World, kept: &Desired) {
     w.settle();
 }
 
-/// The clash ends: leaf1 does what it was told last.
+/// Ends the clash: leaf1 executes its last command.
 fn end_clash(w: &mut World) {
     w.notes.clear();
     w.silent.clear();
@@ -62,7 +62,7 @@ fn clash_blocks_deletion_until_it_ends() {
         report_clash(&mut w, &kept);
         assert_eq!(w.phase(&attachment_key()), Phase::Terminating, "{whole}");
         assert!(w.message(&attachment_key()).contains(CLASH_MESSAGE), "{}", w.message(&attachment_key()));
-        // However often it is reported.
+        // A repeated report changes nothing.
         report_clash(&mut w, &kept);
         assert_eq!(w.phase(&attachment_key()), Phase::Terminating, "{whole}");
         end_clash(&mut w);

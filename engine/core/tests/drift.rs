@@ -1,4 +1,4 @@
-//! What another hand changes on a switch where that is only reported.
+//! Drift of a switch with `Drift: Report`, and changes of its audit interval.
 
 use std::num::NonZeroU32;
 
@@ -8,7 +8,7 @@ use eno_schemas::{Applied, Desired, Drift, Item, Note, Outcome, Phase, VlanSet};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-/// leaf1 says what it has, all of what was commanded or nothing on `e1`, with these notes.
+/// leaf1 reports the commanded state; `lost`: without VLANs on `e1` and with a note of the drift.
 fn report_leaf1(w: &mut World, lost: bool) {
     let target = Target::Fabric("leaf1".into());
     let Desired::Fabric(fabric) = w.commands[&target].clone() else { panic!("no switch") };
@@ -71,14 +71,14 @@ fn audit_interval_change_does_not_affect_phases() {
         spec.device.audit_interval = NonZeroU32::new(30);
     }));
     w.settle();
-    assert_eq!(w.published, published + 1, "the driver of this switch alone is told");
+    assert_eq!(w.published, published + 1, "only this switch is commanded");
     let Desired::Fabric(mut fabric) = w.commands[&target].clone() else { panic!("no switch") };
     assert_eq!(fabric.device.audit_interval.take(), NonZeroU32::new(30));
-    assert_eq!(Desired::Fabric(fabric), before[&target], "of nothing else");
+    assert_eq!(Desired::Fabric(fabric), before[&target], "nothing else of the command changes");
     assert!(w.engine.is_same_endpoint(&target, &"netconf".into(), &before[&target]));
     let check = |w: &World| {
         for (key, status) in statuses.iter().filter(|(key, _)| **key != leaf1) {
-            assert_eq!(&w.statuses[key], status, "{key}, while it has not answered");
+            assert_eq!(&w.statuses[key], status, "{key}, while the switch has not answered");
         }
         assert_eq!((w.phase(&leaf1), w.statuses[&leaf1].observed_generation), (Phase::Ready, 2));
     };

@@ -1,5 +1,5 @@
-//! Random histories: whatever happens in whatever order, the same world leads to the same state, a new engine
-//! finds nothing to do, and when everything is deleted nothing is left.
+//! Properties over random histories of services and attachments. A new engine finds nothing to do, and deleted objects
+//! leave nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ enum Step {
         name: u8,
         inside: bool,
     },
-    /// Which of its ports `leaf2` and `leaf1` have beside those to nodes.
+    /// The ports of the leaves other than those to nodes: the uplinks of `leaf2`, and the gateways of `leaf2` and `leaf1`.
     Cabling {
         uplinks: bool,
         gateway: bool,
@@ -82,7 +82,7 @@ impl History {
         Self { world, pods: BTreeMap::new(), nodes: BTreeMap::new(), clock: 1000 }
     }
 
-    /// Deleted objects are not edited: the API server would take it, but nobody would look.
+    /// Skips objects that are being deleted, since the engine ignores their spec.
     fn apply(&mut self, object: eno_core::Object) {
         if self.world.objects.get(&object.key).is_some_and(|object| object.deleting) {
             return;
@@ -169,14 +169,14 @@ impl History {
             }
             Step::Settle => self.world.settle(),
             Step::Restart => {
-                // What is on its way is lost with the process that waited for it; the drivers still have it.
+                // The engine loses its in-flight state, but the drivers keep their commands.
                 self.world.settle();
                 self.world.restart();
             }
         }
     }
 
-    /// One owner per VLAN and switch; no VLAN on a port that the switch doesn't have.
+    /// Each VLAN of a switch has one owner, ports carry only VLANs of their switch, and transitions are legal.
     fn check(&self) {
         for desired in self.world.applied.values() {
             let Desired::Fabric(fabric) = desired else { continue };
@@ -213,7 +213,7 @@ impl History {
         history
     }
 
-    /// What is ready is really there.
+    /// Ready attachments are applied.
     fn check_ready(&self) {
         for (key, status) in &self.world.statuses {
             let Some(Ok(Spec::Attachment(spec))) = self.world.objects.get(key).map(|object| &object.spec)
@@ -237,7 +237,7 @@ impl History {
         }
     }
 
-    /// Worked out from the manifests: can the ends of this service reach each other? `None`: nobody can tell.
+    /// Computes from the specs whether the endpoints of a service reach each other; `None`: unknown.
     fn is_reachable(&self, service: &Status) -> Option<bool> {
         let Some(Spec::Service(spec)) = service.realized.as_deref() else { return None };
         let managed = |point: &&Name| ***point != *"cp1";
@@ -274,7 +274,7 @@ impl History {
         if !points.is_empty() && ends.is_empty() {
             return None;
         }
-        // The network itself is an end, which nothing leads to without a port.
+        // A managed PhysicalNetwork is an endpoint of its own.
         ends.extend((led_out && !unmanaged).then(|| to_name("dc")));
         let mut reached: BTreeSet<Name> = ends.first().cloned().into_iter().collect();
         let mut before = 0;
@@ -290,7 +290,7 @@ impl History {
         Some(!alone && ends.is_subset(&reached))
     }
 
-    /// Whose ends can't reach each other is pending, and nobody else is.
+    /// Objects are pending if and only if their endpoints do not reach each other.
     fn check_reachability(&self) {
         let pending = |status: &Status| match status.phase {
             Some(Phase::Pending) => Some(true),
@@ -315,7 +315,7 @@ impl History {
         }
     }
 
-    /// When all is deleted, nothing is left.
+    /// Deletes all services and attachments, and checks that nothing is left.
     fn delete_all(&mut self) {
         for attachment in self.pods.keys().copied().collect::<Vec<_>>() {
             self.pod(attachment, false);
@@ -335,7 +335,7 @@ impl History {
     }
 }
 
-/// No two services ever want one VLAN.
+/// Gives each service VLAN IDs of its own.
 fn with_distinct_vlans(mut steps: Vec<Step>) -> Vec<Step> {
     for step in &mut steps {
         if let Step::Service { name, vid, .. } = step {
@@ -356,7 +356,7 @@ proptest! {
         history.delete_all();
     }
 
-    /// A new engine, told everything in another order, finds nothing to do.
+    /// A new engine that receives all events in another order finds nothing to do.
     #[test]
     fn new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..60).prop_map(with_distinct_vlans)) {
         let mut history = History::run(&steps);

@@ -1,4 +1,4 @@
-//! Attachments that are plugged into running pods, one situation each.
+//! Hot-plug: attachments that are plugged into running pods.
 
 use eno_core::spec::{CniName, RouteSpec, Spec, VlanType};
 use eno_core::{Key, Kind, Object};
@@ -9,7 +9,7 @@ use crate::world::*;
 
 const HOT: &str = "attach.eno.k8s.io/a";
 
-/// A Subnet with a route and, from the first to the last, addresses for running pods.
+/// A Subnet with a route and a HotPlugPool from the first to the last address.
 fn with_pool(pool: Option<(&str, &str)>) -> Object {
     let pool = pool.map(|(start, end)| Pool { start: start.parse().unwrap(), end: end.parse().unwrap() });
     edit_spec(&subnet("sn", "10.1.0.0/24"), |spec| {
@@ -47,7 +47,7 @@ fn labelled_attachment_is_plugged_into_a_running_pod() {
     assert_eq!(applied_pod(&w, "node2", "y").unwrap().links[0].name, LinkName::Fixed("data0".into()));
     assert_eq!(pod_addresses(&w, "node2", "y"), ["10.1.0.3/24"]);
     assert_eq!(w.pod_networks[&to_name("uid-x")].interfaces[0].routes, ["30.0.0.0/8 via 10.1.0.1"]);
-    // The attachment changes live: the interface stays the same one.
+    // A changed attachment keeps the interface.
     w.apply(edit_spec(&w.objects[&a], |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         (spec.services, spec.mtu) = (vec!["t".into()], Some(1450));
@@ -58,7 +58,7 @@ fn labelled_attachment_is_plugged_into_a_running_pod() {
     assert!(
         matches!(&now.kind, LinkKind::Veth { master: Some(Master::Ovs { vlans: PortVlans::Access(vid), .. }) } if vid.get() == 200)
     );
-    // In use until the label goes.
+    // The attachment is in use until the label is removed.
     w.delete(&a);
     w.settle();
     assert_eq!(w.message(&a), "in use by pod x and 1 more");
@@ -99,7 +99,7 @@ fn pod_that_cannot_be_plugged_has_a_problem_in_status() {
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.apply_pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
-    assert_eq!(w.phase(&a), Phase::Ready, "as ready for other pods");
+    assert_eq!(w.phase(&a), Phase::Ready, "the attachment is ready for other pods");
     let problem = pod_entry(&w, &a, "x").problem.clone().unwrap();
     assert!(problem.starts_with("Subnet sn has no HotPlugPool"), "{problem}");
     let condition = w.statuses[&a].conditions.iter().find(|c| c.kind == "PodsReady").unwrap();
@@ -126,7 +126,7 @@ fn pod_that_cannot_be_plugged_has_a_problem_in_status() {
 
 #[test]
 fn pods_keep_addresses_when_their_node_registers_again() {
-    for (restarted, respecified) in [(false, false), (true, false), (false, true), (true, true)] {
+    for (restarted, spec_changed) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
         let a = w.apply(attachment("a", &["s"], "cp"));
         let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
@@ -138,11 +138,11 @@ fn pods_keep_addresses_when_their_node_registers_again() {
         w.remove_pod("uid-x");
         w.settle();
         let before = pod_addresses(&w, "node1", "y");
-        assert_eq!(before, ["10.1.0.11/24", "10.9.0.3/24"], "what was free before it is free now");
+        assert_eq!(before, ["10.1.0.11/24", "10.9.0.3/24"], "addresses of deleted pods are free");
         w.remove_node("node1");
         w.settle();
         assert!(!w.applied.contains_key(&node_target("node1")));
-        if respecified {
+        if spec_changed {
             w.apply(edit_spec(&w.objects[&a], |spec| {
                 let Spec::Attachment(spec) = spec else { unreachable!() };
                 spec.services = vec!["t".into()];
@@ -153,7 +153,7 @@ fn pods_keep_addresses_when_their_node_registers_again() {
             w.restart();
             w.settle();
         }
-        // Others take what is free: nothing of it is the pod's.
+        // Other pods do not get the addresses of the pod.
         for name in ["k", "l", "m"] {
             w.apply_pod(pod(name, "node2", &labels));
             w.settle();
@@ -166,16 +166,16 @@ fn pods_keep_addresses_when_their_node_registers_again() {
         assert_eq!(
             pod_addresses(&w, "node1", "y"),
             before,
-            "restarted {restarted}, respecified {respecified}"
+            "restarted {restarted}, spec changed {spec_changed}"
         );
         assert_eq!((w.phase(&a), w.phase(&c)), (Phase::Ready, Phase::Ready), "{}", w.message(&a));
-        // They end with the pod, also where the node is away.
+        // Leases end with the pod, also if the node is absent.
         w.remove_node("node1");
         w.remove_pod("uid-y");
         w.apply_pod(pod("z", "node2", &labels));
         w.settle();
         assert!(find_pod_entry(&w, &a, "y").is_none() && find_pod_entry(&w, &c, "y").is_none());
-        // It is somebody's again once all others of its range are.
+        // The freed address is reused after all others of the pool.
         let others: Vec<String> = (0..6).map(|number| format!("n{number}")).collect();
         for name in &others {
             w.apply_pod(pod(name, "node2", &labels));
@@ -194,7 +194,7 @@ fn addresses_on_an_absent_node_stay_leased() {
     w.settle();
     w.remove_node("node1");
     w.settle();
-    // The label goes, and so does what it asked for, once the node can say so.
+    // The lease of a removed label ends once the node confirms the removal.
     w.apply_pod(pod("x", "node1", &[]));
     w.settle();
     let problem = pod_entry(&w, &a, "x").problem.clone();
@@ -209,7 +209,7 @@ fn addresses_on_an_absent_node_stay_leased() {
     w.apply_pod(pod("z", "node2", &[(HOT, "")]));
     w.settle();
     assert_eq!(pod_addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
-    // One that is gone with the object waits for nobody.
+    // A deleted node does not block the deletion of the attachment.
     w.remove_node("node2");
     for name in ["y", "z"] {
         w.apply_pod(pod(name, "node2", &[]));
@@ -235,7 +235,7 @@ fn new_engine_keeps_a_lease_until_the_node_releases_it() {
     assert_eq!(
         pod_addresses(&w, "node2", "y"),
         ["10.1.0.11/24"],
-        "node1 has not said that the other is free"
+        "node1 has not confirmed that the other is free"
     );
     w.silent.clear();
     w.settle();
@@ -256,7 +256,7 @@ fn pod_keeps_its_address_when_its_node_leaves_the_pool_briefly() {
     w.remove_pod("uid-x");
     w.settle();
     w.silent.insert(node_target("node1"));
-    // A node that registers again may have its labels a moment later.
+    // A node that registers again may get its labels later.
     w.apply_node("node1", false, true);
     w.settle();
     assert!(pod_entry(&w, &a, "y").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
@@ -292,7 +292,7 @@ fn interface_names_of_several_attachments_are_unique_and_stable() {
     );
     w.apply_pod(pod("x", "node1", &[(HOT, ""), (b, ""), (c, "data")]));
     w.settle();
-    assert_eq!(names(&w), fixed(&["net1", "net0", "data"]), "who has a name keeps it");
+    assert_eq!(names(&w), fixed(&["net1", "net0", "data"]), "an assigned name stays");
     w.restart();
     w.settle();
     assert_eq!(names(&w), fixed(&["net1", "net0", "data"]));

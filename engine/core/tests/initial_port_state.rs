@@ -1,4 +1,4 @@
-//! What ports were like before they carried VLANs of ours: whoever is lost, the next command says it.
+//! The state of ports before their first VLAN of ENO. Each command repeats it, also after a crash.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn before() -> PortBefore {
     }
 }
 
-/// What the last command of leaf1 says.
+/// The initial port state in the last command of leaf1.
 fn commanded(w: &World) -> BTreeMap<String, PortBefore> {
     let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
     fabric.ports.iter().filter_map(|port| Some((port.name.clone(), port.before.clone()?))).collect()
@@ -31,7 +31,7 @@ fn in_status(w: &World) -> BTreeMap<String, PortBefore> {
     before.iter().map(|(name, before)| (name.to_string(), before.clone())).collect()
 }
 
-/// leaf1 reports this of `e1`, and that all is as it is wanted; it says it again when it is told so.
+/// A ready service, for which leaf1 reported the initial state of `e1`.
 fn ready_world() -> World {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
@@ -91,7 +91,7 @@ fn initial_state_is_restored_from_status() {
     assert_eq!((in_status(&w), commanded(&w)), (e1_before(), e1_before()));
 }
 
-/// The engine was killed before it wrote it down.
+/// The engine crashes before it writes the state to the status.
 #[test]
 fn initial_state_is_restored_from_the_last_report() {
     let mut w = ready_world();
@@ -122,7 +122,7 @@ fn initial_state_does_not_apply_to_another_interface_or_device() {
         }
         w.settle();
         assert!(!commanded(&w).contains_key("e1"), "{restarts} {address}");
-        // The former interface is to be so again; another device was never like that.
+        // The state stays for the former interface, but not for another device.
         assert_eq!(commanded(&w).contains_key("e1 (leaving)"), !address, "{restarts} {address}");
         assert_eq!(in_status(&w).contains_key("e1"), !address, "{restarts} {address}");
     }

@@ -1,4 +1,4 @@
-//! A report that comes late: on what is wanted again, from before something else was commanded.
+//! Late reports on an older command with the same hash as the present one, with another command in between.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use eno_schemas::{Applied, Desired, Generation, Outcome, Phase, Report};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-/// The target's present command is published under this number.
+/// Issues the target's present command with this sequence, and returns the report on it.
 fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
     w.settle();
     let desired = &w.commands[target];
@@ -55,10 +55,10 @@ fn assert_late_report_is_ignored(w: &mut World, target: &Target, of: &Key, chang
     let third = publish(w, target, 3);
     assert_eq!(first.generation.hash, third.generation.hash);
     receive(w, target, &first);
-    assert_eq!(w.phase(of), Phase::Pending, "the second may be there");
+    assert_eq!(w.phase(of), Phase::Pending, "the second command may be applied");
     receive(w, target, &third);
     assert_eq!(w.phase(of), Phase::Ready);
-    // Once more by another leader, or with the decision of a transaction.
+    // The same command with a newer generation, as by a new leader or the decision of a transaction.
     let fourth = publish(w, target, 4);
     receive(w, target, &third);
     receive(w, target, &fourth);

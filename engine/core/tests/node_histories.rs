@@ -1,5 +1,5 @@
-//! Random histories of nodes and pods: whatever happens, no address is given twice, nothing is wanted on a node for a
-//! pod that is not there, ready means confirmed, a new engine finds nothing to do, and nothing is left.
+//! Properties over random histories of nodes and pods. No address is leased twice, nodes get no state for absent pods, and
+//! ready objects are applied. A new engine finds nothing to do, and deleted objects leave nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -56,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct History {
     world: World,
-    /// Where each pod runs, for its life.
+    /// The node number of each pod.
     pod_nodes: BTreeMap<u8, u8>,
     created_pods: u32,
     clock: i64,
@@ -195,7 +195,7 @@ impl History {
         let pod_name = format!("p{name}");
         let known = self.world.pods.values().find(|pod| *pod.name == *pod_name).cloned();
         let config = format!("c{}", labels % 4);
-        // Of the fourth there is none: then the pod may ask for nothing at all.
+        // The fourth PodConfig does not exist.
         let mut pod_labels: Vec<(String, &str)> = Vec::new();
         if labels % 4 < 3 {
             pod_labels.push(("podconfig".into(), &config));
@@ -224,7 +224,7 @@ impl History {
         })
     }
 
-    /// What holds at any moment.
+    /// Invariants of a settled world.
     fn check(&self) {
         self.check_addresses();
         for (key, phases) in &self.world.phases {
@@ -245,7 +245,7 @@ impl History {
                 let there = self.world.pods.get(uid.as_str());
                 assert!(
                     there.is_some_and(|there| there.node.as_deref() == Some(name.as_str())),
-                    "{name} has something for pod {} that is not there",
+                    "{name} has state for the absent pod {}",
                     pod.name
                 );
             }
@@ -261,7 +261,7 @@ impl History {
         }
     }
 
-    /// No two pods have one address on a bridge or in a subnet: neither by what is recorded nor by what is wanted.
+    /// No address of a bridge or Subnet is leased to two pods, or applied to two pods.
     fn check_addresses(&self) {
         let mut recorded: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
         for (key, status) in &self.world.statuses {
@@ -270,7 +270,7 @@ impl History {
             }
             for entry in &status.pods {
                 for (link, leases) in &entry.leases {
-                    // The links of these configurations are called after their bridges.
+                    // Each link name stands for one bridge.
                     let pool = if key.kind == Kind::PodConfig { link.to_string() } else { "sn".into() };
                     for lease in leases {
                         let holder = format!("{key} {} {link}", entry.uid);
@@ -280,7 +280,7 @@ impl History {
                 }
             }
         }
-        let mut wanted: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
+        let mut applied: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
         for (name, desired) in self.node_states() {
             for (uid, pod) in &desired.pods {
                 if !self.world.pods.contains_key(uid.as_str()) {
@@ -293,8 +293,8 @@ impl History {
                         .map_or("sn", |id| id.split('/').next_back().unwrap());
                     for address in &link.addresses {
                         let holder = format!("{name} {uid} {}", link.id);
-                        let before = wanted.insert((pool.to_owned(), address.addr()), holder.clone());
-                        assert_eq!(before, None, "{address} is also given to {holder}");
+                        let before = applied.insert((pool.to_owned(), address.addr()), holder.clone());
+                        assert_eq!(before, None, "{address} is also applied for {holder}");
                     }
                 }
             }
@@ -310,7 +310,7 @@ impl History {
         history.world.silent.clear();
         history.world.rejections.clear();
         history.world.settle();
-        // The agents try again what they refused.
+        // The agents retry what they rejected.
         for (target, desired) in history.world.applied.clone() {
             if matches!(target, Target::Node(_)) {
                 history.world.pending.insert(target, desired);
@@ -322,7 +322,7 @@ impl History {
         history
     }
 
-    /// What is ready is there, on each node that is ready; and what is not, is not for a reason.
+    /// No object is pending, and ready objects are applied on each ready node.
     fn check_ready(&self) {
         for (key, status) in &self.world.statuses {
             let Some(object) = self.world.objects.get(key) else { continue };
@@ -370,7 +370,7 @@ impl History {
     fn delete_all(&mut self) {
         for uid in self.world.pods.keys().cloned().collect::<Vec<_>>() {
             let labelled = self.world.pods[&uid].clone();
-            // Some lose their labels, and the others go.
+            // Some pods lose their labels, and the others are deleted.
             if uid.len() % 2 == 0 {
                 self.world.apply_pod(eno_core::Pod { labels: BTreeMap::new(), ..labelled });
             } else {

@@ -1,4 +1,4 @@
-//! The nodes' part of the path, one situation each.
+//! Host networks of nodes with agents.
 
 use std::collections::BTreeSet;
 
@@ -60,8 +60,8 @@ fn ovs_bridge_follows_its_attachments() {
             vlans: vlans.parse().unwrap(),
         })
     };
-    assert_eq!(host_network(&w, "node1", "br-cp"), bridge("", None), "as soon as it is effective");
-    assert_eq!(host_network(&w, "node1", "eth1"), None, "the uplink is nobody's master");
+    assert_eq!(host_network(&w, "node1", "br-cp"), bridge("", None), "before any attachment");
+    assert_eq!(host_network(&w, "node1", "eth1"), None, "the uplink is no master network");
     w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
@@ -73,7 +73,7 @@ fn ovs_bridge_follows_its_attachments() {
     w.apply(with_mtu(&w.objects[&a], Some(9000)));
     w.settle();
     assert_eq!(host_network(&w, "node4", "br-cp"), bridge("100", Some(9000)));
-    assert_eq!(w.phases[&a].len(), 4, "it was pending until the uplink carried that");
+    assert_eq!(w.phases[&a].len(), 4, "it was pending until the uplink had the MTU");
     w.delete(&a);
     w.settle();
     assert!(!w.objects.contains_key(&a));
@@ -106,7 +106,7 @@ fn master_networks_follow_their_attachments() {
     w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
     w.apply(service("t", 200, &[]));
     w.settle();
-    // These NICs lead to no switch port, so without a pool nobody asks for any.
+    // No switch port leads to these NICs, and without a pool none is required.
     let keys: Vec<String> = match &w.applied[&node_target("node2")] {
         Desired::Node(node) => node.networks.keys().cloned().collect(),
         _ => unreachable!(),
@@ -128,7 +128,7 @@ fn master_networks_follow_their_attachments() {
     assert_eq!(
         host_network(&w, "node2", "eth4"),
         Some(HostNetwork::Master { bond: vec![], vlans: "".parse().unwrap(), mtu: None }),
-        "the vlan plugin makes its own"
+        "the vlan plugin creates its own subinterfaces"
     );
     assert!(
         matches!(host_network(&w, "node2", "br1"), Some(HostNetwork::Bridge { vlans, .. }) if vlans.to_string() == "100,200")
@@ -257,7 +257,7 @@ fn unready_nodes_are_not_waited_for() {
     w.settle();
     assert_eq!(w.phase(&b), Phase::Ready, "{}", w.message(&b));
     assert_eq!(w.statuses[&a], writes);
-    // Back again, and its agent is not there.
+    // The node is ready again, but its agent is not running.
     w.apply_node("node1", true, true);
     w.engine.handle(Event::Drivers(["netconf", "nad", "node/node2"].map(Name::from).into()));
     w.apply(service("u", 300, &[]));
@@ -268,7 +268,7 @@ fn unready_nodes_are_not_waited_for() {
         w.message(&c),
         "Node node1: bridge br-cp: VLAN 300 waits: the agent of the node is not running"
     );
-    // Deleted meanwhile: its VLANs are on node1 until that says otherwise, or is away.
+    // The deletion waits for node1 until its agent confirms the removal or the node is not ready.
     w.delete(&b);
     w.settle();
     assert_eq!(w.phase(&b), Phase::Terminating);
@@ -298,7 +298,7 @@ fn joining_node_keeps_attachments_ready() {
     w.silent.clear();
     w.settle();
     assert!(host_network(&w, "node4", "br-cp").is_some());
-    assert_eq!(w.statuses[&a], before, "nothing was written");
+    assert_eq!(w.statuses[&a], before, "no status was written");
 }
 
 #[test]
@@ -318,7 +318,11 @@ fn unreachable_agent_delays_but_does_not_fail() {
     let failure = Failure { reason: "no OVSDB".into(), retryable: true, unreachable: false };
     w.report(&node_target("node2"), "old".into(), Outcome::Failed(failure), None, Vec::new());
     w.settle();
-    assert_eq!((w.phase(&b), w.phase(&a)), (Phase::Error, Phase::Ready), "what is there stays");
+    assert_eq!(
+        (w.phase(&b), w.phase(&a)),
+        (Phase::Error, Phase::Ready),
+        "the applied attachment stays ready"
+    );
     w.silent.clear();
     w.settle();
     assert_eq!(w.phase(&b), Phase::Ready);
@@ -349,7 +353,7 @@ fn unresponsive_open_vswitch_degrades_its_users() {
         }
     };
     check(&w);
-    // What is new waits, and what is deleted is not known to be gone.
+    // A new attachment waits, and the removal of a deleted one is unconfirmed.
     w.apply(service("t", 101, &[]));
     let b = w.apply(attachment("b", &["t"], "cp"));
     w.delete(&gone);
@@ -361,8 +365,8 @@ fn unresponsive_open_vswitch_degrades_its_users() {
     w.restart();
     w.settle();
     check(&w);
-    assert_eq!((w.phase(&b), w.phase(&gone)), (Phase::Pending, Phase::Terminating), "also for a new engine");
-    // What is refused besides is wrong all the same.
+    assert_eq!((w.phase(&b), w.phase(&gone)), (Phase::Pending, Phase::Terminating), "also with a new engine");
+    // A rejection of another kind is an error.
     let refused = Rejection { reason: "no such NIC".into(), unreachable: false, ..hung.clone() };
     w.rejections.insert(node_target("node2"), vec![hung, refused]);
     reapply(&mut w);
@@ -448,7 +452,7 @@ fn restart_publishes_nothing_and_continues_a_deletion() {
     );
 }
 
-/// The ConnectionPoint `cp` with other options of its first CNI plugin.
+/// The ConnectionPoint `cp` with changed options of its first CNI plugin.
 fn with_options(w: &World, change: impl FnOnce(&mut SupportedCni)) -> Object {
     edit_spec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &to_name("cp"))], |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
@@ -475,7 +479,7 @@ fn attachment_inherits_the_connection_point_mtu() {
         panic!()
     };
     assert_eq!(uplink.mtu, Some(9000));
-    assert_eq!(w.phases[&a].len(), 4, "it was pending until that was there");
+    assert_eq!(w.phases[&a].len(), 4, "it was pending until the MTU was applied");
 }
 
 #[test]
@@ -508,7 +512,7 @@ fn unknown_options_are_a_condition_without_an_error() {
             .is_some_and(|(holds, expected)| holds && expected.contains("did you mean MTU?"))
     );
     assert_eq!(w.phases[&cp], [Phase::Pending, Phase::Ready], "it stays ready");
-    // It is there when something else is wrong, too.
+    // The condition stays with another error.
     let mut worse = w.objects[&cp].clone();
     if let Ok(Spec::ConnectionPoint(spec)) = &mut worse.spec {
         spec.node_pool = Some("nowhere".into());

@@ -1,4 +1,4 @@
-//! The lives of objects, one situation each.
+//! Lifecycles of objects, from creation to deletion.
 
 use eno_core::spec::{Invalid, LeadsTo, Plugin, Spec, SubnetSpec, SupportedCni};
 use eno_core::{Event, Key, Kind, Target};
@@ -89,7 +89,7 @@ fn vlan_id_has_one_holder() {
     w.settle();
     assert_eq!(w.phase(&old), Phase::Error);
     assert!(w.message(&old).contains("held by L2Service young"), "{}", w.message(&old));
-    assert_eq!(w.carrying_ports(200), ["leaf2:gw"], "what works stays up");
+    assert_eq!(w.carrying_ports(200), ["leaf2:gw"], "the applied VLAN stays");
     w.delete(&young);
     w.settle();
     assert_eq!(w.phase(&old), Phase::Ready);
@@ -143,14 +143,14 @@ fn pool_that_reaches_a_fabric_does_not_take_a_held_vlan() {
         assert_eq!((w.phase(&s), w.phase(&holder)), (Phase::Error, Phase::Ready), "{restarted}");
         assert!(w.message(&s).contains("held by L2Service holder in the fabric"), "{}", w.message(&s));
         assert!(w.message(&a).contains("L2Service s is in error"), "{}", w.message(&a));
-        assert!(w.nad("ns", "a").is_some(), "on its nodes it stays");
+        assert!(w.nad("ns", "a").is_some(), "its NAD stays");
         assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
         w.restart();
         w.settle();
     }
     let late = w.apply(attachment("late", &["holder"], "cp"));
     w.settle();
-    assert_eq!(w.phase(&late), Phase::Error, "there are pods of s on those bridges");
+    assert_eq!(w.phase(&late), Phase::Error, "s still holds the VLAN on those bridges");
     assert!(w.message(&late).contains("held by L2Service s in bridge br-cp"), "{}", w.message(&late));
     assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
     w.delete(&holder);
@@ -172,7 +172,7 @@ fn moving_service_conflicts_are_decided_on_current_holders() {
     let moving = w.apply(created(service("moving", 100, &[]), 1));
     let first = w.apply(attachment("z", &["moving"], "cp"));
     w.settle();
-    // It leaves the fabric, and takes another ID, just as someone else asks for both.
+    // The service leaves the fabric and changes its VLAN ID while another service requests that ID there.
     w.apply(attachment("z", &["moving"], "bare"));
     w.apply(service("moving", 101, &[]));
     let late = w.apply(attachment("a", &["moving"], "cp2"));
@@ -401,7 +401,7 @@ fn invalid_edit_keeps_the_realised_state() {
     w.restart();
     w.settle();
     assert_eq!(w.phase(&a), Phase::Error);
-    assert_eq!(w.carrying_ports(100), ALL_PORTS, "also by a new engine");
+    assert_eq!(w.carrying_ports(100), ALL_PORTS, "also with a new engine");
     assert!(w.nad("ns", "a").is_some());
 }
 
@@ -420,7 +420,7 @@ fn joining_and_leaving_nodes_change_ports() {
         w.carrying_ports(100).contains(&"leaf2:e1".to_owned())
             && w.carrying_ports(100).contains(&"spine2:leaf1".to_owned())
     );
-    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready], "a joining node does not move it back");
+    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready], "a joining node does not make it pending");
     w.apply_node("node5", true, true);
     w.settle();
     assert_eq!(w.phase(&a), Phase::Error);
@@ -455,8 +455,8 @@ fn restart_publishes_and_writes_nothing() {
     let (statuses, published) = (w.statuses.clone(), w.published);
     w.restart();
     w.settle();
-    assert_eq!(w.published, published, "nothing is commanded again");
-    assert_eq!(w.statuses, statuses, "and no status is written");
+    assert_eq!(w.published, published, "no command is published");
+    assert_eq!(w.statuses, statuses, "no status is written");
 }
 
 #[test]

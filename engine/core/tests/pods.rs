@@ -1,4 +1,4 @@
-//! What running pods are given, one situation each.
+//! Links and addresses of running pods by PodConfig, PodNetworkConfig and Bridge.
 
 use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
 use eno_core::{Event, Kind, Object};
@@ -59,7 +59,7 @@ fn sample_config_gives_selected_pods_links_and_addresses() {
     let view = &w.pod_networks[&to_name("uid-a")];
     assert_eq!((&*view.node, view.interfaces.len()), ("node1", 2));
     assert_eq!((&view.interfaces[0].owner, view.interfaces[0].kind), (&c, "veth"));
-    // One goes and another comes: its neighbours may know the first one's hardware address still.
+    // The address of a deleted pod is not reused at once, because neighbours may cache its hardware address.
     w.remove_pod("uid-a");
     w.apply_pod(pod("d", "node3", &[(LABEL, "c")]));
     w.settle();
@@ -109,7 +109,7 @@ fn pod_that_is_not_running_does_not_block_ready() {
     w.settle();
     assert_eq!(pod_addresses(&w, "node1", "early"), ["10.9.0.3/24"]);
     assert_eq!(pod_entry(&w, &c, "early").problem, None);
-    // Its container is made anew: looked up again, with the address that it has.
+    // A restarted container gets another id, and the pod keeps its address.
     w.apply_pod(eno_core::Pod {
         container: Some("containerd://new".into()),
         ..pod("early", "node1", &[(LABEL, "c")])
@@ -135,7 +135,11 @@ fn removed_label_removes_the_link_and_frees_its_address() {
     w.apply_pod(pod("a", "node1", &[]));
     w.apply_pod(pod("b", "node2", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(pod_addresses(&w, "node2", "b"), ["10.9.0.3/24"], "the first is free when node1 says so");
+    assert_eq!(
+        pod_addresses(&w, "node2", "b"),
+        ["10.9.0.3/24"],
+        "the first address is free once node1 confirms it"
+    );
     assert_eq!(w.phase(&c), Phase::Ready);
     assert!(pod_entry(&w, &c, "a").problem.as_ref().unwrap().contains("taken back"));
     w.silent.clear();
@@ -160,7 +164,7 @@ fn freed_address_is_reused_last() {
     for (name, address) in [("a", "10.9.0.2/29"), ("b", "10.9.0.3/29"), ("e", "10.9.0.4/29")] {
         assert_eq!(next(name, &labels).as_deref(), Some(address));
     }
-    // The first loses its label and gets it again; then the second.
+    // The first pod loses its label and gets it again; then the second.
     for (name, address) in [("a", "10.9.0.5/29"), ("b", "10.9.0.6/29")] {
         assert_eq!(next(name, &[]), None);
         assert_eq!(next(name, &labels).as_deref(), Some(address));
@@ -168,7 +172,7 @@ fn freed_address_is_reused_last() {
     for (name, address) in [("f", "10.9.0.2/29"), ("g", "10.9.0.3/29")] {
         assert_eq!(next(name, &labels).as_deref(), Some(address));
     }
-    // What is given back while others wait goes to them.
+    // A waiting pod gets the freed address.
     assert_eq!(next("h", &labels), None);
     assert_eq!(next("e", &[]), None);
     assert_eq!(next("h", &labels).as_deref(), Some("10.9.0.4/29"));
@@ -182,7 +186,7 @@ fn unused_lease_keeps_its_place_in_the_allocation_order() {
         w.apply_pod(pod(name, "node1", &[(LABEL, "c")]));
         w.settle();
     }
-    // The second link of b has no address, however often it is looked for.
+    // The second link of b never gets an address.
     assert_eq!(applied_pod(&w, "node1", "b"), None);
     for n in 0..3 {
         let name = format!("other{n}");
@@ -232,7 +236,7 @@ fn path_mtu_below_the_link_mtu_is_a_condition() {
         let before = w.statuses[&c].conditions.clone();
         w.restart();
         w.settle();
-        assert_eq!(w.statuses[&c].conditions, before, "a new engine says the same");
+        assert_eq!(w.statuses[&c].conditions, before, "a new engine keeps the conditions");
         let found = condition(&w.statuses[&c], "PathMTU");
         found.map(|found| (found.holds, found.reason, found.message.clone()))
     };
@@ -261,7 +265,7 @@ fn deletion_waits_for_ready_nodes_only() {
     assert!(w.message(&c).contains("Pod a on Node node1"), "{}", w.message(&c));
     w.restart();
     w.settle();
-    assert_eq!(w.phase(&c), Phase::Terminating, "also for a new engine");
+    assert_eq!(w.phase(&c), Phase::Terminating, "also with a new engine");
     w.apply_node("node1", true, false);
     w.settle();
     assert!(!w.objects.contains_key(&c));
@@ -279,7 +283,7 @@ fn exhausted_pool_fails_only_pods_without_an_address() {
     w.settle();
     assert_eq!(w.phase(&c), Phase::Error);
     assert_eq!(w.message(&c), "Pod b: link pc0: no address of 10.9.0.0/30 is free; take a larger cidr");
-    assert_eq!(applied_pod(&w, "node1", "b"), None, "nothing half made");
+    assert_eq!(applied_pod(&w, "node1", "b"), None, "the pod gets no link");
     assert!(pod_entry(&w, &c, "b").leases.is_empty());
     assert_eq!(pod_addresses(&w, "node1", "a").len(), 2);
     w.remove_pod("uid-a");
@@ -339,7 +343,7 @@ fn pod_bridge_belongs_to_one_namespace() {
     assert_eq!(
         w.phase(&thief),
         Phase::Ready,
-        "before it is seen that the former one is gone: {}",
+        "before the gone event of the former user: {}",
         w.message(&thief)
     );
     for gone in w.delayed_deletions.take().unwrap() {
@@ -349,7 +353,7 @@ fn pod_bridge_belongs_to_one_namespace() {
     assert_eq!(w.phase(&thief), Phase::Ready, "{}", w.message(&thief));
 }
 
-/// Every way onto an interface of the host but a port of a bridge.
+/// Every kind of link on a host interface, except a bridge port.
 fn link_kinds_on(parent: &str) -> Vec<LinkKind> {
     vec![
         LinkKind::Macvlan { master: parent.into() },
@@ -365,14 +369,14 @@ fn links_on_connection_point_networks_are_rejected() {
     let all = parents
         .into_iter()
         .flat_map(|(parent, known)| link_kinds_on(parent).into_iter().map(move |on| (on, known)));
-    for (n, (on, is_of_the_point)) in all.enumerate() {
+    for (n, (on, is_of_connection_point)) in all.enumerate() {
         let c = w.apply(pod_config(&format!("c{n}"), vec![pod_link("x", on.clone())]));
         w.settle();
-        if is_of_the_point {
+        if is_of_connection_point {
             assert_eq!(w.phase(&c), Phase::Error, "{on:?}");
             assert!(w.message(&c).contains("of ConnectionPoint cp, which only"), "{}", w.message(&c));
         } else {
-            assert_eq!(w.phase(&c), Phase::Ready, "the agent knows: {on:?}: {}", w.message(&c));
+            assert_eq!(w.phase(&c), Phase::Ready, "the agent validates it: {on:?}: {}", w.message(&c));
         }
     }
 }
@@ -424,7 +428,7 @@ fn missing_labelled_attachment_is_a_problem_in_pod_network() {
     let a = w.apply(attachment("oam", &["oam"], "cp"));
     w.settle();
     assert!(!problems(&w).contains(&missing), "{:?}", problems(&w));
-    // Somebody takes its finalizer off.
+    // A user removes its finalizer.
     w.objects.remove(&a);
     w.engine.handle(Event::ObjectGone(a));
     w.settle();
@@ -477,7 +481,7 @@ fn refused_sample_is_an_error_until_a_pod_is_selected() {
     assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""));
     w.remove_pod("uid-a");
     w.settle();
-    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""), "none is asked for any more");
+    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""), "the engine requests no further sample");
 }
 
 #[test]
@@ -503,7 +507,7 @@ fn primary_interface_and_mac_have_one_owner() {
     assert_eq!(w.message(&o), "Pod a: its interface eth0 is changed by PodConfig c already");
     w.restart();
     w.settle();
-    assert_eq!((w.phase(&c), w.phase(&o)), (Phase::Ready, Phase::Error), "who has it keeps it");
+    assert_eq!((w.phase(&c), w.phase(&o)), (Phase::Ready, Phase::Error), "the first owner keeps it");
     let mut hard = veth("m", "pcbr9", "10.9.0.0/24");
     hard.mac = Some("02:00:00:00:00:01".into());
     let m = w.apply(pod_config("m", vec![hard]));
@@ -515,7 +519,7 @@ fn primary_interface_and_mac_have_one_owner() {
         w.message(&m),
         "Pod y: link m: the hardware address 02:00:00:00:00:01 is taken by pod x on pcbr9"
     );
-    assert!(applied_pod(&w, "node2", "z").is_some(), "another node's bridge is another");
+    assert!(applied_pod(&w, "node2", "z").is_some(), "bridges of different nodes are separate");
     w.remove_pod("uid-x");
     w.settle();
     assert_eq!(w.phase(&m), Phase::Ready, "{}", w.message(&m));
@@ -582,7 +586,7 @@ fn restart_keeps_every_lease() {
     w.settle();
     assert_eq!(w.published, published);
     assert_eq!(w.statuses[&c].pods, statuses[&c].pods);
-    // What happens while no engine runs is caught up with.
+    // A new engine applies changes from the time without an engine.
     w.pods.remove(&to_name("uid-late"));
     w.pods.get_mut(&to_name("uid-p0")).unwrap().labels.clear();
     w.restart();
@@ -601,7 +605,7 @@ fn lease_being_released_survives_restarts() {
     w.silent.insert(node_target("node1"));
     w.apply(edit_links(&w.objects[&c], |spec| spec.links.clear()));
     let d = w.apply(pod_config("d", vec![veth("x", "pcbr0", "10.9.0.0/24")]));
-    // The first one learns of both, the second one has only the status to go by.
+    // The first engine reads command and status, the second only the status.
     for name in ["p", "q"] {
         w.restart();
         w.apply_pod(pod(name, "node2", &[(LABEL, "d")]));

@@ -1,4 +1,4 @@
-//! Nothing is ready whose ends can't reach each other.
+//! Objects are ready only if the fabric connects their endpoints.
 
 #![allow(clippy::many_single_char_names, reason = "a, b and s are objects of those names")]
 
@@ -30,7 +30,7 @@ fn physical(name: &str, unmanaged: bool) -> Object {
     object(Kind::PhysicalNetwork, name, Spec::PhysicalNetwork(spec))
 }
 
-/// A ConnectionPoint on some nodes, with their `eth1`.
+/// A ConnectionPoint on the `eth1` of these nodes.
 fn point_on_nodes(w: &mut World, name: &str, nodes: &[&str]) -> Key {
     let values = serde_json::to_string(nodes).unwrap();
     let selector = format!(r#"[{{"key":"name","operator":"In","values":{values}}}]"#);
@@ -39,8 +39,8 @@ fn point_on_nodes(w: &mut World, name: &str, nodes: &[&str]) -> Key {
     w.apply(connection_point(name, Some(name)))
 }
 
-/// Three leaves without links, a node on each with a ConnectionPoint of its own (`cp1` on `node1` on `leaf1`, …), and
-/// the PhysicalNetwork `dc`, to which no port leads.
+/// Three leaves without links, and the PhysicalNetwork `dc` without a port. Each leaf has a node with a ConnectionPoint of
+/// its own: `cp1` on `node1` on `leaf1`, and so on.
 fn unlinked_leaves() -> World {
     let mut w = World::default();
     for n in 1..=3 {
@@ -87,24 +87,23 @@ fn network_without_a_port_keeps_its_users_pending() {
     assert_eq!(
         (phase_and_message(&w, &other), phase_and_message(&w, &b)),
         (ready(), ready()),
-        "others have nothing to do with it"
+        "other services are not affected"
     );
-    assert_eq!(w.carrying_ports(100), ["leaf1:e1"], "what can be done is done");
-    // On one switch with the node.
+    assert_eq!(w.carrying_ports(100), ["leaf1:e1"], "the node port is configured");
+    // The port is on the switch of the node.
     w.apply(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
     w.settle();
     for key in [&s, &a] {
         assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready], "{key}");
     }
     assert_eq!(w.carrying_ports(100), ["leaf1:e1", "leaf1:gw"]);
-    // The port is taken away again.
+    // The port is removed again.
     w.apply(device("leaf1", &[("e1", node("node1"))]));
     w.settle();
     assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
 }
 
-/// A service that is deleted while it is used is no longer validated; its attachment says who holds the VLAN at the new
-/// port.
+/// A terminating service is not validated. Its attachment names the holder of the VLAN at the new port.
 #[test]
 fn attachment_of_a_terminating_service_reports_its_vlan_conflict() {
     let mut w = unlinked_leaves();
@@ -136,7 +135,7 @@ fn unmanaged_network_needs_no_port() {
     w.apply(physical("dc", true));
     w.settle();
     assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
-    // A port of it in another part is no end that is to be reached.
+    // A port in another fabric does not become an endpoint of an unmanaged network.
     w.apply(device("leaf2", &[("e1", node("node2")), ("gw", network("dc"))]));
     w.settle();
     assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
@@ -168,8 +167,8 @@ fn service_with_an_unlinked_endpoint_is_pending() {
     assert_eq!(phase_and_message(&w, &a), expected("leaf1", "leaf3"));
     assert_eq!(phase_and_message(&w, &b), expected("leaf2", "leaf3"));
     assert_eq!(phase_and_message(&w, &c), expected("leaf3", "leaf1"));
-    assert_eq!(w.carrying_ports(100).len(), 5, "what works stays up: {:?}", w.carrying_ports(100));
-    // The new link is there once it carries the VLAN.
+    assert_eq!(w.carrying_ports(100).len(), 5, "applied ports stay: {:?}", w.carrying_ports(100));
+    // The new link counts once its port carries the VLAN.
     w.silent.insert(Target::Fabric("leaf3".into()));
     w.apply(device("leaf3", &[("e1", node("node3")), ("u1", link("leaf2", "u2"))]));
     w.settle();
@@ -186,7 +185,7 @@ fn service_with_an_unlinked_endpoint_is_pending() {
         ],
         [ready(), ready(), ready(), ready()]
     );
-    // An attachment that goes takes its end with it.
+    // A deleted attachment is no endpoint.
     w.apply(device("leaf3", &[("e1", node("node3"))]));
     w.settle();
     assert_eq!(w.phase(&s), Phase::Pending);
@@ -207,7 +206,7 @@ fn physical_network_connects_separate_fabrics() {
     point_on_nodes(&mut w, "both", &["node1", "node2"]);
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "both"));
-    // Another service between the planes that does not leave by the network, with the same ID in neither.
+    // Service t has attachments in both planes and does not use the network.
     let t = w.apply(service("t", 200, &[]));
     let b = w.apply(attachment("b", &["t"], "both"));
     w.settle();
@@ -217,9 +216,9 @@ fn physical_network_connects_separate_fabrics() {
     assert_eq!(
         (phase_and_message(&w, &t), phase_and_message(&w, &b)),
         (expected.clone(), expected),
-        "the network does not carry it"
+        "the network does not connect t"
     );
-    // Each plane is still a place of its own for IDs.
+    // Each plane is a VLAN scope of its own.
     let left = w.apply(service("left", 300, &[]));
     let right = w.apply(service("right", 300, &[]));
     w.apply(attachment("l", &["left"], "cp1"));
@@ -231,7 +230,7 @@ fn physical_network_connects_separate_fabrics() {
 
 #[test]
 fn endpoints_without_a_fabric_device_stay_ready() {
-    // Nothing leads to the nodes of a ConnectionPoint.
+    // No port leads to the nodes of the ConnectionPoint.
     let mut w = unlinked_leaves();
     let mut bare = connection_point("bare", None);
     let Ok(Spec::ConnectionPoint(spec)) = &mut bare.spec else { unreachable!() };
@@ -247,7 +246,7 @@ fn endpoints_without_a_fabric_device_stay_ready() {
     w.settle();
     assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &b)), (pending(NO_PORT), pending(NO_PORT)));
     assert_eq!(phase_and_message(&w, &a), ready());
-    // No FabricDevice at all: it is not known where anything leads.
+    // Without FabricDevices the cabling is unknown.
     w.delete(&b);
     w.delete(&a);
     w.settle();
@@ -309,7 +308,7 @@ fn nic_without_a_port_is_an_error_when_another_nic_has_one() {
     }
     w.settle();
     assert_eq!((phase_and_message(&w, &key), phase_and_message(&w, &everywhere)), (ready(), ready()));
-    // The parents of plugins are NICs as well, where Interfaces names none.
+    // Without Interfaces, the parents of plugins are the NICs.
     let offer = |master: &str| SupportedCni {
         interfaces: vec![InterfaceType::Kernel],
         plugin: Plugin::Macvlan { master: master.into() },
@@ -359,7 +358,7 @@ fn devices_applied_one_by_one_cause_no_transient_error() {
     for key in [&both, &a] {
         assert!(!w.phases[key].contains(&Phase::Error), "{:?}", w.phases[key]);
     }
-    // Its time is over, and then it is an error at once.
+    // After the await has elapsed, a missing port is an error immediately.
     w.engine.handle(eno_core::Event::AwaitElapsed(both.clone()));
     w.apply(device("leaf2", &[("e1", node("node2"))]));
     w.settle();
@@ -402,8 +401,7 @@ fn physical_network_lists_its_switch_ports() {
     assert_eq!(w.statuses[&dc].switch_ports, ["leaf2:xe-0/0/2:1"]);
 }
 
-/// Statuses of an engine that did not ask for a way: what it called ready becomes pending once, and what has a way is
-/// not touched.
+/// An older engine did not check reachability. Its ready objects become pending once, and connected ones stay unchanged.
 #[test]
 fn ready_objects_of_an_older_engine_become_pending_only_without_a_path() {
     for has_inputs in [true, false] {
@@ -422,7 +420,7 @@ fn ready_objects_of_an_older_engine_become_pending_only_without_a_path() {
             w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
         }
         let before = w.statuses.clone();
-        // Without the link the inputs are those of an engine that knew of no gaps.
+        // Without the link, the recorded inputs are those of an engine without reachability checks.
         w.apply(device("leaf1", &[("e1", node("node1"))]));
         w.restart();
         w.settle();

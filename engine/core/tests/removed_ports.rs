@@ -1,4 +1,4 @@
-//! A port that is taken off a switch's spec is commanded, without VLANs, until none of ours is on it.
+//! Ports removed from a switch's spec are commanded without VLANs until the driver reports them empty.
 
 use eno_core::spec::Spec;
 use eno_core::{Key, Kind, Target};
@@ -11,7 +11,7 @@ fn leaf1() -> (Key, Target) {
     (Key::cluster(Kind::FabricDevice, &"leaf1".into()), Target::Fabric("leaf1".into()))
 }
 
-/// The interfaces of leaf1's last command, each with its VLANs.
+/// The interfaces in the last command of leaf1, with their VLANs.
 fn commanded(w: &World) -> Vec<(&str, String)> {
     let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
     let interface = |port: &eno_schemas::FabricPort| port.lag.clone().unwrap_or(port.name.clone());
@@ -34,7 +34,7 @@ fn leaving(w: &World) -> Vec<&str> {
     w.statuses[&leaf1().0].port_memory.leaving.iter().map(|name| &**name).collect()
 }
 
-/// A service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
+/// A ready service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
 fn ready_world() -> World {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
@@ -57,7 +57,7 @@ fn on_e1(w: &World) -> Option<String> {
     commanded(w).into_iter().find(|(name, _)| *name == "e1").map(|(_, vlans)| vlans)
 }
 
-/// leaf1 has done what it was last commanded, but for the VLANs on `e1`.
+/// leaf1 reports its last command as applied, with these VLANs on the removed port `e1`.
 fn report_e1_vlans(w: &mut World, on_e1: &str) {
     let desired = w.commands[&leaf1().1].clone();
     let Desired::Fabric(fabric) = &desired else { panic!("no switch") };
@@ -77,7 +77,7 @@ fn removed_port_is_commanded_empty_until_reported_empty() {
         w.silent.insert(leaf1().1);
         let object = without_e1(&w);
         if restarts {
-            // Nobody leads when it changes.
+            // No engine runs when the spec changes.
             w.objects.insert(leaf1().0, object);
             w.restart();
         } else {
@@ -88,7 +88,7 @@ fn removed_port_is_commanded_empty_until_reported_empty() {
         w.restart();
         w.settle();
         assert_eq!((on_e1(&w).as_deref(), leaving(&w)), (Some(""), vec!["e1"]), "{restarts}");
-        // It is refused, or somebody else put it there again.
+        // The removal was rejected, or another client added the VLAN again.
         report_e1_vlans(&mut w, "100");
         w.settle();
         assert_eq!((on_e1(&w).as_deref(), leaving(&w)), (Some(""), vec!["e1"]), "{restarts}");

@@ -1,4 +1,4 @@
-//! What a new engine makes of objects that were ready: they stay so unless what they are made of has changed.
+//! Ready objects stay ready with a new engine unless their inputs have changed.
 
 use eno_core::spec::LeadsTo;
 use eno_core::{Key, Object, Target};
@@ -7,7 +7,7 @@ use eno_schemas::Phase;
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-/// A service `s` and an attachment `a` of it, and a service `t`, all ready.
+/// The ready services `s` and `t`, and the ready attachment `a` of `s`.
 fn ready_world() -> (World, Key, Key) {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
@@ -18,7 +18,7 @@ fn ready_world() -> (World, Key, Key) {
     (w, s, a)
 }
 
-/// The engine is killed before it has looked at a change, and the next one finds `leaf1` silent.
+/// The engine crashes before it settles a change, and `leaf1` is silent for the next one.
 fn crash_before_settling(w: &mut World, change: Object) {
     w.apply(change);
     w.restart();
@@ -57,14 +57,14 @@ fn unrelated_change_keeps_objects_ready_after_a_restart() {
     assert_eq!((w.phases[&s].len(), w.phases[&a].len()), (2, 2));
 }
 
-/// Statuses of an engine that did not say what ready objects are made of.
+/// Statuses of an engine that did not record the inputs of ready objects.
 #[test]
 fn missing_ready_inputs_fall_back_to_the_generation() {
     let (mut w, s, a) = ready_world();
     w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
     crash_before_settling(&mut w, service("s", 101, &["dc"]));
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Ready));
-    // Nothing is written only to say them.
+    // The engine does not write statuses only to add the inputs.
     let (mut w, ..) = ready_world();
     w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
     let before = w.statuses.clone();

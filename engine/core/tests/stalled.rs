@@ -1,4 +1,4 @@
-//! Which errors are stalled, since when, and why an object is not ready, for programs.
+//! The condition Stalled and the reasons of the condition Ready.
 
 use eno_core::spec::{Cause, CniName, Invalid, PhysicalNetworkSpec, Spec, VlanType};
 use eno_core::{Event, Key, Kind, Name, Selector, Target};
@@ -10,7 +10,7 @@ use crate::world::*;
 const START: &str = "2026-01-01T00:00:00Z";
 const LATER: &str = "2026-01-01T00:01:00Z";
 
-/// The reason why an object is not ready, and whether it is stalled.
+/// The reason of the condition Ready, and whether the condition Stalled holds.
 fn reason_and_stalled(w: &World, key: &Key) -> (&'static str, Option<bool>) {
     let status = &w.statuses[key];
     let ready = condition(status, "Ready").unwrap();
@@ -18,7 +18,7 @@ fn reason_and_stalled(w: &World, key: &Key) -> (&'static str, Option<bool>) {
     (ready.reason, condition(status, "Stalled").map(|stalled| stalled.holds))
 }
 
-/// A minute passes.
+/// A minute passes, and all deadlines are exceeded.
 fn minute_passes(w: &mut World) {
     w.now = LATER.into();
     for (key, since) in std::mem::take(&mut w.deadlines) {
@@ -97,7 +97,7 @@ fn recoverable_error_is_stalled_after_a_minute() {
         minute_passes(&mut w);
         assert_eq!(reason_and_stalled(&w, &key), (cause.reason(), Some(true)), "{key}");
         assert_eq!(&*condition(&w.statuses[&key], "Stalled").unwrap().since, LATER);
-        assert_eq!(w.phases[&key], [Phase::Pending, Phase::Error], "it is no transition");
+        assert_eq!(w.phases[&key], [Phase::Pending, Phase::Error], "Stalled is not a transition");
     }
 }
 
@@ -140,12 +140,12 @@ fn new_error_restarts_the_deadline() {
     w.apply(subnet("one", "10.0.0.0/24"));
     w.settle();
     assert!(w.message(&s).contains("Subnet two"), "{}", w.message(&s));
-    // The first one's deadline says nothing of it.
+    // The deadline of the first error does not count for the second.
     w.engine.handle(Event::DeadlineExceeded { key: first.0, since: first.1 });
     w.settle();
     assert_eq!(reason_and_stalled(&w, &s), ("ReferenceNotFound", Some(false)));
     assert_eq!(w.deadlines, [(s.clone(), w.now.as_str().into())]);
-    // Nor does one for the spec before.
+    // The deadline of a former generation does not count either.
     w.now = "2026-01-01T00:01:30Z".into();
     let edited = w.objects[&s].clone();
     w.apply(edited);
@@ -176,7 +176,7 @@ fn restart_keeps_the_deadline() {
     let before = w.statuses.clone();
     w.settle();
     assert_eq!((&w.statuses, &w.deadlines), (&before, &Vec::<(Key, Name)>::new()));
-    // An engine that knew no such condition leaves it to the next to begin.
+    // Without the condition, as from an older engine, a new engine starts the deadline.
     w.statuses.get_mut(&s).unwrap().conditions.retain(|condition| condition.kind != "Stalled");
     w.restart();
     w.settle();
@@ -222,7 +222,7 @@ fn permanent_device_failure_stalls_only_the_device() {
         w.settle();
         let device = Key::cluster(Kind::FabricDevice, &"leaf1".into());
         assert_eq!(reason_and_stalled(&w, &device), ("Refused", Some(!retryable)));
-        // Mending the device mends it, whatever its own spec says.
+        // The attachment recovers with the device, without a spec change.
         assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(false)));
     }
 }

@@ -1,4 +1,4 @@
-//! Subnets and Routes that pods can't be given, and addresses that two could hand out.
+//! Validation of Subnets and Routes, and addresses with more than one allocator.
 
 use eno_core::spec::{NodePoolSpec, RouteSpec, Spec, SubnetSpec, VlanType};
 use eno_core::{Condition, Key, Kind, Object, Selector};
@@ -29,7 +29,7 @@ fn pool(first: &str, last: &str) -> Vec<Pool> {
     vec![Pool { start: first.parse().unwrap(), end: last.parse().unwrap() }]
 }
 
-/// A service with the Subnet `sn` and an access attachment of it.
+/// A service with the Subnet `sn`, and an access attachment of the service.
 fn access_attachment(w: &mut World) -> (Key, Key) {
     let s = w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
     (s, w.apply(attachment("a", &["s"], "cp")))
@@ -61,7 +61,11 @@ fn unreachable_next_hop_is_an_error_of_the_subnet() {
         )
     );
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Error, Phase::Error));
-    assert_eq!((w.phase(&out), w.phase(&other)), (Phase::Ready, Phase::Ready), "the Route is good elsewhere");
+    assert_eq!(
+        (w.phase(&out), w.phase(&other)),
+        (Phase::Ready, Phase::Ready),
+        "the Route is valid in another Subnet"
+    );
     w.apply(edit_subnet(&w.objects[&sn].clone(), |spec| spec.routes.clear()));
     w.settle();
     assert_eq!([&sn, &s, &a].map(|key| w.phase(key)), [Phase::Ready; 3], "{}", w.message(&a));
@@ -107,7 +111,7 @@ fn route_outside_its_subnet_keeps_the_applied_state() {
                 w.settle();
             }
             assert_eq!((w.phase(&sn), w.phase(&a)), (Phase::Error, Phase::Error), "{}", w.message(&sn));
-            assert_eq!((w.nad("ns", "a"), applied_pod(&w, "node1", "x")), before, "what worked stays");
+            assert_eq!((w.nad("ns", "a"), applied_pod(&w, "node1", "x")), before, "the applied state stays");
         }
         w.apply(if route_first { moved } else { route("out", "10.9.0.1") });
         w.settle();
@@ -129,7 +133,7 @@ fn duplicate_route_is_rendered_once() {
     access_attachment(&mut w);
     w.settle();
     assert_eq!(w.nad("ns", "a").unwrap().subnets[0].routes.len(), 1);
-    assert_eq!(pools(&w, "a"), Some(vec!["10.1.0.2-10.1.0.254".into()]), "not the gateway's address");
+    assert_eq!(pools(&w, "a"), Some(vec!["10.1.0.2-10.1.0.254".into()]), "without the gateway's address");
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn nad_pools_exclude_leased_and_hot_plug_addresses() {
     w.settle();
     assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.10-10.63.0.254".into()]));
-    // A pod keeps its address when the pool moves on, and a new engine knows that too.
+    // A pod keeps its address when the pool moves, also with a new engine.
     w.apply(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
     w.settle();
     let apart = ["10.63.0.2-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec();
@@ -193,8 +197,8 @@ fn ending_pods_keep_the_attachment_ready_after_a_pool_move() {
     w.settle();
     let apart = ["10.63.0.1-10.63.0.1", "10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"];
     assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
-    assert_eq!(w.phases[&a], before, "it stays ready while its definition follows");
-    // So it does where the next engine sees the pod go.
+    assert_eq!(w.phases[&a], before, "it stays ready while the NAD changes");
+    // The same holds if a new engine receives the deletion of the pod.
     w.restart();
     w.settle();
     w.remove_pod("uid-y");
@@ -219,7 +223,7 @@ fn nad_without_free_addresses_is_not_created() {
     let reported = condition(&w, &a, "AddressesAssigned").unwrap();
     assert_eq!((reported.holds, reported.reason, &*reported.message), (false, "NoneLeft", problem));
     assert_eq!((&*w.phases[&a], w.nad("ns", "a")), (&[Phase::Pending, Phase::Ready][..], None));
-    assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"], "pods that run get it all the same");
+    assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"], "running pods still get an address");
     w.restart();
     w.settle();
     assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Ready, None));
@@ -252,7 +256,7 @@ fn host_local_ipam_sets_addresses_unique_condition() {
              whereabouts"
         )
     );
-    // One node alone.
+    // A single node has no duplicates.
     let selector = r#"[{"key":"pool","operator":"In","values":["one"]}]"#;
     let node_selector = serde_json::from_str::<Selector>(selector).unwrap();
     w.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector })));
@@ -263,7 +267,7 @@ fn host_local_ipam_sets_addresses_unique_condition() {
     };
     one(&mut w, "node1");
     assert_eq!(condition(&w, &a, "AddressesUnique"), None);
-    // Another attachment of it counts by itself.
+    // Another attachment on the Subnet allocates by itself.
     let b = w.apply(attachment("b", &["s"], "cp"));
     w.settle();
     for key in [&a, &b] {
@@ -281,7 +285,7 @@ fn host_local_ipam_sets_addresses_unique_condition() {
     assert_eq!(condition(&w, &a, "AddressesUnique"), None, "whereabouts");
 }
 
-/// The attachments that are said to share addresses, which are the same for a new engine.
+/// The attachments with the condition `AddressesUnique`. A new engine must report the same.
 fn attachments_sharing_addresses(w: &mut World, all: &[Key]) -> Vec<String> {
     w.settle();
     let shared = |w: &World| -> Vec<String> {
@@ -314,19 +318,19 @@ fn attachments_sharing_a_host_local_subnet_have_a_condition() {
     let mut all: Vec<Key> = ["d", "e"].map(|name| w.apply(attachment(name, &["s"], "cp"))).to_vec();
     all.push(w.apply(attachment("b", &["t"], "cp")));
     assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e"]);
-    // Two join one that was alone, both at once.
+    // Two attachments join a single one at once.
     on(&mut w, "s", 100, "y");
     assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e", "b"]);
-    // One that sorts first says no other words to the rest.
+    // An attachment that sorts first does not change the messages of the others.
     all.push(w.apply(attachment("a", &["t"], "cp")));
     assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e", "b", "a"]);
     let a = all.pop().unwrap();
     w.delete(&a);
     assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e", "b"]);
-    // They leave it alone again.
+    // They leave the single one again.
     on(&mut w, "s", 100, "x");
     assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e"]);
-    // One moves by itself.
+    // One attachment moves.
     w.apply(attachment("d", &["t"], "cp"));
     assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "b"]);
     w.apply(attachment("d", &["s"], "cp"));

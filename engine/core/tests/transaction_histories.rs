@@ -1,4 +1,4 @@
-//! Changes of several switches, told of at random: on all or on none, whatever fails.
+//! Properties over random histories of transactions: a change is on all switches or on none, whatever fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,7 +51,7 @@ fn vids() -> impl Iterator<Item = VlanId> {
     (0..3).flat_map(|service| [vid(service, false), vid(service, true)]).map(|vid| VlanId::new(vid).unwrap())
 }
 
-/// For each VLAN and switch the ports that carry it.
+/// The ports that carry each VLAN on each switch.
 type Placement = BTreeMap<VlanId, BTreeMap<&'static str, BTreeSet<String>>>;
 
 fn placement(w: &World) -> Placement {
@@ -64,9 +64,9 @@ fn placement(w: &World) -> Placement {
 
 struct History {
     w: World,
-    /// What is wanted, and was.
+    /// All desired placements, the present one last.
     desired: Vec<Placement>,
-    /// What was there when all was last quiet, and how much had been wanted by then.
+    /// The placement at the last check, and the index of the desired placement at that time.
     last_placement: Placement,
     last_desired_index: usize,
     clock: i64,
@@ -86,7 +86,7 @@ impl History {
         history
     }
 
-    /// What is wanted now is what there would be if nothing ever failed.
+    /// Records the desired placement: the one of a world in which nothing fails.
     fn record_desired(&mut self) {
         let mut ideal = World::leaf_spine();
         for (name, (labels, ready)) in &self.w.nodes {
@@ -161,7 +161,7 @@ impl History {
         }
     }
 
-    /// All is quiet: nothing is mixed, and what was there and is still wanted is there.
+    /// Invariants of a quiescent world: no change is on some switches only, and no port loses a VLAN that stays desired.
     fn check(&mut self) {
         let there = placement(&self.w);
         let fab = self.w.switches.as_ref().unwrap();
@@ -195,7 +195,7 @@ impl History {
         self.last_desired_index = self.desired.len() - 1;
     }
 
-    /// All faults end: all is as it is wanted.
+    /// Ends all faults and checks that the desired placement is applied.
     fn recover(&mut self) {
         self.w.switches_mut().silent.clear();
         for name in DEVICES {
@@ -213,7 +213,7 @@ impl History {
             self.w.elapse_backoff();
             self.w.settle();
             tries += 1;
-            assert!(tries < 10, "it is refused again and again");
+            assert!(tries < 10, "a network is refused again and again");
         }
         let now = self.desired.last().unwrap();
         assert_eq!(&placement(&self.w), now);
@@ -229,8 +229,8 @@ impl History {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// `PROPTEST_CASES` says how many histories. A new engine comes only once all is quiet when a switch was away since
-    /// then, as it does not know what the others have decided without it.
+    /// `PROPTEST_CASES` is the number of histories. If a switch was unreachable, the world settles before a restart, since a
+    /// new engine does not know decisions made without that switch.
     #[test]
     fn every_change_is_on_all_switches_or_none(steps in proptest::collection::vec(step(), 1..40)) {
         let mut history = History::new();
@@ -249,7 +249,7 @@ fn unreachable_switch_catches_up_with_decided_transactions() {
     use Step::{Attach, Detach, EndSilence, Renumber, Restart, Retry, Settle, Silence};
     let refuse = |device, service, odd| Step::Refuse { device, service, odd, refuses: true };
     let attach = Attach { service: 0, left: true };
-    // A new engine is told what a silent switch said last, which is not about its last command.
+    // The last report of a silent switch is older than its last command when a new engine reads it.
     let unanswered = [
         Silence(0),
         attach.clone(),
@@ -260,7 +260,7 @@ fn unreachable_switch_catches_up_with_decided_transactions() {
         EndSilence,
         Settle,
     ];
-    // One falls silent when the others confirm, and what follows is refused.
+    // A switch falls silent when the others confirm, and the next change is refused.
     let unconfirmed = [
         attach.clone(),
         Step::RunSteps(5),
@@ -274,7 +274,7 @@ fn unreachable_switch_catches_up_with_decided_transactions() {
         Settle,
         Retry,
     ];
-    // The new engine finds a change of all of them undecided, and half of them are silent.
+    // A new engine finds an undecided transaction of four switches, two of which are silent.
     let attach = Attach { service: 2, left: true };
     let undecided = [
         attach,

@@ -1,4 +1,4 @@
-//! Changes of several switches: on all or on none.
+//! Transactions: a change of several switches is on all of them or on none.
 
 use eno_core::spec::LeadsTo;
 use eno_core::{Event, Labels, Name};
@@ -20,7 +20,7 @@ fn change_of_several_switches_is_one_transaction() {
         (w.switches_mut().outcomes.clone(), w.switches_mut().participant_counts.clone()),
         (vec!["confirmed"], vec![4])
     );
-    // One switch alone needs none.
+    // A change of one switch needs no transaction.
     w.apply(service("t", 200, &["dc"]));
     w.settle();
     assert_eq!(w.carrying_ports(200), ["leaf2:gw"]);
@@ -46,7 +46,7 @@ fn refused_vlan_is_on_no_switch_and_other_vlans_are_applied() {
             assert_eq!((w.phase(key), w.carrying_ports(vid).len()), (Phase::Ready, 11), "{vid}");
         }
     }
-    // With every further try it is waited for longer, and its phase is no other meanwhile.
+    // The attempt, which decides the backoff, grows with each retry; the phase does not change.
     let phases = w.phases[&services[50]].clone();
     assert_eq!(w.switches_mut().retries, [(services[50].clone(), 1)]);
     w.elapse_backoff();
@@ -71,11 +71,11 @@ fn refused_extension_keeps_the_realised_ports() {
     w.settle();
     assert_eq!(w.carrying_ports(100), RIGHT);
     assert_eq!((w.phase(&right), w.phase(&left), w.phase(&s)), (Phase::Ready, Phase::Error, Phase::Error));
-    // What is given up meanwhile goes all the same.
+    // Ports of a deleted attachment are removed while the network is withheld.
     w.delete(&right);
     w.settle();
     assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
-    // A change of the spec is a new try, and so is giving up what was refused.
+    // A spec change is a retry, and so is the deletion of the refused attachment.
     w.delete(&left);
     w.settle();
     assert_eq!((w.phase(&s), w.carrying_ports(100)), (Phase::Ready, vec!["leaf2:gw".to_owned()]));
@@ -94,7 +94,7 @@ fn refused_vlan_change_keeps_the_former_vlan() {
         (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
         (11, 0, Phase::Error)
     );
-    // Nobody gets what it keeps.
+    // The service still holds the former VLAN.
     let other = w.apply(service("other", 100, &["dc"]));
     w.settle();
     assert_eq!(w.phase(&other), Phase::Error);
@@ -119,7 +119,11 @@ fn dead_spine_does_not_block_other_switches() {
     w.apply(service("t", 101, &["dc"]));
     w.apply(attachment("b", &["t"], "left"));
     w.settle();
-    assert_eq!(w.switches_mut().outcomes, ["failed", "confirmed", "confirmed"], "it is known by now");
+    assert_eq!(
+        w.switches_mut().outcomes,
+        ["failed", "confirmed", "confirmed"],
+        "the dead switch takes no part"
+    );
     w.revive("spine1");
     w.settle();
     assert_eq!((w.phase(&s), w.phase(&a), w.carrying_ports(100).len()), (Phase::Ready, Phase::Ready, 11));
@@ -151,7 +155,7 @@ fn switch_without_rollback_is_commanded_after_the_transaction() {
     let mut w = World::with_transactions();
     w.switches_mut().without_rollback.insert("spine2".into());
     w.settle();
-    // It says so with its first report.
+    // The engine learns from the first report that the switch cannot hold changes.
     w.apply(service("first", 99, &["dc"]));
     w.apply(attachment("first", &["first"], "cp"));
     w.settle();
@@ -174,7 +178,7 @@ fn new_engine_completes_an_open_transaction() {
     w.settle();
     w.switches_mut().silent.insert("leaf1".into());
     w.apply(attachment("a", &["s"], "left"));
-    // Until the others hold their change.
+    // Step until the other switches hold their changes.
     while w.carrying_ports(100).len() < 7 {
         w.step();
     }
@@ -198,7 +202,7 @@ fn new_engine_keeps_realised_ports_when_an_extension_is_refused() {
     w.restart_with_transactions();
     w.settle();
     assert_eq!((w.carrying_ports(100), w.phase(&s)), (RIGHT.map(str::to_owned).to_vec(), Phase::Error));
-    // The next one tries again, and meanwhile it is in error as before.
+    // The next engine retries, and the service stays in error meanwhile.
     let phases = w.phases[&s].clone();
     w.restart_with_transactions();
     w.settle();
@@ -215,7 +219,7 @@ fn new_engine_restores_the_former_vlan_after_a_refusal() {
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "left"));
     w.settle();
-    // The new VLAN is refused, or the former one is not given up.
+    // A switch refuses to add the new VLAN, or to remove the former one.
     for refused in [200, 100] {
         w.set_refusal("spine2", refused, true);
         w.apply(service("s", 200, &["dc"]));
@@ -228,7 +232,7 @@ fn new_engine_restores_the_former_vlan_after_a_refusal() {
             (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
             (11, 0, Phase::Error)
         );
-        assert_eq!(w.statuses[&s].granted_id, VlanId::new(100).ok(), "it is what it has");
+        assert_eq!(w.statuses[&s].granted_id, VlanId::new(100).ok(), "the applied VLAN stays granted");
         w.set_refusal("spine2", refused, false);
         w.apply(service("s", 100, &["dc"]));
         w.settle();
@@ -269,14 +273,14 @@ fn deleted_service_is_removed_from_all_switches_or_none() {
     w.elapse_backoff();
     w.settle();
     assert_still_present(&w);
-    // Nobody gets its VLAN, and the next engine knows no other.
+    // The terminating service still holds its VLAN, also for a new engine.
     let other = w.apply(service("other", 100, &["dc"]));
     w.settle();
     assert_eq!(w.phase(&other), Phase::Error);
     w.restart_with_transactions();
     w.settle();
     assert_still_present(&w);
-    // It all ends when the refusal does.
+    // The deletion completes when the refusal ends.
     w.set_refusal("spine1", 100, false);
     w.elapse_backoff();
     w.settle();
@@ -342,7 +346,7 @@ fn refusal_after_the_decision_is_not_retried_forever() {
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "left"));
     w.settle();
-    // The leaves confirm the new VLAN while both spines are away, which the next engine finds at the former one.
+    // The leaves confirm the new VLAN while both spines are silent. The next engine finds the spines on the former VLAN.
     w.switches_mut().silent.extend(["spine1", "spine2"].map(Name::from));
     w.switches_mut().outcomes.clear();
     w.apply(service("s", 101, &["dc"]));
@@ -378,6 +382,6 @@ fn slow_switch_is_excluded_until_it_is_fast_again() {
         w.switches_mut().change_ms.insert("spine1".into(), if vid == 101 { 300 } else { 2500 });
         took
     };
-    // Its first change shows it; the second goes without it, and was a quick one.
+    // The first change measures spine1 as slow. Its next one, outside the transaction, is fast.
     assert_eq!([100, 101, 102, 103].map(&mut attach), [Some(4), Some(3), Some(3), Some(4)]);
 }

@@ -1,4 +1,4 @@
-//! A trunk shows nobody the VLANs of services that are closed to its namespace.
+//! Trunk isolation: no trunk exposes VLANs of services that its namespace may not use.
 
 #![allow(clippy::many_single_char_names, reason = "a, b and t are attachments of those names")]
 
@@ -13,19 +13,19 @@ use crate::world::*;
 const NAMESPACES: [&str; 3] = ["n0", "n1", "n2"];
 const POINTS: [&str; 3] = ["left", "right", "both"];
 
-/// The namespaces with the label `open-<number>`.
+/// Selects the namespaces with the label `open-<number>`.
 fn selector(number: u8) -> Selector {
     let text = format!(r#"[{{"key":"open-{number}","operator":"Exists"}}]"#);
     serde_json::from_str(&text).unwrap()
 }
 
-/// A namespace gets the labels `open-<number>`.
+/// Sets the labels `open-<number>` of a namespace.
 fn label_namespace(w: &mut World, namespace: &str, numbers: &[u8]) {
     let labels: Labels = numbers.iter().map(|number| (format!("open-{number}"), String::new())).collect();
     w.engine.handle(Event::Namespace(namespace.into(), labels));
 }
 
-/// [`sides`], and the ConnectionPoint `both` with a bridge of its own over the NICs of all nodes.
+/// [`split_fabric`], and the ConnectionPoint `both` with a bridge of its own on the NICs of all nodes.
 fn isolation_world() -> World {
     let mut w = split_fabric();
     for namespace in NAMESPACES {
@@ -101,13 +101,13 @@ fn younger_of_two_conflicting_attachments_is_rejected() {
             "spec.VlanType: a trunk at ConnectionPoint"
         };
         assert!(message.starts_with(expected) && message.contains("TrunkNamespaces"), "{name}: {message}");
-        // It is the same after a restart.
+        // A restart changes nothing.
         w.restart();
         label_namespace(&mut w, "n0", &[]);
         label_namespace(&mut w, "n1", &[1]);
         w.settle();
         assert!(w.phase(stays) == Phase::Ready && is_refused(&w, goes), "{name}: after a restart");
-        // With the older one gone the younger one comes.
+        // The younger one becomes ready when the older one is deleted.
         w.delete(&stays.clone());
         w.settle();
         assert_eq!(w.phase(goes), Phase::Ready, "{name}: {}", w.message(goes));
@@ -186,7 +186,7 @@ fn unrealisable_attachment_excludes_no_other() {
     label_namespace(&mut w, "n1", &[1]);
     w.apply(service("own", 100, &[]));
     w.apply(restricted(&service("private", 200, &[]), Some(1)));
-    // n0 may not use the service itself, and n2 asks a plugin for what it can't do.
+    // n0 may not use the service, and n2 requests an interface type that no plugin offers.
     let claim = w.apply(in_namespace("n0", 1, attachment("claim", &["private"], "left")));
     let mut bad = trunk("bad", &["own"], "left");
     bad = edit_spec(&bad, |spec| {
@@ -223,7 +223,7 @@ fn trunk_on_unknown_nics_is_a_condition() {
     w.apply(devices(&["eth1"]));
     w.settle();
     assert!(condition(&w.statuses[&t], "TrunkChecked").is_none());
-    // The NIC is known now: what another ConnectionPoint carries on it counts.
+    // With a known NIC, VLANs of other ConnectionPoints on it count.
     label_namespace(&mut w, "n1", &[1]);
     w.apply(restricted(&service("private", 200, &[]), Some(1)));
     let a = w.apply(in_namespace("n1", 20, attachment("a", &["private"], "left")));
@@ -233,7 +233,7 @@ fn trunk_on_unknown_nics_is_a_condition() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// An attachment is created or changed: its number, which is its age too.
+    /// Creates or changes an attachment; `number` is also its creation time.
     Attach {
         number: u8,
         point: u8,
@@ -270,7 +270,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the test knows of labels and services, to decide by itself.
+/// The labels and selectors, from which the test computes conflicts by itself.
 struct Model {
     labels: [Vec<u8>; 3],
     closed: [Option<u8>; 3],
@@ -283,19 +283,19 @@ impl Model {
         number.is_some_and(|number| self.labels[index].contains(&number))
     }
 
-    /// True when `trunk` of a namespace shows it a service of `other` that is closed to it.
+    /// True if `trunk` exposes a service of `other` that its namespace may not use.
     fn exposes(&self, (namespace, trunk): (&Name, &AttachmentSpec), other: &AttachmentSpec) -> bool {
         let share_network = trunk.connection_point == other.connection_point
             || [&trunk.connection_point, &other.connection_point].iter().any(|point| ***point == *"both");
         let point = POINTS.iter().position(|point| **point == *trunk.connection_point).unwrap();
-        let is_closed = |service: &Name| {
+        let is_restricted = |service: &Name| {
             let closed = self.closed[service.strip_prefix('s').unwrap().parse::<usize>().unwrap()];
             closed.is_some() && !self.has(namespace, closed)
         };
         trunk.vlan_type == VlanType::Trunk
             && share_network
             && !self.has(namespace, self.consent[point])
-            && other.services.iter().any(is_closed)
+            && other.services.iter().any(is_restricted)
     }
 
     fn conflicts(&self, (a, one): (&Key, &AttachmentSpec), (b, other): (&Key, &AttachmentSpec)) -> bool {
@@ -303,7 +303,7 @@ impl Model {
     }
 }
 
-/// A deleted one is followed by one of another name and the same age.
+/// An attachment by its number; `life` counts its recreations, each with another name and the same creation time.
 fn attachment_of((number, life): (u8, u32), point: u8, service: u8, is_trunk: bool) -> Object {
     let (name, service) = (format!("a{number}-{life}"), format!("s{service}"));
     let make = if is_trunk { trunk } else { attachment };
@@ -312,8 +312,8 @@ fn attachment_of((number, life): (u8, u32), point: u8, service: u8, is_trunk: bo
 }
 
 proptest! {
-    /// After any history no realised trunk shows a closed service that is realised, and who is refused for a trunk's sake is
-    /// younger than one that is realised or asks for it.
+    /// No realised trunk exposes a restricted realised service. An attachment rejected for a trunk is younger than a
+    /// realised one that conflicts with it.
     #[test]
     fn realised_trunks_never_expose_restricted_services(steps in proptest::collection::vec(step(), 1..40)) {
         let mut w = isolation_world();
@@ -378,7 +378,7 @@ proptest! {
                     (w.objects[*other].created, &w.objects[*other].uid) < (object.created, &object.uid)
                         && model.conflicts((*key, spec), (*other, *other_spec))
                 });
-                prop_assert!(older, "nothing that is realised excludes {key}: {}", w.message(key));
+                prop_assert!(older, "no realised attachment excludes {key}: {}", w.message(key));
             }
         }
     }
