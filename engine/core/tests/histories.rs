@@ -26,7 +26,7 @@ enum Step {
     Delete(u8),
     Node {
         name: u8,
-        inside: bool,
+        in_pool: bool,
     },
     /// The ports of the leaves other than those to nodes: the uplinks of `leaf2`, and the gateways of `leaf2` and `leaf1`.
     Cabling {
@@ -39,7 +39,7 @@ enum Step {
     EndSilence,
     Pod {
         attachment: u8,
-        there: bool,
+        exists: bool,
     },
     Settle,
     Restart,
@@ -51,12 +51,12 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0u8..6, proptest::collection::vec(0u8..6, 1..4), 0u8..3)
             .prop_map(|(name, services, point)| Step::Attachment { name, services, point }),
         3 => (0u8..12).prop_map(Step::Delete),
-        1 => (1u8..5, any::<bool>()).prop_map(|(name, inside)| Step::Node { name, inside }),
+        1 => (1u8..5, any::<bool>()).prop_map(|(name, in_pool)| Step::Node { name, in_pool }),
         2 => any::<(bool, bool, bool)>().prop_map(|(uplinks, gateway, other_gateway)| Step::Cabling { uplinks, gateway, other_gateway }),
         1 => any::<bool>().prop_map(Step::Unmanaged),
         1 => (0u8..4).prop_map(Step::Silence),
         1 => Just(Step::EndSilence),
-        1 => (0u8..6, any::<bool>()).prop_map(|(attachment, there)| Step::Pod { attachment, there }),
+        1 => (0u8..6, any::<bool>()).prop_map(|(attachment, exists)| Step::Pod { attachment, exists }),
         3 => Just(Step::Settle),
         1 => Just(Step::Restart),
     ]
@@ -96,9 +96,9 @@ impl History {
         self.world.apply(created(object, self.clock));
     }
 
-    fn pod(&mut self, attachment: u8, there: bool) {
+    fn pod(&mut self, attachment: u8, exists: bool) {
         let nad = format!("a{attachment}");
-        let uses: &[&str] = if there { &[&nad] } else { &[] };
+        let uses: &[&str] = if exists { &[&nad] } else { &[] };
         self.world.apply_pod(pod_using(&format!("pod{attachment}"), uses));
     }
 
@@ -144,9 +144,9 @@ impl History {
                     self.world.delete(&key);
                 }
             }
-            Step::Node { name, inside } => {
-                self.nodes.insert(*name, *inside);
-                self.world.apply_node(&format!("node{name}"), *inside, true);
+            Step::Node { name, in_pool } => {
+                self.nodes.insert(*name, *in_pool);
+                self.world.apply_node(&format!("node{name}"), *in_pool, true);
             }
             Step::Cabling { uplinks, gateway, other_gateway } => {
                 self.set_cabling(*uplinks, *gateway, *other_gateway)
@@ -163,9 +163,9 @@ impl History {
                 self.world.silent.insert(Target::Fabric(DEVICES[usize::from(*n)].into()));
             }
             Step::EndSilence => self.world.silent.clear(),
-            Step::Pod { attachment, there } => {
-                self.pods.insert(*attachment, *there);
-                self.pod(*attachment, *there);
+            Step::Pod { attachment, exists } => {
+                self.pods.insert(*attachment, *exists);
+                self.pod(*attachment, *exists);
             }
             Step::Settle => self.world.settle(),
             Step::Restart => {
@@ -227,10 +227,10 @@ impl History {
             for name in &spec.services {
                 let service = &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
                 let carrying_ports = self.world.carrying_ports(service.granted_id.map_or(0, VlanId::get));
-                let inside = self.nodes.get(&1).copied().unwrap_or(true);
+                let in_pool = self.nodes.get(&1).copied().unwrap_or(true);
                 let managed = &*spec.connection_point != "cp1";
                 assert!(
-                    !managed || !inside || carrying_ports.contains(&"leaf1:e1".to_owned()),
+                    !managed || !in_pool || carrying_ports.contains(&"leaf1:e1".to_owned()),
                     "{key}: {carrying_ports:?}"
                 );
             }
@@ -257,17 +257,17 @@ impl History {
                 _ => {}
             }
         }
-        let led_out = !spec.physical_networks.is_empty();
+        let has_network = !spec.physical_networks.is_empty();
         let mut ends: BTreeSet<Name> = BTreeSet::new();
         let mut edges: Vec<(Name, Name)> = Vec::new();
         for (device, lead) in cables {
             match lead {
                 LeadsTo::Node { node, .. } => {
-                    let inside = self.world.nodes[&node].0.contains_key("pool");
-                    ends.extend((!points.is_empty() && inside).then_some(device));
+                    let in_pool = self.world.nodes[&node].0.contains_key("pool");
+                    ends.extend((!points.is_empty() && in_pool).then_some(device));
                 }
                 LeadsTo::Device { device: far, .. } => edges.push((device, far)),
-                LeadsTo::PhysicalNetwork(network) if led_out => edges.push((device, network)),
+                LeadsTo::PhysicalNetwork(network) if has_network => edges.push((device, network)),
                 LeadsTo::PhysicalNetwork(_) => {}
             }
         }
@@ -275,7 +275,7 @@ impl History {
             return None;
         }
         // A managed PhysicalNetwork is an endpoint of its own.
-        ends.extend((led_out && !unmanaged).then(|| to_name("dc")));
+        ends.extend((has_network && !unmanaged).then(|| to_name("dc")));
         let mut reached: BTreeSet<Name> = ends.first().cloned().into_iter().collect();
         let mut before = 0;
         while before < reached.len() {
@@ -286,8 +286,9 @@ impl History {
                 }
             }
         }
-        let alone = ends.len() == 1 && led_out && !unmanaged && !edges.iter().any(|(_, far)| **far == *"dc");
-        Some(!alone && ends.is_subset(&reached))
+        let lacks_port =
+            ends.len() == 1 && has_network && !unmanaged && !edges.iter().any(|(_, far)| **far == *"dc");
+        Some(!lacks_port && ends.is_subset(&reached))
     }
 
     /// Objects are pending if and only if their endpoints do not reach each other.
@@ -304,10 +305,11 @@ impl History {
             let broken = match status.realized.as_deref() {
                 Some(Spec::Service(_)) => self.is_reachable(status) == Some(false),
                 Some(Spec::Attachment(spec)) => {
-                    let inside = self.world.nodes.values().any(|(labels, _)| labels.contains_key("pool"));
-                    let managed = *spec.connection_point != *"cp1" && inside;
-                    let of = |name| &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
-                    managed && spec.services.iter().any(|name| self.is_reachable(of(name)) == Some(false))
+                    let in_pool = self.world.nodes.values().any(|(labels, _)| labels.contains_key("pool"));
+                    let managed = *spec.connection_point != *"cp1" && in_pool;
+                    let status_of = |name| &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
+                    managed
+                        && spec.services.iter().any(|name| self.is_reachable(status_of(name)) == Some(false))
                 }
                 _ => false,
             };

@@ -19,7 +19,7 @@ enum Step {
     Delete(u8),
     Pod { name: u8, node: u8, runs: bool, labels: u8 },
     PodGone(u8),
-    Node { name: u8, inside: bool, ready: bool },
+    Node { name: u8, in_pool: bool, ready: bool },
     NodeGone(u8),
     Silence(u8),
     EndSilence,
@@ -42,7 +42,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, node, runs, labels)| Step::Pod { name, node, runs, labels }),
         2 => (0u8..8).prop_map(Step::PodGone),
         1 => (1u8..5, any::<bool>(), any::<bool>())
-            .prop_map(|(name, inside, ready)| Step::Node { name, inside, ready }),
+            .prop_map(|(name, in_pool, ready)| Step::Node { name, in_pool, ready }),
         1 => (1u8..5).prop_map(Step::NodeGone),
         1 => (1u8..5).prop_map(Step::Silence),
         1 => Just(Step::EndSilence),
@@ -146,8 +146,8 @@ impl History {
                     }
                 }
             }
-            Step::Node { name, inside, ready } => {
-                self.world.apply_node(&format!("node{name}"), *inside, *ready)
+            Step::Node { name, in_pool, ready } => {
+                self.world.apply_node(&format!("node{name}"), *in_pool, *ready)
             }
             Step::NodeGone(name) => self.world.remove_node(&format!("node{name}")),
             Step::Silence(n) => {
@@ -242,9 +242,9 @@ impl History {
                 continue;
             }
             for (uid, pod) in &desired.pods {
-                let there = self.world.pods.get(uid.as_str());
+                let known = self.world.pods.get(uid.as_str());
                 assert!(
-                    there.is_some_and(|there| there.node.as_deref() == Some(name.as_str())),
+                    known.is_some_and(|pod| pod.node.as_deref() == Some(name.as_str())),
                     "{name} has state for the absent pod {}",
                     pod.name
                 );
@@ -353,8 +353,8 @@ impl History {
                     for pod in self.world.pods.values() {
                         let node = pod.node.clone().unwrap();
                         let label = pod.labels.get("podconfig");
-                        let is_there = self.world.nodes.get(&node).is_some_and(|(_, ready)| *ready);
-                        if label != Some(&key.name) || pod.container.is_none() || !is_there {
+                        let is_node_ready = self.world.nodes.get(&node).is_some_and(|(_, ready)| *ready);
+                        if label != Some(&key.name) || pod.container.is_none() || !is_node_ready {
                             continue;
                         }
                         let entry = status.pods.iter().find(|entry| entry.uid == pod.uid).unwrap();

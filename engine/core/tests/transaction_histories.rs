@@ -79,9 +79,8 @@ impl History {
             w.apply(service(&format!("s{name}"), vid(name, false), &["dc"]));
         }
         w.settle();
-        let was = placement(&w);
-        let mut history =
-            Self { w, desired: Vec::new(), last_placement: was, last_desired_index: 0, clock: 1000 };
+        let last_placement = placement(&w);
+        let mut history = Self { w, desired: Vec::new(), last_placement, last_desired_index: 0, clock: 1000 };
         history.record_desired();
         history
     }
@@ -99,9 +98,9 @@ impl History {
             ideal.apply(object);
         }
         ideal.settle();
-        let now = placement(&ideal);
-        if self.desired.last() != Some(&now) {
-            self.desired.push(now);
+        let present = placement(&ideal);
+        if self.desired.last() != Some(&present) {
+            self.desired.push(present);
         }
     }
 
@@ -163,23 +162,24 @@ impl History {
 
     /// Invariants of a quiescent world: no change is on some switches only, and no port loses a VLAN that stays desired.
     fn check(&mut self) {
-        let there = placement(&self.w);
-        let fab = self.w.switches.as_ref().unwrap();
-        let away: BTreeSet<&Name> = fab.dead.iter().chain(&fab.silent).collect();
-        let now = self.desired.last().unwrap();
-        for (vid, devices) in &there {
-            let counts = |name: &str| {
+        let actual = placement(&self.w);
+        let switches = self.w.switches.as_ref().unwrap();
+        let unreachable: BTreeSet<&Name> = switches.dead.iter().chain(&switches.silent).collect();
+        let present = self.desired.last().unwrap();
+        for (vid, devices) in &actual {
+            let is_comparable = |name: &str| {
                 let name = Name::from(name);
-                !away.contains(&name) && !fab.refused_outside_transaction.contains(&(name, *vid))
+                !unreachable.contains(&name) && !switches.refused_outside_transaction.contains(&(name, *vid))
             };
-            let is = |want: &dyn Fn(&str) -> BTreeSet<String>| {
-                devices.iter().all(|(name, ports)| !counts(name) || *ports == want(name))
+            let matches = |expected: &dyn Fn(&str) -> BTreeSet<String>| {
+                devices.iter().all(|(name, ports)| !is_comparable(name) || *ports == expected(name))
             };
-            let whole = is(&|_| BTreeSet::new())
-                || self.desired.iter().any(|then| {
-                    is(&|name| then[vid][name].clone()) || is(&|name| &then[vid][name] & &now[vid][name])
+            let is_atomic = matches(&|_| BTreeSet::new())
+                || self.desired.iter().any(|earlier| {
+                    matches(&|name| earlier[vid][name].clone())
+                        || matches(&|name| &earlier[vid][name] & &present[vid][name])
                 });
-            assert!(whole, "VLAN {vid} is mixed: {devices:?}, desired {:?}", now[vid]);
+            assert!(is_atomic, "VLAN {vid} is mixed: {devices:?}, desired {:?}", present[vid]);
             for (name, ports) in devices {
                 let kept = self.desired[self.last_desired_index..]
                     .iter()
@@ -189,9 +189,9 @@ impl History {
                 assert!(ports.is_superset(&kept), "VLAN {vid} lost {kept:?} on {name}: {ports:?}");
             }
         }
-        let away = away.into_iter().cloned().collect();
-        self.w.switches_mut().unreachable_since_check = away;
-        self.last_placement = there;
+        let unreachable = unreachable.into_iter().cloned().collect();
+        self.w.switches_mut().unreachable_since_check = unreachable;
+        self.last_placement = actual;
         self.last_desired_index = self.desired.len() - 1;
     }
 
@@ -208,17 +208,17 @@ impl History {
             }
         }
         self.w.settle();
-        let mut tries = 0;
+        let mut retries = 0;
         while !self.w.switches_mut().retries.is_empty() {
             self.w.elapse_backoff();
             self.w.settle();
-            tries += 1;
-            assert!(tries < 10, "a network is refused again and again");
+            retries += 1;
+            assert!(retries < 10, "a network is refused again and again");
         }
-        let now = self.desired.last().unwrap();
-        assert_eq!(&placement(&self.w), now);
+        let present = self.desired.last().unwrap();
+        assert_eq!(&placement(&self.w), present);
         for (key, object) in &self.w.objects {
-            assert!(!object.deleting, "{key} is still there");
+            assert!(!object.deleting, "{key} is not deleted");
             if matches!(key.kind, Kind::L2Service | Kind::L2ServiceAttachment | Kind::FabricDevice) {
                 assert_eq!((self.w.phase(key), self.w.message(key)), (Phase::Ready, ""), "{key}");
             }

@@ -56,7 +56,7 @@ fn restricted(service: &Object, number: Option<u8>) -> Object {
     })
 }
 
-fn consenting(w: &World, point: &str, number: Option<u8>) -> Object {
+fn allowing_trunks(w: &World, point: &str, number: Option<u8>) -> Object {
     edit_spec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &point.into())], |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
         spec.trunk_namespaces = number.map(selector);
@@ -116,7 +116,7 @@ fn younger_of_two_conflicting_attachments_is_rejected() {
 
 #[test]
 fn attachments_without_a_conflict_are_both_ready() {
-    for case in ["other nodes", "open to all", "open to the namespace", "consented", "selectivetrunk"] {
+    for case in ["other nodes", "open to all", "open to the namespace", "trunk allowed", "selectivetrunk"] {
         let mut w = isolation_world();
         label_namespace(&mut w, "n1", &[1]);
         w.apply(service("own", 100, &[]));
@@ -124,9 +124,9 @@ fn attachments_without_a_conflict_are_both_ready() {
         if case == "open to the namespace" {
             label_namespace(&mut w, "n0", &[1]);
         }
-        if case == "consented" {
+        if case == "trunk allowed" {
             label_namespace(&mut w, "n0", &[2]);
-            w.apply(consenting(&w, "left", Some(2)));
+            w.apply(allowing_trunks(&w, "left", Some(2)));
         }
         let mut t = trunk("t", &["own"], "left");
         if case == "selectivetrunk" {
@@ -147,16 +147,16 @@ fn attachments_without_a_conflict_are_both_ready() {
 
 #[test]
 fn narrowed_permission_removes_the_younger_attachment() {
-    for case in ["service", "namespace", "consent"] {
+    for case in ["service", "namespace", "trunk namespaces"] {
         let mut w = isolation_world();
         label_namespace(&mut w, "n0", &[1, 2]);
         label_namespace(&mut w, "n1", &[1]);
         w.apply(service("own", 100, &[]));
         let private = service("private", 200, &[]);
         w.apply(if case == "service" { private.clone() } else { restricted(&private, Some(1)) });
-        if case == "consent" {
+        if case == "trunk namespaces" {
             label_namespace(&mut w, "n0", &[2]);
-            w.apply(consenting(&w, "left", Some(2)));
+            w.apply(allowing_trunks(&w, "left", Some(2)));
         }
         let a = w.apply(in_namespace("n1", 10, attachment("a", &["private"], "left")));
         let t = w.apply(in_namespace("n0", 20, trunk("t", &["own"], "left")));
@@ -169,7 +169,7 @@ fn narrowed_permission_removes_the_younger_attachment() {
             }
             "namespace" => label_namespace(&mut w, "n0", &[]),
             _ => {
-                w.apply(consenting(&w, "left", None));
+                w.apply(allowing_trunks(&w, "left", None));
             }
         }
         w.settle();
@@ -241,11 +241,11 @@ enum Step {
         trunk: bool,
     },
     Detach(u8),
-    Close {
+    Restrict {
         service: u8,
         to: Option<u8>,
     },
-    Consent {
+    AllowTrunks {
         point: u8,
         to: Option<u8>,
     },
@@ -262,8 +262,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..6_u8, 0..3_u8, 0..3_u8, any::<bool>())
             .prop_map(|(number, point, service, trunk)| Step::Attach { number, point, service, trunk }),
         1 => (0..6_u8).prop_map(Step::Detach),
-        2 => (0..3_u8, number()).prop_map(|(service, to)| Step::Close { service, to }),
-        1 => (0..3_u8, number()).prop_map(|(point, to)| Step::Consent { point, to }),
+        2 => (0..3_u8, number()).prop_map(|(service, to)| Step::Restrict { service, to }),
+        1 => (0..3_u8, number()).prop_map(|(point, to)| Step::AllowTrunks { point, to }),
         2 => (0..3_u8, proptest::collection::vec(0..2_u8, 0..3))
             .prop_map(|(namespace, numbers)| Step::Label { namespace, numbers }),
         1 => Just(Step::Restart),
@@ -273,12 +273,12 @@ fn step() -> impl Strategy<Value = Step> {
 /// The labels and selectors, from which the test computes conflicts by itself.
 struct Model {
     labels: [Vec<u8>; 3],
-    closed: [Option<u8>; 3],
-    consent: [Option<u8>; 3],
+    restricted: [Option<u8>; 3],
+    trunks_allowed: [Option<u8>; 3],
 }
 
 impl Model {
-    fn has(&self, namespace: &str, number: Option<u8>) -> bool {
+    fn has_label(&self, namespace: &str, number: Option<u8>) -> bool {
         let index = NAMESPACES.iter().position(|name| *name == namespace).unwrap();
         number.is_some_and(|number| self.labels[index].contains(&number))
     }
@@ -289,12 +289,12 @@ impl Model {
             || [&trunk.connection_point, &other.connection_point].iter().any(|point| ***point == *"both");
         let point = POINTS.iter().position(|point| **point == *trunk.connection_point).unwrap();
         let is_restricted = |service: &Name| {
-            let closed = self.closed[service.strip_prefix('s').unwrap().parse::<usize>().unwrap()];
-            closed.is_some() && !self.has(namespace, closed)
+            let selector = self.restricted[service.strip_prefix('s').unwrap().parse::<usize>().unwrap()];
+            selector.is_some() && !self.has_label(namespace, selector)
         };
         trunk.vlan_type == VlanType::Trunk
             && share_network
-            && !self.has(namespace, self.consent[point])
+            && !self.has_label(namespace, self.trunks_allowed[point])
             && other.services.iter().any(is_restricted)
     }
 
@@ -318,7 +318,7 @@ proptest! {
     fn realised_trunks_never_expose_restricted_services(steps in proptest::collection::vec(step(), 1..40)) {
         let mut w = isolation_world();
         let mut lives = [0; 6];
-        let mut model = Model { labels: Default::default(), closed: [None; 3], consent: [None; 3] };
+        let mut model = Model { labels: Default::default(), restricted: [None; 3], trunks_allowed: [None; 3] };
         for (service_number, vid) in [100, 200, 300].into_iter().enumerate() {
             w.apply(service(&format!("s{service_number}"), vid, &[]));
         }
@@ -336,14 +336,14 @@ proptest! {
                         *life += 1;
                     }
                 }
-                Step::Close { service: number, to } => {
-                    model.closed[usize::from(number)] = to;
+                Step::Restrict { service: number, to } => {
+                    model.restricted[usize::from(number)] = to;
                     let key = Key::cluster(Kind::L2Service, &format!("s{number}").into());
                     w.apply(restricted(&w.objects[&key].clone(), to));
                 }
-                Step::Consent { point, to } => {
-                    model.consent[usize::from(point)] = to;
-                    w.apply(consenting(&w, POINTS[usize::from(point)], to));
+                Step::AllowTrunks { point, to } => {
+                    model.trunks_allowed[usize::from(point)] = to;
+                    w.apply(allowing_trunks(&w, POINTS[usize::from(point)], to));
                 }
                 Step::Label { namespace, numbers } => {
                     label_namespace(&mut w, NAMESPACES[usize::from(namespace)], &numbers);

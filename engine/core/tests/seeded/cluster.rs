@@ -420,7 +420,7 @@ impl Cluster {
                     }
                 }
                 Effect::Status { key, status } => self.queue_write(key, Write::Status(status)),
-                Effect::Publish(target) => self.messages.changed(target),
+                Effect::Publish(target) => self.messages.mark_dirty(target),
                 Effect::Forget(target) => self.forget_target(&target),
                 Effect::Await(key) => self.awaits.push(key),
                 _ => {}
@@ -546,12 +546,12 @@ impl Cluster {
             {
                 continue;
             }
-            let lacks = match &stored.object.spec {
+            let lacks_cable = match &stored.object.spec {
                 Ok(Spec::Attachment(_)) => !self.cabling.link,
                 Ok(Spec::Service(spec)) => !self.cabling.gateway && !spec.physical_networks.is_empty(),
                 _ => false,
             };
-            if lacks {
+            if lacks_cable {
                 return Err(format!("{key} is ready and a cable of it is missing"));
             }
         }
@@ -643,10 +643,10 @@ impl Cluster {
     }
 
     fn recorded_transitions(&self) -> BTreeMap<Key, Vec<(Option<Phase>, String)>> {
-        let of_it = |stored: &StoredObject| {
+        let transitions_of = |stored: &StoredObject| {
             stored.outbox.iter().map(|(_, status)| (status.phase, status.message.clone())).collect()
         };
-        self.objects.iter().map(|(key, stored)| (key.clone(), of_it(stored))).collect()
+        self.objects.iter().map(|(key, stored)| (key.clone(), transitions_of(stored))).collect()
     }
 }
 

@@ -91,7 +91,7 @@ impl Messages {
         self.reports_in_flight.clear();
     }
 
-    pub fn changed(&mut self, target: Target) {
+    pub fn mark_dirty(&mut self, target: Target) {
         self.dirty.insert(target);
     }
 
