@@ -89,12 +89,12 @@ fn younger_of_two_conflicting_attachments_is_rejected() {
         let t = w.apply(in_namespace("n0", trunk_at, trunk("t", &["own"], trunk_point)));
         let a = w.apply(in_namespace("n1", other_at, attachment("a", &["private"], point)));
         w.settle();
-        let (stays, goes) = if trunk_first { (&t, &a) } else { (&a, &t) };
-        assert_eq!(w.phase(stays), Phase::Ready, "{name}: {}", w.message(stays));
-        assert!(is_refused(&w, goes), "{name}: {:?}", w.statuses[goes]);
-        assert_eq!(w.nad(&goes.namespace, &goes.name), None, "{name}");
+        let (accepted, rejected) = if trunk_first { (&t, &a) } else { (&a, &t) };
+        assert_eq!(w.phase(accepted), Phase::Ready, "{name}: {}", w.message(accepted));
+        assert!(is_refused(&w, rejected), "{name}: {:?}", w.statuses[rejected]);
+        assert_eq!(w.nad(&rejected.namespace, &rejected.name), None, "{name}");
         assert_eq!(w.carrying_ports(200).is_empty(), trunk_first, "{name}");
-        let message = w.message(goes).to_owned();
+        let message = w.message(rejected).to_owned();
         let expected = if trunk_first {
             "spec.L2Services[0]: L2Service private is not open to namespace n0"
         } else {
@@ -106,11 +106,11 @@ fn younger_of_two_conflicting_attachments_is_rejected() {
         label_namespace(&mut w, "n0", &[]);
         label_namespace(&mut w, "n1", &[1]);
         w.settle();
-        assert!(w.phase(stays) == Phase::Ready && is_refused(&w, goes), "{name}: after a restart");
+        assert!(w.phase(accepted) == Phase::Ready && is_refused(&w, rejected), "{name}: after a restart");
         // The younger one becomes ready when the older one is deleted.
-        w.delete(&stays.clone());
+        w.delete(&accepted.clone());
         w.settle();
-        assert_eq!(w.phase(goes), Phase::Ready, "{name}: {}", w.message(goes));
+        assert_eq!(w.phase(rejected), Phase::Ready, "{name}: {}", w.message(rejected));
     }
 }
 
@@ -176,7 +176,7 @@ fn narrowed_permission_removes_the_younger_attachment() {
         assert_eq!(w.phase(&a), Phase::Ready, "{case}");
         assert!(is_refused(&w, &t), "{case}: {:?}", w.statuses[&t]);
         assert_eq!(w.nad("n0", "t"), None, "{case}");
-        assert!(w.carrying_ports(100).is_empty(), "{case}: its own VLAN goes too");
+        assert!(w.carrying_ports(100).is_empty(), "{case}: its own VLAN rejected too");
     }
 }
 

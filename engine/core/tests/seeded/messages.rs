@@ -19,7 +19,7 @@ struct Command {
 
 /// The last command of a target as far as the engine knows.
 #[derive(Default)]
-struct LastPublished {
+struct LastCommanded {
     /// `None`: unverified.
     generation: Option<Generation>,
     position: u64,
@@ -45,8 +45,11 @@ pub struct Messages {
     position: u64,
     /// Targets with a desired state that is not sent yet.
     dirty: BTreeSet<Target>,
-    last_published: BTreeMap<Target, LastPublished>,
+    /// The last command of each target as far as the engine knows.
+    last_commanded: BTreeMap<Target, LastCommanded>,
+    /// Commands in flight.
     in_flight: Vec<InFlight>,
+    /// The stored command of each target.
     commands: BTreeMap<Target, Command>,
     /// Targets whose last command is from a former engine and was stored after the present one started.
     from_former_engine: BTreeSet<Target>,
@@ -54,6 +57,7 @@ pub struct Messages {
     stale_effects: BTreeSet<Target>,
     /// Targets whose driver applied the last command and reported it.
     executed: BTreeSet<Target>,
+    /// The stored report of each target.
     reports: BTreeMap<Target, Report>,
     /// Reports that the engine has not received yet, in order.
     reports_in_flight: BTreeMap<Target, VecDeque<Report>>,
@@ -72,12 +76,12 @@ impl Messages {
         self.from_former_engine.clear();
         self.stale_effects.clear();
         let mut events = Vec::new();
-        self.last_published.clear();
+        self.last_commanded.clear();
         for (target, command) in &self.commands {
             events.push(Event::StoredCommand(target.clone(), Box::new(command.desired.clone())));
-            let last_published =
-                LastPublished { generation: Some(command.generation.clone()), position: command.position };
-            self.last_published.insert(target.clone(), last_published);
+            let last_commanded =
+                LastCommanded { generation: Some(command.generation.clone()), position: command.position };
+            self.last_commanded.insert(target.clone(), last_commanded);
         }
         for (target, report) in &self.reports {
             events.push(Event::Report(target.clone(), Box::new(report.clone())));
@@ -117,9 +121,9 @@ impl Messages {
 
     /// The engine no longer knows the last command of the target and sends it again.
     fn mark_unverified(&mut self, target: &Target, position: Option<u64>) {
-        let last_published = self.last_published.entry(target.clone()).or_default();
-        last_published.generation = None;
-        last_published.position = position.unwrap_or(last_published.position);
+        let last_commanded = self.last_commanded.entry(target.clone()).or_default();
+        last_commanded.generation = None;
+        last_commanded.position = position.unwrap_or(last_commanded.position);
         self.dirty.insert(target.clone());
     }
 }
@@ -165,8 +169,8 @@ impl Cluster {
         self.messages.dirty.remove(target);
         let Some((_, desired)) = self.engine.desired(target) else { return };
         let hash = desired.hash();
-        let last_published = self.messages.last_published.entry(target.clone()).or_default();
-        if last_published.generation.as_ref().is_some_and(|generation| generation.hash == hash) {
+        let last_commanded = self.messages.last_commanded.entry(target.clone()).or_default();
+        if last_commanded.generation.as_ref().is_some_and(|generation| generation.hash == hash) {
             return;
         }
         self.messages.sequence += 1;
@@ -174,7 +178,7 @@ impl Cluster {
         let generation = Generation { term, sequence, hash };
         self.engine.handle(Event::CommandIssued(target.clone(), generation.clone()));
         let in_flight =
-            InFlight { target: target.clone(), generation, desired, expected: last_published.position };
+            InFlight { target: target.clone(), generation, desired, expected: last_commanded.position };
         self.messages.in_flight.push(in_flight);
     }
 
@@ -216,8 +220,8 @@ impl Cluster {
             messages.from_former_engine.insert(target.clone());
         }
         if own && answered {
-            let last_published = LastPublished { generation: Some(generation.clone()), position };
-            messages.last_published.insert(target.clone(), last_published);
+            let last_commanded = LastCommanded { generation: Some(generation.clone()), position };
+            messages.last_commanded.insert(target.clone(), last_commanded);
         } else if own {
             messages.mark_unverified(&target, None);
         }
@@ -293,17 +297,17 @@ impl Cluster {
     fn receive_report(&mut self, target: Target, mut report: Report) {
         let generation = self
             .messages
-            .last_published
+            .last_commanded
             .get(&target)
-            .and_then(|last_published| last_published.generation.as_ref());
+            .and_then(|last_commanded| last_commanded.generation.as_ref());
         if let Some(generation) = generation.filter(|_| self.mutant == Some(Mutant::GenerationIgnored)) {
             report.generation = generation.clone();
         }
         let former = report.generation.term < self.messages.term;
         let sending = self.messages.is_sending(&target);
-        match self.messages.last_published.get(&target) {
-            Some(LastPublished { generation: Some(last_published), .. })
-                if former && !sending && sequence_of(last_published) < sequence_of(&report.generation) =>
+        match self.messages.last_commanded.get(&target) {
+            Some(LastCommanded { generation: Some(last_commanded), .. })
+                if former && !sending && sequence_of(last_commanded) < sequence_of(&report.generation) =>
             {
                 self.messages.mark_unverified(&target, None);
             }
@@ -317,7 +321,7 @@ impl Cluster {
     pub fn forget_target(&mut self, target: &Target) {
         let messages = &mut self.messages;
         messages.dirty.remove(target);
-        messages.last_published.remove(target);
+        messages.last_commanded.remove(target);
         messages.commands.remove(target);
         messages.from_former_engine.remove(target);
         messages.stale_effects.remove(target);
