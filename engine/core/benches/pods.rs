@@ -1,5 +1,5 @@
-//! The cost of one more pod on a node where all pods have an interface of the same PodConfig. Measured are the effects of
-//! the event, the lease and the node's desired state.
+//! The cost of one more pod on a node where all pods have an interface of the same PodConfig. Measured are the effects
+//! of the event, the lease and the node's desired state.
 //!
 //! `cargo bench -p eno-core --bench pods`
 

@@ -28,7 +28,7 @@ enum Step {
         name: u8,
         in_pool: bool,
     },
-    /// The ports of the leaves other than those to nodes: the uplinks of `leaf2`, and the gateways of `leaf2` and `leaf1`.
+    /// The ports other than those to nodes: the uplinks of `leaf2`, and the gateways of `leaf2` and `leaf1`.
     Cabling {
         uplinks: bool,
         gateway: bool,
@@ -149,7 +149,7 @@ impl History {
                 self.world.apply_node(&format!("node{name}"), *in_pool, true);
             }
             Step::Cabling { uplinks, gateway, other_gateway } => {
-                self.set_cabling(*uplinks, *gateway, *other_gateway)
+                self.set_cabling(*uplinks, *gateway, *other_gateway);
             }
             Step::Unmanaged(unmanaged) => {
                 let dc = &self.world.objects[&Key::cluster(Kind::PhysicalNetwork, &to_name("dc"))];

@@ -1,5 +1,5 @@
-//! Properties over random histories of nodes and pods. No address is leased twice, nodes get no state for absent pods, and
-//! ready objects are applied. A new engine finds nothing to do, and deleted objects leave nothing.
+//! Properties over random histories of nodes and pods. No address is leased twice, nodes get no state for absent pods,
+//! and ready objects are applied. A new engine finds nothing to do, and deleted objects leave nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -147,7 +147,7 @@ impl History {
                 }
             }
             Step::Node { name, in_pool, ready } => {
-                self.world.apply_node(&format!("node{name}"), *in_pool, *ready)
+                self.world.apply_node(&format!("node{name}"), *in_pool, *ready);
             }
             Step::NodeGone(name) => self.world.remove_node(&format!("node{name}")),
             Step::Silence(n) => {

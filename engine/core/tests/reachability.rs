@@ -39,8 +39,8 @@ fn point_on_nodes(w: &mut World, name: &str, nodes: &[&str]) -> Key {
     w.apply(connection_point(name, Some(name)))
 }
 
-/// Three leaves without links, and the PhysicalNetwork `dc` without a port. Each leaf has a node with a ConnectionPoint of
-/// its own: `cp1` on `node1` on `leaf1`, and so on.
+/// Three leaves without links, and the PhysicalNetwork `dc` without a port. Each leaf has a node with a ConnectionPoint
+/// of its own: `cp1` on `node1` on `leaf1`, and so on.
 fn unlinked_leaves() -> World {
     let mut w = World::default();
     for n in 1..=3 {
@@ -401,7 +401,8 @@ fn physical_network_lists_its_switch_ports() {
     assert_eq!(w.statuses[&dc].switch_ports, ["leaf2:xe-0/0/2:1"]);
 }
 
-/// An older engine did not check reachability. Its ready objects become pending once, and connected ones stay unchanged.
+/// An older engine did not check reachability. Its ready objects become pending once unless their endpoints are
+/// connected.
 #[test]
 fn ready_objects_of_an_older_engine_become_pending_only_without_a_path() {
     for has_inputs in [true, false] {

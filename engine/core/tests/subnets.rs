@@ -128,7 +128,7 @@ fn duplicate_route_is_rendered_once() {
     w.apply(route("out", "10.1.0.1"));
     w.apply(route("same", "10.1.0.1"));
     w.apply(edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| {
-        spec.routes = vec!["out".into(), "same".into()]
+        spec.routes = vec!["out".into(), "same".into()];
     }));
     access_attachment(&mut w);
     w.settle();
@@ -140,7 +140,7 @@ fn duplicate_route_is_rendered_once() {
 fn nad_pools_exclude_leased_and_hot_plug_addresses() {
     let mut w = World::with_agents();
     let first = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
-        spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.9")
+        spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.9");
     });
     w.apply(first.clone());
     let (_, a) = access_attachment(&mut w);
@@ -178,7 +178,7 @@ fn nad_pools_exclude_leased_and_hot_plug_addresses() {
 fn ending_pods_keep_the_attachment_ready_after_a_pool_move() {
     let mut w = World::with_agents();
     let first = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
-        spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.9")
+        spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.9");
     });
     w.apply(first.clone());
     let (_, a) = access_attachment(&mut w);
@@ -212,7 +212,7 @@ fn ending_pods_keep_the_attachment_ready_after_a_pool_move() {
 fn nad_without_free_addresses_is_not_created() {
     let mut w = World::with_agents();
     let all = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
-        spec.hot_plug_pool = pool("10.63.0.0", "10.63.0.255")
+        spec.hot_plug_pool = pool("10.63.0.0", "10.63.0.255");
     });
     w.apply(all.clone());
     let (_, a) = access_attachment(&mut w);

@@ -160,7 +160,8 @@ impl History {
         }
     }
 
-    /// Invariants of a quiescent world: no change is on some switches only, and no port loses a VLAN that stays desired.
+    /// Invariants of a quiescent world: no change is on some switches only, and no port loses a VLAN that is still
+    /// desired.
     fn check(&mut self) {
         let actual = placement(&self.w);
         let switches = self.w.switches.as_ref().unwrap();
@@ -229,8 +230,8 @@ impl History {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// `PROPTEST_CASES` is the number of histories. If a switch was unreachable, the world settles before a restart, since a
-    /// new engine does not know decisions made without that switch.
+    /// `PROPTEST_CASES` is the number of histories. If a switch was unreachable, the world settles before a restart,
+    /// because a new engine does not know decisions made without that switch.
     #[test]
     fn every_change_is_on_all_switches_or_none(steps in proptest::collection::vec(step(), 1..40)) {
         let mut history = History::new();

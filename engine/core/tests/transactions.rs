@@ -346,7 +346,7 @@ fn refusal_after_the_decision_is_not_retried_forever() {
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "left"));
     w.settle();
-    // The leaves confirm the new VLAN while both spines are silent. The next engine finds the spines on the former VLAN.
+    // The leaves confirm the new VLAN while both spines are silent. The next engine finds the former VLAN on the spines.
     w.switches_mut().silent.extend(["spine1", "spine2"].map(Name::from));
     w.switches_mut().outcomes.clear();
     w.apply(service("s", 101, &["dc"]));

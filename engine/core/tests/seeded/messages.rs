@@ -1,5 +1,5 @@
-//! The commands and reports that NATS stores, and those in flight. A command replaces the last one that the engine knows.
-//! It may be stored late, without an answer, or never.
+//! The commands and reports that NATS stores, and those in flight. A command replaces the last one that the engine
+//! knows. It may be stored late, without an answer, or never.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

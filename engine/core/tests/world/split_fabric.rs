@@ -8,7 +8,7 @@ use super::{World, connection_point, object};
 /// The switches of the leaf–spine fabric.
 pub const DEVICES: [&str; 4] = ["leaf1", "leaf2", "spine1", "spine2"];
 
-/// A leaf–spine fabric with transactions. The ConnectionPoint `left` has the nodes of leaf1, and `right` those of leaf2.
+/// A leaf–spine fabric with transactions. The ConnectionPoint `left` has the nodes of leaf1, `right` those of leaf2.
 pub fn split_fabric() -> World {
     let mut w = World::with_transactions();
     w.settle();
