@@ -1,6 +1,6 @@
-//! What one change costs in a world of N services with one access attachment each, on a fabric of 4 switches:
-//! from the event to the effects, and to the desired state of a switch. The VLAN IDs repeat every 4,000, on
-//! connection points of their own, so that N may exceed them.
+//! The cost of one change with N services, each with one access attachment, on a fabric of 4 switches. Measured are the
+//! effects of an event and the desired state of a switch. VLAN IDs repeat every 4,000 services, on ConnectionPoints of
+//! their own, so that N can exceed them.
 //!
 //! `cargo bench -p eno-core`
 
@@ -10,7 +10,7 @@ mod world;
 use divan::{Bencher, counter::ItemsCount};
 use eno_core::spec::LeadsTo;
 use eno_core::{Event, Target};
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use world::*;
 
 fn main() {
@@ -19,13 +19,13 @@ fn main() {
 
 const SIZES: [u32; 3] = [1_000, 10_000, 100_000];
 
-fn full(size: u32) -> World {
+fn populated_world(size: u32) -> World {
     let mut world = World::leaf_spine();
     for i in 0..size {
         let vid = u16::try_from(i % 4000 + 10).unwrap();
         let point_name = if i < 4000 { "cp".to_owned() } else { format!("cp{}", i / 4000) };
         if i % 4000 == 0 && i > 0 {
-            let mut point = point(&point_name, None);
+            let mut point = connection_point(&point_name, None);
             let Ok(eno_core::spec::Spec::ConnectionPoint(spec)) = &mut point.spec else { unreachable!() };
             spec.interfaces.clear();
             spec.cnis.truncate(1);
@@ -38,50 +38,50 @@ fn full(size: u32) -> World {
     world
 }
 
-/// Adds an attachment, and takes it away again: two changes.
+/// Adds and removes an attachment: two changes.
 #[divan::bench(args = SIZES)]
 fn attach_and_detach(bencher: Bencher, size: u32) {
-    let mut world = full(size);
+    let mut world = populated_world(size);
     let mut object = attachment("extra", &["s7"], "cp");
     (object.finalized, object.uid) = (true, "extra".into());
     bencher.counter(ItemsCount::new(2usize)).bench_local(|| {
         world.engine.handle(Event::Object(Box::new(object.clone())));
-        let made = world.engine.settle("2026-01-01T00:00:00Z").len();
+        let effects = world.engine.settle("2026-01-01T00:00:00Z").len();
         world.engine.handle(Event::ObjectGone(object.key.clone()));
-        made + world.engine.settle("2026-01-01T00:00:00Z").len()
+        effects + world.engine.settle("2026-01-01T00:00:00Z").len()
     });
 }
 
-/// Moves a service to another VLAN ID and back: two changes, each on four switches and one NAD.
+/// Changes the VLAN ID of a service, in turn to 4094 and 17: one change of four switches and one NAD.
 #[divan::bench(args = SIZES)]
 fn renumber(bencher: Bencher, size: u32) {
-    let mut world = full(size);
+    let mut world = populated_world(size);
     let key = eno_core::Key::cluster(eno_core::Kind::L2Service, &"s7".into());
-    let mut at = world.objects[&key].clone();
+    let mut object = world.objects[&key].clone();
     bencher.counter(ItemsCount::new(1usize)).bench_local(|| {
-        at.generation += 1;
-        let Ok(eno_core::spec::Spec::Service(spec)) = &mut at.spec else { unreachable!() };
+        object.generation += 1;
+        let Ok(eno_core::spec::Spec::Service(spec)) = &mut object.spec else { unreachable!() };
         spec.vid = eno_schemas::VlanId::new(if spec.vid.get() == 4094 { 17 } else { 4094 }).unwrap();
-        world.engine.handle(Event::Object(Box::new(at.clone())));
+        world.engine.handle(Event::Object(Box::new(object.clone())));
         world.engine.settle("2026-01-01T00:00:00Z").len()
     });
 }
 
-/// Groups switches that all have every network to change: as many as given, each of the leaves with one node.
+/// Groups switches of which each has every network to change. Arguments: number of switches and of networks.
 #[divan::bench(args = [(8, 500), (8, 4_000), (64, 500), (64, 4_000)])]
 fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
     let mut world = World::default();
-    let mut names = vec![arc("spine")];
+    let mut names = vec![to_name("spine")];
     world.apply(device("spine", &[]));
     for i in 1..switches {
         let (leaf, node) = (format!("leaf{i}"), format!("n{i}"));
-        world.node(&node, true, true);
+        world.apply_node(&node, true, true);
         let up = LeadsTo::Device { device: "spine".into(), port: leaf.as_str().into() };
         let down = LeadsTo::Node { node: node.as_str().into(), interface: "eth1".into() };
         world.apply(device(&leaf, &[("e1", down), ("u1", up)]));
-        names.push(arc(&leaf));
+        names.push(to_name(&leaf));
     }
-    world.apply(point("cp", None));
+    world.apply(connection_point("cp", None));
     world.settle();
     world.silent.extend(names.iter().cloned().map(Target::Fabric));
     for i in 0..networks {
@@ -98,7 +98,7 @@ fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
 
 /// Renders the complete desired state of one switch.
 #[divan::bench(args = SIZES)]
-fn desired_of_a_switch(bencher: Bencher, size: u32) {
-    let mut world = full(size);
+fn desired_state_of_switch(bencher: Bencher, size: u32) {
+    let mut world = populated_world(size);
     bencher.bench_local(|| world.engine.desired(&Target::Fabric("leaf1".into())));
 }

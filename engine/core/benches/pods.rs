@@ -1,5 +1,5 @@
-//! What one pod more costs on a node with 200 pods that all have an interface of the same configuration: from the
-//! event to the effects, to the address being written down, and to the node's desired state.
+//! The cost of one more pod on a node where all pods have an interface of the same PodConfig. Measured are the effects
+//! of the event, the lease and the node's desired state.
 //!
 //! `cargo bench -p eno-core --bench pods`
 
@@ -8,29 +8,29 @@ mod world;
 
 use divan::Bencher;
 use eno_core::{Event, Key, Kind, Target};
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use world::*;
 
 fn main() {
     divan::main();
 }
 
-fn full(pods: usize) -> World {
+fn populated_world(pods: usize) -> World {
     let mut world = World::with_agents();
-    world.apply(config("c", vec![veth("pc0", "pcbr0", "10.0.0.0/16")]));
+    world.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.0.0.0/16")]));
     for i in 0..pods {
-        world.pod(pod(&format!("p{i}"), "node1", &[("podconfig", "c")]));
+        world.apply_pod(pod(&format!("p{i}"), "node1", &[("podconfig", "c")]));
     }
     world.settle();
     world
 }
 
-/// A pod comes and goes.
+/// Adds and removes a pod.
 #[divan::bench(args = [0, 200, 1_000])]
-fn one_pod_more(bencher: Bencher, pods: usize) {
-    let mut world = full(pods);
+fn add_and_remove_pod(bencher: Bencher, pods: usize) {
+    let mut world = populated_world(pods);
     let extra = pod("extra", "node1", &[("podconfig", "c")]);
-    let key = Key::namespaced(Kind::PodConfig, &arc("ns"), &arc("c"));
+    let key = Key::namespaced(Kind::PodConfig, &to_name("ns"), &to_name("c"));
     bencher.bench_local(|| {
         world.engine.handle(Event::Pod(Box::new(extra.clone())));
         world.engine.settle("2026-01-01T00:00:00Z");
@@ -43,14 +43,14 @@ fn one_pod_more(bencher: Bencher, pods: usize) {
     });
 }
 
-/// A VLAN more on the nodes of a connection point, and less again.
+/// Adds and removes a VLAN on the nodes of a ConnectionPoint.
 #[divan::bench(args = [10, 100, 500])]
-fn one_vlan_more(bencher: Bencher, nodes: usize) {
+fn add_and_remove_vlan(bencher: Bencher, nodes: usize) {
     let mut world = World::new(false, true);
     for i in 0..nodes {
-        world.node(&format!("n{i}"), true, true);
+        world.apply_node(&format!("n{i}"), true, true);
     }
-    world.fabric();
+    world.apply_leaf_spine();
     for i in 0..1_000u16 {
         world.apply(service(&format!("s{i}"), 10 + i, &[]));
         world.apply(attachment(&format!("a{i}"), &[&format!("s{i}")], "cp"));
@@ -61,8 +61,8 @@ fn one_vlan_more(bencher: Bencher, nodes: usize) {
     (object.finalized, object.uid) = (true, "extra".into());
     bencher.bench_local(|| {
         world.engine.handle(Event::Object(Box::new(object.clone())));
-        let made = world.engine.settle("2026-01-01T00:00:00Z").len();
+        let effects = world.engine.settle("2026-01-01T00:00:00Z").len();
         world.engine.handle(Event::ObjectGone(object.key.clone()));
-        made + world.engine.settle("2026-01-01T00:00:00Z").len()
+        effects + world.engine.settle("2026-01-01T00:00:00Z").len()
     });
 }

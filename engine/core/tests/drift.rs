@@ -1,15 +1,15 @@
-//! What another hand changes on a switch where that is only reported.
+//! Drift of a switch with `Drift: Report`, and changes of its audit interval.
 
 use std::num::NonZeroU32;
 
 use eno_core::{Key, Target};
 use eno_schemas::{Applied, Desired, Drift, Item, Note, Outcome, Phase, VlanSet};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-/// leaf1 says what it has, all of what was commanded or nothing on `e1`, with these notes.
-fn leaf1_has(w: &mut World, lost: bool) {
+/// leaf1 reports the commanded state; `lost`: without VLANs on `e1` and with a note of the drift.
+fn report_leaf1(w: &mut World, lost: bool) {
     let target = Target::Fabric("leaf1".into());
     let Desired::Fabric(fabric) = w.commands[&target].clone() else { panic!("no switch") };
     let vlans = |port: &eno_schemas::FabricPort| {
@@ -30,10 +30,10 @@ fn leaf1_has(w: &mut World, lost: bool) {
 }
 
 #[test]
-fn what_is_only_reported_degrades_what_lost_it() {
+fn reported_drift_degrades_affected_objects() {
     let mut w = World::leaf_spine();
     let leaf1 = w.objects.keys().find(|key| &*key.name == "leaf1").unwrap().clone();
-    w.apply(respec(&w.objects[&leaf1].clone(), |spec| {
+    w.apply(edit_spec(&w.objects[&leaf1].clone(), |spec| {
         let eno_core::spec::Spec::Device(spec) = spec else { unreachable!() };
         spec.device.drift = Drift::Report;
     }));
@@ -46,18 +46,18 @@ fn what_is_only_reported_degrades_what_lost_it() {
         (w.phase(key), found)
     };
     assert_eq!(degraded(&w, &a), (Phase::Ready, None));
-    leaf1_has(&mut w, true);
-    let words =
+    report_leaf1(&mut w, true);
+    let expected =
         "FabricDevice leaf1: VLAN 100 on port e1 was changed by another hand; with Drift: Report it stays so";
     for key in [&s, &a] {
-        assert_eq!(degraded(&w, key), (Phase::Ready, Some(("Drift", words.to_owned()))), "{key}");
+        assert_eq!(degraded(&w, key), (Phase::Ready, Some(("Drift", expected.to_owned()))), "{key}");
     }
-    leaf1_has(&mut w, false);
+    report_leaf1(&mut w, false);
     assert_eq!((degraded(&w, &s), degraded(&w, &a)), ((Phase::Ready, None), (Phase::Ready, None)));
 }
 
 #[test]
-fn how_often_a_switch_is_read_is_nothing_to_be_made() {
+fn audit_interval_change_does_not_affect_phases() {
     let mut w = World::leaf_spine();
     let leaf1 = w.objects.keys().find(|key| &*key.name == "leaf1").unwrap().clone();
     w.apply(service("s", 100, &["dc"]));
@@ -66,19 +66,19 @@ fn how_often_a_switch_is_read_is_nothing_to_be_made() {
     let target = Target::Fabric("leaf1".into());
     let (before, statuses, published) = (w.commands.clone(), w.statuses.clone(), w.published);
     w.silent.insert(target.clone());
-    w.apply(respec(&w.objects[&leaf1].clone(), |spec| {
+    w.apply(edit_spec(&w.objects[&leaf1].clone(), |spec| {
         let eno_core::spec::Spec::Device(spec) = spec else { unreachable!() };
         spec.device.audit_interval = NonZeroU32::new(30);
     }));
     w.settle();
-    assert_eq!(w.published, published + 1, "the driver of this switch alone is told");
+    assert_eq!(w.published, published + 1, "only this switch is commanded");
     let Desired::Fabric(mut fabric) = w.commands[&target].clone() else { panic!("no switch") };
     assert_eq!(fabric.device.audit_interval.take(), NonZeroU32::new(30));
-    assert_eq!(Desired::Fabric(fabric), before[&target], "of nothing else");
+    assert_eq!(Desired::Fabric(fabric), before[&target], "nothing else of the command changes");
     assert!(w.engine.is_same_endpoint(&target, &"netconf".into(), &before[&target]));
     let check = |w: &World| {
         for (key, status) in statuses.iter().filter(|(key, _)| **key != leaf1) {
-            assert_eq!(&w.statuses[key], status, "{key}, while it has not answered");
+            assert_eq!(&w.statuses[key], status, "{key}, while the switch has not answered");
         }
         assert_eq!((w.phase(&leaf1), w.statuses[&leaf1].observed_generation), (Phase::Ready, 2));
     };

@@ -1,5 +1,5 @@
-//! Random histories: whatever happens in whatever order, the same world leads to the same state, a new engine
-//! finds nothing to do, and when everything is deleted nothing is left.
+//! Properties over random histories of services and attachments. A new engine finds nothing to do, and deleted objects
+//! leave nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use eno_core::{Key, Kind, Name, Status, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 #[derive(Clone, Debug)]
@@ -26,20 +26,20 @@ enum Step {
     Delete(u8),
     Node {
         name: u8,
-        inside: bool,
+        in_pool: bool,
     },
-    /// Which of its ports `leaf2` and `leaf1` have beside those to nodes.
-    Wire {
+    /// The ports other than those to nodes: the uplinks of `leaf2`, and the gateways of `leaf2` and `leaf1`.
+    Cabling {
         uplinks: bool,
         gateway: bool,
         other_gateway: bool,
     },
     Unmanaged(bool),
     Silence(u8),
-    Listen,
+    EndSilence,
     Pod {
         attachment: u8,
-        there: bool,
+        exists: bool,
     },
     Settle,
     Restart,
@@ -51,12 +51,12 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0u8..6, proptest::collection::vec(0u8..6, 1..4), 0u8..3)
             .prop_map(|(name, services, point)| Step::Attachment { name, services, point }),
         3 => (0u8..12).prop_map(Step::Delete),
-        1 => (1u8..5, any::<bool>()).prop_map(|(name, inside)| Step::Node { name, inside }),
-        2 => any::<(bool, bool, bool)>().prop_map(|(uplinks, gateway, other_gateway)| Step::Wire { uplinks, gateway, other_gateway }),
+        1 => (1u8..5, any::<bool>()).prop_map(|(name, in_pool)| Step::Node { name, in_pool }),
+        2 => any::<(bool, bool, bool)>().prop_map(|(uplinks, gateway, other_gateway)| Step::Cabling { uplinks, gateway, other_gateway }),
         1 => any::<bool>().prop_map(Step::Unmanaged),
         1 => (0u8..4).prop_map(Step::Silence),
-        1 => Just(Step::Listen),
-        1 => (0u8..6, any::<bool>()).prop_map(|(attachment, there)| Step::Pod { attachment, there }),
+        1 => Just(Step::EndSilence),
+        1 => (0u8..6, any::<bool>()).prop_map(|(attachment, exists)| Step::Pod { attachment, exists }),
         3 => Just(Step::Settle),
         1 => Just(Step::Restart),
     ]
@@ -72,17 +72,17 @@ struct History {
 impl History {
     fn new() -> Self {
         let mut world = World::leaf_spine();
-        let mut bare = point("cp1", None);
+        let mut bare = connection_point("cp1", None);
         let Ok(Spec::ConnectionPoint(spec)) = &mut bare.spec else { unreachable!() };
         spec.interfaces.clear();
         spec.cnis.truncate(1);
         world.apply(bare);
-        world.apply(point("cp2", Some("pool")));
+        world.apply(connection_point("cp2", Some("pool")));
         world.settle();
         Self { world, pods: BTreeMap::new(), nodes: BTreeMap::new(), clock: 1000 }
     }
 
-    /// Deleted objects are not edited: the API server would take it, but nobody would look.
+    /// Skips objects that are being deleted, since the engine ignores their spec.
     fn apply(&mut self, object: eno_core::Object) {
         if self.world.objects.get(&object.key).is_some_and(|object| object.deleting) {
             return;
@@ -96,13 +96,13 @@ impl History {
         self.world.apply(created(object, self.clock));
     }
 
-    fn pod(&mut self, attachment: u8, there: bool) {
+    fn pod(&mut self, attachment: u8, exists: bool) {
         let nad = format!("a{attachment}");
-        let uses: &[&str] = if there { &[&nad] } else { &[] };
-        self.world.pod(user(&format!("pod{attachment}"), uses));
+        let uses: &[&str] = if exists { &[&nad] } else { &[] };
+        self.world.apply_pod(pod_using(&format!("pod{attachment}"), uses));
     }
 
-    fn wire(&mut self, uplinks: bool, gateway: bool, other_gateway: bool) {
+    fn set_cabling(&mut self, uplinks: bool, gateway: bool, other_gateway: bool) {
         for (leaf, nodes, gateway) in
             [("leaf1", ["node1", "node2"], other_gateway), ("leaf2", ["node3", "node4"], gateway)]
         {
@@ -119,7 +119,7 @@ impl History {
         }
     }
 
-    fn take(&mut self, step: &Step) {
+    fn run_step(&mut self, step: &Step) {
         match step {
             Step::Service { name, vid, gateway } => {
                 let networks: &[&str] = if *gateway { &["dc"] } else { &[] };
@@ -133,21 +133,27 @@ impl History {
             }
             Step::Delete(n) => {
                 let key = match n {
-                    0..6 => Key::cluster(Kind::L2Service, &arc(&format!("s{n}"))),
-                    _ => Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&format!("a{}", n - 6))),
+                    0..6 => Key::cluster(Kind::L2Service, &to_name(&format!("s{n}"))),
+                    _ => Key::namespaced(
+                        Kind::L2ServiceAttachment,
+                        &to_name("ns"),
+                        &to_name(&format!("a{}", n - 6)),
+                    ),
                 };
                 if self.world.objects.contains_key(&key) {
                     self.world.delete(&key);
                 }
             }
-            Step::Node { name, inside } => {
-                self.nodes.insert(*name, *inside);
-                self.world.node(&format!("node{name}"), *inside, true);
+            Step::Node { name, in_pool } => {
+                self.nodes.insert(*name, *in_pool);
+                self.world.apply_node(&format!("node{name}"), *in_pool, true);
             }
-            Step::Wire { uplinks, gateway, other_gateway } => self.wire(*uplinks, *gateway, *other_gateway),
+            Step::Cabling { uplinks, gateway, other_gateway } => {
+                self.set_cabling(*uplinks, *gateway, *other_gateway);
+            }
             Step::Unmanaged(unmanaged) => {
-                let dc = &self.world.objects[&Key::cluster(Kind::PhysicalNetwork, &arc("dc"))];
-                let object = respec(dc, |spec| {
+                let dc = &self.world.objects[&Key::cluster(Kind::PhysicalNetwork, &to_name("dc"))];
+                let object = edit_spec(dc, |spec| {
                     let Spec::PhysicalNetwork(spec) = spec else { unreachable!() };
                     spec.unmanaged = *unmanaged;
                 });
@@ -156,23 +162,23 @@ impl History {
             Step::Silence(n) => {
                 self.world.silent.insert(Target::Fabric(DEVICES[usize::from(*n)].into()));
             }
-            Step::Listen => self.world.silent.clear(),
-            Step::Pod { attachment, there } => {
-                self.pods.insert(*attachment, *there);
-                self.pod(*attachment, *there);
+            Step::EndSilence => self.world.silent.clear(),
+            Step::Pod { attachment, exists } => {
+                self.pods.insert(*attachment, *exists);
+                self.pod(*attachment, *exists);
             }
             Step::Settle => self.world.settle(),
             Step::Restart => {
-                // What is on its way is lost with the process that waited for it; the drivers still have it.
+                // The engine loses its in-flight state, but the drivers keep their commands.
                 self.world.settle();
                 self.world.restart();
             }
         }
     }
 
-    /// One owner per VLAN and switch; no VLAN on a port that the switch doesn't have.
+    /// Each VLAN of a switch has one owner, ports carry only VLANs of their switch, and transitions are legal.
     fn check(&self) {
-        for desired in self.world.targets.values() {
+        for desired in self.world.applied.values() {
             let Desired::Fabric(fabric) = desired else { continue };
             let vlans: VlanSet = fabric.vlans.iter().map(|vlan| vlan.vid).collect();
             for vlan in &fabric.vlans {
@@ -199,7 +205,7 @@ impl History {
     fn run(steps: &[Step]) -> Self {
         let mut history = Self::new();
         for step in steps {
-            history.take(step);
+            history.run_step(step);
         }
         history.world.silent.clear();
         history.world.settle();
@@ -207,7 +213,7 @@ impl History {
         history
     }
 
-    /// What is ready is really there.
+    /// Ready attachments are applied.
     fn check_ready(&self) {
         for (key, status) in &self.world.statuses {
             let Some(Ok(Spec::Attachment(spec))) = self.world.objects.get(key).map(|object| &object.spec)
@@ -220,19 +226,19 @@ impl History {
             assert!(self.world.nad(&key.namespace, &key.name).is_some(), "{key} has no NAD");
             for name in &spec.services {
                 let service = &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
-                let carriers = self.world.carriers(service.granted_id.map_or(0, VlanId::get));
-                let inside = self.nodes.get(&1).copied().unwrap_or(true);
+                let carrying_ports = self.world.carrying_ports(service.granted_id.map_or(0, VlanId::get));
+                let in_pool = self.nodes.get(&1).copied().unwrap_or(true);
                 let managed = &*spec.connection_point != "cp1";
                 assert!(
-                    !managed || !inside || carriers.contains(&"leaf1:e1".to_owned()),
-                    "{key}: {carriers:?}"
+                    !managed || !in_pool || carrying_ports.contains(&"leaf1:e1".to_owned()),
+                    "{key}: {carrying_ports:?}"
                 );
             }
         }
     }
 
-    /// Worked out from the manifests: can the ends of this service reach each other? `None`: nobody can tell.
-    fn is_joined(&self, service: &Status) -> Option<bool> {
+    /// Computes from the specs whether the endpoints of a service reach each other; `None`: unknown.
+    fn is_reachable(&self, service: &Status) -> Option<bool> {
         let Some(Spec::Service(spec)) = service.realized.as_deref() else { return None };
         let managed = |point: &&Name| ***point != *"cp1";
         let points: Vec<&Name> = service.connection_points.iter().filter(managed).collect();
@@ -251,25 +257,25 @@ impl History {
                 _ => {}
             }
         }
-        let led_out = !spec.physical_networks.is_empty();
+        let has_network = !spec.physical_networks.is_empty();
         let mut ends: BTreeSet<Name> = BTreeSet::new();
         let mut edges: Vec<(Name, Name)> = Vec::new();
         for (device, lead) in cables {
             match lead {
                 LeadsTo::Node { node, .. } => {
-                    let inside = self.world.nodes[&node].0.contains_key("pool");
-                    ends.extend((!points.is_empty() && inside).then_some(device));
+                    let in_pool = self.world.nodes[&node].0.contains_key("pool");
+                    ends.extend((!points.is_empty() && in_pool).then_some(device));
                 }
                 LeadsTo::Device { device: far, .. } => edges.push((device, far)),
-                LeadsTo::PhysicalNetwork(network) if led_out => edges.push((device, network)),
+                LeadsTo::PhysicalNetwork(network) if has_network => edges.push((device, network)),
                 LeadsTo::PhysicalNetwork(_) => {}
             }
         }
         if !points.is_empty() && ends.is_empty() {
             return None;
         }
-        // The network itself is an end, which nothing leads to without a port.
-        ends.extend((led_out && !unmanaged).then(|| arc("dc")));
+        // A managed PhysicalNetwork is an endpoint of its own.
+        ends.extend((has_network && !unmanaged).then(|| to_name("dc")));
         let mut reached: BTreeSet<Name> = ends.first().cloned().into_iter().collect();
         let mut before = 0;
         while before < reached.len() {
@@ -280,12 +286,13 @@ impl History {
                 }
             }
         }
-        let alone = ends.len() == 1 && led_out && !unmanaged && !edges.iter().any(|(_, far)| **far == *"dc");
-        Some(!alone && ends.is_subset(&reached))
+        let lacks_port =
+            ends.len() == 1 && has_network && !unmanaged && !edges.iter().any(|(_, far)| **far == *"dc");
+        Some(!lacks_port && ends.is_subset(&reached))
     }
 
-    /// Whose ends can't reach each other is pending, and nobody else is.
-    fn check_ways(&self) {
+    /// Objects are pending if and only if their endpoints do not reach each other.
+    fn check_reachability(&self) {
         let pending = |status: &Status| match status.phase {
             Some(Phase::Pending) => Some(true),
             Some(Phase::Ready) => Some(false),
@@ -296,12 +303,13 @@ impl History {
                 continue;
             };
             let broken = match status.realized.as_deref() {
-                Some(Spec::Service(_)) => self.is_joined(status) == Some(false),
+                Some(Spec::Service(_)) => self.is_reachable(status) == Some(false),
                 Some(Spec::Attachment(spec)) => {
-                    let inside = self.world.nodes.values().any(|(labels, _)| labels.contains_key("pool"));
-                    let managed = *spec.connection_point != *"cp1" && inside;
-                    let of = |name| &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
-                    managed && spec.services.iter().any(|name| self.is_joined(of(name)) == Some(false))
+                    let in_pool = self.world.nodes.values().any(|(labels, _)| labels.contains_key("pool"));
+                    let managed = *spec.connection_point != *"cp1" && in_pool;
+                    let status_of = |name| &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
+                    managed
+                        && spec.services.iter().any(|name| self.is_reachable(status_of(name)) == Some(false))
                 }
                 _ => false,
             };
@@ -309,7 +317,7 @@ impl History {
         }
     }
 
-    /// When all is deleted, nothing is left.
+    /// Deletes all services and attachments, and checks that nothing is left.
     fn delete_all(&mut self) {
         for attachment in self.pods.keys().copied().collect::<Vec<_>>() {
             self.pod(attachment, false);
@@ -322,15 +330,15 @@ impl History {
         self.world.settle();
         self.check();
         assert_eq!(self.world.objects.keys().find(is_ours), None);
-        for (target, desired) in &self.world.targets {
+        for (target, desired) in &self.world.applied {
             let Desired::Fabric(fabric) = desired else { panic!("{target} is left") };
             assert!(fabric.vlans.is_empty() && fabric.ports.iter().all(|port| port.vlans.is_empty()));
         }
     }
 }
 
-/// No two services ever want one VLAN.
-fn apart(mut steps: Vec<Step>) -> Vec<Step> {
+/// Gives each service VLAN IDs of its own.
+fn with_distinct_vlans(mut steps: Vec<Step>) -> Vec<Step> {
     for step in &mut steps {
         if let Step::Service { name, vid, .. } = step {
             *vid = 100 + u16::from(*name) * 10 + *vid % 2;
@@ -343,19 +351,19 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn services_that_contend_for_vlans_never_share_one(steps in proptest::collection::vec(step(), 1..60)) {
+    fn contending_services_never_share_a_vlan(steps in proptest::collection::vec(step(), 1..60)) {
         let mut history = History::run(&steps);
         history.check_ready();
-        history.check_ways();
+        history.check_reachability();
         history.delete_all();
     }
 
-    /// A new engine, told everything in another order, finds nothing to do.
+    /// A new engine that receives all events in another order finds nothing to do.
     #[test]
-    fn a_new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..60).prop_map(apart)) {
+    fn new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..60).prop_map(with_distinct_vlans)) {
         let mut history = History::run(&steps);
         history.check_ready();
-        history.check_ways();
+        history.check_reachability();
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
         history.world.restart();
         history.world.settle();

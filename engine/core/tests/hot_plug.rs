@@ -1,18 +1,18 @@
-//! Attachments that are plugged into running pods, one situation each.
+//! Hot-plug: attachments that are plugged into running pods.
 
 use eno_core::spec::{CniName, RouteSpec, Spec, VlanType};
 use eno_core::{Key, Kind, Object};
 use eno_schemas::{HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanId};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const HOT: &str = "attach.eno.k8s.io/a";
 
-/// A Subnet with a route and, from the first to the last, addresses for running pods.
+/// A Subnet with a route and a HotPlugPool from the first to the last address.
 fn with_pool(pool: Option<(&str, &str)>) -> Object {
     let pool = pool.map(|(start, end)| Pool { start: start.parse().unwrap(), end: end.parse().unwrap() });
-    respec(&subnet("sn", "10.1.0.0/24"), |spec| {
+    edit_spec(&subnet("sn", "10.1.0.0/24"), |spec| {
         let Spec::Subnet(spec) = spec else { unreachable!() };
         spec.hot_plug_pool = pool.into_iter().collect();
         spec.routes = vec!["out".into()];
@@ -25,58 +25,58 @@ fn hot_plug_world(pool: Option<(&str, &str)>) -> World {
     w.apply(object(Kind::Route, "out", Spec::Route(route)));
     w.apply(with_pool(pool));
     for (name, vid) in [("s", 100), ("t", 200)] {
-        w.apply(on_subnets(&service(name, vid, &[]), &["sn"]));
+        w.apply(with_subnets(&service(name, vid, &[]), &["sn"]));
     }
     w
 }
 
 #[test]
-fn an_attachment_is_plugged_into_a_running_pod() {
+fn labelled_attachment_is_plugged_into_a_running_pod() {
     let mut w = hot_plug_world(Some(("10.1.0.1", "10.1.0.9")));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.pod(pod("x", "node1", &[(HOT, "")]));
-    w.pod(pod("y", "node2", &[(HOT, "data0")]));
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
+    w.apply_pod(pod("y", "node2", &[(HOT, "data0")]));
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
-    let x = given(&w, "node1", "x").unwrap().links[0].clone();
+    let x = applied_pod(&w, "node1", "x").unwrap().links[0].clone();
     let vlans = PortVlans::Access(VlanId::new(100).unwrap());
     assert_eq!(x.kind, LinkKind::Veth { master: Some(Master::Ovs { bridge: "br-cp".into(), vlans }) });
     assert_eq!(x.name, LinkName::Fixed("net0".into()));
-    assert_eq!(addresses(&w, "node1", "x"), ["10.1.0.2/24"], "not the gateway's");
+    assert_eq!(pod_addresses(&w, "node1", "x"), ["10.1.0.2/24"], "not the gateway's");
     assert_eq!(x.routes[0].next_hop, Some("10.1.0.1".parse().unwrap()));
-    assert_eq!(given(&w, "node2", "y").unwrap().links[0].name, LinkName::Fixed("data0".into()));
-    assert_eq!(addresses(&w, "node2", "y"), ["10.1.0.3/24"]);
-    assert_eq!(w.views[&arc("uid-x")].interfaces[0].routes, ["30.0.0.0/8 via 10.1.0.1"]);
-    // The attachment changes live: the interface stays the same one.
-    w.apply(respec(&w.objects[&a], |spec| {
+    assert_eq!(applied_pod(&w, "node2", "y").unwrap().links[0].name, LinkName::Fixed("data0".into()));
+    assert_eq!(pod_addresses(&w, "node2", "y"), ["10.1.0.3/24"]);
+    assert_eq!(w.pod_networks[&to_name("uid-x")].interfaces[0].routes, ["30.0.0.0/8 via 10.1.0.1"]);
+    // A changed attachment keeps the interface.
+    w.apply(edit_spec(&w.objects[&a], |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         (spec.services, spec.mtu) = (vec!["t".into()], Some(1450));
     }));
     w.settle();
-    let now = given(&w, "node1", "x").unwrap().links[0].clone();
+    let now = applied_pod(&w, "node1", "x").unwrap().links[0].clone();
     assert_eq!((&now.id, &now.name, now.mtu, &now.addresses), (&x.id, &x.name, Some(1450), &x.addresses));
     assert!(
         matches!(&now.kind, LinkKind::Veth { master: Some(Master::Ovs { vlans: PortVlans::Access(vid), .. }) } if vid.get() == 200)
     );
-    // In use until the label goes.
+    // The attachment is in use until the label is removed.
     w.delete(&a);
     w.settle();
     assert_eq!(w.message(&a), "in use by pod x and 1 more");
-    assert!(given(&w, "node1", "x").is_some());
-    w.pod(pod("x", "node1", &[]));
-    w.pod_gone("uid-y");
+    assert!(applied_pod(&w, "node1", "x").is_some());
+    w.apply_pod(pod("x", "node1", &[]));
+    w.remove_pod("uid-y");
     w.settle();
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
-    assert!(given(&w, "node1", "x").is_none());
+    assert!(applied_pod(&w, "node1", "x").is_none());
 }
 
 #[test]
-fn a_trunk_is_plugged_with_its_subinterfaces() {
+fn trunk_is_plugged_with_its_subinterfaces() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
     w.apply(attachment("a", &["s", "t"], "cp"));
-    w.pod(pod("x", "node1", &[(HOT, "up")]));
+    w.apply_pod(pod("x", "node1", &[(HOT, "up")]));
     w.settle();
-    let links = given(&w, "node1", "x").unwrap().links;
+    let links = applied_pod(&w, "node1", "x").unwrap().links;
     let names: Vec<&LinkName> = links.iter().map(|link| &link.name).collect();
     assert_eq!(
         names,
@@ -94,56 +94,56 @@ fn a_trunk_is_plugged_with_its_subinterfaces() {
 }
 
 #[test]
-fn what_can_not_be_plugged_says_why() {
+fn pod_that_cannot_be_plugged_has_a_problem_in_status() {
     let mut w = hot_plug_world(None);
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
-    assert_eq!(w.phase(&a), Phase::Ready, "as ready for other pods");
-    let problem = entry(&w, &a, "x").problem.clone().unwrap();
+    assert_eq!(w.phase(&a), Phase::Ready, "the attachment is ready for other pods");
+    let problem = pod_entry(&w, &a, "x").problem.clone().unwrap();
     assert!(problem.starts_with("Subnet sn has no HotPlugPool"), "{problem}");
     let condition = w.statuses[&a].conditions.iter().find(|c| c.kind == "PodsReady").unwrap();
     assert!(!condition.holds && condition.message.starts_with("Pod x: Subnet sn has no"));
     w.apply(with_pool(Some(("10.1.0.9", "10.1.0.9"))));
     w.settle();
-    assert_eq!(addresses(&w, "node1", "x"), ["10.1.0.9/24"]);
-    w.pod(pod("y", "node2", &[(HOT, "")]));
+    assert_eq!(pod_addresses(&w, "node1", "x"), ["10.1.0.9/24"]);
+    w.apply_pod(pod("y", "node2", &[(HOT, "")]));
     w.settle();
     assert_eq!(
-        entry(&w, &a, "y").problem.as_deref(),
+        pod_entry(&w, &a, "y").problem.as_deref(),
         Some("the HotPlugPool of Subnet sn has no address left; widen it")
     );
-    for (name, words) in [("eth0", "eth0 is the name of"), ("a-name-of-sixteen", "at most 15")] {
-        w.pod(pod("y", "node2", &[(HOT, name)]));
+    for (name, expected) in [("eth0", "eth0 is the name of"), ("a-name-of-sixteen", "at most 15")] {
+        w.apply_pod(pod("y", "node2", &[(HOT, name)]));
         w.settle();
-        assert!(entry(&w, &a, "y").problem.as_ref().unwrap().contains(words));
+        assert!(pod_entry(&w, &a, "y").problem.as_ref().unwrap().contains(expected));
     }
-    w.node("node9", false, true);
-    w.pod(pod("far", "node9", &[(HOT, "")]));
+    w.apply_node("node9", false, true);
+    w.apply_pod(pod("far", "node9", &[(HOT, "")]));
     w.settle();
-    assert!(entry(&w, &a, "far").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
+    assert!(pod_entry(&w, &a, "far").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
 }
 
 #[test]
-fn a_node_that_registers_again_finds_its_pods_with_their_addresses() {
-    for (restarted, respecified) in [(false, false), (true, false), (false, true), (true, true)] {
+fn pods_keep_addresses_when_their_node_registers_again() {
+    for (restarted, spec_changed) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
         let a = w.apply(attachment("a", &["s"], "cp"));
-        let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+        let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
         let labels = [(HOT, ""), ("podconfig", "c")];
         for name in ["x", "y"] {
-            w.pod(pod(name, "node1", &labels));
+            w.apply_pod(pod(name, "node1", &labels));
             w.settle();
         }
-        w.pod_gone("uid-x");
+        w.remove_pod("uid-x");
         w.settle();
-        let before = addresses(&w, "node1", "y");
-        assert_eq!(before, ["10.1.0.11/24", "10.9.0.3/24"], "what was free before it is free now");
-        w.node_gone("node1");
+        let before = pod_addresses(&w, "node1", "y");
+        assert_eq!(before, ["10.1.0.11/24", "10.9.0.3/24"], "addresses of deleted pods are free");
+        w.remove_node("node1");
         w.settle();
-        assert!(!w.targets.contains_key(&node("node1")));
-        if respecified {
-            w.apply(respec(&w.objects[&a], |spec| {
+        assert!(!w.applied.contains_key(&node_target("node1")));
+        if spec_changed {
+            w.apply(edit_spec(&w.objects[&a], |spec| {
                 let Spec::Attachment(spec) = spec else { unreachable!() };
                 spec.services = vec!["t".into()];
             }));
@@ -153,62 +153,66 @@ fn a_node_that_registers_again_finds_its_pods_with_their_addresses() {
             w.restart();
             w.settle();
         }
-        // Others take what is free: nothing of it is the pod's.
+        // Other pods do not get the addresses of the pod.
         for name in ["k", "l", "m"] {
-            w.pod(pod(name, "node2", &labels));
+            w.apply_pod(pod(name, "node2", &labels));
             w.settle();
         }
         let taken: Vec<String> =
-            ["k", "l", "m"].iter().flat_map(|name| addresses(&w, "node2", name)).collect();
+            ["k", "l", "m"].iter().flat_map(|name| pod_addresses(&w, "node2", name)).collect();
         assert!(before.iter().all(|address| !taken.contains(address)), "{taken:?}");
-        w.node("node1", true, true);
+        w.apply_node("node1", true, true);
         w.settle();
-        assert_eq!(addresses(&w, "node1", "y"), before, "restarted {restarted}, respecified {respecified}");
+        assert_eq!(
+            pod_addresses(&w, "node1", "y"),
+            before,
+            "restarted {restarted}, spec changed {spec_changed}"
+        );
         assert_eq!((w.phase(&a), w.phase(&c)), (Phase::Ready, Phase::Ready), "{}", w.message(&a));
-        // They end with the pod, also where the node is away.
-        w.node_gone("node1");
-        w.pod_gone("uid-y");
-        w.pod(pod("z", "node2", &labels));
+        // Leases end with the pod, also if the node is absent.
+        w.remove_node("node1");
+        w.remove_pod("uid-y");
+        w.apply_pod(pod("z", "node2", &labels));
         w.settle();
-        assert!(entry_of(&w, &a, "y").is_none() && entry_of(&w, &c, "y").is_none());
-        // It is somebody's again once all others of its range are.
+        assert!(find_pod_entry(&w, &a, "y").is_none() && find_pod_entry(&w, &c, "y").is_none());
+        // The freed address is reused after all others of the pool.
         let others: Vec<String> = (0..6).map(|number| format!("n{number}")).collect();
         for name in &others {
-            w.pod(pod(name, "node2", &labels));
+            w.apply_pod(pod(name, "node2", &labels));
             w.settle();
         }
-        let now: Vec<String> = others.iter().flat_map(|name| addresses(&w, "node2", name)).collect();
+        let now: Vec<String> = others.iter().flat_map(|name| pod_addresses(&w, "node2", name)).collect();
         assert!(now.contains(&before[0]), "{now:?}");
     }
 }
 
 #[test]
-fn what_a_node_that_is_away_may_still_have_is_nobody_elses() {
+fn addresses_on_an_absent_node_stay_leased() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.11")));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
-    w.node_gone("node1");
+    w.remove_node("node1");
     w.settle();
-    // The label goes, and so does what it asked for, once the node can say so.
-    w.pod(pod("x", "node1", &[]));
+    // The lease of a removed label ends once the node confirms the removal.
+    w.apply_pod(pod("x", "node1", &[]));
     w.settle();
-    let problem = entry(&w, &a, "x").problem.clone();
+    let problem = pod_entry(&w, &a, "x").problem.clone();
     assert_eq!(problem.as_deref(), Some("what it was given is being taken back"));
     w.restart();
-    w.pod(pod("y", "node2", &[(HOT, "")]));
+    w.apply_pod(pod("y", "node2", &[(HOT, "")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "y"), ["10.1.0.11/24"]);
-    w.node("node1", true, true);
+    assert_eq!(pod_addresses(&w, "node2", "y"), ["10.1.0.11/24"]);
+    w.apply_node("node1", true, true);
     w.settle();
-    assert!(entry_of(&w, &a, "x").is_none(), "{:?}", w.statuses[&a].pods);
-    w.pod(pod("z", "node2", &[(HOT, "")]));
+    assert!(find_pod_entry(&w, &a, "x").is_none(), "{:?}", w.statuses[&a].pods);
+    w.apply_pod(pod("z", "node2", &[(HOT, "")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
-    // One that is gone with the object waits for nobody.
-    w.node_gone("node2");
+    assert_eq!(pod_addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
+    // A deleted node does not block the deletion of the attachment.
+    w.remove_node("node2");
     for name in ["y", "z"] {
-        w.pod(pod(name, "node2", &[]));
+        w.apply_pod(pod(name, "node2", &[]));
     }
     w.delete(&a);
     w.settle();
@@ -216,105 +220,109 @@ fn what_a_node_that_is_away_may_still_have_is_nobody_elses() {
 }
 
 #[test]
-fn a_new_engine_waits_for_the_node_of_a_pod_that_asks_for_nothing_any_more() {
+fn new_engine_keeps_a_lease_until_the_node_releases_it() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.11")));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
-    w.silent.insert(node("node1"));
-    w.pod(pod("x", "node1", &[]));
+    w.silent.insert(node_target("node1"));
+    w.apply_pod(pod("x", "node1", &[]));
     w.settle();
     w.restart();
     w.settle();
-    w.pod(pod("y", "node2", &[(HOT, "")]));
+    w.apply_pod(pod("y", "node2", &[(HOT, "")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "y"), ["10.1.0.11/24"], "node1 has not said that the other is free");
+    assert_eq!(
+        pod_addresses(&w, "node2", "y"),
+        ["10.1.0.11/24"],
+        "node1 has not confirmed that the other is free"
+    );
     w.silent.clear();
     w.settle();
-    assert!(entry_of(&w, &a, "x").is_none(), "{:?}", w.statuses[&a].pods);
-    w.pod(pod("z", "node2", &[(HOT, "")]));
+    assert!(find_pod_entry(&w, &a, "x").is_none(), "{:?}", w.statuses[&a].pods);
+    w.apply_pod(pod("z", "node2", &[(HOT, "")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
+    assert_eq!(pod_addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
 }
 
 #[test]
-fn a_pod_whose_node_leaves_the_pool_for_a_moment_keeps_its_address() {
+fn pod_keeps_its_address_when_its_node_leaves_the_pool_briefly() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
     let a = w.apply(attachment("a", &["s"], "cp"));
     for name in ["x", "y"] {
-        w.pod(pod(name, "node1", &[(HOT, "")]));
+        w.apply_pod(pod(name, "node1", &[(HOT, "")]));
         w.settle();
     }
-    w.pod_gone("uid-x");
+    w.remove_pod("uid-x");
     w.settle();
-    w.silent.insert(node("node1"));
-    // A node that registers again may have its labels a moment later.
-    w.node("node1", false, true);
+    w.silent.insert(node_target("node1"));
+    // A node that registers again may get its labels later.
+    w.apply_node("node1", false, true);
     w.settle();
-    assert!(entry(&w, &a, "y").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
-    w.node("node1", true, true);
+    assert!(pod_entry(&w, &a, "y").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
+    w.apply_node("node1", true, true);
     w.settle();
     w.silent.clear();
     w.settle();
-    assert_eq!(addresses(&w, "node1", "y"), ["10.1.0.11/24"]);
-    assert_eq!(w.statuses[&a].pods[0].leases[&arc("a")].len(), 1);
+    assert_eq!(pod_addresses(&w, "node1", "y"), ["10.1.0.11/24"]);
+    assert_eq!(w.statuses[&a].pods[0].leases[&to_name("a")].len(), 1);
 }
 
 #[test]
-fn several_networks_on_one_pod() {
+fn interface_names_of_several_attachments_are_unique_and_stable() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
     for name in ["a", "b", "c"] {
         w.apply(attachment(name, &["s"], "cp"));
     }
     let (b, c) = ("attach.eno.k8s.io/b", "attach.eno.k8s.io/c");
-    w.pod(pod("x", "node1", &[(b, ""), (c, "net0")]));
+    w.apply_pod(pod("x", "node1", &[(b, ""), (c, "net0")]));
     w.settle();
     let names = |w: &World| -> Vec<LinkName> {
-        given(w, "node1", "x").unwrap().links.into_iter().map(|link| link.name).collect()
+        applied_pod(w, "node1", "x").unwrap().links.into_iter().map(|link| link.name).collect()
     };
     let fixed = |names: &[&str]| names.iter().map(|name| LinkName::Fixed((*name).into())).collect::<Vec<_>>();
     assert_eq!(names(&w), fixed(&["net0"]));
-    let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc("c"));
+    let key = Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name("c"));
     assert!(
-        entry(&w, &key, "x")
+        pod_entry(&w, &key, "x")
             .problem
             .as_ref()
             .unwrap()
             .contains("taken by an interface of L2ServiceAttachment b")
     );
-    w.pod(pod("x", "node1", &[(HOT, ""), (b, ""), (c, "data")]));
+    w.apply_pod(pod("x", "node1", &[(HOT, ""), (b, ""), (c, "data")]));
     w.settle();
-    assert_eq!(names(&w), fixed(&["net1", "net0", "data"]), "who has a name keeps it");
+    assert_eq!(names(&w), fixed(&["net1", "net0", "data"]), "an assigned name stays");
     w.restart();
     w.settle();
     assert_eq!(names(&w), fixed(&["net1", "net0", "data"]));
-    w.pod(pod("x", "node1", &[(HOT, ""), (c, "data")]));
+    w.apply_pod(pod("x", "node1", &[(HOT, ""), (c, "data")]));
     w.settle();
     assert_eq!(names(&w), fixed(&["net1", "data"]));
 }
 
 #[test]
-fn macvlan_takes_the_subinterface() {
+fn macvlan_uses_the_vlan_subinterface_as_master() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
-    let a = w.apply(respec(&attachment("a", &["s"], "cp"), |spec| {
+    let a = w.apply(edit_spec(&attachment("a", &["s"], "cp"), |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         spec.implementation = Some(CniName::Macvlan);
     }));
-    w.pod(pod("x", "node1", &[(HOT, "")]));
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
     assert_eq!(
-        given(&w, "node1", "x").unwrap().links[0].kind,
+        applied_pod(&w, "node1", "x").unwrap().links[0].kind,
         LinkKind::Macvlan { master: "eth1.100".into() }
     );
     assert!(
-        matches!(&on_node(&w, "node1").networks["eth1"], HostNetwork::Master { vlans, .. } if vlans.to_string() == "100")
+        matches!(&applied_node(&w, "node1").networks["eth1"], HostNetwork::Master { vlans, .. } if vlans.to_string() == "100")
     );
-    w.apply(respec(&w.objects[&a], |spec| {
+    w.apply(edit_spec(&w.objects[&a], |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         spec.vlan_type = VlanType::Trunk;
     }));
     w.settle();
-    let links = given(&w, "node1", "x").unwrap().links;
+    let links = applied_pod(&w, "node1", "x").unwrap().links;
     assert_eq!(links[0].kind, LinkKind::Macvlan { master: "eth1".into() });
     assert_eq!(links.len(), 2);
 }

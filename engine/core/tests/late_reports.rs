@@ -1,14 +1,14 @@
-//! A report that comes late: on what is wanted again, from before something else was commanded.
+//! Late reports on an older command with the same hash as the present one, with another command in between.
 
 use std::collections::BTreeMap;
 
 use eno_core::{Event, Key, Target};
 use eno_schemas::{Applied, Desired, Generation, Outcome, Phase, Report};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-/// The target's present command is published under this number.
+/// Issues the target's present command with this sequence, and returns the report on it.
 fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
     w.settle();
     let desired = &w.commands[target];
@@ -40,12 +40,12 @@ fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
     }
 }
 
-fn hear(w: &mut World, target: &Target, report: &Report) {
+fn receive(w: &mut World, target: &Target, report: &Report) {
     w.engine.handle(Event::Report(target.clone(), Box::new(report.clone())));
     w.settle();
 }
 
-fn tell(w: &mut World, target: &Target, of: &Key, change: impl Fn(&mut World, u16)) {
+fn assert_late_report_is_ignored(w: &mut World, target: &Target, of: &Key, change: impl Fn(&mut World, u16)) {
     w.silent.insert(target.clone());
     change(w, 101);
     let first = publish(w, target, 1);
@@ -54,34 +54,34 @@ fn tell(w: &mut World, target: &Target, of: &Key, change: impl Fn(&mut World, u1
     change(w, 101);
     let third = publish(w, target, 3);
     assert_eq!(first.generation.hash, third.generation.hash);
-    hear(w, target, &first);
-    assert_eq!(w.phase(of), Phase::Pending, "the second may be there");
-    hear(w, target, &third);
+    receive(w, target, &first);
+    assert_eq!(w.phase(of), Phase::Pending, "the second command may be applied");
+    receive(w, target, &third);
     assert_eq!(w.phase(of), Phase::Ready);
-    // Once more by another leader, or with the decision of a transaction.
+    // The same command with a newer generation, as by a new leader or the decision of a transaction.
     let fourth = publish(w, target, 4);
-    hear(w, target, &third);
-    hear(w, target, &fourth);
+    receive(w, target, &third);
+    receive(w, target, &fourth);
     assert_eq!(w.phase(of), Phase::Ready);
 }
 
 #[test]
-fn of_a_switch() {
+fn late_report_of_a_switch_is_ignored() {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     w.settle();
-    tell(&mut w, &Target::Fabric("leaf2".into()), &s, |w, vid| {
+    assert_late_report_is_ignored(&mut w, &Target::Fabric("leaf2".into()), &s, |w, vid| {
         w.apply(service("s", vid, &["dc"]));
     });
 }
 
 #[test]
-fn of_a_network_attachment_definition() {
+fn late_report_of_a_nad_is_ignored() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
-    tell(&mut w, &Target::Nad("ns".into(), "a".into()), &a, |w, vid| {
+    assert_late_report_is_ignored(&mut w, &Target::Nad("ns".into(), "a".into()), &a, |w, vid| {
         w.apply(service("s", vid, &[]));
     });
 }

@@ -1,25 +1,25 @@
-//! The core in worlds that the tests make: lives of objects, and properties over random histories.
-//! One binary, since each is linked with all that it uses.
+//! Tests of the core against a simulated cluster: object lifecycles, and properties over random histories.
+//! All of them are one binary, because each test binary links every dependency again.
 
-mod clashes;
-mod closed_trunks;
+mod attachment_users;
+mod closed_ports;
+mod cluster_id_clashes;
 mod drift;
 mod histories;
-mod hosts;
 mod hot_plug;
+mod initial_port_state;
 mod late_reports;
-mod leaving_ports;
 mod node_histories;
+mod node_networks;
+mod object_lifecycle;
 mod pods;
-mod ports_before;
+mod reachability;
+mod removed_ports;
 mod restarts;
-mod scenarios;
 mod seeded;
 mod stalled;
 mod subnets;
 mod transaction_histories;
 mod transactions;
-mod trunks;
-mod users;
-mod ways;
+mod trunk_isolation;
 mod world;

@@ -1,5 +1,5 @@
-//! Random histories of nodes and pods: whatever happens, no address is given twice, nothing is wanted on a node for a
-//! pod that is not there, ready means confirmed, a new engine finds nothing to do, and nothing is left.
+//! Properties over random histories of nodes and pods. No address is leased twice, nodes get no state for absent pods,
+//! and ready objects are applied. A new engine finds nothing to do, and deleted objects leave nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
 use proptest::prelude::*;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
@@ -19,13 +19,13 @@ enum Step {
     Delete(u8),
     Pod { name: u8, node: u8, runs: bool, labels: u8 },
     PodGone(u8),
-    Node { name: u8, inside: bool, ready: bool },
+    Node { name: u8, in_pool: bool, ready: bool },
     NodeGone(u8),
     Silence(u8),
-    Listen,
+    EndSilence,
     Refuse { node: u8, what: u8 },
-    Unwritten,
-    Written,
+    DelayStatusWrites,
+    FlushStatusWrites,
     Settle,
     Restart,
 }
@@ -42,13 +42,13 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, node, runs, labels)| Step::Pod { name, node, runs, labels }),
         2 => (0u8..8).prop_map(Step::PodGone),
         1 => (1u8..5, any::<bool>(), any::<bool>())
-            .prop_map(|(name, inside, ready)| Step::Node { name, inside, ready }),
+            .prop_map(|(name, in_pool, ready)| Step::Node { name, in_pool, ready }),
         1 => (1u8..5).prop_map(Step::NodeGone),
         1 => (1u8..5).prop_map(Step::Silence),
-        1 => Just(Step::Listen),
+        1 => Just(Step::EndSilence),
         1 => (1u8..5, 0u8..5).prop_map(|(node, what)| Step::Refuse { node, what }),
-        1 => Just(Step::Unwritten),
-        1 => Just(Step::Written),
+        1 => Just(Step::DelayStatusWrites),
+        1 => Just(Step::FlushStatusWrites),
         4 => Just(Step::Settle),
         1 => Just(Step::Restart),
     ]
@@ -56,34 +56,34 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct History {
     world: World,
-    /// Where each pod runs, for its life.
-    places: BTreeMap<u8, u8>,
-    born: u32,
+    /// The node number of each pod.
+    pod_nodes: BTreeMap<u8, u8>,
+    created_pods: u32,
     clock: i64,
 }
 
 fn attachment_key(name: u8) -> Key {
-    Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&format!("a{name}")))
+    Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&format!("a{name}")))
 }
 
 impl History {
     fn new() -> Self {
         let mut world = World::with_agents();
-        world.apply(respec(&point("other", Some("pool")), |spec| {
+        world.apply(edit_spec(&connection_point("other", Some("pool")), |spec| {
             let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
             spec.interfaces.clear();
         }));
         let range = Pool { start: "10.1.0.10".parse().unwrap(), end: "10.1.0.12".parse().unwrap() };
-        world.apply(respec(&subnet("sn", "10.1.0.0/24"), |spec| {
+        world.apply(edit_spec(&subnet("sn", "10.1.0.0/24"), |spec| {
             let Spec::Subnet(spec) = spec else { unreachable!() };
             spec.hot_plug_pool = vec![range];
         }));
         for (i, subnets) in [&["sn"] as &[&str], &["sn"], &[]].into_iter().enumerate() {
             let vid = 100 + u16::try_from(i).unwrap();
-            world.apply(on_subnets(&service(&format!("s{i}"), vid, &[]), subnets));
+            world.apply(with_subnets(&service(&format!("s{i}"), vid, &[]), subnets));
         }
         world.settle();
-        Self { world, places: BTreeMap::new(), born: 0, clock: 1000 }
+        Self { world, pod_nodes: BTreeMap::new(), created_pods: 0, clock: 1000 }
     }
 
     fn apply(&mut self, object: Object) {
@@ -98,7 +98,7 @@ impl History {
         self.world.apply(created(object, self.clock));
     }
 
-    fn take(&mut self, step: &Step) {
+    fn run_step(&mut self, step: &Step) {
         match step {
             Step::Attachment { name, services, point } => {
                 let names: Vec<String> = services.iter().map(|name| format!("s{name}")).collect();
@@ -113,7 +113,7 @@ impl History {
                 let links = links.map(|(link, cidr)| {
                     veth(&format!("l{link}"), &format!("pb{link}"), CIDRS[usize::from(*cidr)])
                 });
-                self.apply(config(&format!("c{name}"), links.collect()));
+                self.apply(pod_config(&format!("c{name}"), links.collect()));
             }
             Step::Bridge { name, cidr } => {
                 const CIDRS: [&str; 4] = ["10.9.0.0/29", "10.7.0.0/28", "10.8.0.0/16", "fd01::/120"];
@@ -121,11 +121,11 @@ impl History {
                 self.apply(bridge(&format!("b{name}"), &format!("pb{name}"), &cidrs));
             }
             Step::Delete(n) => {
-                let name = |prefix: &str| arc(&format!("{prefix}{}", n % 3));
+                let name = |prefix: &str| to_name(&format!("{prefix}{}", n % 3));
                 let key = match n / 3 {
                     0 => attachment_key(n % 3),
-                    1 => Key::namespaced(Kind::PodConfig, &arc("ns"), &name("c")),
-                    _ => Key::namespaced(Kind::Bridge, &arc("ns"), &name("b")),
+                    1 => Key::namespaced(Kind::PodConfig, &to_name("ns"), &name("c")),
+                    _ => Key::namespaced(Kind::Bridge, &to_name("ns"), &name("b")),
                 };
                 if self.world.objects.contains_key(&key) {
                     self.world.delete(&key);
@@ -133,7 +133,7 @@ impl History {
             }
             Step::Pod { name, node, runs, labels } => self.pod(*name, *node, *runs, *labels),
             Step::PodGone(name) => {
-                if self.places.remove(name).is_some() {
+                if self.pod_nodes.remove(name).is_some() {
                     let uids: Vec<_> = self
                         .world
                         .pods
@@ -142,16 +142,18 @@ impl History {
                         .map(|pod| pod.uid.clone())
                         .collect();
                     for uid in uids {
-                        self.world.pod_gone(&uid);
+                        self.world.remove_pod(&uid);
                     }
                 }
             }
-            Step::Node { name, inside, ready } => self.world.node(&format!("node{name}"), *inside, *ready),
-            Step::NodeGone(name) => self.world.node_gone(&format!("node{name}")),
+            Step::Node { name, in_pool, ready } => {
+                self.world.apply_node(&format!("node{name}"), *in_pool, *ready);
+            }
+            Step::NodeGone(name) => self.world.remove_node(&format!("node{name}")),
             Step::Silence(n) => {
                 self.world.silent.insert(Target::Node(format!("node{n}").into()));
             }
-            Step::Listen => self.world.silent.clear(),
+            Step::EndSilence => self.world.silent.clear(),
             Step::Refuse { node, what } => {
                 let item = match what {
                     0 => Item::TARGET,
@@ -163,65 +165,66 @@ impl History {
                 let rejection = Rejection { item, reason, retryable, unreachable: *what == 4 };
                 self.world.rejections.insert(Target::Node(format!("node{node}").into()), vec![rejection]);
             }
-            Step::Unwritten => {
-                self.world.unrecorded.get_or_insert_default();
+            Step::DelayStatusWrites => {
+                self.world.delayed_status_writes.get_or_insert_default();
             }
-            Step::Written => self.write(),
+            Step::FlushStatusWrites => self.flush_status_writes(),
             Step::Settle => {
                 self.world.settle();
                 self.check();
             }
             Step::Restart => {
-                self.write();
+                self.flush_status_writes();
                 self.world.settle();
                 self.world.restart();
             }
         }
     }
 
-    fn write(&mut self) {
-        for (key, count) in self.world.unrecorded.take().into_iter().flatten() {
+    fn flush_status_writes(&mut self) {
+        for (key, count) in self.world.delayed_status_writes.take().into_iter().flatten() {
             self.world.engine.handle(Event::StatusWritten(key, count));
         }
     }
 
     fn pod(&mut self, name: u8, node: u8, runs: bool, labels: u8) {
-        if !self.places.contains_key(&name) {
-            self.born += 1;
+        if !self.pod_nodes.contains_key(&name) {
+            self.created_pods += 1;
         }
-        let node = *self.places.entry(name).or_insert(node);
+        let node = *self.pod_nodes.entry(name).or_insert(node);
         let pod_name = format!("p{name}");
         let known = self.world.pods.values().find(|pod| *pod.name == *pod_name).cloned();
         let config = format!("c{}", labels % 4);
-        // Of the fourth there is none: then the pod may ask for nothing at all.
-        let mut said: Vec<(String, &str)> = Vec::new();
+        // The fourth PodConfig does not exist.
+        let mut pod_labels: Vec<(String, &str)> = Vec::new();
         if labels % 4 < 3 {
-            said.push(("podconfig".into(), &config));
+            pod_labels.push(("podconfig".into(), &config));
         }
         for i in 0..3 {
             if labels >> (4 + i) & 1 == 1 {
-                said.push((format!("attach.eno.k8s.io/a{i}"), ["", "data"][usize::from(labels >> 7)]));
+                pod_labels.push((format!("attach.eno.k8s.io/a{i}"), ["", "data"][usize::from(labels >> 7)]));
             }
         }
-        let said: Vec<(&str, &str)> = said.iter().map(|(label, value)| (label.as_str(), *value)).collect();
-        let mut pod = pod(&pod_name, &format!("node{node}"), &said);
+        let pod_labels: Vec<(&str, &str)> =
+            pod_labels.iter().map(|(label, value)| (label.as_str(), *value)).collect();
+        let mut pod = pod(&pod_name, &format!("node{node}"), &pod_labels);
         pod.uid = known
             .as_ref()
-            .map_or_else(|| format!("uid-{pod_name}-{}", self.born).into(), |pod| pod.uid.clone());
+            .map_or_else(|| format!("uid-{pod_name}-{}", self.created_pods).into(), |pod| pod.uid.clone());
         if !runs {
             pod.container = known.and_then(|pod| pod.container);
         }
-        self.world.pod(pod);
+        self.world.apply_pod(pod);
     }
 
     fn node_states(&self) -> impl Iterator<Item = (String, &NodeDesired)> {
-        self.world.targets.iter().filter_map(|(target, desired)| match desired {
+        self.world.applied.iter().filter_map(|(target, desired)| match desired {
             Desired::Node(desired) => Some((target.to_string(), desired)),
             _ => None,
         })
     }
 
-    /// What holds at any moment.
+    /// Invariants of a settled world.
     fn check(&self) {
         self.check_addresses();
         for (key, phases) in &self.world.phases {
@@ -239,10 +242,10 @@ impl History {
                 continue;
             }
             for (uid, pod) in &desired.pods {
-                let there = self.world.pods.get(uid.as_str());
+                let known = self.world.pods.get(uid.as_str());
                 assert!(
-                    there.is_some_and(|there| there.node.as_deref() == Some(name.as_str())),
-                    "{name} has something for pod {} that is not there",
+                    known.is_some_and(|pod| pod.node.as_deref() == Some(name.as_str())),
+                    "{name} has state for the absent pod {}",
                     pod.name
                 );
             }
@@ -258,7 +261,7 @@ impl History {
         }
     }
 
-    /// No two pods have one address on a bridge or in a subnet: neither by what is recorded nor by what is wanted.
+    /// No address of a bridge or Subnet is leased to two pods, or applied to two pods.
     fn check_addresses(&self) {
         let mut recorded: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
         for (key, status) in &self.world.statuses {
@@ -267,7 +270,7 @@ impl History {
             }
             for entry in &status.pods {
                 for (link, leases) in &entry.leases {
-                    // The links of these configurations are called after their bridges.
+                    // Each link name stands for one bridge.
                     let pool = if key.kind == Kind::PodConfig { link.to_string() } else { "sn".into() };
                     for lease in leases {
                         let holder = format!("{key} {} {link}", entry.uid);
@@ -277,7 +280,7 @@ impl History {
                 }
             }
         }
-        let mut wanted: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
+        let mut applied: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
         for (name, desired) in self.node_states() {
             for (uid, pod) in &desired.pods {
                 if !self.world.pods.contains_key(uid.as_str()) {
@@ -290,8 +293,8 @@ impl History {
                         .map_or("sn", |id| id.split('/').next_back().unwrap());
                     for address in &link.addresses {
                         let holder = format!("{name} {uid} {}", link.id);
-                        let before = wanted.insert((pool.to_owned(), address.addr()), holder.clone());
-                        assert_eq!(before, None, "{address} is also given to {holder}");
+                        let before = applied.insert((pool.to_owned(), address.addr()), holder.clone());
+                        assert_eq!(before, None, "{address} is also applied for {holder}");
                     }
                 }
             }
@@ -301,14 +304,14 @@ impl History {
     fn run(steps: &[Step]) -> Self {
         let mut history = Self::new();
         for step in steps {
-            history.take(step);
+            history.run_step(step);
         }
-        history.write();
+        history.flush_status_writes();
         history.world.silent.clear();
         history.world.rejections.clear();
         history.world.settle();
-        // The agents try again what they refused.
-        for (target, desired) in history.world.targets.clone() {
+        // The agents retry what they rejected.
+        for (target, desired) in history.world.applied.clone() {
             if matches!(target, Target::Node(_)) {
                 history.world.pending.insert(target, desired);
             }
@@ -319,7 +322,7 @@ impl History {
         history
     }
 
-    /// What is ready is there, on each node that is ready; and what is not, is not for a reason.
+    /// No object is pending, and ready objects are applied on each ready node.
     fn check_ready(&self) {
         for (key, status) in &self.world.statuses {
             let Some(object) = self.world.objects.get(key) else { continue };
@@ -334,7 +337,7 @@ impl History {
                             continue;
                         }
                         let Some(Desired::Node(desired)) =
-                            self.world.targets.get(&Target::Node(name.clone()))
+                            self.world.applied.get(&Target::Node(name.clone()))
                         else {
                             panic!("{name} has no state")
                         };
@@ -350,8 +353,8 @@ impl History {
                     for pod in self.world.pods.values() {
                         let node = pod.node.clone().unwrap();
                         let label = pod.labels.get("podconfig");
-                        let is_there = self.world.nodes.get(&node).is_some_and(|(_, ready)| *ready);
-                        if label != Some(&key.name) || pod.container.is_none() || !is_there {
+                        let is_node_ready = self.world.nodes.get(&node).is_some_and(|(_, ready)| *ready);
+                        if label != Some(&key.name) || pod.container.is_none() || !is_node_ready {
                             continue;
                         }
                         let entry = status.pods.iter().find(|entry| entry.uid == pod.uid).unwrap();
@@ -367,11 +370,11 @@ impl History {
     fn delete_all(&mut self) {
         for uid in self.world.pods.keys().cloned().collect::<Vec<_>>() {
             let labelled = self.world.pods[&uid].clone();
-            // Some lose their labels, and the others go.
+            // Some pods lose their labels, and the others are deleted.
             if uid.len() % 2 == 0 {
-                self.world.pod(eno_core::Pod { labels: BTreeMap::new(), ..labelled });
+                self.world.apply_pod(eno_core::Pod { labels: BTreeMap::new(), ..labelled });
             } else {
-                self.world.pod_gone(&uid);
+                self.world.remove_pod(&uid);
             }
         }
         let is_ours = |key: &&Key| key.namespace() == Some("ns");
@@ -391,8 +394,8 @@ impl History {
         assert!(left.is_empty(), "{left:?}");
         for (name, desired) in self.node_states() {
             assert!(desired.pods.is_empty(), "{name}: {:?}", desired.pods);
-            for (network, said) in &desired.networks {
-                match said {
+            for (network, pod_labels) in &desired.networks {
+                match pod_labels {
                     HostNetwork::Ovs { vlans, .. } | HostNetwork::Master { vlans, .. } => {
                         assert!(vlans.is_empty(), "{name}: {network}: {vlans}");
                     }
@@ -400,7 +403,7 @@ impl History {
                 }
             }
         }
-        assert!(self.world.views.is_empty());
+        assert!(self.world.pod_networks.is_empty());
     }
 }
 
@@ -408,16 +411,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_to_nodes_and_pods(steps in proptest::collection::vec(step(), 1..80)) {
+    fn invariants_hold_for_random_node_and_pod_histories(steps in proptest::collection::vec(step(), 1..80)) {
         let mut history = History::run(&steps);
         history.delete_all();
     }
 
     #[test]
-    fn a_new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..80)) {
+    fn new_engine_finds_nothing_to_do(steps in proptest::collection::vec(step(), 1..80)) {
         let mut history = History::run(&steps);
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
-        let (marks, views) = (history.world.marks.clone(), history.world.views.clone());
+        let (node_labels, pod_networks) = (history.world.node_labels.clone(), history.world.pod_networks.clone());
         history.world.restart();
         history.world.settle();
         assert_eq!(history.world.published, published);
@@ -425,7 +428,7 @@ proptest! {
             let now = eno_core::Status { leased: status.leased, ..history.world.statuses[key].clone() };
             assert_eq!(&now, status, "{key}");
         }
-        assert_eq!((&history.world.marks, &history.world.views), (&marks, &views));
+        assert_eq!((&history.world.node_labels, &history.world.pod_networks), (&node_labels, &pod_networks));
         history.delete_all();
     }
 }

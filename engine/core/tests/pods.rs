@@ -1,163 +1,170 @@
-//! What running pods are given, one situation each.
+//! Links and addresses of running pods by PodConfig, PodNetworkConfig and Bridge.
 
 use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
 use eno_core::{Event, Kind, Object};
 use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, PathMtu, Phase, Rejection, VlanId};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const LABEL: &str = "podconfig";
 
-fn links_of(object: &Object, change: impl FnOnce(&mut PodLinksSpec)) -> Object {
-    respec(object, |spec| {
+fn edit_links(object: &Object, change: impl FnOnce(&mut PodLinksSpec)) -> Object {
+    edit_spec(object, |spec| {
         let Spec::PodLinks(spec) = spec else { unreachable!() };
         change(spec);
     })
 }
 
-fn again(w: &mut World, name: &str) {
-    let desired = w.targets[&node(name)].clone();
-    w.pending.insert(node(name), desired);
+fn reapply(w: &mut World, name: &str) {
+    let desired = w.applied[&node_target(name)].clone();
+    w.pending.insert(node_target(name), desired);
     w.settle();
 }
 
 #[test]
-fn the_sample_of_the_seeds() {
+fn sample_config_gives_selected_pods_links_and_addresses() {
     let mut w = World::with_agents();
-    let c = w.apply(config(
+    let c = w.apply(pod_config(
         "c",
         vec![veth("pc0", "pcbr0", "192.168.100.0/24"), veth("pc1", "pcbr1", "192.168.99.0/24")],
     ));
     w.settle();
     assert_eq!(w.phase(&c), Phase::Ready, "no pod selected: {}", w.message(&c));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
-    w.pod(pod("b", "node1", &[(LABEL, "c")]));
-    w.pod(pod("z", "node2", &[(LABEL, "other")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.apply_pod(pod("b", "node1", &[(LABEL, "c")]));
+    w.apply_pod(pod("z", "node2", &[(LABEL, "other")]));
     w.settle();
     assert_eq!(w.phases[&c], [Phase::Pending, Phase::Ready, Phase::Pending, Phase::Ready]);
-    assert_eq!(addresses(&w, "node1", "a"), ["192.168.100.2/24", "192.168.99.2/24"]);
-    assert_eq!(addresses(&w, "node1", "b"), ["192.168.100.3/24", "192.168.99.3/24"]);
-    assert!(on_node(&w, "node2").pods.is_empty());
-    let a = given(&w, "node1", "a").unwrap();
+    assert_eq!(pod_addresses(&w, "node1", "a"), ["192.168.100.2/24", "192.168.99.2/24"]);
+    assert_eq!(pod_addresses(&w, "node1", "b"), ["192.168.100.3/24", "192.168.99.3/24"]);
+    assert!(applied_node(&w, "node2").pods.is_empty());
+    let a = applied_pod(&w, "node1", "a").unwrap();
     assert_eq!(
         (a.links[0].id.as_str(), &a.links[0].name),
         ("PodConfig/c/pc0", &LinkName::WithPid("pc0".into()))
     );
     assert_eq!(
-        on_node(&w, "node1").networks["pcbr0"],
+        applied_node(&w, "node1").networks["pcbr0"],
         HostNetwork::PodBridge { addresses: vec!["192.168.100.1/24".parse().unwrap()], mtu: None }
     );
-    assert!(!on_node(&w, "node2").networks.contains_key("pcbr0"));
-    let said = entry(&w, &c, "a");
-    assert_eq!(said.leases[&arc("pc0")], ["192.168.100.2/24".parse().unwrap()]);
-    assert_eq!((said.links[0].name.as_str(), said.links[0].host_name.as_deref()), ("pc077", Some("hpc077")));
-    assert_eq!((said.links[1].bridge.as_deref(), said.problem.as_ref()), (Some("pcbr1"), None));
-    let view = &w.views[&arc("uid-a")];
+    assert!(!applied_node(&w, "node2").networks.contains_key("pcbr0"));
+    let entry = pod_entry(&w, &c, "a");
+    assert_eq!(entry.leases[&to_name("pc0")], ["192.168.100.2/24".parse().unwrap()]);
+    assert_eq!(
+        (entry.links[0].name.as_str(), entry.links[0].host_name.as_deref()),
+        ("pc077", Some("hpc077"))
+    );
+    assert_eq!((entry.links[1].bridge.as_deref(), entry.problem.as_ref()), (Some("pcbr1"), None));
+    let view = &w.pod_networks[&to_name("uid-a")];
     assert_eq!((&*view.node, view.interfaces.len()), ("node1", 2));
     assert_eq!((&view.interfaces[0].owner, view.interfaces[0].kind), (&c, "veth"));
-    // One goes and another comes: its neighbours may know the first one's hardware address still.
-    w.pod_gone("uid-a");
-    w.pod(pod("d", "node3", &[(LABEL, "c")]));
+    // The address of a deleted pod is not reused at once, because neighbours may cache its hardware address.
+    w.remove_pod("uid-a");
+    w.apply_pod(pod("d", "node3", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(addresses(&w, "node3", "d")[0], "192.168.100.4/24");
-    assert_eq!(addresses(&w, "node1", "b")[0], "192.168.100.3/24");
-    assert!(on_node(&w, "node3").networks.contains_key("pcbr0"));
+    assert_eq!(pod_addresses(&w, "node3", "d")[0], "192.168.100.4/24");
+    assert_eq!(pod_addresses(&w, "node1", "b")[0], "192.168.100.3/24");
+    assert!(applied_node(&w, "node3").networks.contains_key("pcbr0"));
     w.delete(&c);
     w.settle();
     assert!(!w.objects.contains_key(&c), "{}", w.message(&c));
     for name in ["node1", "node3"] {
-        let desired = on_node(&w, name);
+        let desired = applied_node(&w, name);
         assert!(desired.pods.is_empty() && !desired.networks.contains_key("pcbr0"));
     }
-    assert!(w.views.is_empty());
+    assert!(w.pod_networks.is_empty());
 }
 
 #[test]
-fn an_address_is_written_down_before_it_is_used() {
+fn lease_is_persisted_before_the_address_is_commanded() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
     w.settle();
-    w.unrecorded = Some(Vec::new());
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.delayed_status_writes = Some(Vec::new());
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(entry(&w, &c, "a").leases[&arc("pc0")].len(), 1);
-    assert_eq!(given(&w, "node1", "a"), None);
+    assert_eq!(pod_entry(&w, &c, "a").leases[&to_name("pc0")].len(), 1);
+    assert_eq!(applied_pod(&w, "node1", "a"), None);
     assert_eq!((w.phase(&c), w.message(&c)), (Phase::Pending, "Pod a: its addresses are being written down"));
-    for (key, count) in w.unrecorded.take().unwrap() {
+    for (key, count) in w.delayed_status_writes.take().unwrap() {
         w.engine.handle(Event::StatusWritten(key, count));
     }
     w.settle();
-    assert_eq!(addresses(&w, "node1", "a"), ["10.9.0.2/24"]);
+    assert_eq!(pod_addresses(&w, "node1", "a"), ["10.9.0.2/24"]);
     assert_eq!(w.phase(&c), Phase::Ready);
 }
 
 #[test]
-fn who_does_not_run_holds_up_nobody() {
+fn pod_that_is_not_running_does_not_block_ready() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
-    w.pod(eno_core::Pod { container: None, ..pod("early", "node1", &[(LABEL, "c")]) });
-    w.pod(pod("runs", "node1", &[(LABEL, "c")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.apply_pod(eno_core::Pod { container: None, ..pod("early", "node1", &[(LABEL, "c")]) });
+    w.apply_pod(pod("runs", "node1", &[(LABEL, "c")]));
     w.settle();
     assert_eq!(w.phase(&c), Phase::Ready);
-    assert_eq!(given(&w, "node1", "early"), None);
-    assert!(entry(&w, &c, "early").problem.as_ref().unwrap().contains("until its first container runs"));
-    w.pod(pod("early", "node1", &[(LABEL, "c")]));
+    assert_eq!(applied_pod(&w, "node1", "early"), None);
+    assert!(pod_entry(&w, &c, "early").problem.as_ref().unwrap().contains("until its first container runs"));
+    w.apply_pod(pod("early", "node1", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(addresses(&w, "node1", "early"), ["10.9.0.3/24"]);
-    assert_eq!(entry(&w, &c, "early").problem, None);
-    // Its container is made anew: looked up again, with the address that it has.
-    w.pod(eno_core::Pod {
+    assert_eq!(pod_addresses(&w, "node1", "early"), ["10.9.0.3/24"]);
+    assert_eq!(pod_entry(&w, &c, "early").problem, None);
+    // A restarted container gets another id, and the pod keeps its address.
+    w.apply_pod(eno_core::Pod {
         container: Some("containerd://new".into()),
         ..pod("early", "node1", &[(LABEL, "c")])
     });
     w.settle();
-    assert_eq!(given(&w, "node1", "early").unwrap().container, "containerd://new");
-    assert_eq!(addresses(&w, "node1", "early"), ["10.9.0.3/24"]);
-    w.pod(eno_core::Pod { host_network: true, ..pod("host", "node1", &[(LABEL, "c")]) });
+    assert_eq!(applied_pod(&w, "node1", "early").unwrap().container, "containerd://new");
+    assert_eq!(pod_addresses(&w, "node1", "early"), ["10.9.0.3/24"]);
+    w.apply_pod(eno_core::Pod { host_network: true, ..pod("host", "node1", &[(LABEL, "c")]) });
     w.settle();
     assert_eq!(w.phase(&c), Phase::Error);
     assert!(w.message(&c).starts_with("Pod host: it has hostNetwork"), "{}", w.message(&c));
-    assert_eq!(given(&w, "node1", "host"), None);
-    assert_eq!(addresses(&w, "node1", "runs"), ["10.9.0.2/24"]);
+    assert_eq!(applied_pod(&w, "node1", "host"), None);
+    assert_eq!(pod_addresses(&w, "node1", "runs"), ["10.9.0.2/24"]);
 }
 
 #[test]
-fn a_label_that_goes_takes_it_back() {
+fn removed_label_removes_the_link_and_frees_its_address() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
-    w.silent.insert(node("node1"));
-    w.pod(pod("a", "node1", &[]));
-    w.pod(pod("b", "node2", &[(LABEL, "c")]));
+    w.silent.insert(node_target("node1"));
+    w.apply_pod(pod("a", "node1", &[]));
+    w.apply_pod(pod("b", "node2", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "b"), ["10.9.0.3/24"], "the first is free when node1 says so");
+    assert_eq!(
+        pod_addresses(&w, "node2", "b"),
+        ["10.9.0.3/24"],
+        "the first address is free once node1 confirms it"
+    );
     assert_eq!(w.phase(&c), Phase::Ready);
-    assert!(entry(&w, &c, "a").problem.as_ref().unwrap().contains("taken back"));
+    assert!(pod_entry(&w, &c, "a").problem.as_ref().unwrap().contains("taken back"));
     w.silent.clear();
     w.settle();
     assert_eq!(w.statuses[&c].pods.len(), 1);
-    assert!(given(&w, "node1", "a").is_none() && !w.views.contains_key(&arc("uid-a")));
-    w.pod(pod("d", "node2", &[(LABEL, "c")]));
+    assert!(applied_pod(&w, "node1", "a").is_none() && !w.pod_networks.contains_key(&to_name("uid-a")));
+    w.apply_pod(pod("d", "node2", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "d"), ["10.9.0.4/24"]);
+    assert_eq!(pod_addresses(&w, "node2", "d"), ["10.9.0.4/24"]);
 }
 
 #[test]
-fn an_address_is_used_again_last() {
+fn freed_address_is_reused_last() {
     let mut w = World::with_agents();
     let labels = [(LABEL, "c")];
-    w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/29")]));
+    w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/29")]));
     let mut next = |name: &str, labels: &[(&str, &str)]| {
-        w.pod(pod(name, "node1", labels));
+        w.apply_pod(pod(name, "node1", labels));
         w.settle();
-        given(&w, "node1", name).map(|_| addresses(&w, "node1", name)[0].clone())
+        applied_pod(&w, "node1", name).map(|_| pod_addresses(&w, "node1", name)[0].clone())
     };
     for (name, address) in [("a", "10.9.0.2/29"), ("b", "10.9.0.3/29"), ("e", "10.9.0.4/29")] {
         assert_eq!(next(name, &labels).as_deref(), Some(address));
     }
-    // The first loses its label and gets it again; then the second.
+    // The first pod loses its label and gets it again; then the second.
     for (name, address) in [("a", "10.9.0.5/29"), ("b", "10.9.0.6/29")] {
         assert_eq!(next(name, &[]), None);
         assert_eq!(next(name, &labels).as_deref(), Some(address));
@@ -165,155 +172,157 @@ fn an_address_is_used_again_last() {
     for (name, address) in [("f", "10.9.0.2/29"), ("g", "10.9.0.3/29")] {
         assert_eq!(next(name, &labels).as_deref(), Some(address));
     }
-    // What is given back while others wait goes to them.
+    // A waiting pod gets the freed address.
     assert_eq!(next("h", &labels), None);
     assert_eq!(next("e", &[]), None);
     assert_eq!(next("h", &labels).as_deref(), Some("10.9.0.4/29"));
 }
 
 #[test]
-fn an_address_that_was_never_given_keeps_its_turn() {
+fn unused_lease_keeps_its_place_in_the_allocation_order() {
     let mut w = World::with_agents();
-    w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24"), veth("pc1", "pcbr1", "10.8.0.0/30")]));
+    w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24"), veth("pc1", "pcbr1", "10.8.0.0/30")]));
     for name in ["a", "b"] {
-        w.pod(pod(name, "node1", &[(LABEL, "c")]));
+        w.apply_pod(pod(name, "node1", &[(LABEL, "c")]));
         w.settle();
     }
-    // The second link of b has no address, however often it is looked for.
-    assert_eq!(given(&w, "node1", "b"), None);
+    // The second link of b never gets an address.
+    assert_eq!(applied_pod(&w, "node1", "b"), None);
     for n in 0..3 {
         let name = format!("other{n}");
-        w.pod(pod(&name, "node1", &[(LABEL, "c")]));
+        w.apply_pod(pod(&name, "node1", &[(LABEL, "c")]));
         w.settle();
-        w.pod_gone(&format!("uid-{name}"));
+        w.remove_pod(&format!("uid-{name}"));
         w.settle();
     }
-    w.pod_gone("uid-a");
+    w.remove_pod("uid-a");
     w.settle();
-    assert_eq!(addresses(&w, "node1", "b"), ["10.9.0.3/24", "10.8.0.2/30"]);
+    assert_eq!(pod_addresses(&w, "node1", "b"), ["10.9.0.3/24", "10.8.0.2/30"]);
 }
 
 #[test]
-fn it_is_not_ready_before_what_it_no_longer_wants_is_gone() {
+fn config_is_pending_until_removed_links_are_gone() {
     let mut w = World::with_agents();
-    let two = config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24"), veth("pc1", "pcbr1", "10.8.0.0/24")]);
+    let two = pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24"), veth("pc1", "pcbr1", "10.8.0.0/24")]);
     let c = w.apply(two.clone());
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
     assert_eq!(w.phase(&c), Phase::Ready);
-    w.silent.insert(node("node1"));
-    w.apply(links_of(&two, |spec| drop(spec.links.pop())));
+    w.silent.insert(node_target("node1"));
+    w.apply(edit_links(&two, |spec| drop(spec.links.pop())));
     w.settle();
     assert_eq!(w.phase(&c), Phase::Pending);
     assert!(w.message(&c).contains("the removal of PodConfig/c/pc1 on Node node1"), "{}", w.message(&c));
     w.silent.clear();
     w.settle();
     assert_eq!(w.phase(&c), Phase::Ready, "{}", w.message(&c));
-    assert_eq!(given(&w, "node1", "a").unwrap().links.len(), 1);
+    assert_eq!(applied_pod(&w, "node1", "a").unwrap().links.len(), 1);
 }
 
 #[test]
-fn a_way_that_carries_less_is_a_condition() {
+fn path_mtu_below_the_link_mtu_is_a_condition() {
     let mut w = World::with_agents();
-    let c = w.apply(links_of(&config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]), |spec| {
+    let c = w.apply(edit_links(&pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]), |spec| {
         spec.primary = Some(PrimarySpec { name: "eth0".into(), mtu: 9000 });
     }));
     for name in ["a", "b"] {
-        w.pod(pod(name, "node1", &[(LABEL, "c")]));
+        w.apply_pod(pod(name, "node1", &[(LABEL, "c")]));
     }
-    let mut told = |path: Option<(&str, PathMtu)>| {
-        w.paths = path.map(|(id, path)| (id.to_owned(), path)).into_iter().collect();
+    let mut path_mtu_condition = |path: Option<(&str, PathMtu)>| {
+        w.path_mtus = path.map(|(id, path)| (id.to_owned(), path)).into_iter().collect();
         w.settle();
-        again(&mut w, "node1");
+        reapply(&mut w, "node1");
         assert_eq!(w.phase(&c), Phase::Ready);
         let before = w.statuses[&c].conditions.clone();
         w.restart();
         w.settle();
-        assert_eq!(w.statuses[&c].conditions, before, "a new engine says the same");
+        assert_eq!(w.statuses[&c].conditions, before, "a new engine keeps the conditions");
         let found = condition(&w.statuses[&c], "PathMTU");
         found.map(|found| (found.holds, found.reason, found.message.clone()))
     };
-    assert_eq!(told(None), None);
+    assert_eq!(path_mtu_condition(None), None);
     let path = |interface: &str, mtu, overhead| PathMtu { interface: interface.into(), mtu, overhead };
-    let words = "Pod a on Node node1: eth0 has an MTU of 9000, but cni0 on its way has 1500 (and 1 more)";
-    let found = told(Some(("PodConfig/c/eth0", path("cni0", 1500, 0))));
-    assert_eq!(found, Some((false, "TooSmall", words.to_owned())));
-    let words = "Pod a on Node node1: link pc0 has an MTU of 1500, and 50 bytes more in its tunnel, but eth0 on its \
+    let expected = "Pod a on Node node1: eth0 has an MTU of 9000, but cni0 on its way has 1500 (and 1 more)";
+    let found = path_mtu_condition(Some(("PodConfig/c/eth0", path("cni0", 1500, 0))));
+    assert_eq!(found, Some((false, "TooSmall", expected.to_owned())));
+    let expected = "Pod a on Node node1: link pc0 has an MTU of 1500, and 50 bytes more in its tunnel, but eth0 on its \
                  way has 1500 (and 1 more)";
-    let found = told(Some(("PodConfig/c/pc0", path("eth0", 1500, 50))));
-    assert_eq!(found, Some((false, "TooSmall", words.to_owned())));
-    assert_eq!(told(None), None);
+    let found = path_mtu_condition(Some(("PodConfig/c/pc0", path("eth0", 1500, 50))));
+    assert_eq!(found, Some((false, "TooSmall", expected.to_owned())));
+    assert_eq!(path_mtu_condition(None), None);
 }
 
 #[test]
-fn deleting_waits_for_the_node_but_not_for_one_that_is_away() {
+fn deletion_waits_for_ready_nodes_only() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
-    w.silent.insert(node("node1"));
+    w.silent.insert(node_target("node1"));
     w.delete(&c);
     w.settle();
     assert_eq!(w.phase(&c), Phase::Terminating);
     assert!(w.message(&c).contains("Pod a on Node node1"), "{}", w.message(&c));
     w.restart();
     w.settle();
-    assert_eq!(w.phase(&c), Phase::Terminating, "also for a new engine");
-    w.node("node1", true, false);
+    assert_eq!(w.phase(&c), Phase::Terminating, "also with a new engine");
+    w.apply_node("node1", true, false);
     w.settle();
     assert!(!w.objects.contains_key(&c));
 }
 
 #[test]
-fn full_for_one_and_not_for_the_others() {
+fn exhausted_pool_fails_only_pods_without_an_address() {
     let mut w = World::with_agents();
-    let c =
-        w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/30"), veth("pc1", "pcbr1", "10.8.0.0/24")]));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
-    w.pod(pod("b", "node1", &[(LABEL, "c")]));
+    let c = w.apply(pod_config(
+        "c",
+        vec![veth("pc0", "pcbr0", "10.9.0.0/30"), veth("pc1", "pcbr1", "10.8.0.0/24")],
+    ));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.apply_pod(pod("b", "node1", &[(LABEL, "c")]));
     w.settle();
     assert_eq!(w.phase(&c), Phase::Error);
     assert_eq!(w.message(&c), "Pod b: link pc0: no address of 10.9.0.0/30 is free; take a larger cidr");
-    assert_eq!(given(&w, "node1", "b"), None, "nothing half made");
-    assert!(entry(&w, &c, "b").leases.is_empty());
-    assert_eq!(addresses(&w, "node1", "a").len(), 2);
-    w.pod_gone("uid-a");
+    assert_eq!(applied_pod(&w, "node1", "b"), None, "the pod gets no link");
+    assert!(pod_entry(&w, &c, "b").leases.is_empty());
+    assert_eq!(pod_addresses(&w, "node1", "a").len(), 2);
+    w.remove_pod("uid-a");
     w.settle();
     assert_eq!(w.phase(&c), Phase::Ready);
-    assert_eq!(addresses(&w, "node1", "b"), ["10.9.0.2/30", "10.8.0.3/24"]);
+    assert_eq!(pod_addresses(&w, "node1", "b"), ["10.9.0.2/30", "10.8.0.3/24"]);
 }
 
 #[test]
-fn a_larger_network_is_taken_over_in_place() {
+fn changed_cidrs_renumber_a_link_in_place() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/30")]));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/30")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
-    let before = given(&w, "node1", "a").unwrap().links[0].clone();
-    w.apply(links_of(&w.objects[&c], |spec| {
+    let before = applied_pod(&w, "node1", "a").unwrap().links[0].clone();
+    w.apply(edit_links(&w.objects[&c], |spec| {
         spec.links[0].cidrs = vec!["10.7.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()];
     }));
     w.settle();
-    let after = given(&w, "node1", "a").unwrap().links[0].clone();
+    let after = applied_pod(&w, "node1", "a").unwrap().links[0].clone();
     assert_eq!(before.id, after.id);
     assert_ne!(before.revision, after.revision);
-    assert_eq!(addresses(&w, "node1", "a"), ["10.7.0.2/16", "fd00::2/64"]);
+    assert_eq!(pod_addresses(&w, "node1", "a"), ["10.7.0.2/16", "fd00::2/64"]);
     assert!(
-        matches!(&on_node(&w, "node1").networks["pcbr0"], HostNetwork::PodBridge { addresses, .. } if addresses.len() == 2)
+        matches!(&applied_node(&w, "node1").networks["pcbr0"], HostNetwork::PodBridge { addresses, .. } if addresses.len() == 2)
     );
     assert_eq!(w.phase(&c), Phase::Ready);
-    w.apply(links_of(&w.objects[&c], |spec| spec.links.clear()));
+    w.apply(edit_links(&w.objects[&c], |spec| spec.links.clear()));
     w.settle();
-    assert!(given(&w, "node1", "a").is_none_or(|pod| pod.links.is_empty()));
-    assert!(!on_node(&w, "node1").networks.contains_key("pcbr0"));
+    assert!(applied_pod(&w, "node1", "a").is_none_or(|pod| pod.links.is_empty()));
+    assert!(!applied_node(&w, "node1").networks.contains_key("pcbr0"));
 }
 
 #[test]
-fn a_bridge_belongs_to_one_namespace() {
+fn pod_bridge_belongs_to_one_namespace() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
     w.settle();
-    let mut foreign = config("thief", vec![veth("x", "pcbr0", "10.9.0.0/24")]);
+    let mut foreign = pod_config("thief", vec![veth("x", "pcbr0", "10.9.0.0/24")]);
     foreign.key.namespace = "elsewhere".into();
     foreign.created = 50;
     let thief = w.apply(foreign);
@@ -324,28 +333,28 @@ fn a_bridge_belongs_to_one_namespace() {
         "{}",
         w.message(&thief)
     );
-    let cp = w.apply(config("cp", vec![veth("x", "br-cp", "10.9.0.0/24")]));
+    let cp = w.apply(pod_config("cp", vec![veth("x", "br-cp", "10.9.0.0/24")]));
     w.settle();
     assert!(w.message(&cp).contains("is a network of ConnectionPoint cp"), "{}", w.message(&cp));
-    w.unseen = Some(Vec::new());
+    w.delayed_deletions = Some(Vec::new());
     w.delete(&c);
     w.settle();
     assert_eq!(w.phase(&c), Phase::Deleted);
     assert_eq!(
         w.phase(&thief),
         Phase::Ready,
-        "before it is seen that the former one is gone: {}",
+        "before the gone event of the former user: {}",
         w.message(&thief)
     );
-    for gone in w.unseen.take().unwrap() {
+    for gone in w.delayed_deletions.take().unwrap() {
         w.engine.handle(Event::ObjectGone(gone));
     }
     w.settle();
     assert_eq!(w.phase(&thief), Phase::Ready, "{}", w.message(&thief));
 }
 
-/// Every way onto an interface of the host but a port of a bridge.
-fn made_on(parent: &str) -> Vec<LinkKind> {
+/// Every kind of link on a host interface, except a bridge port.
+fn link_kinds_on(parent: &str) -> Vec<LinkKind> {
     vec![
         LinkKind::Macvlan { master: parent.into() },
         LinkKind::Ipvlan { master: parent.into() },
@@ -354,31 +363,31 @@ fn made_on(parent: &str) -> Vec<LinkKind> {
 }
 
 #[test]
-fn networks_of_connection_points_are_for_attachments() {
+fn links_on_connection_point_networks_are_rejected() {
     let mut w = World::with_agents();
     let parents = [("br-cp", true), ("eth1", true), ("eth1.100", true), ("eth9", false), ("eth9.100", false)];
     let all = parents
         .into_iter()
-        .flat_map(|(parent, known)| made_on(parent).into_iter().map(move |on| (on, known)));
-    for (n, (on, is_of_the_point)) in all.enumerate() {
-        let c = w.apply(config(&format!("c{n}"), vec![link("x", on.clone())]));
+        .flat_map(|(parent, known)| link_kinds_on(parent).into_iter().map(move |on| (on, known)));
+    for (n, (on, is_of_connection_point)) in all.enumerate() {
+        let c = w.apply(pod_config(&format!("c{n}"), vec![pod_link("x", on.clone())]));
         w.settle();
-        if is_of_the_point {
+        if is_of_connection_point {
             assert_eq!(w.phase(&c), Phase::Error, "{on:?}");
             assert!(w.message(&c).contains("of ConnectionPoint cp, which only"), "{}", w.message(&c));
         } else {
-            assert_eq!(w.phase(&c), Phase::Ready, "the agent knows: {on:?}: {}", w.message(&c));
+            assert_eq!(w.phase(&c), Phase::Ready, "the agent validates it: {on:?}: {}", w.message(&c));
         }
     }
 }
 
 #[test]
-fn a_bridge_of_pods_is_no_parent_for_other_namespaces_in_either_order() {
-    for kind in made_on("pcbr0") {
+fn pod_bridge_cannot_be_a_parent_in_another_namespace() {
+    for kind in link_kinds_on("pcbr0") {
         for bridge_first in [true, false] {
             let mut w = World::with_agents();
-            let mut bridged = config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]);
-            let mut other = config("o", vec![link("x", kind.clone())]);
+            let mut bridged = pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]);
+            let mut other = pod_config("o", vec![pod_link("x", kind.clone())]);
             other.key.namespace = "elsewhere".into();
             bridged.created = if bridge_first { 10 } else { 50 };
             other.created = if bridge_first { 50 } else { 10 };
@@ -389,7 +398,7 @@ fn a_bridge_of_pods_is_no_parent_for_other_namespaces_in_either_order() {
             assert_eq!(w.phase(&second), Phase::Error, "{kind:?} {bridge_first}");
             assert!(w.message(&second).contains("belongs to namespace"), "{}", w.message(&second));
             if bridge_first {
-                let same = w.apply(config("s", vec![link("y", kind.clone())]));
+                let same = w.apply(pod_config("s", vec![pod_link("y", kind.clone())]));
                 w.settle();
                 assert_eq!(w.phase(&same), Phase::Ready, "in its own namespace: {}", w.message(&same));
             }
@@ -401,17 +410,17 @@ fn a_bridge_of_pods_is_no_parent_for_other_namespaces_in_either_order() {
 }
 
 #[test]
-fn an_attachment_that_a_label_names_and_nobody_made_is_in_the_pods_view() {
+fn missing_labelled_attachment_is_a_problem_in_pod_network() {
     let mut w = World::with_agents();
-    w.pod(pod("a", "node1", &[(LABEL, "c"), ("attach.eno.k8s.io/oam", "")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c"), ("attach.eno.k8s.io/oam", "")]));
     w.settle();
     let problems = |w: &World| -> Vec<Option<String>> {
-        let view = w.views.get(&arc("uid-a"));
+        let view = w.pod_networks.get(&to_name("uid-a"));
         view.iter().flat_map(|view| &view.interfaces).map(|interface| interface.problem.clone()).collect()
     };
     let missing = Some("there is no L2ServiceAttachment oam in namespace ns, which a label names".to_owned());
     assert_eq!(problems(&w), std::slice::from_ref(&missing));
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
     w.settle();
     assert_eq!(problems(&w), [None, missing.clone()]);
     w.delete(&c);
@@ -419,26 +428,26 @@ fn an_attachment_that_a_label_names_and_nobody_made_is_in_the_pods_view() {
     let a = w.apply(attachment("oam", &["oam"], "cp"));
     w.settle();
     assert!(!problems(&w).contains(&missing), "{:?}", problems(&w));
-    // Somebody takes its finalizer off.
+    // A user removes its finalizer.
     w.objects.remove(&a);
     w.engine.handle(Event::ObjectGone(a));
     w.settle();
     assert_eq!(problems(&w), [missing]);
-    w.pod(pod("a", "node1", &[]));
+    w.apply_pod(pod("a", "node1", &[]));
     w.settle();
     assert_eq!(problems(&w), []);
 }
 
 #[test]
-fn a_bridge_object_says_what_it_is() {
+fn bridge_object_sets_addresses_and_waits_for_its_users() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
     let b = w.apply(bridge("b", "pcbr0", &["10.5.0.0/24"]));
     w.settle();
-    assert_eq!((w.phase(&b), w.statuses[&b].nodes.clone()), (Phase::Ready, vec![arc("node1")]));
-    assert_eq!(addresses(&w, "node1", "a"), ["10.5.0.2/24"]);
+    assert_eq!((w.phase(&b), w.statuses[&b].nodes.clone()), (Phase::Ready, vec![to_name("node1")]));
+    assert_eq!(pod_addresses(&w, "node1", "a"), ["10.5.0.2/24"]);
     let twin = w.apply(bridge("twin", "pcbr0", &[]));
     w.settle();
     assert!(w.message(&twin).contains("Bridge b has the name pcbr0"), "{}", w.message(&twin));
@@ -452,10 +461,10 @@ fn a_bridge_object_says_what_it_is() {
 }
 
 #[test]
-fn a_configuration_whose_sample_is_refused_is_in_error_until_it_has_pods() {
+fn refused_sample_is_an_error_until_a_pod_is_selected() {
     let mut w = World::with_agents();
-    let mut sample = config("c", vec![veth("pc0", "pcbr0", "192.168.100.0/24")]);
-    sample = respec(&sample, |spec| {
+    let mut sample = pod_config("c", vec![veth("pc0", "pcbr0", "192.168.100.0/24")]);
+    sample = edit_spec(&sample, |spec| {
         let Spec::PodLinks(spec) = spec else { unreachable!() };
         spec.sample = Some("sample".into());
     });
@@ -465,20 +474,20 @@ fn a_configuration_whose_sample_is_refused_is_in_error_until_it_has_pods() {
     w.engine
         .handle(Event::SampleRefused(c.clone(), "the pods of the Deployment sample are refused: no".into()));
     w.settle();
-    let words = "spec.sampleDeployment: the pods of the Deployment sample are refused: no";
-    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Error, words));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    let expected = "spec.sampleDeployment: the pods of the Deployment sample are refused: no";
+    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Error, expected));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
     assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""));
-    w.pod_gone("uid-a");
+    w.remove_pod("uid-a");
     w.settle();
-    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""), "none is asked for any more");
+    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Ready, ""), "the engine requests no further sample");
 }
 
 #[test]
-fn the_primary_interface_and_what_only_one_can_have() {
+fn primary_interface_and_mac_have_one_owner() {
     let mut w = World::with_agents();
-    let mut first = config("c", vec![]);
+    let mut first = pod_config("c", vec![]);
     first.spec = Ok(Spec::PodLinks(PodLinksSpec {
         primary: Some(PrimarySpec { name: "eth0".into(), mtu: 1400 }),
         sample: Some("sample".into()),
@@ -487,39 +496,39 @@ fn the_primary_interface_and_what_only_one_can_have() {
     let c = w.apply(first.clone());
     let mut other = first;
     other.key.kind = Kind::PodNetworkConfig;
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
-    assert_eq!(w.samples, [arc("sample")]);
-    assert_eq!(given(&w, "node1", "a").unwrap().primary.unwrap().mtu, 1400);
+    assert_eq!(w.samples, [to_name("sample")]);
+    assert_eq!(applied_pod(&w, "node1", "a").unwrap().primary.unwrap().mtu, 1400);
     assert_eq!(w.phase(&c), Phase::Ready);
     let o = w.apply(other);
-    w.pod(pod("a", "node1", &[(LABEL, "c"), ("podNetworkConfig", "c")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c"), ("podNetworkConfig", "c")]));
     w.settle();
     assert_eq!(w.message(&o), "Pod a: its interface eth0 is changed by PodConfig c already");
     w.restart();
     w.settle();
-    assert_eq!((w.phase(&c), w.phase(&o)), (Phase::Ready, Phase::Error), "who has it keeps it");
+    assert_eq!((w.phase(&c), w.phase(&o)), (Phase::Ready, Phase::Error), "the first owner keeps it");
     let mut hard = veth("m", "pcbr9", "10.9.0.0/24");
     hard.mac = Some("02:00:00:00:00:01".into());
-    let m = w.apply(config("m", vec![hard]));
-    w.pod(pod("x", "node1", &[(LABEL, "m")]));
-    w.pod(pod("y", "node1", &[(LABEL, "m")]));
-    w.pod(pod("z", "node2", &[(LABEL, "m")]));
+    let m = w.apply(pod_config("m", vec![hard]));
+    w.apply_pod(pod("x", "node1", &[(LABEL, "m")]));
+    w.apply_pod(pod("y", "node1", &[(LABEL, "m")]));
+    w.apply_pod(pod("z", "node2", &[(LABEL, "m")]));
     w.settle();
     assert_eq!(
         w.message(&m),
         "Pod y: link m: the hardware address 02:00:00:00:00:01 is taken by pod x on pcbr9"
     );
-    assert!(given(&w, "node2", "z").is_some(), "another node's bridge is another");
-    w.pod_gone("uid-x");
+    assert!(applied_pod(&w, "node2", "z").is_some(), "bridges of different nodes are separate");
+    w.remove_pod("uid-x");
     w.settle();
     assert_eq!(w.phase(&m), Phase::Ready, "{}", w.message(&m));
 }
 
 #[test]
-fn what_the_agent_refuses() {
+fn agent_rejections_are_in_status_and_pod_network() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
     let item = Item::link("uid-a", "PodConfig/c/pc0");
     let refuse = |retryable| Rejection {
         item: item.clone(),
@@ -527,23 +536,26 @@ fn what_the_agent_refuses() {
         retryable,
         unreachable: false,
     };
-    w.rejections.insert(node("node1"), vec![refuse(false)]);
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
-    w.pod(pod("b", "node1", &[(LABEL, "c")]));
+    w.rejections.insert(node_target("node1"), vec![refuse(false)]);
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
+    w.apply_pod(pod("b", "node1", &[(LABEL, "c")]));
     w.settle();
     assert_eq!((w.phase(&c), w.message(&c)), (Phase::Error, "Pod a: link pc0: pc01234567890123 is too long"));
-    assert_eq!(entry(&w, &c, "b").problem, None);
-    assert_eq!(w.views[&arc("uid-a")].interfaces[0].problem.as_deref(), Some("pc01234567890123 is too long"));
-    w.rejections.insert(node("node1"), vec![refuse(true)]);
-    again(&mut w, "node1");
+    assert_eq!(pod_entry(&w, &c, "b").problem, None);
+    assert_eq!(
+        w.pod_networks[&to_name("uid-a")].interfaces[0].problem.as_deref(),
+        Some("pc01234567890123 is too long")
+    );
+    w.rejections.insert(node_target("node1"), vec![refuse(true)]);
+    reapply(&mut w, "node1");
     assert_eq!(w.phase(&c), Phase::Pending);
     assert_eq!(w.message(&c), "Pod a: link pc0: pc01234567890123 is too long; it is retried");
     assert_eq!(
-        entry(&w, &c, "a").problem.as_deref(),
+        pod_entry(&w, &c, "a").problem.as_deref(),
         Some("link pc0: pc01234567890123 is too long; it is retried")
     );
     w.rejections.clear();
-    again(&mut w, "node1");
+    reapply(&mut w, "node1");
     assert_eq!(w.phase(&c), Phase::Ready);
     let bridge = Rejection {
         item: Item::port("pcbr0"),
@@ -551,86 +563,86 @@ fn what_the_agent_refuses() {
         retryable: false,
         unreachable: false,
     };
-    w.rejections.insert(node("node1"), vec![bridge]);
-    again(&mut w, "node1");
+    w.rejections.insert(node_target("node1"), vec![bridge]);
+    reapply(&mut w, "node1");
     assert_eq!(w.message(&c), "Pod a: Node node1: bridge pcbr0: it is not ours");
 }
 
 #[test]
-fn a_restart_keeps_every_address() {
+fn restart_keeps_every_lease() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
     for i in 0..20 {
-        w.pod(pod(&format!("p{i}"), &format!("node{}", i % 4 + 1), &[(LABEL, "c")]));
+        w.apply_pod(pod(&format!("p{i}"), &format!("node{}", i % 4 + 1), &[(LABEL, "c")]));
     }
     w.settle();
     for i in [3, 7, 11] {
-        w.pod_gone(&format!("uid-p{i}"));
+        w.remove_pod(&format!("uid-p{i}"));
     }
-    w.pod(pod("late", "node1", &[(LABEL, "c")]));
+    w.apply_pod(pod("late", "node1", &[(LABEL, "c")]));
     w.settle();
     let (statuses, published) = (w.statuses.clone(), w.published);
     w.restart();
     w.settle();
     assert_eq!(w.published, published);
     assert_eq!(w.statuses[&c].pods, statuses[&c].pods);
-    // What happens while no engine runs is caught up with.
-    w.pods.remove(&arc("uid-late"));
-    w.pods.get_mut(&arc("uid-p0")).unwrap().labels.clear();
+    // A new engine applies changes from the time without an engine.
+    w.pods.remove(&to_name("uid-late"));
+    w.pods.get_mut(&to_name("uid-p0")).unwrap().labels.clear();
     w.restart();
     w.settle();
     assert_eq!(w.statuses[&c].pods.len(), 16);
-    assert!(given(&w, "node1", "p0").is_none() && given(&w, "node1", "late").is_none());
+    assert!(applied_pod(&w, "node1", "p0").is_none() && applied_pod(&w, "node1", "late").is_none());
     assert_eq!(w.phase(&c), Phase::Ready);
 }
 
 #[test]
-fn an_address_that_is_being_lost_is_not_forgotten_by_new_engines() {
+fn lease_being_released_survives_restarts() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
-    w.silent.insert(node("node1"));
-    w.apply(links_of(&w.objects[&c], |spec| spec.links.clear()));
-    let d = w.apply(config("d", vec![veth("x", "pcbr0", "10.9.0.0/24")]));
-    // The first one learns of both, the second one has only the status to go by.
+    w.silent.insert(node_target("node1"));
+    w.apply(edit_links(&w.objects[&c], |spec| spec.links.clear()));
+    let d = w.apply(pod_config("d", vec![veth("x", "pcbr0", "10.9.0.0/24")]));
+    // The first engine reads command and status, the second only the status.
     for name in ["p", "q"] {
         w.restart();
-        w.pod(pod(name, "node2", &[(LABEL, "d")]));
+        w.apply_pod(pod(name, "node2", &[(LABEL, "d")]));
         w.settle();
-        assert_eq!(entry(&w, &c, "a").leases[&arc("pc0")], ["10.9.0.2/24".parse().unwrap()]);
+        assert_eq!(pod_entry(&w, &c, "a").leases[&to_name("pc0")], ["10.9.0.2/24".parse().unwrap()]);
     }
-    assert_eq!(addresses(&w, "node2", "q"), ["10.9.0.4/24"]);
+    assert_eq!(pod_addresses(&w, "node2", "q"), ["10.9.0.4/24"]);
     w.silent.clear();
     w.settle();
-    assert!(entry(&w, &c, "a").leases.is_empty());
-    w.pod(pod("r", "node2", &[(LABEL, "d")]));
+    assert!(pod_entry(&w, &c, "a").leases.is_empty());
+    w.apply_pod(pod("r", "node2", &[(LABEL, "d")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "r"), ["10.9.0.2/24"]);
+    assert_eq!(pod_addresses(&w, "node2", "r"), ["10.9.0.2/24"]);
     assert_eq!((w.phase(&c), w.phase(&d)), (Phase::Ready, Phase::Ready));
 }
 
 #[test]
-fn what_is_left_on_a_node_that_is_away_stays_taken() {
+fn addresses_on_an_unready_node_stay_leased() {
     let mut w = World::with_agents();
-    let c = w.apply(config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
-    w.pod(pod("a", "node1", &[(LABEL, "c")]));
+    let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
+    w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.settle();
-    w.silent.insert(node("node1"));
-    w.node("node1", true, false);
+    w.silent.insert(node_target("node1"));
+    w.apply_node("node1", true, false);
     w.delete(&c);
     w.settle();
     assert!(!w.objects.contains_key(&c));
     w.restart();
-    let d = w.apply(config("d", vec![veth("x", "pcbr0", "10.9.0.0/24")]));
-    w.pod(pod("b", "node2", &[(LABEL, "d")]));
+    let d = w.apply(pod_config("d", vec![veth("x", "pcbr0", "10.9.0.0/24")]));
+    w.apply_pod(pod("b", "node2", &[(LABEL, "d")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "b"), ["10.9.0.3/24"]);
+    assert_eq!(pod_addresses(&w, "node2", "b"), ["10.9.0.3/24"]);
     w.silent.clear();
-    w.node("node1", true, true);
+    w.apply_node("node1", true, true);
     w.settle();
-    w.pod(pod("e", "node2", &[(LABEL, "d")]));
+    w.apply_pod(pod("e", "node2", &[(LABEL, "d")]));
     w.settle();
-    assert_eq!(addresses(&w, "node2", "e"), ["10.9.0.2/24"]);
+    assert_eq!(pod_addresses(&w, "node2", "e"), ["10.9.0.2/24"]);
     assert_eq!(w.phase(&d), Phase::Ready, "{}", w.message(&d));
 }

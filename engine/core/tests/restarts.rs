@@ -1,14 +1,14 @@
-//! What a new engine makes of objects that were ready: they stay so unless what they are made of has changed.
+//! Ready objects stay ready with a new engine unless their inputs have changed.
 
 use eno_core::spec::LeadsTo;
 use eno_core::{Key, Object, Target};
 use eno_schemas::Phase;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-/// A service `s` and an attachment `a` of it, and a service `t`, all ready.
-fn ready() -> (World, Key, Key) {
+/// The ready services `s` and `t`, and the ready attachment `a` of `s`.
+fn ready_world() -> (World, Key, Key) {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(service("t", 200, &["dc"]));
@@ -18,8 +18,8 @@ fn ready() -> (World, Key, Key) {
     (w, s, a)
 }
 
-/// The engine is killed before it has looked at a change, and the next one finds `leaf1` silent.
-fn killed_at(w: &mut World, change: Object) {
+/// The engine crashes before it settles a change, and `leaf1` is silent for the next one.
+fn crash_before_settling(w: &mut World, change: Object) {
     w.apply(change);
     w.restart();
     w.silent.insert(Target::Fabric("leaf1".into()));
@@ -27,9 +27,9 @@ fn killed_at(w: &mut World, change: Object) {
 }
 
 #[test]
-fn what_comes_from_other_objects_is_told() {
-    let (mut w, s, a) = ready();
-    killed_at(&mut w, service("s", 101, &["dc"]));
+fn changed_reference_is_detected_after_a_restart() {
+    let (mut w, s, a) = ready_world();
+    crash_before_settling(&mut w, service("s", 101, &["dc"]));
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Pending));
     w.silent.clear();
     w.settle();
@@ -38,9 +38,9 @@ fn what_comes_from_other_objects_is_told() {
 }
 
 #[test]
-fn what_is_not_its_own_moves_nobody_back() {
-    let (mut w, s, a) = ready();
-    w.node("node5", true, true);
+fn unrelated_change_keeps_objects_ready_after_a_restart() {
+    let (mut w, s, a) = ready_world();
+    w.apply_node("node5", true, true);
     let ports = [("e1", "node1"), ("e2", "node2"), ("e3", "node5")];
     let mut ports: Vec<_> = ports
         .map(|(port, node)| (port, LeadsTo::Node { node: node.into(), interface: "eth1".into() }))
@@ -48,24 +48,24 @@ fn what_is_not_its_own_moves_nobody_back() {
     let spines = [("u1", "spine1"), ("u2", "spine2")];
     ports
         .extend(spines.map(|(port, to)| (port, LeadsTo::Device { device: to.into(), port: "leaf1".into() })));
-    killed_at(&mut w, device("leaf1", &ports));
-    assert!(!w.carriers(100).contains(&"leaf1:e3".to_owned()));
+    crash_before_settling(&mut w, device("leaf1", &ports));
+    assert!(!w.carrying_ports(100).contains(&"leaf1:e3".to_owned()));
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
     w.silent.clear();
     w.settle();
-    assert!(w.carriers(100).contains(&"leaf1:e3".to_owned()));
+    assert!(w.carrying_ports(100).contains(&"leaf1:e3".to_owned()));
     assert_eq!((w.phases[&s].len(), w.phases[&a].len()), (2, 2));
 }
 
-/// Statuses of an engine that did not say what ready objects are made of.
+/// Statuses of an engine that did not record the inputs of ready objects.
 #[test]
-fn without_the_inputs_the_generation_has_to_do() {
-    let (mut w, s, a) = ready();
+fn missing_ready_inputs_fall_back_to_the_generation() {
+    let (mut w, s, a) = ready_world();
     w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
-    killed_at(&mut w, service("s", 101, &["dc"]));
+    crash_before_settling(&mut w, service("s", 101, &["dc"]));
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Ready));
-    // Nothing is written only to say them.
-    let (mut w, ..) = ready();
+    // The engine does not write statuses only to add the inputs.
+    let (mut w, ..) = ready_world();
     w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
     let before = w.statuses.clone();
     w.restart();
@@ -74,26 +74,26 @@ fn without_the_inputs_the_generation_has_to_do() {
 }
 
 #[test]
-fn the_inputs_are_in_the_status_of_what_is_ready_and_can_wait() {
-    let (mut w, s, a) = ready();
-    let says = |w: &World, key: &Key| w.statuses[key].ready_inputs;
-    let before = says(&w, &a);
-    assert!(before.is_some() && says(&w, &s).is_some());
+fn ready_inputs_are_in_status_while_ready() {
+    let (mut w, s, a) = ready_world();
+    let ready_inputs = |w: &World, key: &Key| w.statuses[key].ready_inputs;
+    let before = ready_inputs(&w, &a);
+    assert!(before.is_some() && ready_inputs(&w, &s).is_some());
     w.silent.insert(Target::Fabric("leaf1".into()));
     w.apply(service("s", 101, &["dc"]));
     w.settle();
-    assert_eq!((w.phase(&a), says(&w, &a)), (Phase::Pending, None));
+    assert_eq!((w.phase(&a), ready_inputs(&w, &a)), (Phase::Pending, None));
     w.silent.clear();
     w.settle();
-    assert!(says(&w, &a).is_some() && says(&w, &a) != before);
+    assert!(ready_inputs(&w, &a).is_some() && ready_inputs(&w, &a) != before);
     let none = w.statuses.iter().filter(|(_, status)| status.ready_inputs.is_none());
     let kinds: Vec<_> = none.map(|(key, _)| key.kind.as_str()).collect();
     assert_eq!(kinds, ["NodePool", "PhysicalNetwork"]);
 }
 
 #[test]
-fn a_device_that_is_being_deleted_is_drained_all_the_same() {
-    let (mut w, ..) = ready();
+fn terminating_device_is_drained_after_a_restart() {
+    let (mut w, ..) = ready_world();
     let leaf1 = Key::cluster(eno_core::Kind::FabricDevice, &"leaf1".into());
     w.silent.insert(Target::Fabric("leaf1".into()));
     w.delete(&leaf1);
@@ -104,5 +104,5 @@ fn a_device_that_is_being_deleted_is_drained_all_the_same() {
     w.silent.clear();
     w.settle();
     assert_eq!(w.objects.get(&leaf1).map(|object| &object.key), None);
-    assert_eq!(w.carriers(100).iter().filter(|port| port.starts_with("leaf1")).count(), 0);
+    assert_eq!(w.carrying_ports(100).iter().filter(|port| port.starts_with("leaf1")).count(), 0);
 }

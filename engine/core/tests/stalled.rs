@@ -1,25 +1,25 @@
-//! Which errors are stalled, since when, and why an object is not ready, for programs.
+//! The condition Stalled and the reasons of the condition Ready.
 
 use eno_core::spec::{Cause, CniName, Invalid, PhysicalNetworkSpec, Spec, VlanType};
 use eno_core::{Event, Key, Kind, Name, Selector, Target};
 use eno_schemas::{Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanId};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const START: &str = "2026-01-01T00:00:00Z";
 const LATER: &str = "2026-01-01T00:01:00Z";
 
-/// The reason why an object is not ready, and whether it is stalled.
-fn verdict(w: &World, key: &Key) -> (&'static str, Option<bool>) {
+/// The reason of the condition Ready, and whether the condition Stalled holds.
+fn reason_and_stalled(w: &World, key: &Key) -> (&'static str, Option<bool>) {
     let status = &w.statuses[key];
     let ready = condition(status, "Ready").unwrap();
     assert!(!ready.holds, "{key} is ready");
     (ready.reason, condition(status, "Stalled").map(|stalled| stalled.holds))
 }
 
-/// A minute passes.
-fn wait(w: &mut World) {
+/// A minute passes, and all deadlines are exceeded.
+fn minute_passes(w: &mut World) {
     w.now = LATER.into();
     for (key, since) in std::mem::take(&mut w.deadlines) {
         w.engine.handle(Event::DeadlineExceeded { key, since });
@@ -28,7 +28,7 @@ fn wait(w: &mut World) {
 }
 
 #[test]
-fn what_its_own_fields_make_impossible_is_stalled_at_once() {
+fn invalid_spec_is_stalled_immediately() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &[]));
     w.apply(service("t", 101, &[]));
@@ -36,7 +36,7 @@ fn what_its_own_fields_make_impossible_is_stalled_at_once() {
     let unreadable = eno_core::Object { spec: Err(Invalid::new("Address", "no address")), ..unreadable };
     let mut cases = vec![unreadable];
     let attach = |name: &str, services: &[&str], change: fn(&mut eno_core::spec::AttachmentSpec)| {
-        respec(&attachment(name, services, "cp"), |spec| {
+        edit_spec(&attachment(name, services, "cp"), |spec| {
             let Spec::Attachment(spec) = spec else { unreachable!() };
             change(spec);
         })
@@ -50,13 +50,13 @@ fn what_its_own_fields_make_impossible_is_stalled_at_once() {
     for object in cases {
         let key = w.apply(object);
         w.settle();
-        assert_eq!(verdict(&w, &key), ("Invalid", Some(true)), "{key}: {}", w.message(&key));
+        assert_eq!(reason_and_stalled(&w, &key), ("Invalid", Some(true)), "{key}: {}", w.message(&key));
     }
     assert!(w.deadlines.is_empty());
 }
 
 #[test]
-fn what_may_pass_has_a_reason_of_its_own_and_a_minute() {
+fn recoverable_error_is_stalled_after_a_minute() {
     let closed = PhysicalNetworkSpec {
         segmentation_ids: Some("10-999".parse().unwrap()),
         namespaces: Some(
@@ -68,14 +68,14 @@ fn what_may_pass_has_a_reason_of_its_own_and_a_minute() {
     w.apply(object(Kind::PhysicalNetwork, "closed", Spec::PhysicalNetwork(closed)));
     w.apply(service("s", 100, &["dc"]));
     w.apply(service("inside", 101, &["closed"]));
-    w.apply(on_subnets(&service("broken", 102, &[]), &["nope"]));
+    w.apply(with_subnets(&service("broken", 102, &[]), &["nope"]));
     let leaving = w.apply(service("leaving", 103, &[]));
     w.apply(attachment("holds", &["leaving"], "cp"));
     w.apply(bridge("first", "pb0", &[]));
     w.settle();
     w.delete(&leaving);
     w.settle();
-    let dpdk = respec(&attachment("dpdk", &["s"], "cp"), |spec| {
+    let dpdk = edit_spec(&attachment("dpdk", &["s"], "cp"), |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         spec.interface = InterfaceType::Dpdk;
     });
@@ -92,77 +92,77 @@ fn what_may_pass_has_a_reason_of_its_own_and_a_minute() {
         w.now = START.into();
         let key = w.apply(object);
         w.settle();
-        assert_eq!(verdict(&w, &key), (cause.reason(), Some(false)), "{key}: {}", w.message(&key));
+        assert_eq!(reason_and_stalled(&w, &key), (cause.reason(), Some(false)), "{key}: {}", w.message(&key));
         assert!(w.deadlines.contains(&(key.clone(), START.into())), "{key}");
-        wait(&mut w);
-        assert_eq!(verdict(&w, &key), (cause.reason(), Some(true)), "{key}");
+        minute_passes(&mut w);
+        assert_eq!(reason_and_stalled(&w, &key), (cause.reason(), Some(true)), "{key}");
         assert_eq!(&*condition(&w.statuses[&key], "Stalled").unwrap().since, LATER);
-        assert_eq!(w.phases[&key], [Phase::Pending, Phase::Error], "it is no transition");
+        assert_eq!(w.phases[&key], [Phase::Pending, Phase::Error], "Stalled is not a transition");
     }
 }
 
 #[test]
-fn what_passes_is_not_stalled() {
+fn recovered_error_is_not_stalled() {
     let mut w = World::leaf_spine();
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
-    wait(&mut w);
-    assert_eq!(verdict(&w, &a), ("ReferenceNotFound", Some(true)));
+    minute_passes(&mut w);
+    assert_eq!(reason_and_stalled(&w, &a), ("ReferenceNotFound", Some(true)));
     w.silent.insert(Target::Fabric("leaf1".into()));
     w.apply(service("s", 100, &["dc"]));
     w.settle();
-    assert_eq!(verdict(&w, &a), ("Waiting", None));
+    assert_eq!(reason_and_stalled(&w, &a), ("Waiting", None));
     w.silent.clear();
     w.settle();
     assert_eq!((w.phase(&a), condition(&w.statuses[&a], "Stalled")), (Phase::Ready, None));
 }
 
 #[test]
-fn pending_is_never_stalled() {
+fn pending_object_is_never_stalled() {
     let mut w = World::leaf_spine();
-    w.patient = true;
+    w.awaits_never_elapse = true;
     w.silent.insert(Target::Fabric("leaf2".into()));
     let early = w.apply(attachment("early", &["nope"], "cp"));
     let s = w.apply(service("s", 100, &["dc"]));
     w.settle();
-    wait(&mut w);
-    assert_eq!(verdict(&w, &early), ("Waiting", None));
-    assert_eq!(verdict(&w, &s), ("Waiting", None));
+    minute_passes(&mut w);
+    assert_eq!(reason_and_stalled(&w, &early), ("Waiting", None));
+    assert_eq!(reason_and_stalled(&w, &s), ("Waiting", None));
 }
 
 #[test]
-fn another_error_has_a_minute_of_its_own() {
+fn new_error_restarts_the_deadline() {
     let mut w = World::leaf_spine();
-    let s = w.apply(on_subnets(&service("s", 100, &[]), &["one", "two"]));
+    let s = w.apply(with_subnets(&service("s", 100, &[]), &["one", "two"]));
     w.settle();
     let first = w.deadlines.pop().unwrap();
     w.now = "2026-01-01T00:00:59Z".into();
     w.apply(subnet("one", "10.0.0.0/24"));
     w.settle();
     assert!(w.message(&s).contains("Subnet two"), "{}", w.message(&s));
-    // The first one's deadline says nothing of it.
+    // The deadline of the first error does not count for the second.
     w.engine.handle(Event::DeadlineExceeded { key: first.0, since: first.1 });
     w.settle();
-    assert_eq!(verdict(&w, &s), ("ReferenceNotFound", Some(false)));
+    assert_eq!(reason_and_stalled(&w, &s), ("ReferenceNotFound", Some(false)));
     assert_eq!(w.deadlines, [(s.clone(), w.now.as_str().into())]);
-    // Nor does one for the spec before.
+    // The deadline of a former generation does not count either.
     w.now = "2026-01-01T00:01:30Z".into();
     let edited = w.objects[&s].clone();
     w.apply(edited);
     w.settle();
     let last = w.deadlines.pop().unwrap();
     assert_eq!((&*last.1, w.statuses[&s].observed_generation), (w.now.as_str(), 2));
-    wait(&mut w);
-    assert_eq!(verdict(&w, &s), ("ReferenceNotFound", Some(false)));
+    minute_passes(&mut w);
+    assert_eq!(reason_and_stalled(&w, &s), ("ReferenceNotFound", Some(false)));
     w.deadlines.push(last);
-    wait(&mut w);
-    assert_eq!(verdict(&w, &s), ("ReferenceNotFound", Some(true)));
+    minute_passes(&mut w);
+    assert_eq!(reason_and_stalled(&w, &s), ("ReferenceNotFound", Some(true)));
 }
 
 #[test]
-fn a_restart_does_not_begin_the_minute_anew() {
+fn restart_keeps_the_deadline() {
     let mut w = World::leaf_spine();
-    let s = w.apply(on_subnets(&service("s", 100, &[]), &["nope"]));
+    let s = w.apply(with_subnets(&service("s", 100, &[]), &["nope"]));
     w.settle();
     w.now = "2026-01-01T00:00:30Z".into();
     w.restart();
@@ -170,13 +170,13 @@ fn a_restart_does_not_begin_the_minute_anew() {
     w.settle();
     assert_eq!(w.statuses, before);
     assert_eq!(w.deadlines, [(s.clone(), START.into())]);
-    wait(&mut w);
-    assert_eq!(verdict(&w, &s), ("ReferenceNotFound", Some(true)));
+    minute_passes(&mut w);
+    assert_eq!(reason_and_stalled(&w, &s), ("ReferenceNotFound", Some(true)));
     w.restart();
     let before = w.statuses.clone();
     w.settle();
     assert_eq!((&w.statuses, &w.deadlines), (&before, &Vec::<(Key, Name)>::new()));
-    // An engine that knew no such condition leaves it to the next to begin.
+    // Without the condition, as from an older engine, a new engine starts the deadline.
     w.statuses.get_mut(&s).unwrap().conditions.retain(|condition| condition.kind != "Stalled");
     w.restart();
     w.settle();
@@ -184,7 +184,7 @@ fn a_restart_does_not_begin_the_minute_anew() {
 }
 
 #[test]
-fn a_refusal_is_stalled_at_once_if_no_retry_mends_it() {
+fn permanent_rejection_is_stalled_immediately() {
     let leaf1 = Target::Fabric("leaf1".into());
     for (item, retryable) in [true, false]
         .into_iter()
@@ -198,17 +198,17 @@ fn a_refusal_is_stalled_at_once_if_no_retry_mends_it() {
         w.apply(service("s", 100, &["dc"]));
         let a = w.apply(attachment("a", &["s"], "cp"));
         w.settle();
-        assert_eq!(verdict(&w, &a), ("Refused", Some(!retryable)), "{item}: {}", w.message(&a));
-        wait(&mut w);
-        assert_eq!(verdict(&w, &a), ("Refused", Some(true)), "{item}");
+        assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(!retryable)), "{item}: {}", w.message(&a));
+        minute_passes(&mut w);
+        assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(true)), "{item}");
         w.restart();
         w.settle();
-        assert_eq!(verdict(&w, &a), ("Refused", Some(true)), "{item}");
+        assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(true)), "{item}");
     }
 }
 
 #[test]
-fn a_failure_is_the_device_s_own() {
+fn permanent_device_failure_stalls_only_the_device() {
     let mut w = World::leaf_spine();
     let leaf1 = Target::Fabric("leaf1".into());
     w.silent.insert(leaf1.clone());
@@ -221,9 +221,9 @@ fn a_failure_is_the_device_s_own() {
         w.report(&leaf1, hash.clone(), Outcome::Failed(failure), None, Vec::new());
         w.settle();
         let device = Key::cluster(Kind::FabricDevice, &"leaf1".into());
-        assert_eq!(verdict(&w, &device), ("Refused", Some(!retryable)));
-        // Mending the device mends it, whatever its own spec says.
-        assert_eq!(verdict(&w, &a), ("Refused", Some(false)));
+        assert_eq!(reason_and_stalled(&w, &device), ("Refused", Some(!retryable)));
+        // The attachment recovers with the device, without a spec change.
+        assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(false)));
     }
 }
 

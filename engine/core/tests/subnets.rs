@@ -1,10 +1,10 @@
-//! Subnets and Routes that pods can't be given, and addresses that two could hand out.
+//! Validation of Subnets and Routes, and addresses with more than one allocator.
 
 use eno_core::spec::{NodePoolSpec, RouteSpec, Spec, SubnetSpec, VlanType};
 use eno_core::{Condition, Key, Kind, Object, Selector};
 use eno_schemas::{Ipam, Phase, Pool};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const HOT: &str = "attach.eno.k8s.io/a";
@@ -14,24 +14,24 @@ fn route(name: &str, next_hop: &str) -> Object {
     object(Kind::Route, name, Spec::Route(spec))
 }
 
-fn with(subnet: &Object, change: impl FnOnce(&mut SubnetSpec)) -> Object {
-    respec(subnet, |spec| {
+fn edit_subnet(subnet: &Object, change: impl FnOnce(&mut SubnetSpec)) -> Object {
+    edit_spec(subnet, |spec| {
         let Spec::Subnet(spec) = spec else { unreachable!() };
         change(spec);
     })
 }
 
 fn routed(name: &str, network: &str, route: &str) -> Object {
-    with(&subnet(name, network), |spec| spec.routes = vec![route.into()])
+    edit_subnet(&subnet(name, network), |spec| spec.routes = vec![route.into()])
 }
 
-fn hot(first: &str, last: &str) -> Vec<Pool> {
+fn pool(first: &str, last: &str) -> Vec<Pool> {
     vec![Pool { start: first.parse().unwrap(), end: last.parse().unwrap() }]
 }
 
-/// A service with the Subnet `sn` and an access attachment of it.
-fn attached(w: &mut World) -> (Key, Key) {
-    let s = w.apply(on_subnets(&service("s", 100, &[]), &["sn"]));
+/// A service with the Subnet `sn`, and an access attachment of the service.
+fn access_attachment(w: &mut World) -> (Key, Key) {
+    let s = w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
     (s, w.apply(attachment("a", &["s"], "cp")))
 }
 
@@ -45,12 +45,12 @@ fn condition<'a>(w: &'a World, key: &Key, kind: &str) -> Option<&'a Condition> {
 }
 
 #[test]
-fn a_next_hop_that_pods_can_not_reach_is_an_error_of_the_subnet() {
+fn unreachable_next_hop_is_an_error_of_the_subnet() {
     let mut w = World::leaf_spine();
     let out = w.apply(route("out", "10.2.0.1"));
     let sn = w.apply(routed("sn", "10.1.0.0/24", "out"));
     let other = w.apply(routed("other", "10.2.0.0/24", "out"));
-    let (s, a) = attached(&mut w);
+    let (s, a) = access_attachment(&mut w);
     w.settle();
     assert_eq!(
         (w.phase(&sn), w.message(&sn)),
@@ -61,29 +61,33 @@ fn a_next_hop_that_pods_can_not_reach_is_an_error_of_the_subnet() {
         )
     );
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Error, Phase::Error));
-    assert_eq!((w.phase(&out), w.phase(&other)), (Phase::Ready, Phase::Ready), "the Route is good elsewhere");
-    w.apply(with(&w.objects[&sn].clone(), |spec| spec.routes.clear()));
+    assert_eq!(
+        (w.phase(&out), w.phase(&other)),
+        (Phase::Ready, Phase::Ready),
+        "the Route is valid in another Subnet"
+    );
+    w.apply(edit_subnet(&w.objects[&sn].clone(), |spec| spec.routes.clear()));
     w.settle();
     assert_eq!([&sn, &s, &a].map(|key| w.phase(key)), [Phase::Ready; 3], "{}", w.message(&a));
 }
 
 #[test]
-fn a_route_that_leaves_its_subnet_changes_nothing_until_the_subnet_follows() {
+fn route_outside_its_subnet_keeps_the_applied_state() {
     for route_first in [true, false] {
         let mut w = World::with_agents();
         let out = w.apply(route("out", "10.1.0.1"));
-        let first = with(&routed("sn", "10.1.0.0/24", "out"), |spec| {
-            spec.hot_plug_pool = hot("10.1.0.10", "10.1.0.19");
+        let first = edit_subnet(&routed("sn", "10.1.0.0/24", "out"), |spec| {
+            spec.hot_plug_pool = pool("10.1.0.10", "10.1.0.19");
         });
         let sn = w.apply(first.clone());
-        let (_, a) = attached(&mut w);
-        w.pod(pod("x", "node1", &[(HOT, "")]));
+        let (_, a) = access_attachment(&mut w);
+        w.apply_pod(pod("x", "node1", &[(HOT, "")]));
         w.settle();
         assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
-        let before = (w.nad("ns", "a"), given(&w, "node1", "x"));
-        let moved = with(&first, |spec| {
+        let before = (w.nad("ns", "a"), applied_pod(&w, "node1", "x"));
+        let moved = edit_subnet(&first, |spec| {
             spec.network = "10.9.0.0/24".parse().unwrap();
-            spec.hot_plug_pool = hot("10.9.0.10", "10.9.0.19");
+            spec.hot_plug_pool = pool("10.9.0.10", "10.9.0.19");
         });
         if route_first {
             w.apply(route("out", "10.9.0.1"));
@@ -107,42 +111,45 @@ fn a_route_that_leaves_its_subnet_changes_nothing_until_the_subnet_follows() {
                 w.settle();
             }
             assert_eq!((w.phase(&sn), w.phase(&a)), (Phase::Error, Phase::Error), "{}", w.message(&sn));
-            assert_eq!((w.nad("ns", "a"), given(&w, "node1", "x")), before, "what worked stays");
+            assert_eq!((w.nad("ns", "a"), applied_pod(&w, "node1", "x")), before, "the applied state stays");
         }
         w.apply(if route_first { moved } else { route("out", "10.9.0.1") });
         w.settle();
         assert_eq!([&out, &sn, &a].map(|key| w.phase(key)), [Phase::Ready; 3], "{}", w.message(&a));
         let nad = w.nad("ns", "a").unwrap();
         assert_eq!(nad.subnets[0].routes[0].next_hop.to_string(), "10.9.0.1");
-        assert_eq!(addresses(&w, "node1", "x"), ["10.9.0.10/24"]);
+        assert_eq!(pod_addresses(&w, "node1", "x"), ["10.9.0.10/24"]);
     }
 }
 
 #[test]
-fn a_route_is_given_once() {
+fn duplicate_route_is_rendered_once() {
     let mut w = World::leaf_spine();
     w.apply(route("out", "10.1.0.1"));
     w.apply(route("same", "10.1.0.1"));
-    w.apply(with(&subnet("sn", "10.1.0.0/24"), |spec| spec.routes = vec!["out".into(), "same".into()]));
-    attached(&mut w);
+    w.apply(edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| {
+        spec.routes = vec!["out".into(), "same".into()];
+    }));
+    access_attachment(&mut w);
     w.settle();
     assert_eq!(w.nad("ns", "a").unwrap().subnets[0].routes.len(), 1);
-    assert_eq!(pools(&w, "a"), Some(vec!["10.1.0.2-10.1.0.254".into()]), "not the gateway's address");
+    assert_eq!(pools(&w, "a"), Some(vec!["10.1.0.2-10.1.0.254".into()]), "without the gateway's address");
 }
 
 #[test]
-fn what_the_engine_leases_no_definition_gives() {
+fn nad_pools_exclude_leased_and_hot_plug_addresses() {
     let mut w = World::with_agents();
-    let first =
-        with(&subnet("sn", "10.63.0.0/24"), |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.9"));
+    let first = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
+        spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.9");
+    });
     w.apply(first.clone());
-    let (_, a) = attached(&mut w);
-    w.pod(pod("x", "node1", &[(HOT, "")]));
+    let (_, a) = access_attachment(&mut w);
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
-    assert_eq!(addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
+    assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.10-10.63.0.254".into()]));
-    // A pod keeps its address when the pool moves on, and a new engine knows that too.
-    w.apply(with(&first, |spec| spec.hot_plug_pool = hot("10.63.0.20", "10.63.0.29")));
+    // A pod keeps its address when the pool moves, also with a new engine.
+    w.apply(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
     w.settle();
     let apart = ["10.63.0.2-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec();
     for restarted in [false, true] {
@@ -152,48 +159,49 @@ fn what_the_engine_leases_no_definition_gives() {
             w.settle();
             assert_eq!(w.published, 0);
         }
-        assert_eq!(addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
+        assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
         assert_eq!(pools(&w, "a"), Some(apart.clone()));
     }
-    w.apply(with(&first, |spec| {
-        spec.hot_plug_pool = hot("10.63.0.20", "10.63.0.29");
-        spec.allocation_pool = hot("10.63.0.1", "10.63.0.5");
+    w.apply(edit_subnet(&first, |spec| {
+        spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29");
+        spec.allocation_pool = pool("10.63.0.1", "10.63.0.5");
     }));
     w.settle();
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.2-10.63.0.5".into()]));
-    w.pod(pod("x", "node1", &[]));
+    w.apply_pod(pod("x", "node1", &[]));
     w.settle();
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.1-10.63.0.5".into()]));
     assert_eq!(w.phase(&a), Phase::Ready);
 }
 
 #[test]
-fn pods_that_end_move_no_attachment_when_the_pool_has_moved() {
+fn ending_pods_keep_the_attachment_ready_after_a_pool_move() {
     let mut w = World::with_agents();
-    let first =
-        with(&subnet("sn", "10.63.0.0/24"), |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.9"));
+    let first = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
+        spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.9");
+    });
     w.apply(first.clone());
-    let (_, a) = attached(&mut w);
-    w.pod(pod("x", "node1", &[(HOT, "")]));
+    let (_, a) = access_attachment(&mut w);
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
-    w.pod(pod("y", "node1", &[(HOT, "")]));
+    w.apply_pod(pod("y", "node1", &[(HOT, "")]));
     w.settle();
-    w.apply(with(&first, |spec| spec.hot_plug_pool = hot("10.63.0.20", "10.63.0.29")));
+    w.apply(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
     w.settle();
     let before = w.phases[&a].clone();
     assert_eq!(
         pools(&w, "a"),
         Some(["10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec())
     );
-    w.pod_gone("uid-x");
+    w.remove_pod("uid-x");
     w.settle();
     let apart = ["10.63.0.1-10.63.0.1", "10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"];
     assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
-    assert_eq!(w.phases[&a], before, "it stays ready while its definition follows");
-    // So it does where the next engine sees the pod go.
+    assert_eq!(w.phases[&a], before, "it stays ready while the NAD changes");
+    // The same holds if a new engine receives the deletion of the pod.
     w.restart();
     w.settle();
-    w.pod_gone("uid-y");
+    w.remove_pod("uid-y");
     w.settle();
     let apart = ["10.63.0.1-10.63.0.19", "10.63.0.30-10.63.0.254"];
     assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
@@ -201,45 +209,46 @@ fn pods_that_end_move_no_attachment_when_the_pool_has_moved() {
 }
 
 #[test]
-fn a_definition_that_has_nothing_left_to_give_is_not_there() {
+fn nad_without_free_addresses_is_not_created() {
     let mut w = World::with_agents();
-    let all =
-        with(&subnet("sn", "10.63.0.0/24"), |spec| spec.hot_plug_pool = hot("10.63.0.0", "10.63.0.255"));
+    let all = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
+        spec.hot_plug_pool = pool("10.63.0.0", "10.63.0.255");
+    });
     w.apply(all.clone());
-    let (_, a) = attached(&mut w);
-    w.pod(pod("x", "node1", &[(HOT, "")]));
+    let (_, a) = access_attachment(&mut w);
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
     w.settle();
     let problem = "Subnet sn has no address left for the NetworkAttachmentDefinition, which is not there; narrow its \
                    HotPlugPool or widen its AllocationPool";
-    let said = condition(&w, &a, "AddressesAssigned").unwrap();
-    assert_eq!((said.holds, said.reason, &*said.message), (false, "NoneLeft", problem));
+    let reported = condition(&w, &a, "AddressesAssigned").unwrap();
+    assert_eq!((reported.holds, reported.reason, &*reported.message), (false, "NoneLeft", problem));
     assert_eq!((&*w.phases[&a], w.nad("ns", "a")), (&[Phase::Pending, Phase::Ready][..], None));
-    assert_eq!(addresses(&w, "node1", "x"), ["10.63.0.1/24"], "pods that run get it all the same");
+    assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"], "running pods still get an address");
     w.restart();
     w.settle();
     assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Ready, None));
-    assert_eq!(condition(&w, &a, "AddressesAssigned").map(|said| said.reason), Some("NoneLeft"));
-    w.apply(with(&all, |spec| spec.hot_plug_pool = hot("10.63.0.1", "10.63.0.253")));
+    assert_eq!(condition(&w, &a, "AddressesAssigned").map(|reported| reported.reason), Some("NoneLeft"));
+    w.apply(edit_subnet(&all, |spec| spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.253")));
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
     assert_eq!(condition(&w, &a, "AddressesAssigned"), None);
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.254-10.63.0.254".into()]));
-    w.pod_gone("uid-x");
+    w.remove_pod("uid-x");
     w.delete(&a);
     w.settle();
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
 }
 
 #[test]
-fn host_local_is_said_to_repeat_addresses() {
+fn host_local_ipam_sets_addresses_unique_condition() {
     let mut w = World::leaf_spine();
-    w.apply(with(&subnet("sn", "10.1.0.0/24"), |spec| spec.ipam = Ipam::HostLocal));
-    let (_, a) = attached(&mut w);
+    w.apply(edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| spec.ipam = Ipam::HostLocal));
+    let (_, a) = access_attachment(&mut w);
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
-    let said = condition(&w, &a, "AddressesUnique").unwrap();
+    let reported = condition(&w, &a, "AddressesUnique").unwrap();
     assert_eq!(
-        (said.holds, said.reason, &*said.message),
+        (reported.holds, reported.reason, &*reported.message),
         (
             false,
             "PerNode",
@@ -247,7 +256,7 @@ fn host_local_is_said_to_repeat_addresses() {
              whereabouts"
         )
     );
-    // One node alone.
+    // A single node has no duplicates.
     let selector = r#"[{"key":"pool","operator":"In","values":["one"]}]"#;
     let node_selector = serde_json::from_str::<Selector>(selector).unwrap();
     w.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector })));
@@ -258,31 +267,31 @@ fn host_local_is_said_to_repeat_addresses() {
     };
     one(&mut w, "node1");
     assert_eq!(condition(&w, &a, "AddressesUnique"), None);
-    // Another attachment of it counts by itself.
+    // Another attachment on the Subnet allocates by itself.
     let b = w.apply(attachment("b", &["s"], "cp"));
     w.settle();
     for key in [&a, &b] {
-        let said = condition(&w, key, "AddressesUnique").unwrap();
+        let reported = condition(&w, key, "AddressesUnique").unwrap();
         let others = "pods of this attachment and of others on the Subnet get the same addresses";
-        assert!(said.reason == "PerAttachment" && said.message.contains(others), "{said:?}");
+        assert!(reported.reason == "PerAttachment" && reported.message.contains(others), "{reported:?}");
     }
     w.delete(&b);
     w.settle();
     assert_eq!(condition(&w, &a, "AddressesUnique"), None);
     one(&mut w, "node2");
-    assert_eq!(condition(&w, &a, "AddressesUnique").map(|said| said.reason), Some("PerNode"));
+    assert_eq!(condition(&w, &a, "AddressesUnique").map(|reported| reported.reason), Some("PerNode"));
     w.apply(subnet("sn", "10.1.0.0/24"));
     w.settle();
     assert_eq!(condition(&w, &a, "AddressesUnique"), None, "whereabouts");
 }
 
-/// The attachments that are said to share addresses, which are the same for a new engine.
-fn sharing(w: &mut World, all: &[Key]) -> Vec<String> {
+/// The attachments with the condition `AddressesUnique`. A new engine must report the same.
+fn attachments_sharing_addresses(w: &mut World, all: &[Key]) -> Vec<String> {
     w.settle();
     let shared = |w: &World| -> Vec<String> {
-        let said = |key: &&Key| condition(w, key, "AddressesUnique").is_some();
+        let reported = |key: &&Key| condition(w, key, "AddressesUnique").is_some();
         let there = all.iter().filter(|key| w.objects.contains_key(*key));
-        there.filter(said).map(|key| key.name.to_string()).collect()
+        there.filter(reported).map(|key| key.name.to_string()).collect()
     };
     let before = (shared(w), all.iter().map(|key| w.statuses[key].clone()).collect::<Vec<_>>());
     w.restart();
@@ -293,57 +302,59 @@ fn sharing(w: &mut World, all: &[Key]) -> Vec<String> {
 }
 
 #[test]
-fn who_shares_a_host_local_subnet_is_said_to_and_who_is_alone_is_not() {
+fn attachments_sharing_a_host_local_subnet_have_a_condition() {
     let mut w = World::leaf_spine();
     let selector = r#"[{"key":"pool","operator":"In","values":["one"]}]"#;
     let node_selector = serde_json::from_str::<Selector>(selector).unwrap();
     w.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector })));
     for name in ["x", "y"] {
-        w.apply(with(&subnet(name, "10.1.0.0/24"), |spec| spec.ipam = Ipam::HostLocal));
+        w.apply(edit_subnet(&subnet(name, "10.1.0.0/24"), |spec| spec.ipam = Ipam::HostLocal));
     }
     let on = |w: &mut World, name: &str, vid, subnet: &str| {
-        w.apply(on_subnets(&service(name, vid, &[]), &[subnet]))
+        w.apply(with_subnets(&service(name, vid, &[]), &[subnet]))
     };
     on(&mut w, "s", 100, "x");
     on(&mut w, "t", 200, "y");
     let mut all: Vec<Key> = ["d", "e"].map(|name| w.apply(attachment(name, &["s"], "cp"))).to_vec();
     all.push(w.apply(attachment("b", &["t"], "cp")));
-    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
-    // Two join one that was alone, both at once.
+    assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e"]);
+    // Two attachments join a single one at once.
     on(&mut w, "s", 100, "y");
-    assert_eq!(sharing(&mut w, &all), ["d", "e", "b"]);
-    // One that sorts first says no other words to the rest.
+    assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e", "b"]);
+    // An attachment that sorts first does not change the messages of the others.
     all.push(w.apply(attachment("a", &["t"], "cp")));
-    assert_eq!(sharing(&mut w, &all), ["d", "e", "b", "a"]);
+    assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e", "b", "a"]);
     let a = all.pop().unwrap();
     w.delete(&a);
-    assert_eq!(sharing(&mut w, &all), ["d", "e", "b"]);
-    // They leave it alone again.
+    assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e", "b"]);
+    // They leave the single one again.
     on(&mut w, "s", 100, "x");
-    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
-    // One moves by itself.
+    assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e"]);
+    // One attachment moves.
     w.apply(attachment("d", &["t"], "cp"));
-    assert_eq!(sharing(&mut w, &all), ["d", "b"]);
+    assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "b"]);
     w.apply(attachment("d", &["s"], "cp"));
-    assert_eq!(sharing(&mut w, &all), ["d", "e"]);
+    assert_eq!(attachments_sharing_addresses(&mut w, &all), ["d", "e"]);
 }
 
 #[test]
-fn the_subnets_of_trunks_are_said_to_be_the_pods_matter() {
+fn subnets_of_trunks_are_assigned_by_the_pod() {
     let mut w = World::leaf_spine();
     w.apply(subnet("sn", "10.1.0.0/24"));
-    attached(&mut w);
+    access_attachment(&mut w);
     let t = w.apply(service("t", 200, &[]));
     w.settle();
     for vlan_type in [VlanType::SelectiveTrunk, VlanType::Trunk] {
-        let b = w.apply(respec(&attachment("b", &["s", "t"], "cp"), |spec| {
+        let b = w.apply(edit_spec(&attachment("b", &["s", "t"], "cp"), |spec| {
             let Spec::Attachment(spec) = spec else { unreachable!() };
             spec.vlan_type = vlan_type;
         }));
         w.settle();
-        let said = condition(&w, &b, "AddressesAssigned").unwrap();
-        assert_eq!((w.phase(&b), said.holds, said.reason), (Phase::Ready, false, "SetByPod"));
-        assert!(said.message.contains(vlan_type.as_str()) && said.message.ends_with("itself: Subnets sn"));
+        let reported = condition(&w, &b, "AddressesAssigned").unwrap();
+        assert_eq!((w.phase(&b), reported.holds, reported.reason), (Phase::Ready, false, "SetByPod"));
+        assert!(
+            reported.message.contains(vlan_type.as_str()) && reported.message.ends_with("itself: Subnets sn")
+        );
     }
     let b = w.apply(attachment("b", &["t"], "cp"));
     w.settle();

@@ -1,4 +1,4 @@
-//! Changes of several switches, told of at random: on all or on none, whatever fails.
+//! Properties over random histories of transactions: a change is on all switches or on none, whatever fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use eno_core::{Event, Key, Kind, Name};
 use eno_schemas::{Phase, VlanId};
 use proptest::prelude::*;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
 enum Step {
@@ -17,10 +17,10 @@ enum Step {
     Kill(u8),
     Revive(u8),
     Silence(u8),
-    Listen,
+    EndSilence,
     Retry,
     Restart,
-    Some(u8),
+    RunSteps(u8),
     Settle,
 }
 
@@ -35,10 +35,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u8..4).prop_map(Step::Kill),
         1 => (0u8..4).prop_map(Step::Revive),
         1 => (0u8..4).prop_map(Step::Silence),
-        1 => Just(Step::Listen),
+        1 => Just(Step::EndSilence),
         1 => Just(Step::Retry),
         1 => Just(Step::Restart),
-        3 => (1u8..12).prop_map(Step::Some),
+        3 => (1u8..12).prop_map(Step::RunSteps),
         4 => Just(Step::Settle),
     ]
 }
@@ -51,12 +51,12 @@ fn vids() -> impl Iterator<Item = VlanId> {
     (0..3).flat_map(|service| [vid(service, false), vid(service, true)]).map(|vid| VlanId::new(vid).unwrap())
 }
 
-/// For each VLAN and switch the ports that carry it.
+/// The ports that carry each VLAN on each switch.
 type Placement = BTreeMap<VlanId, BTreeMap<&'static str, BTreeSet<String>>>;
 
 fn placement(w: &World) -> Placement {
     let of = |vid| {
-        let on = |name: &'static str| (name, placed(w.real(&name.into()), vid).1);
+        let on = |name: &'static str| (name, vlan_placement(w.actual(&name.into()), vid).1);
         (vid, DEVICES.map(on).into_iter().collect())
     };
     vids().map(of).collect()
@@ -64,29 +64,29 @@ fn placement(w: &World) -> Placement {
 
 struct History {
     w: World,
-    /// What is wanted, and was.
-    wanted: Vec<Placement>,
-    /// What was there when all was last quiet, and how much had been wanted by then.
-    was: Placement,
-    then: usize,
+    /// All desired placements, the present one last.
+    desired: Vec<Placement>,
+    /// The placement at the last check, and the index of the desired placement at that time.
+    last_placement: Placement,
+    last_desired_index: usize,
     clock: i64,
 }
 
 impl History {
     fn new() -> Self {
-        let mut w = sides();
+        let mut w = split_fabric();
         for name in 0..3 {
             w.apply(service(&format!("s{name}"), vid(name, false), &["dc"]));
         }
         w.settle();
-        let was = placement(&w);
-        let mut history = Self { w, wanted: Vec::new(), was, then: 0, clock: 1000 };
-        history.look();
+        let last_placement = placement(&w);
+        let mut history = Self { w, desired: Vec::new(), last_placement, last_desired_index: 0, clock: 1000 };
+        history.record_desired();
         history
     }
 
-    /// What is wanted now is what there would be if nothing ever failed.
-    fn look(&mut self) {
+    /// Records the desired placement: the one of a world in which nothing fails.
+    fn record_desired(&mut self) {
         let mut ideal = World::leaf_spine();
         for (name, (labels, ready)) in &self.w.nodes {
             ideal.engine.handle(Event::Node { name: name.clone(), labels: labels.clone(), ready: *ready });
@@ -98,57 +98,57 @@ impl History {
             ideal.apply(object);
         }
         ideal.settle();
-        let now = placement(&ideal);
-        if self.wanted.last() != Some(&now) {
-            self.wanted.push(now);
+        let present = placement(&ideal);
+        if self.desired.last() != Some(&present) {
+            self.desired.push(present);
         }
     }
 
-    fn take(&mut self, step: &Step) {
+    fn run_step(&mut self, step: &Step) {
         let device = |n: &u8| DEVICES[usize::from(*n)];
         match step {
             Step::Renumber { service: name, odd, gateway } => {
                 let networks: &[&str] = if *gateway { &["dc"] } else { &[] };
                 self.w.apply(service(&format!("s{name}"), vid(*name, *odd), networks));
-                self.look();
+                self.record_desired();
             }
             Step::Attach { service, left } => {
                 let point = if *left { "left" } else { "right" };
                 let name = format!("a{service}-{point}");
-                let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&name));
+                let key = Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&name));
                 if !self.w.objects.contains_key(&key) {
                     self.clock += 1;
                     self.w.phases.remove(&key);
                     self.w.statuses.remove(&key);
                     self.w.apply(created(attachment(&name, &[&format!("s{service}")], point), self.clock));
-                    self.look();
+                    self.record_desired();
                 }
             }
             Step::Detach { service, left } => {
                 let point = if *left { "left" } else { "right" };
                 let name = format!("a{service}-{point}");
-                let key = Key::namespaced(Kind::L2ServiceAttachment, &arc("ns"), &arc(&name));
+                let key = Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&name));
                 if self.w.objects.get(&key).is_some_and(|object| !object.deleting) {
                     self.w.delete(&key);
-                    self.look();
+                    self.record_desired();
                 }
             }
             Step::Refuse { device: n, service, odd, refuses } => {
-                self.w.refuse(device(n), vid(*service, *odd), *refuses);
+                self.w.set_refusal(device(n), vid(*service, *odd), *refuses);
             }
             Step::Kill(n) => {
-                self.w.fab().was_away.insert(device(n).into());
+                self.w.switches_mut().unreachable_since_check.insert(device(n).into());
                 self.w.kill(device(n));
             }
             Step::Revive(n) => self.w.revive(device(n)),
-            Step::Restart => self.w.restart_together(),
+            Step::Restart => self.w.restart_with_transactions(),
             Step::Silence(n) => {
-                self.w.fab().was_away.insert(device(n).into());
-                self.w.fab().silent.insert(device(n).into());
+                self.w.switches_mut().unreachable_since_check.insert(device(n).into());
+                self.w.switches_mut().silent.insert(device(n).into());
             }
-            Step::Listen => self.w.fab().silent.clear(),
-            Step::Retry => self.w.retry(),
-            Step::Some(count) => {
+            Step::EndSilence => self.w.switches_mut().silent.clear(),
+            Step::Retry => self.w.elapse_backoff(),
+            Step::RunSteps(count) => {
                 for _ in 0..*count {
                     self.w.step();
                 }
@@ -160,62 +160,66 @@ impl History {
         }
     }
 
-    /// All is quiet: nothing is mixed, and what was there and is still wanted is there.
+    /// Invariants of a quiescent world: no change is on some switches only, and no port loses a VLAN that is still
+    /// desired.
     fn check(&mut self) {
-        let there = placement(&self.w);
-        let fab = self.w.switches.as_ref().unwrap();
-        let away: BTreeSet<&Name> = fab.dead.iter().chain(&fab.silent).collect();
-        let now = self.wanted.last().unwrap();
-        for (vid, devices) in &there {
-            let counts = |name: &str| {
+        let actual = placement(&self.w);
+        let switches = self.w.switches.as_ref().unwrap();
+        let unreachable: BTreeSet<&Name> = switches.dead.iter().chain(&switches.silent).collect();
+        let present = self.desired.last().unwrap();
+        for (vid, devices) in &actual {
+            let is_comparable = |name: &str| {
                 let name = Name::from(name);
-                !away.contains(&name) && !fab.refused_alone.contains(&(name, *vid))
+                !unreachable.contains(&name) && !switches.refused_outside_transaction.contains(&(name, *vid))
             };
-            let is = |want: &dyn Fn(&str) -> BTreeSet<String>| {
-                devices.iter().all(|(name, ports)| !counts(name) || *ports == want(name))
+            let matches = |expected: &dyn Fn(&str) -> BTreeSet<String>| {
+                devices.iter().all(|(name, ports)| !is_comparable(name) || *ports == expected(name))
             };
-            let whole = is(&|_| BTreeSet::new())
-                || self.wanted.iter().any(|then| {
-                    is(&|name| then[vid][name].clone()) || is(&|name| &then[vid][name] & &now[vid][name])
+            let is_atomic = matches(&|_| BTreeSet::new())
+                || self.desired.iter().any(|earlier| {
+                    matches(&|name| earlier[vid][name].clone())
+                        || matches(&|name| &earlier[vid][name] & &present[vid][name])
                 });
-            assert!(whole, "VLAN {vid} is mixed: {devices:?}, wanted {:?}", now[vid]);
+            assert!(is_atomic, "VLAN {vid} is mixed: {devices:?}, desired {:?}", present[vid]);
             for (name, ports) in devices {
-                let kept = self.wanted[self.then..]
+                let kept = self.desired[self.last_desired_index..]
                     .iter()
-                    .fold(self.was[vid][name].clone(), |kept, wanted| &kept & &wanted[vid][name]);
+                    .fold(self.last_placement[vid][name].clone(), |kept, desired| {
+                        &kept & &desired[vid][name]
+                    });
                 assert!(ports.is_superset(&kept), "VLAN {vid} lost {kept:?} on {name}: {ports:?}");
             }
         }
-        let away = away.into_iter().cloned().collect();
-        self.w.fab().was_away = away;
-        self.was = there;
-        self.then = self.wanted.len() - 1;
+        let unreachable = unreachable.into_iter().cloned().collect();
+        self.w.switches_mut().unreachable_since_check = unreachable;
+        self.last_placement = actual;
+        self.last_desired_index = self.desired.len() - 1;
     }
 
-    /// All faults end: all is as it is wanted.
-    fn heal(&mut self) {
-        self.w.fab().silent.clear();
+    /// Ends all faults and checks that the desired placement is applied.
+    fn recover(&mut self) {
+        self.w.switches_mut().silent.clear();
         for name in DEVICES {
             self.w.revive(name);
         }
         self.w.settle();
         for name in DEVICES {
             for vid in vids() {
-                self.w.refuse(name, vid.get(), false);
+                self.w.set_refusal(name, vid.get(), false);
             }
         }
         self.w.settle();
-        let mut tries = 0;
-        while !self.w.fab().retries.is_empty() {
-            self.w.retry();
+        let mut retries = 0;
+        while !self.w.switches_mut().retries.is_empty() {
+            self.w.elapse_backoff();
             self.w.settle();
-            tries += 1;
-            assert!(tries < 10, "it is refused again and again");
+            retries += 1;
+            assert!(retries < 10, "a network is refused again and again");
         }
-        let now = self.wanted.last().unwrap();
-        assert_eq!(&placement(&self.w), now);
+        let present = self.desired.last().unwrap();
+        assert_eq!(&placement(&self.w), present);
         for (key, object) in &self.w.objects {
-            assert!(!object.deleting, "{key} is still there");
+            assert!(!object.deleting, "{key} is not deleted");
             if matches!(key.kind, Kind::L2Service | Kind::L2ServiceAttachment | Kind::FabricDevice) {
                 assert_eq!((self.w.phase(key), self.w.message(key)), (Phase::Ready, ""), "{key}");
             }
@@ -226,27 +230,27 @@ impl History {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// `PROPTEST_CASES` says how many histories. A new engine comes only once all is quiet when a switch was away since
-    /// then, as it does not know what the others have decided without it.
+    /// `PROPTEST_CASES` is the number of histories. If a switch was unreachable, the world settles before a restart,
+    /// because a new engine does not know decisions made without that switch.
     #[test]
-    fn on_all_or_on_none_whatever_fails(steps in proptest::collection::vec(step(), 1..40)) {
+    fn every_change_is_on_all_switches_or_none(steps in proptest::collection::vec(step(), 1..40)) {
         let mut history = History::new();
         for step in &steps {
-            if matches!(step, Step::Restart) && !history.w.fab().was_away.is_empty() {
+            if matches!(step, Step::Restart) && !history.w.switches_mut().unreachable_since_check.is_empty() {
                 history.w.settle();
             }
-            history.take(step);
+            history.run_step(step);
         }
-        history.heal();
+        history.recover();
     }
 }
 
 #[test]
-fn who_is_away_learns_of_what_was_decided() {
-    use Step::{Attach, Detach, Listen, Renumber, Restart, Retry, Settle, Silence};
+fn unreachable_switch_catches_up_with_decided_transactions() {
+    use Step::{Attach, Detach, EndSilence, Renumber, Restart, Retry, Settle, Silence};
     let refuse = |device, service, odd| Step::Refuse { device, service, odd, refuses: true };
     let attach = Attach { service: 0, left: true };
-    // A new engine is told what a silent switch said last, which is not about its last command.
+    // The last report of a silent switch is older than its last command when a new engine reads it.
     let unanswered = [
         Silence(0),
         attach.clone(),
@@ -254,41 +258,41 @@ fn who_is_away_learns_of_what_was_decided() {
         refuse(1, 0, false),
         Detach { service: 0, left: true },
         Restart,
-        Listen,
+        EndSilence,
         Settle,
     ];
-    // One falls silent when the others confirm, and what follows is refused.
+    // A switch falls silent when the others confirm, and the next change is refused.
     let unconfirmed = [
         attach.clone(),
-        Step::Some(5),
+        Step::RunSteps(5),
         Silence(0),
         Renumber { service: 0, odd: true, gateway: true },
         refuse(1, 0, true),
-        Step::Some(11),
-        Listen,
+        Step::RunSteps(11),
+        EndSilence,
         refuse(1, 2, false),
         attach,
         Settle,
         Retry,
     ];
-    // The new engine finds a change of all of them undecided, and half of them are silent.
+    // A new engine finds an undecided transaction of four switches, two of which are silent.
     let attach = Attach { service: 2, left: true };
     let undecided = [
         attach,
         refuse(0, 2, false),
         Silence(0),
         Silence(1),
-        Step::Some(3),
+        Step::RunSteps(3),
         Restart,
-        Step::Some(3),
-        Listen,
+        Step::RunSteps(3),
+        EndSilence,
         Settle,
     ];
     for steps in [&unanswered[..], &unconfirmed, &undecided] {
         let mut history = History::new();
         for step in steps {
-            history.take(step);
+            history.run_step(step);
         }
-        history.heal();
+        history.recover();
     }
 }

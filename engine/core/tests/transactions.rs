@@ -1,235 +1,251 @@
-//! Changes of several switches: on all or on none.
+//! Transactions: a change of several switches is on all of them or on none.
 
 use eno_core::spec::LeadsTo;
 use eno_core::{Event, Labels, Name};
 use eno_schemas::{Phase, VlanId};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const RIGHT: [&str; 3] = ["leaf2:e1", "leaf2:e2", "leaf2:gw"];
 
 #[test]
-fn a_change_of_several_switches_is_one_transaction() {
-    let mut w = sides();
+fn change_of_several_switches_is_one_transaction() {
+    let mut w = split_fabric();
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "left"));
     w.settle();
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
-    assert_eq!((w.fab().outcomes.clone(), w.fab().participants.clone()), (vec!["confirmed"], vec![4]));
-    // One switch alone needs none.
+    assert_eq!(
+        (w.switches_mut().outcomes.clone(), w.switches_mut().participant_counts.clone()),
+        (vec!["confirmed"], vec![4])
+    );
+    // A change of one switch needs no transaction.
     w.apply(service("t", 200, &["dc"]));
     w.settle();
-    assert_eq!(w.carriers(200), ["leaf2:gw"]);
-    assert_eq!(w.fab().outcomes.len(), 1);
+    assert_eq!(w.carrying_ports(200), ["leaf2:gw"]);
+    assert_eq!(w.switches_mut().outcomes.len(), 1);
 }
 
 #[test]
-fn what_one_switch_refuses_is_on_none_and_the_rest_goes_on() {
-    let mut w = sides();
-    w.refuse("spine1", 150, true);
+fn refused_vlan_is_on_no_switch_and_other_vlans_are_applied() {
+    let mut w = split_fabric();
+    w.set_refusal("spine1", 150, true);
     let mut services = Vec::new();
     for vid in 100..300 {
         services.push(w.apply(service(&format!("s{vid}"), vid, &["dc"])));
         w.apply(attachment(&format!("a{vid}"), &[&format!("s{vid}")], "left"));
     }
     w.settle();
-    assert_eq!(w.fab().outcomes, ["refused", "confirmed"]);
+    assert_eq!(w.switches_mut().outcomes, ["refused", "confirmed"]);
     for (vid, key) in (100..300).zip(&services) {
         if vid == 150 {
-            assert_eq!((w.phase(key), w.carriers(vid)), (Phase::Error, Vec::<String>::new()));
+            assert_eq!((w.phase(key), w.carrying_ports(vid)), (Phase::Error, Vec::<String>::new()));
             assert_eq!(w.message(key), "FabricDevice spine1: VLAN 150: resource exhausted");
         } else {
-            assert_eq!((w.phase(key), w.carriers(vid).len()), (Phase::Ready, 11), "{vid}");
+            assert_eq!((w.phase(key), w.carrying_ports(vid).len()), (Phase::Ready, 11), "{vid}");
         }
     }
-    // With every further try it is waited for longer, and its phase is no other meanwhile.
+    // The attempt, which decides the backoff, grows with each retry; the phase does not change.
     let phases = w.phases[&services[50]].clone();
-    assert_eq!(w.fab().retries, [(services[50].clone(), 1)]);
-    w.retry();
+    assert_eq!(w.switches_mut().retries, [(services[50].clone(), 1)]);
+    w.elapse_backoff();
     w.settle();
-    assert_eq!(w.fab().retries, [(services[50].clone(), 2)]);
+    assert_eq!(w.switches_mut().retries, [(services[50].clone(), 2)]);
     assert_eq!(w.phases[&services[50]], phases);
-    w.refuse("spine1", 150, false);
-    w.retry();
+    w.set_refusal("spine1", 150, false);
+    w.elapse_backoff();
     w.settle();
-    assert_eq!((w.phase(&services[50]), w.carriers(150).len()), (Phase::Ready, 11));
+    assert_eq!((w.phase(&services[50]), w.carrying_ports(150).len()), (Phase::Ready, 11));
 }
 
 #[test]
-fn what_is_realised_stays_when_more_is_refused() {
-    let mut w = sides();
+fn refused_extension_keeps_the_realised_ports() {
+    let mut w = split_fabric();
     let s = w.apply(service("s", 100, &["dc"]));
     let right = w.apply(attachment("right", &["s"], "right"));
     w.settle();
-    assert_eq!(w.carriers(100), RIGHT);
-    w.refuse("leaf1", 100, true);
+    assert_eq!(w.carrying_ports(100), RIGHT);
+    w.set_refusal("leaf1", 100, true);
     let left = w.apply(attachment("left", &["s"], "left"));
     w.settle();
-    assert_eq!(w.carriers(100), RIGHT);
+    assert_eq!(w.carrying_ports(100), RIGHT);
     assert_eq!((w.phase(&right), w.phase(&left), w.phase(&s)), (Phase::Ready, Phase::Error, Phase::Error));
-    // What is given up meanwhile goes all the same.
+    // Ports of a deleted attachment are removed while the network is withheld.
     w.delete(&right);
     w.settle();
-    assert_eq!(w.carriers(100), ["leaf2:gw"]);
-    // A change of the spec is a new try, and so is giving up what was refused.
+    assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
+    // A spec change is a retry, and so is the deletion of the refused attachment.
     w.delete(&left);
     w.settle();
-    assert_eq!((w.phase(&s), w.carriers(100)), (Phase::Ready, vec!["leaf2:gw".to_owned()]));
+    assert_eq!((w.phase(&s), w.carrying_ports(100)), (Phase::Ready, vec!["leaf2:gw".to_owned()]));
 }
 
 #[test]
-fn a_vlan_that_is_refused_leaves_the_former_one() {
-    let mut w = sides();
+fn refused_vlan_change_keeps_the_former_vlan() {
+    let mut w = split_fabric();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "left"));
     w.settle();
-    w.refuse("spine2", 200, true);
+    w.set_refusal("spine2", 200, true);
     w.apply(service("s", 200, &["dc"]));
     w.settle();
-    assert_eq!((w.carriers(100).len(), w.carriers(200).len(), w.phase(&s)), (11, 0, Phase::Error));
-    // Nobody gets what it keeps.
+    assert_eq!(
+        (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
+        (11, 0, Phase::Error)
+    );
+    // The service still holds the former VLAN.
     let other = w.apply(service("other", 100, &["dc"]));
     w.settle();
     assert_eq!(w.phase(&other), Phase::Error);
-    w.refuse("spine2", 200, false);
-    w.retry();
+    w.set_refusal("spine2", 200, false);
+    w.elapse_backoff();
     w.settle();
-    assert_eq!((w.carriers(200).len(), w.phase(&s), w.phase(&other)), (11, Phase::Ready, Phase::Ready));
-    assert_eq!(w.carriers(100), ["leaf2:gw"]);
+    assert_eq!((w.carrying_ports(200).len(), w.phase(&s), w.phase(&other)), (11, Phase::Ready, Phase::Ready));
+    assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
 }
 
 #[test]
-fn a_dead_spine_does_not_stop_others() {
-    let mut w = sides();
+fn dead_spine_does_not_block_other_switches() {
+    let mut w = split_fabric();
     w.kill("spine1");
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "left"));
     w.settle();
-    assert_eq!(w.fab().outcomes, ["failed", "confirmed"]);
-    assert_eq!(w.carriers(100).len(), 9);
+    assert_eq!(w.switches_mut().outcomes, ["failed", "confirmed"]);
+    assert_eq!(w.carrying_ports(100).len(), 9);
     assert_eq!(w.phase(&s), Phase::Pending);
     assert!(w.message(&a).contains("FabricDevice spine1"), "{}", w.message(&a));
     w.apply(service("t", 101, &["dc"]));
     w.apply(attachment("b", &["t"], "left"));
     w.settle();
-    assert_eq!(w.fab().outcomes, ["failed", "confirmed", "confirmed"], "it is known by now");
+    assert_eq!(
+        w.switches_mut().outcomes,
+        ["failed", "confirmed", "confirmed"],
+        "the dead switch takes no part"
+    );
     w.revive("spine1");
     w.settle();
-    assert_eq!((w.phase(&s), w.phase(&a), w.carriers(100).len()), (Phase::Ready, Phase::Ready, 11));
+    assert_eq!((w.phase(&s), w.phase(&a), w.carrying_ports(100).len()), (Phase::Ready, Phase::Ready, 11));
     w.apply(service("u", 102, &["dc"]));
     w.apply(attachment("c", &["u"], "left"));
     w.settle();
-    assert_eq!(w.fab().participants.last(), Some(&4));
+    assert_eq!(w.switches_mut().participant_counts.last(), Some(&4));
 }
 
 #[test]
-fn who_is_silent_takes_no_part_until_it_has_done_something() {
-    let mut w = sides();
-    w.fab().silent.insert("leaf1".into());
+fn silent_switch_is_excluded_until_it_executes_a_command() {
+    let mut w = split_fabric();
+    w.switches_mut().silent.insert("leaf1".into());
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "left"));
     w.settle();
     assert_eq!(
-        (w.fab().outcomes.clone(), w.fab().participants.clone()),
+        (w.switches_mut().outcomes.clone(), w.switches_mut().participant_counts.clone()),
         (vec!["late", "confirmed"], vec![4, 3])
     );
     assert_eq!(w.phase(&s), Phase::Pending);
-    w.fab().silent.clear();
+    w.switches_mut().silent.clear();
     w.settle();
-    assert_eq!((w.phase(&s), w.carriers(100).len()), (Phase::Ready, 11));
+    assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Ready, 11));
 }
 
 #[test]
-fn who_cannot_hold_a_change_follows() {
-    let mut w = World::together();
-    w.fab().plain.insert("spine2".into());
+fn switch_without_rollback_is_commanded_after_the_transaction() {
+    let mut w = World::with_transactions();
+    w.switches_mut().without_rollback.insert("spine2".into());
     w.settle();
-    // It says so with its first report.
+    // The engine learns from the first report that the switch cannot hold changes.
     w.apply(service("first", 99, &["dc"]));
     w.apply(attachment("first", &["first"], "cp"));
     w.settle();
-    w.fab().participants.clear();
+    w.switches_mut().participant_counts.clear();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "cp"));
     w.settle();
-    assert_eq!((w.fab().participants.clone(), w.phase(&s)), (vec![3], Phase::Ready));
-    w.refuse("leaf1", 200, true);
+    assert_eq!((w.switches_mut().participant_counts.clone(), w.phase(&s)), (vec![3], Phase::Ready));
+    w.set_refusal("leaf1", 200, true);
     w.apply(service("t", 200, &["dc"]));
     w.apply(attachment("b", &["t"], "cp"));
     w.settle();
-    assert!(w.carriers(200).is_empty());
+    assert!(w.carrying_ports(200).is_empty());
 }
 
 #[test]
-fn a_new_engine_says_again_what_was_open() {
-    let mut w = sides();
+fn new_engine_completes_an_open_transaction() {
+    let mut w = split_fabric();
     let s = w.apply(service("s", 100, &["dc"]));
     w.settle();
-    w.fab().silent.insert("leaf1".into());
+    w.switches_mut().silent.insert("leaf1".into());
     w.apply(attachment("a", &["s"], "left"));
-    // Until the others hold their change.
-    while w.carriers(100).len() < 7 {
+    // Step until the other switches hold their changes.
+    while w.carrying_ports(100).len() < 7 {
         w.step();
     }
-    w.restart_together();
-    w.fab().silent.clear();
+    w.restart_with_transactions();
+    w.switches_mut().silent.clear();
     w.settle();
-    assert_eq!((w.phase(&s), w.carriers(100).len()), (Phase::Ready, 11));
+    assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Ready, 11));
 }
 
 #[test]
-fn a_new_engine_keeps_what_is_realised_when_more_is_refused() {
-    let mut w = sides();
+fn new_engine_keeps_realised_ports_when_an_extension_is_refused() {
+    let mut w = split_fabric();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("right", &["s"], "right"));
     w.settle();
-    w.refuse("leaf1", 100, true);
+    w.set_refusal("leaf1", 100, true);
     w.apply(attachment("left", &["s"], "left"));
-    while w.carriers(100).len() < 7 {
+    while w.carrying_ports(100).len() < 7 {
         w.step();
     }
-    w.restart_together();
+    w.restart_with_transactions();
     w.settle();
-    assert_eq!((w.carriers(100), w.phase(&s)), (RIGHT.map(str::to_owned).to_vec(), Phase::Error));
-    // The next one tries again, and meanwhile it is in error as before.
+    assert_eq!((w.carrying_ports(100), w.phase(&s)), (RIGHT.map(str::to_owned).to_vec(), Phase::Error));
+    // The next engine retries, and the service stays in error meanwhile.
     let phases = w.phases[&s].clone();
-    w.restart_together();
+    w.restart_with_transactions();
     w.settle();
-    assert_eq!((w.carriers(100), &w.phases[&s]), (RIGHT.map(str::to_owned).to_vec(), &phases));
-    w.refuse("leaf1", 100, false);
-    w.retry();
+    assert_eq!((w.carrying_ports(100), &w.phases[&s]), (RIGHT.map(str::to_owned).to_vec(), &phases));
+    w.set_refusal("leaf1", 100, false);
+    w.elapse_backoff();
     w.settle();
-    assert_eq!((w.carriers(100).len(), w.phase(&s)), (13, Phase::Ready));
+    assert_eq!((w.carrying_ports(100).len(), w.phase(&s)), (13, Phase::Ready));
 }
 
 #[test]
-fn a_new_engine_goes_back_to_the_former_vlan() {
-    let mut w = sides();
+fn new_engine_restores_the_former_vlan_after_a_refusal() {
+    let mut w = split_fabric();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "left"));
     w.settle();
-    // The new VLAN is refused, or the former one is not given up.
+    // A switch refuses to add the new VLAN, or to remove the former one.
     for refused in [200, 100] {
-        w.refuse("spine2", refused, true);
+        w.set_refusal("spine2", refused, true);
         w.apply(service("s", 200, &["dc"]));
-        while w.carriers(200).len() < 7 {
+        while w.carrying_ports(200).len() < 7 {
             w.step();
         }
-        w.restart_together();
+        w.restart_with_transactions();
         w.settle();
-        assert_eq!((w.carriers(100).len(), w.carriers(200).len(), w.phase(&s)), (11, 0, Phase::Error));
-        assert_eq!(w.statuses[&s].granted_id, VlanId::new(100).ok(), "it is what it has");
-        w.refuse("spine2", refused, false);
+        assert_eq!(
+            (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
+            (11, 0, Phase::Error)
+        );
+        assert_eq!(w.statuses[&s].granted_id, VlanId::new(100).ok(), "the applied VLAN stays granted");
+        w.set_refusal("spine2", refused, false);
         w.apply(service("s", 100, &["dc"]));
         w.settle();
-        assert_eq!((w.carriers(100).len(), w.carriers(200).len(), w.phase(&s)), (11, 0, Phase::Ready));
+        assert_eq!(
+            (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
+            (11, 0, Phase::Ready)
+        );
     }
 }
 
 #[test]
-fn what_is_deleted_is_taken_from_all_or_from_none() {
-    let mut w = sides();
+fn deleted_service_is_removed_from_all_switches_or_none() {
+    let mut w = split_fabric();
     let node = |name: &str| LeadsTo::Node { node: name.into(), interface: "eth1".into() };
     let up = |spine: &str| LeadsTo::Device { device: spine.into(), port: "leaf1".into() };
     let gateway = LeadsTo::PhysicalNetwork("dc".into());
@@ -244,37 +260,37 @@ fn what_is_deleted_is_taken_from_all_or_from_none() {
     w.settle();
     let s = w.apply(service("s", 100, &["dc"]));
     w.settle();
-    assert_eq!((w.phase(&s), w.carriers(100).len()), (Phase::Ready, 10));
-    w.refuse("spine1", 100, true);
+    assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Ready, 10));
+    w.set_refusal("spine1", 100, true);
     w.delete(&s);
     w.settle();
-    let stays = |w: &World| {
-        assert_eq!((w.phase(&s), w.carriers(100).len()), (Phase::Terminating, 10));
-        let words = "its VLANs can't be removed yet: FabricDevice spine1: VLAN 100: resource exhausted";
-        assert_eq!(w.message(&s), words);
+    let assert_still_present = |w: &World| {
+        assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Terminating, 10));
+        let expected = "its VLANs can't be removed yet: FabricDevice spine1: VLAN 100: resource exhausted";
+        assert_eq!(w.message(&s), expected);
     };
-    stays(&w);
-    w.retry();
+    assert_still_present(&w);
+    w.elapse_backoff();
     w.settle();
-    stays(&w);
-    // Nobody gets its VLAN, and the next engine knows no other.
+    assert_still_present(&w);
+    // The terminating service still holds its VLAN, also for a new engine.
     let other = w.apply(service("other", 100, &["dc"]));
     w.settle();
     assert_eq!(w.phase(&other), Phase::Error);
-    w.restart_together();
+    w.restart_with_transactions();
     w.settle();
-    stays(&w);
-    // It all ends when the refusal does.
-    w.refuse("spine1", 100, false);
-    w.retry();
+    assert_still_present(&w);
+    // The deletion completes when the refusal ends.
+    w.set_refusal("spine1", 100, false);
+    w.elapse_backoff();
     w.settle();
     assert!(!w.objects.contains_key(&s));
-    assert_eq!((w.phase(&other), w.carriers(100).len()), (Phase::Ready, 10));
+    assert_eq!((w.phase(&other), w.carrying_ports(100).len()), (Phase::Ready, 10));
 }
 
 #[test]
-fn each_part_of_the_fabric_decides_for_itself() {
-    let mut w = sides();
+fn unlinked_fabrics_have_separate_transactions() {
+    let mut w = split_fabric();
     let labels = Labels::from([("side".into(), "left".into())]);
     for node in ["node5", "node6"] {
         w.nodes.insert(node.into(), (labels.clone(), true));
@@ -285,84 +301,87 @@ fn each_part_of_the_fabric_decides_for_itself() {
     w.apply(device("west1", &[("e1", down("node5")), ("u1", up)]));
     w.apply(device("west2", &[("e1", down("node6")), ("gw", LeadsTo::PhysicalNetwork("dc".into()))]));
     w.settle();
-    w.refuse("west2", 100, true);
+    w.set_refusal("west2", 100, true);
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "left"));
     w.settle();
-    let west = |w: &World| w.carriers(100).iter().filter(|port| port.starts_with("west")).count();
+    let west = |w: &World| w.carrying_ports(100).iter().filter(|port| port.starts_with("west")).count();
     assert_eq!(
-        (w.fab().participants.clone(), w.fab().outcomes.clone()),
+        (w.switches_mut().participant_counts.clone(), w.switches_mut().outcomes.clone()),
         (vec![4, 2], vec!["confirmed", "refused"])
     );
-    assert_eq!((w.carriers(100).len(), west(&w), w.phase(&s)), (11, 0, Phase::Error));
-    w.refuse("west2", 100, false);
-    w.retry();
+    assert_eq!((w.carrying_ports(100).len(), west(&w), w.phase(&s)), (11, 0, Phase::Error));
+    w.set_refusal("west2", 100, false);
+    w.elapse_backoff();
     w.settle();
-    assert_eq!((w.carriers(100).len(), west(&w), w.phase(&s)), (16, 5, Phase::Ready));
+    assert_eq!((w.carrying_ports(100).len(), west(&w), w.phase(&s)), (16, 5, Phase::Ready));
 }
 
 #[test]
-fn a_new_engine_learns_from_a_dead_switch_what_it_has_once_it_is_back() {
-    let mut w = sides();
+fn new_engine_reads_a_dead_switch_once_it_is_reachable() {
+    let mut w = split_fabric();
     let s = w.apply(service("s", 100, &["dc"]));
     w.settle();
     w.kill("leaf1");
     w.apply(attachment("a", &["s"], "left"));
-    while w.fab().participants.is_empty() {
+    while w.switches_mut().participant_counts.is_empty() {
         w.step();
     }
-    w.restart_together();
-    w.refuse("spine1", 100, true);
+    w.restart_with_transactions();
+    w.set_refusal("spine1", 100, true);
     w.settle();
-    assert_eq!((w.carriers(100), w.phase(&s)), (vec!["leaf2:gw".to_owned()], Phase::Error));
+    assert_eq!((w.carrying_ports(100), w.phase(&s)), (vec!["leaf2:gw".to_owned()], Phase::Error));
     w.revive("leaf1");
     w.settle();
-    assert_eq!((w.carriers(100), w.phase(&s)), (vec!["leaf2:gw".to_owned()], Phase::Error));
-    w.refuse("spine1", 100, false);
-    w.retry();
+    assert_eq!((w.carrying_ports(100), w.phase(&s)), (vec!["leaf2:gw".to_owned()], Phase::Error));
+    w.set_refusal("spine1", 100, false);
+    w.elapse_backoff();
     w.settle();
-    assert_eq!((w.carriers(100).len(), w.phase(&s)), (11, Phase::Ready));
+    assert_eq!((w.carrying_ports(100).len(), w.phase(&s)), (11, Phase::Ready));
 }
 
 #[test]
-fn who_refuses_what_others_have_decided_is_not_asked_without_end() {
-    let mut w = sides();
+fn refusal_after_the_decision_is_not_retried_forever() {
+    let mut w = split_fabric();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "left"));
     w.settle();
-    // The leaves confirm the new VLAN while both spines are away, which the next engine finds at the former one.
-    w.fab().silent.extend(["spine1", "spine2"].map(Name::from));
-    w.fab().outcomes.clear();
+    // The leaves confirm the new VLAN while both spines are silent. The next engine finds the former VLAN on the spines.
+    w.switches_mut().silent.extend(["spine1", "spine2"].map(Name::from));
+    w.switches_mut().outcomes.clear();
     w.apply(service("s", 101, &["dc"]));
-    while w.fab().outcomes != ["late", "confirmed"] {
+    while w.switches_mut().outcomes != ["late", "confirmed"] {
         w.step();
     }
-    w.restart_together();
-    w.fab().silent.clear();
-    w.refuse("spine1", 100, true);
+    w.restart_with_transactions();
+    w.switches_mut().silent.clear();
+    w.set_refusal("spine1", 100, true);
     w.settle();
-    assert_eq!((w.phase(&s), w.carriers(101).len()), (Phase::Error, 7));
-    w.refuse("spine1", 100, false);
-    w.retry();
+    assert_eq!((w.phase(&s), w.carrying_ports(101).len()), (Phase::Error, 7));
+    w.set_refusal("spine1", 100, false);
+    w.elapse_backoff();
     w.settle();
-    assert_eq!((w.phase(&s), w.carriers(100).len(), w.carriers(101).len()), (Phase::Ready, 0, 11));
+    assert_eq!(
+        (w.phase(&s), w.carrying_ports(100).len(), w.carrying_ports(101).len()),
+        (Phase::Ready, 0, 11)
+    );
 }
 
 #[test]
-fn who_is_slow_follows_until_it_is_quick_again() {
-    let mut w = sides();
+fn slow_switch_is_excluded_until_it_is_fast_again() {
+    let mut w = split_fabric();
     for name in DEVICES {
-        w.fab().took.insert(name.into(), if name == "spine1" { 2500 } else { 400 });
+        w.switches_mut().change_ms.insert(name.into(), if name == "spine1" { 2500 } else { 400 });
     }
     let mut attach = |vid: u16| {
         let s = w.apply(service(&format!("s{vid}"), vid, &["dc"]));
         w.apply(attachment(&format!("a{vid}"), &[&format!("s{vid}")], "left"));
         w.settle();
-        assert_eq!((w.phase(&s), w.carriers(vid).len()), (Phase::Ready, 11));
-        let took = w.fab().participants.last().copied();
-        w.fab().took.insert("spine1".into(), if vid == 101 { 300 } else { 2500 });
+        assert_eq!((w.phase(&s), w.carrying_ports(vid).len()), (Phase::Ready, 11));
+        let took = w.switches_mut().participant_counts.last().copied();
+        w.switches_mut().change_ms.insert("spine1".into(), if vid == 101 { 300 } else { 2500 });
         took
     };
-    // Its first change shows it; the second goes without it, and was a quick one.
+    // The first change measures spine1 as slow. Its next one, outside the transaction, is fast.
     assert_eq!([100, 101, 102, 103].map(&mut attach), [Some(4), Some(3), Some(3), Some(4)]);
 }

@@ -1,5 +1,5 @@
-//! What NATS holds and what is on its way there and from there: commands, which the engine publishes in the place of the
-//! one that it knows of, and which may take effect without an answer, late, or never; and reports.
+//! The commands and reports that NATS stores, and those in flight. A command replaces the last one that the engine
+//! knows. It may be stored late, without an answer, or never.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,71 +8,80 @@ use eno_schemas::{Applied, Desired, Generation, Outcome, Report};
 
 use super::cluster::{AT, Cluster};
 use super::mutants::Mutant;
-use crate::world::closed;
+use crate::world::closed_ports;
 
-/// A command in its place.
+/// A stored command; `position` is its sequence in the stream.
 struct Command {
     generation: Generation,
     desired: Desired,
     position: u64,
 }
 
-/// What the engine believes to be the last command of a target.
+/// The last command of a target as far as the engine knows.
 #[derive(Default)]
-struct Held {
-    /// `None`: it is not sure of it.
+struct LastCommanded {
+    /// `None`: unverified.
     generation: Option<Generation>,
     position: u64,
 }
 
-/// A command on its way.
-struct Sent {
+/// A command that the engine sent and NATS has not stored yet.
+struct InFlight {
     target: Target,
     generation: Generation,
     desired: Desired,
-    /// The position of the one whose place it takes; 0: there is none.
+    /// The position of the command that it replaces; 0: there is none.
     expected: u64,
 }
 
+/// All messages between engine and drivers.
 #[derive(Default)]
 pub struct Messages {
+    /// The term of the present engine.
     term: u64,
+    /// The sequence of its last command.
     sequence: u64,
+    /// The position of the last stored command.
     position: u64,
-    /// Targets of which something else is wanted.
+    /// Targets with a desired state that is not sent yet.
     dirty: BTreeSet<Target>,
-    held: BTreeMap<Target, Held>,
-    sent: Vec<Sent>,
+    /// The last command of each target as far as the engine knows.
+    last_commanded: BTreeMap<Target, LastCommanded>,
+    /// Commands in flight.
+    in_flight: Vec<InFlight>,
+    /// The stored command of each target.
     commands: BTreeMap<Target, Command>,
-    /// Those of which the last command is of a former engine and came after the present one began.
-    late: BTreeSet<Target>,
-    /// Those of which the driver has done such a command.
-    astray: BTreeSet<Target>,
-    /// Those whose driver has done what it was told last, and reported on it.
-    done: BTreeSet<Target>,
+    /// Targets whose last command is from a former engine and was stored after the present one started.
+    from_former_engine: BTreeSet<Target>,
+    /// Targets whose driver applied such a command.
+    stale_effects: BTreeSet<Target>,
+    /// Targets whose driver applied the last command and reported it.
+    executed: BTreeSet<Target>,
+    /// The stored report of each target.
     reports: BTreeMap<Target, Report>,
-    /// Reports that the engine has not heard yet.
-    mail: BTreeMap<Target, VecDeque<Report>>,
+    /// Reports that the engine has not received yet, in order.
+    reports_in_flight: BTreeMap<Target, VecDeque<Report>>,
 }
 
-fn order(generation: &Generation) -> (u64, u64) {
+fn sequence_of(generation: &Generation) -> (u64, u64) {
     (generation.term, generation.sequence)
 }
 
 impl Messages {
-    /// A new engine begins, with what it is told of this.
-    pub fn begin(&mut self) -> Vec<Event> {
+    /// Starts a new term. Returns the events that a new engine reads from NATS.
+    pub fn replay(&mut self) -> Vec<Event> {
         self.term += 1;
         self.sequence = 0;
-        // It knows of all that is there.
-        self.late.clear();
-        self.astray.clear();
+        // The new engine reads every stored command.
+        self.from_former_engine.clear();
+        self.stale_effects.clear();
         let mut events = Vec::new();
-        self.held.clear();
+        self.last_commanded.clear();
         for (target, command) in &self.commands {
             events.push(Event::StoredCommand(target.clone(), Box::new(command.desired.clone())));
-            let held = Held { generation: Some(command.generation.clone()), position: command.position };
-            self.held.insert(target.clone(), held);
+            let last_commanded =
+                LastCommanded { generation: Some(command.generation.clone()), position: command.position };
+            self.last_commanded.insert(target.clone(), last_commanded);
         }
         for (target, report) in &self.reports {
             events.push(Event::Report(target.clone(), Box::new(report.clone())));
@@ -80,13 +89,13 @@ impl Messages {
         events
     }
 
-    /// The engine is gone; what it has sent is on its way.
+    /// The engine crashes; its sent commands stay in flight.
     pub fn crash(&mut self) {
         self.dirty.clear();
-        self.mail.clear();
+        self.reports_in_flight.clear();
     }
 
-    pub fn changed(&mut self, target: Target) {
+    pub fn mark_dirty(&mut self, target: Target) {
         self.dirty.insert(target);
     }
 
@@ -94,64 +103,65 @@ impl Messages {
         self.commands.iter().map(|(target, command)| (target, &command.desired))
     }
 
-    /// What a former engine had on its way has taken effect: that is put right once it is known, and until then things
-    /// may be there that the present engine knows nothing of.
-    pub fn is_astray(&self, target: &Target) -> bool {
-        self.astray.contains(target)
+    /// A late command of a former engine was applied. The present engine corrects it when it receives the report.
+    pub fn has_stale_effect(&self, target: &Target) -> bool {
+        self.stale_effects.contains(target)
     }
 
-    /// Nothing is under way.
-    pub fn are_quiet(&self) -> bool {
-        self.dirty.is_empty() && self.sent.is_empty() && self.mail.is_empty()
+    /// No message is in flight.
+    pub fn are_quiescent(&self) -> bool {
+        self.dirty.is_empty() && self.in_flight.is_empty() && self.reports_in_flight.is_empty()
     }
 
     fn is_sending(&self, target: &Target) -> bool {
-        self.sent.iter().any(|sent| sent.target == *target && sent.generation.term == self.term)
+        self.in_flight
+            .iter()
+            .any(|in_flight| in_flight.target == *target && in_flight.generation.term == self.term)
     }
 
-    /// What the engine believes of this one no longer holds.
-    fn say_again(&mut self, target: &Target, position: Option<u64>) {
-        let held = self.held.entry(target.clone()).or_default();
-        held.generation = None;
-        held.position = position.unwrap_or(held.position);
+    /// The engine no longer knows the last command of the target and sends it again.
+    fn mark_unverified(&mut self, target: &Target, position: Option<u64>) {
+        let last_commanded = self.last_commanded.entry(target.clone()).or_default();
+        last_commanded.generation = None;
+        last_commanded.position = position.unwrap_or(last_commanded.position);
         self.dirty.insert(target.clone());
     }
 }
 
 impl Cluster {
-    pub fn publish_one(&mut self) {
-        if let Some(target) = self.chance.pick(self.messages.dirty.iter()).cloned() {
+    pub fn publish_any(&mut self) {
+        if let Some(target) = self.random.pick(self.messages.dirty.iter()).cloned() {
             self.publish(&target);
         }
     }
 
-    pub fn work_one(&mut self) {
-        if let Some(target) = self.chance.pick(self.messages.commands.keys()).cloned() {
-            let dies = self.chance.once_in(6);
-            self.work(&target, dies);
+    pub fn run_any_driver(&mut self) {
+        if let Some(target) = self.random.pick(self.messages.commands.keys()).cloned() {
+            let crashes = self.random.one_in(6);
+            self.run_driver(&target, crashes);
         }
     }
 
-    /// All that is under way arrives.
-    pub fn exchange(&mut self) {
+    /// Delivers all messages in flight, and runs all drivers.
+    pub fn deliver_all_messages(&mut self) {
         for target in self.messages.dirty.clone() {
             self.publish(&target);
         }
-        while !self.messages.sent.is_empty() {
-            let sent = self.messages.sent.remove(0);
-            self.take(sent, true);
+        while !self.messages.in_flight.is_empty() {
+            let in_flight = self.messages.in_flight.remove(0);
+            self.store_command(in_flight, true);
         }
         for target in self.messages.commands.keys().cloned().collect::<Vec<_>>() {
-            self.work(&target, false);
+            self.run_driver(&target, false);
         }
-        for (target, reports) in std::mem::take(&mut self.messages.mail) {
+        for (target, reports) in std::mem::take(&mut self.messages.reports_in_flight) {
             for report in reports {
-                self.hear(target.clone(), report);
+                self.receive_report(target.clone(), report);
             }
         }
     }
 
-    /// One at a time is on its way.
+    /// Sends the desired state of a target; at most one command of a target is in flight.
     fn publish(&mut self, target: &Target) {
         if self.messages.is_sending(target) {
             return;
@@ -159,69 +169,71 @@ impl Cluster {
         self.messages.dirty.remove(target);
         let Some((_, desired)) = self.engine.desired(target) else { return };
         let hash = desired.hash();
-        let held = self.messages.held.entry(target.clone()).or_default();
-        if held.generation.as_ref().is_some_and(|generation| generation.hash == hash) {
+        let last_commanded = self.messages.last_commanded.entry(target.clone()).or_default();
+        if last_commanded.generation.as_ref().is_some_and(|generation| generation.hash == hash) {
             return;
         }
         self.messages.sequence += 1;
         let (term, sequence) = (self.messages.term, self.messages.sequence);
         let generation = Generation { term, sequence, hash };
         self.engine.handle(Event::CommandIssued(target.clone(), generation.clone()));
-        let sent = Sent { target: target.clone(), generation, desired, expected: held.position };
-        self.messages.sent.push(sent);
+        let in_flight =
+            InFlight { target: target.clone(), generation, desired, expected: last_commanded.position };
+        self.messages.in_flight.push(in_flight);
     }
 
-    /// A command arrives at NATS, and its answer at the engine; either may be lost.
-    pub fn arrive_command(&mut self) {
-        if self.messages.sent.is_empty() {
+    /// Delivers a command to NATS and the answer to the engine; either may be lost.
+    pub fn deliver_command(&mut self) {
+        if self.messages.in_flight.is_empty() {
             return;
         }
-        let at = self.chance.below(self.messages.sent.len());
-        let sent = self.messages.sent.remove(at);
-        if self.chance.once_in(10) {
-            if sent.generation.term == self.messages.term {
-                self.messages.say_again(&sent.target, None);
+        let at = self.random.below(self.messages.in_flight.len());
+        let in_flight = self.messages.in_flight.remove(at);
+        if self.random.one_in(10) {
+            if in_flight.generation.term == self.messages.term {
+                self.messages.mark_unverified(&in_flight.target, None);
             }
             return;
         }
-        let answered = !self.chance.once_in(10);
-        self.take(sent, answered);
+        let answered = !self.random.one_in(10);
+        self.store_command(in_flight, answered);
     }
 
-    /// It is stored, where nothing came between. Who sent it learns that, unless the answer is lost or it is no more.
-    fn take(&mut self, sent: Sent, answered: bool) {
-        let Sent { target, generation, desired, expected } = sent;
+    /// Stores the command if it replaces the one that its sender expected. `answered`: the sender receives the answer.
+    fn store_command(&mut self, in_flight: InFlight, answered: bool) {
+        let InFlight { target, generation, desired, expected } = in_flight;
         let messages = &mut self.messages;
         let found = messages.commands.get(&target).map_or(0, |command| command.position);
         let own = generation.term == messages.term;
         if found != expected && self.mutant != Some(Mutant::CheckThenAct) {
             if own {
-                messages.say_again(&target, Some(found));
+                messages.mark_unverified(&target, Some(found));
             }
             return;
         }
         messages.position += 1;
         let position = messages.position;
-        messages.done.remove(&target);
+        messages.executed.remove(&target);
         if own {
-            messages.late.remove(&target);
+            messages.from_former_engine.remove(&target);
         } else {
-            messages.late.insert(target.clone());
+            messages.from_former_engine.insert(target.clone());
         }
         if own && answered {
-            let held = Held { generation: Some(generation.clone()), position };
-            messages.held.insert(target.clone(), held);
+            let last_commanded = LastCommanded { generation: Some(generation.clone()), position };
+            messages.last_commanded.insert(target.clone(), last_commanded);
         } else if own {
-            messages.say_again(&target, None);
+            messages.mark_unverified(&target, None);
         }
         messages.commands.insert(target, Command { generation, desired, position });
     }
 
-    /// A driver does what it was told last. `dies`: before it reports, so that it does it again.
-    fn work(&mut self, target: &Target, dies: bool) {
+    /// A driver applies the last command. `crashes`: it crashes before the report, and applies the command again.
+    fn run_driver(&mut self, target: &Target, crashes: bool) {
         let Command { generation, desired, .. } = &self.messages.commands[target];
-        let older = |report: &Report| order(generation) < order(&report.generation);
-        if self.messages.done.contains(target) || self.messages.reports.get(target).is_some_and(older) {
+        let is_newer = |report: &Report| sequence_of(generation) < sequence_of(&report.generation);
+        if self.messages.executed.contains(target) || self.messages.reports.get(target).is_some_and(is_newer)
+        {
             return;
         }
         let applied = match desired {
@@ -229,7 +241,7 @@ impl Cluster {
                 let ports = fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect();
                 Applied::Fabric {
                     vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-                    closed: Some(closed(&ports)),
+                    closed: Some(closed_ports(&ports)),
                     before: BTreeMap::new(),
                     ports,
                     carried: BTreeMap::new(),
@@ -251,68 +263,71 @@ impl Cluster {
             device: None,
             change: None,
         };
-        if self.messages.late.contains(target) {
-            self.messages.astray.insert(target.clone());
+        if self.messages.from_former_engine.contains(target) {
+            self.messages.stale_effects.insert(target.clone());
         } else {
-            self.messages.astray.remove(target);
+            self.messages.stale_effects.remove(target);
         }
-        if self.mutant != Some(Mutant::NothingDone) {
-            self.truth.insert(target.clone(), desired.clone());
+        if self.mutant != Some(Mutant::ReportWithoutApply) {
+            self.applied.insert(target.clone(), desired.clone());
         }
-        if dies {
+        if crashes {
             return;
         }
-        self.messages.done.insert(target.clone());
+        self.messages.executed.insert(target.clone());
         self.messages.reports.insert(target.clone(), report.clone());
-        self.messages.mail.entry(target.clone()).or_default().push_back(report);
+        self.messages.reports_in_flight.entry(target.clone()).or_default().push_back(report);
     }
 
-    pub fn arrive_report(&mut self) {
-        let Some(target) = self.chance.pick(self.messages.mail.keys()).cloned() else { return };
-        let reports = self.messages.mail.get_mut(&target).unwrap();
-        if self.chance.once_in(4) {
+    pub fn deliver_report(&mut self) {
+        let Some(target) = self.random.pick(self.messages.reports_in_flight.keys()).cloned() else { return };
+        let reports = self.messages.reports_in_flight.get_mut(&target).unwrap();
+        if self.random.one_in(4) {
             reports.drain(..reports.len() - 1);
         }
-        let again = self.chance.once_in(6);
-        let report = if again { reports[0].clone() } else { reports.pop_front().unwrap() };
+        let repeated = self.random.one_in(6);
+        let report = if repeated { reports[0].clone() } else { reports.pop_front().unwrap() };
         if reports.is_empty() {
-            self.messages.mail.remove(&target);
+            self.messages.reports_in_flight.remove(&target);
         }
-        self.hear(target, report);
+        self.receive_report(target, report);
     }
 
-    /// The engine hears a report. One on a command that was not there when it began is of a former engine's, and what is
-    /// wanted is said again.
-    fn hear(&mut self, target: Target, mut report: Report) {
-        let said = self.messages.held.get(&target).and_then(|held| held.generation.as_ref());
-        if let Some(said) = said.filter(|_| self.mutant == Some(Mutant::GenerationIgnored)) {
-            report.generation = said.clone();
+    /// The engine receives a report. If it is on a late command of a former engine, the command is sent again.
+    fn receive_report(&mut self, target: Target, mut report: Report) {
+        let generation = self
+            .messages
+            .last_commanded
+            .get(&target)
+            .and_then(|last_commanded| last_commanded.generation.as_ref());
+        if let Some(generation) = generation.filter(|_| self.mutant == Some(Mutant::GenerationIgnored)) {
+            report.generation = generation.clone();
         }
         let former = report.generation.term < self.messages.term;
         let sending = self.messages.is_sending(&target);
-        match self.messages.held.get(&target) {
-            Some(Held { generation: Some(held), .. })
-                if former && !sending && order(held) < order(&report.generation) =>
+        match self.messages.last_commanded.get(&target) {
+            Some(LastCommanded { generation: Some(last_commanded), .. })
+                if former && !sending && sequence_of(last_commanded) < sequence_of(&report.generation) =>
             {
-                self.messages.say_again(&target, None);
+                self.messages.mark_unverified(&target, None);
             }
-            None if former && self.engine.desired(&target).is_none() => return self.forget(&target),
+            None if former && self.engine.desired(&target).is_none() => return self.forget_target(&target),
             _ => {}
         }
         self.engine.handle(Event::Report(target, Box::new(report)));
     }
 
-    /// A target is gone, and all that is known of it.
-    pub fn forget(&mut self, target: &Target) {
+    /// Deletes a target and all its messages.
+    pub fn forget_target(&mut self, target: &Target) {
         let messages = &mut self.messages;
         messages.dirty.remove(target);
-        messages.held.remove(target);
+        messages.last_commanded.remove(target);
         messages.commands.remove(target);
-        messages.late.remove(target);
-        messages.astray.remove(target);
-        messages.done.remove(target);
+        messages.from_former_engine.remove(target);
+        messages.stale_effects.remove(target);
+        messages.executed.remove(target);
         messages.reports.remove(target);
-        messages.mail.remove(target);
-        self.truth.remove(target);
+        messages.reports_in_flight.remove(target);
+        self.applied.remove(target);
     }
 }

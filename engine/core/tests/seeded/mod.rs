@@ -1,38 +1,39 @@
-//! Histories that a seed decides: users act, and everything arrives late, twice or overtaken, while engine and drivers
-//! die in between. After each step: one owner per VLAN, what is ready is there, nothing goes before it is gone,
-//! transitions are told in order and without a gap, the outbox before the status. In the end: all is as it is wanted,
-//! another engine finds nothing to do, and nothing is left of what is deleted.
+//! Random histories by seed: users act, messages are delayed, repeated or skipped, and engine and drivers crash.
 //!
-//! `ENO_SEED=n` replays one history; `ENO_SEEDS=n` says how many are tried, from `ENO_SEED` on.
+//! Invariants after each step: a VLAN has one owner, and ready objects are applied. A deleted object goes after its
+//! configuration. Transitions are recorded in order, without a gap, and before the status.
+//! At the end the desired state is applied, a new engine finds nothing to do, and deleted objects leave nothing.
+//!
+//! `ENO_SEED=n` replays one history. `ENO_SEEDS=n` is the number of histories, from `ENO_SEED` on.
 
-mod chance;
 mod cluster;
 mod messages;
 mod mutants;
+mod random;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use cluster::{Cluster, Wrong};
+use cluster::{Cluster, Violation};
 use mutants::Mutant;
 
-/// So many histories are tried where nobody asks for more.
+/// Default number of histories.
 const SEEDS: u64 = 2000;
 
-/// Each mutant has to be noticed in one of so many.
+/// Maximum number of histories until a mutant must be detected.
 const MUTANT_SEEDS: u64 = 20_000;
 
-fn history(seed: u64, mutant: Option<Mutant>) -> Result<(), Wrong> {
+fn history(seed: u64, mutant: Option<Mutant>) -> Result<(), Violation> {
     let mut cluster = Cluster::new(seed, mutant)?;
-    for _ in 0..cluster.chance.below(80) {
-        match cluster.chance.below(24) {
-            0..4 => cluster.act(),
+    for _ in 0..cluster.random.below(80) {
+        match cluster.random.below(24) {
+            0..4 => cluster.user_acts(),
             4 => cluster.crash()?,
-            5 => cluster.rest()?,
-            _ => cluster.arrive()?,
+            5 => cluster.run_until_quiescent()?,
+            _ => cluster.deliver_any()?,
         }
     }
-    cluster.end()
+    cluster.finish()
 }
 
 fn from_env(name: &str) -> Option<u64> {
@@ -41,7 +42,7 @@ fn from_env(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn whatever_arrives_when_it_ends_as_it_is_wanted() {
+fn random_delivery_and_crashes_converge() {
     let first = from_env("ENO_SEED").unwrap_or(1);
     let count = from_env("ENO_SEEDS").unwrap_or(if first == 1 { SEEDS } else { 1 });
     let (next, began) = (AtomicU64::new(first), Instant::now());
@@ -51,8 +52,8 @@ fn whatever_arrives_when_it_ends_as_it_is_wanted() {
             if seed >= first + count {
                 return;
             }
-            if let Err(wrong) = history(seed, None) {
-                panic!("ENO_SEED={seed} cargo test -p eno-core --test tests seeded replays it: {wrong}");
+            if let Err(violation) = history(seed, None) {
+                panic!("ENO_SEED={seed} cargo test -p eno-core --test tests seeded replays it: {violation}");
             }
         }
     };
@@ -63,13 +64,13 @@ fn whatever_arrives_when_it_ends_as_it_is_wanted() {
 }
 
 #[test]
-fn every_mutant_is_noticed() {
+fn every_mutant_is_detected() {
     for mutant in Mutant::ALL {
-        let noticed =
-            (1..=MUTANT_SEEDS).find_map(|seed| history(seed, Some(mutant)).err().map(|why| (seed, why)));
-        let Some((seed, why)) = noticed else {
-            panic!("{mutant:?} is not noticed in {MUTANT_SEEDS} histories")
+        let detected = (1..=MUTANT_SEEDS)
+            .find_map(|seed| history(seed, Some(mutant)).err().map(|violation| (seed, violation)));
+        let Some((seed, violation)) = detected else {
+            panic!("{mutant:?} is not detected in {MUTANT_SEEDS} histories")
         };
-        println!("{mutant:?}: by seed {seed}: {why}");
+        println!("{mutant:?}: by seed {seed}: {violation}");
     }
 }

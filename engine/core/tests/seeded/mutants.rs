@@ -1,31 +1,31 @@
-//! What an engine that is wrong would do: each of it has to be noticed, or the histories prove nothing.
+//! Defects that the test injects. The histories must detect each of them.
 
-/// One thing that is wrong.
+/// An injected defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
-    /// The finalizer is taken off as soon as an object is deleted.
-    FinalizerEarly,
+    /// The finalizer is removed as soon as an object is deleted.
+    EarlyFinalizerRemoval,
     /// The status is written before the outbox.
-    StatusFirst,
-    /// A new engine doesn't know what ready objects are made of.
+    StatusBeforeOutbox,
+    /// A new engine does not get the `ready_inputs` of statuses.
     InputsForgotten,
-    /// Drivers report what they were told and have not done.
-    NothingDone,
-    /// An object is taken as it was before, after it was seen as it is.
-    OldSpec,
-    /// Which command is the last is looked at when one is sent, and not when it arrives.
+    /// Drivers report commands as applied without applying them.
+    ReportWithoutApply,
+    /// An older state of an object is delivered after a newer one.
+    StaleSpec,
+    /// The position of the replaced command is not checked when a command is stored.
     CheckThenAct,
-    /// A report counts for the last command, whichever it is on.
+    /// A report counts for the last command, whatever its generation.
     GenerationIgnored,
 }
 
 impl Mutant {
     pub const ALL: [Self; 7] = [
-        Self::FinalizerEarly,
-        Self::StatusFirst,
-        Self::NothingDone,
+        Self::EarlyFinalizerRemoval,
+        Self::StatusBeforeOutbox,
+        Self::ReportWithoutApply,
         Self::InputsForgotten,
-        Self::OldSpec,
+        Self::StaleSpec,
         Self::CheckThenAct,
         Self::GenerationIgnored,
     ];

@@ -1,16 +1,16 @@
-//! A world for tests: objects by a few words, drivers that confirm what they are told, or refuse it.
+//! A simulated cluster for tests: the engine, its objects, and drivers that apply, reject or ignore commands.
 
 #![allow(
     dead_code,
     unused_imports,
     clippy::wildcard_imports,
-    reason = "each test file uses its part of it, and it names most of both crates"
+    reason = "each test file uses a part of it, and it names most of both crates"
 )]
 
-mod fabric;
-mod look;
-mod sides;
-mod words;
+mod builders;
+mod queries;
+mod split_fabric;
+mod switches;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,53 +20,64 @@ use eno_core::{
 };
 use eno_schemas::*;
 
-pub use fabric::*;
-pub use look::*;
-pub use sides::*;
-pub use words::*;
+pub use builders::*;
+pub use queries::*;
+pub use split_fabric::*;
+pub use switches::*;
 
-/// An engine, its drivers and what they hold.
+/// A simulated cluster: the engine, the Kubernetes objects, and the drivers with the state that they applied.
 pub struct World {
+    /// The engine under test.
     pub engine: Engine,
+    /// The objects in the API server.
     pub objects: BTreeMap<Key, Object>,
+    /// The last status that the engine wrote for each object.
     pub statuses: BTreeMap<Key, Status>,
+    /// All phases of each object, in order.
     pub phases: BTreeMap<Key, Vec<Phase>>,
-    /// What the drivers have done.
-    pub targets: BTreeMap<Target, Desired>,
+    /// The desired state that each driver applied last.
+    pub applied: BTreeMap<Target, Desired>,
     /// The last command of each target.
     pub commands: BTreeMap<Target, Desired>,
+    /// The L2BridgeDomains that the engine generated; `None`: deleted.
     pub bridge_domains: BTreeMap<Name, Option<BridgeDomainSpec>>,
+    /// Number of commands published.
     pub published: usize,
-    /// Devices and NADs that don't answer.
+    /// Targets whose drivers do not answer.
     pub silent: BTreeSet<Target>,
+    /// Commands that the drivers have not executed yet.
     pub pending: BTreeMap<Target, Desired>,
+    /// What the driver of each target rejects.
     pub rejections: BTreeMap<Target, Vec<Rejection>>,
-    /// What carries less than is asked of the interfaces of pods, by their ids.
-    pub paths: BTreeMap<String, PathMtu>,
-    /// What drivers note.
+    /// Path MTUs below the requested MTU, by the ids of pod interfaces.
+    pub path_mtus: BTreeMap<String, PathMtu>,
+    /// The notes that drivers add to their reports.
     pub notes: BTreeMap<Target, Vec<Note>>,
-    /// What is not there is waited for without end.
-    pub patient: bool,
+    /// The time of [`Effect::Await`] never elapses.
+    pub awaits_never_elapse: bool,
     /// The nodes have agents.
     pub agents: bool,
     /// The nodes, with their labels and whether they are ready.
     pub nodes: BTreeMap<Name, (Labels, bool)>,
-    /// What the Node objects were told to say.
-    pub marks: BTreeMap<Name, (BTreeSet<Name>, BTreeSet<Name>)>,
+    /// The ConnectionPoint labels and the bridge resources that the engine put on each Node object.
+    pub node_labels: BTreeMap<Name, (BTreeSet<Name>, BTreeSet<Name>)>,
+    /// The pods, by uid.
     pub pods: BTreeMap<Name, Pod>,
-    /// The PodNetworks, by pod.
-    pub views: BTreeMap<Name, PodView>,
+    /// The PodNetworks, by the uid of their pod.
+    pub pod_networks: BTreeMap<Name, PodView>,
+    /// The sample Deployments that the engine created.
     pub samples: Vec<Name>,
-    /// What time it is, RFC 3339.
+    /// The current time, RFC 3339.
     pub now: String,
-    /// The deadlines that were asked for, with the time that they count from.
+    /// The requested deadlines, with the time that each counts from.
     pub deadlines: Vec<(Key, Name)>,
-    /// Statuses are not written, until they are.
-    pub unrecorded: Option<Vec<(Key, u64)>>,
-    /// Objects that are gone without that the engine has seen it, if that is not seen at once.
-    pub unseen: Option<Vec<Key>>,
-    /// Changes of several switches are transactions.
+    /// If set, status writes are collected here and the engine gets no confirmation of them.
+    pub delayed_status_writes: Option<Vec<(Key, u64)>>,
+    /// If set, deletions are collected here and the engine gets no event of them.
+    pub delayed_deletions: Option<Vec<Key>>,
+    /// If set, changes of several switches are transactions.
     pub switches: Option<Switches>,
+    /// The sequence of the last report.
     sequence: u64,
 }
 
@@ -88,26 +99,26 @@ impl World {
             objects: BTreeMap::new(),
             statuses: BTreeMap::new(),
             phases: BTreeMap::new(),
-            targets: BTreeMap::new(),
+            applied: BTreeMap::new(),
             commands: BTreeMap::new(),
             bridge_domains: BTreeMap::new(),
             published: 0,
             silent: BTreeSet::new(),
             pending: BTreeMap::new(),
             notes: BTreeMap::new(),
-            paths: BTreeMap::new(),
+            path_mtus: BTreeMap::new(),
             rejections: BTreeMap::new(),
-            patient: false,
+            awaits_never_elapse: false,
             agents,
             nodes: BTreeMap::new(),
-            marks: BTreeMap::new(),
+            node_labels: BTreeMap::new(),
             pods: BTreeMap::new(),
-            views: BTreeMap::new(),
+            pod_networks: BTreeMap::new(),
             samples: Vec::new(),
             now: "2026-01-01T00:00:00Z".into(),
             deadlines: Vec::new(),
-            unrecorded: None,
-            unseen: None,
+            delayed_status_writes: None,
+            delayed_deletions: None,
             switches: None,
             sequence: 0,
         }
@@ -118,48 +129,50 @@ impl World {
         ["netconf", "nad"].map(Name::from).into_iter().chain(agents).collect()
     }
 
-    /// As [`Self::leaf_spine`], with an agent on each node.
+    /// [`Self::leaf_spine`] with an agent on each node.
     pub fn with_agents() -> Self {
         let mut world = Self::new(false, true);
-        world.fabric();
+        world.apply_leaf_spine();
         world
     }
 
-    pub fn node(&mut self, name: &str, pool: bool, ready: bool) {
+    /// Creates or changes a node; `pool`: it has the label that the NodePool `pool` selects.
+    pub fn apply_node(&mut self, name: &str, pool: bool, ready: bool) {
         let labels = if pool { Labels::from([("pool".into(), "a".into())]) } else { Labels::new() };
         self.nodes.insert(name.into(), (labels.clone(), ready));
         self.engine.handle(Event::Node { name: name.into(), labels, ready });
     }
 
-    pub fn node_gone(&mut self, name: &str) {
+    pub fn remove_node(&mut self, name: &str) {
         self.nodes.remove(name);
-        self.marks.remove(name);
+        self.node_labels.remove(name);
         self.engine.handle(Event::NodeGone(name.into()));
     }
 
-    pub fn pod(&mut self, pod: Pod) {
+    pub fn apply_pod(&mut self, pod: Pod) {
         self.pods.insert(pod.uid.clone(), pod.clone());
         self.engine.handle(Event::Pod(Box::new(pod)));
     }
 
-    pub fn pod_gone(&mut self, uid: &str) {
+    pub fn remove_pod(&mut self, uid: &str) {
         self.pods.remove(uid);
         self.engine.handle(Event::PodGone(uid.into()));
     }
 
-    /// Two leaves with two nodes each, two spines, a gateway behind leaf2, a pool of all nodes, an ovs and a
-    /// macvlan connection point.
+    /// Two leaves with two nodes each, two spines, and a gateway port on leaf2. The NodePool `pool` has all nodes,
+    /// and the ConnectionPoint `cp` offers ovs and macvlan.
     pub fn leaf_spine() -> Self {
         let mut world = Self::default();
-        world.fabric();
+        world.apply_leaf_spine();
         world
     }
 
-    pub fn fabric(&mut self) {
+    /// Creates the objects of [`Self::leaf_spine`].
+    pub fn apply_leaf_spine(&mut self) {
         for (leaf, nodes) in [("leaf1", ["node1", "node2"]), ("leaf2", ["node3", "node4"])] {
             let mut ports: Vec<(&str, LeadsTo)> = Vec::new();
             for (port, name) in ["e1", "e2"].iter().zip(nodes) {
-                self.node(name, true, true);
+                self.apply_node(name, true, true);
                 ports.push((port, LeadsTo::Node { node: name.into(), interface: "eth1".into() }));
             }
             for (port, spine) in [("u1", "spine1"), ("u2", "spine2")] {
@@ -183,7 +196,7 @@ impl World {
         let selector =
             serde_json::from_str::<Selector>(r#"[{"key":"pool","operator":"In","values":["a"]}]"#).unwrap();
         self.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector: selector })));
-        self.apply(point("cp", Some("pool")));
+        self.apply(connection_point("cp", Some("pool")));
         self.settle();
     }
 
@@ -213,30 +226,30 @@ impl World {
         self.engine.handle(Event::Object(Box::new(object)));
     }
 
-    /// Settles, lets the drivers answer, and so on until nothing happens any more.
+    /// Lets the engine settle and the drivers answer until the system is quiescent.
     pub fn settle(&mut self) {
         let mut steps = 0;
         while self.step() {
             steps += 1;
-            assert!(steps < 10_000, "it never comes to rest");
+            assert!(steps < 10_000, "the world does not become quiescent");
         }
     }
 
-    /// Settles, and lets one thing happen; false: nothing is left to happen.
+    /// Lets the engine settle and one driver answer. False: the system is quiescent.
     pub fn step(&mut self) -> bool {
         let effects = self.engine.settle(&self.now);
         for effect in effects {
-            self.carry_out(effect);
+            self.apply_effect(effect);
         }
         let answer = self.pending.keys().find(|target| !self.silent.contains(target)).cloned();
         if let Some(target) = answer {
-            self.answer(&target);
+            self.run_driver(&target);
             return true;
         }
-        self.engine.is_unsettled() || (self.switches.is_some() && self.fabric_step())
+        self.engine.is_unsettled() || (self.switches.is_some() && self.step_switches())
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn apply_effect(&mut self, effect: Effect) {
         match effect {
             Effect::AddFinalizer(key) => {
                 let object = self.objects.get_mut(&key).unwrap();
@@ -246,7 +259,7 @@ impl World {
             }
             Effect::RemoveFinalizer(key) => {
                 self.objects.remove(&key);
-                match &mut self.unseen {
+                match &mut self.delayed_deletions {
                     Some(later) => later.push(key),
                     None => self.engine.handle(Event::ObjectGone(key)),
                 }
@@ -255,13 +268,13 @@ impl World {
                 let phases = self.phases.entry(key.clone()).or_default();
                 assert_eq!(previous, phases.last().copied(), "{key}");
                 phases.push(status.phase.unwrap());
-                self.record(key, *status);
+                self.write_status(key, *status);
             }
             Effect::Status { key, status } => {
-                assert_ne!(self.statuses.get(&key), Some(&*status), "{key}: a status that says nothing new");
-                self.record(key, *status);
+                assert_ne!(self.statuses.get(&key), Some(&*status), "{key}: a status write without a change");
+                self.write_status(key, *status);
             }
-            Effect::Publish(Target::Fabric(name)) if self.switches.is_some() => self.fabric_changed(&name),
+            Effect::Publish(Target::Fabric(name)) if self.switches.is_some() => self.mark_switch_dirty(&name),
             Effect::Retry { network, attempt } => {
                 if let Some(switches) = &mut self.switches {
                     switches.retries.push((network, attempt));
@@ -276,15 +289,15 @@ impl World {
                 }
             }
             Effect::Await(key) => {
-                if !self.patient {
+                if !self.awaits_never_elapse {
                     self.engine.handle(Event::AwaitElapsed(key));
                 }
             }
             Effect::Forget(target) => {
                 if let (Target::Fabric(name), Some(_)) = (&target, &self.switches) {
-                    self.fabric_forgotten(name);
+                    self.forget_switch(name);
                 }
-                self.targets.remove(&target);
+                self.applied.remove(&target);
                 self.commands.remove(&target);
                 self.pending.remove(&target);
             }
@@ -292,46 +305,54 @@ impl World {
                 self.bridge_domains.insert(service, spec);
             }
             Effect::LabelNode { node, points, bridges } => {
-                let said = (points, bridges);
-                assert_ne!(self.marks.get(&node), Some(&said), "{node}: a mark that says nothing new");
-                self.marks.insert(node, said);
+                let labels = (points, bridges);
+                assert_ne!(
+                    self.node_labels.get(&node),
+                    Some(&labels),
+                    "{node}: a label write without a change"
+                );
+                self.node_labels.insert(node, labels);
             }
             Effect::PodNetwork { uid, view, .. } => match view {
                 Some(view) => {
-                    assert_ne!(self.views.get(&uid), Some(&*view), "{uid}: a view that says nothing new");
-                    self.views.insert(uid, *view);
+                    assert_ne!(
+                        self.pod_networks.get(&uid),
+                        Some(&*view),
+                        "{uid}: a PodNetwork write without a change"
+                    );
+                    self.pod_networks.insert(uid, *view);
                 }
-                None => assert!(self.views.remove(&uid).is_some(), "{uid}: had no view"),
+                None => assert!(self.pod_networks.remove(&uid).is_some(), "{uid}: had no PodNetwork"),
             },
             Effect::SampleDeployment { name, .. } => self.samples.push(name),
             Effect::Deadline { key, since } => self.deadlines.push((key, since)),
         }
     }
 
-    /// The status is written, and that is told.
-    fn record(&mut self, key: Key, status: Status) {
-        check_conditions(&key, &status);
+    /// Writes the status and confirms the write to the engine.
+    fn write_status(&mut self, key: Key, status: Status) {
+        assert_conditions_consistent(&key, &status);
         let leased = status.leased;
         self.statuses.insert(key.clone(), status);
-        match &mut self.unrecorded {
+        match &mut self.delayed_status_writes {
             Some(later) => later.push((key, leased)),
             None => self.engine.handle(Event::StatusWritten(key, leased)),
         }
     }
 
-    /// The driver does what it was told and reports it.
-    pub fn answer(&mut self, target: &Target) {
+    /// The driver executes the pending command and reports the result.
+    pub fn run_driver(&mut self, target: &Target) {
         let desired = self.pending.remove(target).unwrap();
         let rejected = self.rejections.get(target).cloned().unwrap_or_default();
         let applied = match &desired {
             Desired::Fabric(fabric) => {
-                check_fabric(fabric);
+                assert_fabric_consistent(fabric);
                 let refused = |vid, port: &str| rejected.iter().any(|r| r.item.covers(vid, port));
-                let carried = |port: &FabricPort| {
+                let applied_vlans = |port: &FabricPort| {
                     let vlans = port.vlans.iter().filter(|vid| !refused(*vid, &port.name));
                     (port.name.clone(), vlans.collect())
                 };
-                let ports = fabric.ports.iter().map(carried).collect();
+                let ports = fabric.ports.iter().map(applied_vlans).collect();
                 Applied::Fabric {
                     vlans: fabric
                         .vlans
@@ -339,20 +360,21 @@ impl World {
                         .map(|vlan| vlan.vid)
                         .filter(|vid| !refused(*vid, ""))
                         .collect(),
-                    closed: Some(closed(&ports)),
-                    before: before(&fabric.ports),
+                    closed: Some(closed_ports(&ports)),
+                    before: before_by_port(&fabric.ports),
                     ports,
                     carried: BTreeMap::new(),
                 }
             }
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
-            Desired::Node(node) => apply_node(node, &rejected, &self.paths),
+            Desired::Node(node) => applied_by_node(node, &rejected, &self.path_mtus),
         };
         self.report(target, desired.hash(), Outcome::Applied, Some(applied), rejected);
-        self.targets.insert(target.clone(), desired);
+        self.applied.insert(target.clone(), desired);
     }
 
-    pub fn unreachable(&mut self, target: &Target) {
+    /// Reports that the target is unreachable.
+    pub fn report_unreachable(&mut self, target: &Target) {
         let failure = Failure { reason: "connect: refused".into(), retryable: true, unreachable: true };
         self.report(target, "old".into(), Outcome::Failed(failure), None, Vec::new());
     }
@@ -391,10 +413,10 @@ impl World {
     }
 
     /// The ports that carry a VLAN, as `device:port`.
-    pub fn carriers(&self, vid: u16) -> Vec<String> {
+    pub fn carrying_ports(&self, vid: u16) -> Vec<String> {
         let vid = VlanId::new(vid).unwrap();
         let mut all = Vec::new();
-        for (target, desired) in &self.targets {
+        for (target, desired) in &self.applied {
             if let Desired::Fabric(fabric) = desired {
                 all.extend(
                     fabric
@@ -409,13 +431,13 @@ impl World {
     }
 
     pub fn nad(&self, namespace: &str, name: &str) -> Option<VlanAttachment> {
-        match self.targets.get(&Target::Nad(namespace.into(), name.into()))? {
+        match self.applied.get(&Target::Nad(namespace.into(), name.into()))? {
             Desired::Nad(nad) => nad.attachment.clone(),
             Desired::Fabric(_) | Desired::Node(_) => None,
         }
     }
 
-    /// A new engine that knows only what Kubernetes and NATS hold.
+    /// Replaces the engine with a new one that knows only the contents of Kubernetes and NATS.
     pub fn restart(&mut self) {
         let mut objects = self.objects.clone();
         for (key, object) in &mut objects {
@@ -434,10 +456,10 @@ impl World {
         for pod in self.pods.values() {
             engine.handle(Event::Pod(Box::new(pod.clone())));
         }
-        self.marks.clear();
-        self.views.clear();
+        self.node_labels.clear();
+        self.pod_networks.clear();
         self.deadlines.clear();
-        // In an order of no use to anyone.
+        // The reverse order, because the order of events must not matter.
         for object in objects.values().rev() {
             engine.handle(Event::Object(Box::new(object.clone())));
         }
@@ -445,15 +467,19 @@ impl World {
         for (target, desired) in self.commands.clone() {
             self.engine.handle(Event::StoredCommand(target, Box::new(desired)));
         }
-        for (target, desired) in self.targets.clone() {
-            let unanswered = self.pending.insert(target.clone(), desired);
-            self.answer(&target);
-            self.pending.extend(unanswered.map(|desired| (target, desired)));
+        for (target, desired) in self.applied.clone() {
+            let unexecuted = self.pending.insert(target.clone(), desired);
+            self.run_driver(&target);
+            self.pending.extend(unexecuted.map(|desired| (target, desired)));
         }
     }
 }
 
-fn apply_node(node: &NodeDesired, rejected: &[Rejection], paths: &BTreeMap<String, PathMtu>) -> Applied {
+fn applied_by_node(
+    node: &NodeDesired,
+    rejected: &[Rejection],
+    path_mtus: &BTreeMap<String, PathMtu>,
+) -> Applied {
     let networks = node.networks.iter().filter_map(|(name, network)| {
         if rejected.iter().any(|r| r.item == Item::TARGET || r.item == Item::port(name.as_str())) {
             return None;
@@ -479,14 +505,14 @@ fn apply_node(node: &NodeDesired, rejected: &[Rejection], paths: &BTreeMap<Strin
                 host_name,
                 mac: link.mac.clone(),
                 mtu: link.mtu.unwrap_or(1500),
-                path: paths.get(&link.id).cloned(),
+                path: path_mtus.get(&link.id).cloned(),
                 addresses: link.addresses.clone(),
             };
             (link.id.clone(), found)
         });
         let primary = pod.primary.iter().filter(|primary| !refused(&primary.id)).map(|primary| {
             let (revision, name) = (primary.revision.clone(), primary.name.clone());
-            let path = paths.get(&primary.id).cloned();
+            let path = path_mtus.get(&primary.id).cloned();
             let found = AppliedLink { revision, name, mtu: primary.mtu, path, ..AppliedLink::default() };
             (primary.id.clone(), found)
         });
@@ -495,8 +521,8 @@ fn apply_node(node: &NodeDesired, rejected: &[Rejection], paths: &BTreeMap<Strin
     Applied::Node { networks: networks.collect(), pods: pods.collect() }
 }
 
-/// Ready is as the phase is, and only what is in error can be stalled.
-fn check_conditions(key: &Key, status: &Status) {
+/// The condition Ready agrees with the phase, and only objects in error have the condition Stalled.
+fn assert_conditions_consistent(key: &Key, status: &Status) {
     let kinds: Vec<&str> = status.conditions.iter().map(|condition| condition.kind).collect();
     assert!(kinds.is_sorted_by(|a, b| a < b), "{key}: {kinds:?}");
     let ready = condition(status, "Ready").unwrap();
@@ -509,7 +535,7 @@ fn check_conditions(key: &Key, status: &Status) {
     }
 }
 
-fn check_fabric(fabric: &FabricDesired) {
+fn assert_fabric_consistent(fabric: &FabricDesired) {
     let known: VlanSet = fabric.vlans.iter().map(|vlan| vlan.vid).collect();
     for port in &fabric.ports {
         assert!(port.vlans.is_subset(&known), "port {} carries VLANs that do not exist", port.name);

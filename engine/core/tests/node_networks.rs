@@ -1,4 +1,4 @@
-//! The nodes' part of the path, one situation each.
+//! Host networks of nodes with agents.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use eno_schemas::{
     VlanId,
 };
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-fn network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
-    let Desired::Node(desired) = w.targets.get(&node(name))? else { panic!("not a node") };
+fn host_network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
+    let Desired::Node(desired) = w.applied.get(&node_target(name))? else { panic!("not a node") };
     desired.networks.get(network).cloned()
 }
 
@@ -21,8 +21,8 @@ fn condition(status: &Status, kind: &str) -> Option<(bool, String)> {
     status.conditions.iter().find(|c| c.kind == kind).map(|c| (c.holds, c.message.clone()))
 }
 
-fn offering(name: &str, plugins: Vec<Plugin>, interfaces: &[&str]) -> Object {
-    respec(&point(name, Some("pool")), |spec| {
+fn point_offering(name: &str, plugins: Vec<Plugin>, interfaces: &[&str]) -> Object {
+    edit_spec(&connection_point(name, Some("pool")), |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
         let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
         spec.cnis = plugins.into_iter().map(offer).collect();
@@ -41,16 +41,16 @@ fn ovs(bridge: &str) -> Plugin {
 }
 
 fn with_mtu(object: &Object, mtu: Option<u32>) -> Object {
-    respec(object, |spec| {
+    edit_spec(object, |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         spec.mtu = mtu;
     })
 }
 
 #[test]
-fn an_ovs_bridge_and_its_uplink() {
+fn ovs_bridge_follows_its_attachments() {
     let mut w = World::with_agents();
-    let cp = Key::cluster(Kind::ConnectionPoint, &arc("cp"));
+    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
     assert_eq!(w.phases[&cp], [Phase::Pending, Phase::Ready]);
     let bridge = |vlans: &str, mtu| {
         Some(HostNetwork::Ovs {
@@ -60,37 +60,37 @@ fn an_ovs_bridge_and_its_uplink() {
             vlans: vlans.parse().unwrap(),
         })
     };
-    assert_eq!(network(&w, "node1", "br-cp"), bridge("", None), "as soon as it is effective");
-    assert_eq!(network(&w, "node1", "eth1"), None, "the uplink is nobody's master");
+    assert_eq!(host_network(&w, "node1", "br-cp"), bridge("", None), "before any attachment");
+    assert_eq!(host_network(&w, "node1", "eth1"), None, "the uplink is no master network");
     w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready]);
-    assert_eq!(network(&w, "node4", "br-cp"), bridge("100", None));
+    assert_eq!(host_network(&w, "node4", "br-cp"), bridge("100", None));
     for kind in ["FabricReady", "NodesReady", "NADReady"] {
         assert_eq!(condition(&w.statuses[&a], kind), Some((true, String::new())));
     }
     w.apply(with_mtu(&w.objects[&a], Some(9000)));
     w.settle();
-    assert_eq!(network(&w, "node4", "br-cp"), bridge("100", Some(9000)));
-    assert_eq!(w.phases[&a].len(), 4, "it was pending until the uplink carried that");
+    assert_eq!(host_network(&w, "node4", "br-cp"), bridge("100", Some(9000)));
+    assert_eq!(w.phases[&a].len(), 4, "it was pending until the uplink had the MTU");
     w.delete(&a);
     w.settle();
     assert!(!w.objects.contains_key(&a));
-    assert_eq!(network(&w, "node4", "br-cp"), bridge("", None));
+    assert_eq!(host_network(&w, "node4", "br-cp"), bridge("", None));
     w.delete(&cp);
     w.settle();
     assert!(!w.objects.contains_key(&cp));
-    assert_eq!(network(&w, "node4", "br-cp"), None);
+    assert_eq!(host_network(&w, "node4", "br-cp"), None);
 }
 
 #[test]
-fn masters_and_their_subinterfaces() {
+fn master_networks_follow_their_attachments() {
     let mut w = World::with_agents();
-    w.apply(offering("m", vec![Plugin::Macvlan { master: "bond7".into() }], &["eth3", "eth2"]));
-    w.apply(offering("v", vec![Plugin::Vlan { master: "eth4".into() }], &[]));
-    w.apply(offering("b", vec![Plugin::Bridge { bridge_name: "br1".into() }], &["eth5"]));
-    w.apply(offering(
+    w.apply(point_offering("m", vec![Plugin::Macvlan { master: "bond7".into() }], &["eth3", "eth2"]));
+    w.apply(point_offering("v", vec![Plugin::Vlan { master: "eth4".into() }], &[]));
+    w.apply(point_offering("b", vec![Plugin::Bridge { bridge_name: "br1".into() }], &["eth5"]));
+    w.apply(point_offering(
         "none",
         vec![
             Plugin::HostDevice { pool_name: "x/y".into() },
@@ -103,11 +103,11 @@ fn masters_and_their_subinterfaces() {
         &["eth6"],
     ));
     w.apply(subnet("sn", "10.0.0.0/24"));
-    w.apply(on_subnets(&service("s", 100, &[]), &["sn"]));
+    w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
     w.apply(service("t", 200, &[]));
     w.settle();
-    // These NICs lead to no switch port, so without a pool nobody asks for any.
-    let keys: Vec<String> = match &w.targets[&node("node2")] {
+    // No switch port leads to these NICs, and without a pool none is required.
+    let keys: Vec<String> = match &w.applied[&node_target("node2")] {
         Desired::Node(node) => node.networks.keys().cloned().collect(),
         _ => unreachable!(),
     };
@@ -118,7 +118,7 @@ fn masters_and_their_subinterfaces() {
     w.settle();
     assert_eq!((w.phase(&am), w.phase(&av)), (Phase::Ready, Phase::Ready), "{}", w.message(&am));
     assert_eq!(
-        network(&w, "node2", "bond7"),
+        host_network(&w, "node2", "bond7"),
         Some(HostNetwork::Master {
             bond: vec!["eth2".into(), "eth3".into()],
             vlans: "100".parse().unwrap(),
@@ -126,46 +126,46 @@ fn masters_and_their_subinterfaces() {
         })
     );
     assert_eq!(
-        network(&w, "node2", "eth4"),
+        host_network(&w, "node2", "eth4"),
         Some(HostNetwork::Master { bond: vec![], vlans: "".parse().unwrap(), mtu: None }),
-        "the vlan plugin makes its own"
+        "the vlan plugin creates its own subinterfaces"
     );
     assert!(
-        matches!(network(&w, "node2", "br1"), Some(HostNetwork::Bridge { vlans, .. }) if vlans.to_string() == "100,200")
+        matches!(host_network(&w, "node2", "br1"), Some(HostNetwork::Bridge { vlans, .. }) if vlans.to_string() == "100,200")
     );
     w.delete(&am);
     w.settle();
     assert!(!w.objects.contains_key(&am));
     assert!(
-        matches!(network(&w, "node2", "bond7"), Some(HostNetwork::Master { vlans, mtu: None, .. }) if vlans.is_empty())
+        matches!(host_network(&w, "node2", "bond7"), Some(HostNetwork::Master { vlans, mtu: None, .. }) if vlans.is_empty())
     );
 }
 
 #[test]
-fn two_connection_points_with_one_bridge() {
+fn connection_points_share_a_bridge_only_with_the_same_uplink() {
     let mut w = World::with_agents();
     w.apply(service("s", 100, &[]));
     w.apply(service("t", 200, &[]));
-    let twin = w.apply(created(offering("twin", vec![ovs("br-cp")], &["eth1"]), 200));
+    let twin = w.apply(created(point_offering("twin", vec![ovs("br-cp")], &["eth1"]), 200));
     w.apply(attachment("a", &["s"], "cp"));
     w.apply(attachment("b", &["t"], "twin"));
     w.settle();
     assert_eq!(w.phase(&twin), Phase::Ready);
     assert!(
-        matches!(network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "100,200")
+        matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "100,200")
     );
-    let other = w.apply(created(offering("other", vec![ovs("br-cp")], &["eth7"]), 300));
-    let nic = w.apply(created(offering("nic", vec![ovs("br-nic")], &["eth1"]), 300));
+    let other = w.apply(created(point_offering("other", vec![ovs("br-cp")], &["eth7"]), 300));
+    let nic = w.apply(created(point_offering("nic", vec![ovs("br-nic")], &["eth1"]), 300));
     w.settle();
     for key in [&other, &nic] {
         assert_eq!(w.phase(key), Phase::Error);
         assert!(w.message(key).contains("ConnectionPoint cp"), "{}", w.message(key));
     }
     assert!(
-        matches!(network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) if uplink.interfaces == ["eth1"])
+        matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) if uplink.interfaces == ["eth1"])
     );
-    assert_eq!(network(&w, "node1", "br-nic"), None);
-    w.apply(respec(&w.objects[&other], |spec| {
+    assert_eq!(host_network(&w, "node1", "br-nic"), None);
+    w.apply(edit_spec(&w.objects[&other], |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
         spec.cnis[0].plugin = ovs("br-other");
     }));
@@ -174,11 +174,11 @@ fn two_connection_points_with_one_bridge() {
 }
 
 #[test]
-fn who_gives_way_gets_it_when_the_older_goes() {
+fn younger_connection_point_gets_the_bridge_when_the_older_is_deleted() {
     let mut w = World::with_agents();
-    let old = w.apply(created(offering("old", vec![ovs("br-x")], &["eth8"]), 50));
+    let old = w.apply(created(point_offering("old", vec![ovs("br-x")], &["eth8"]), 50));
     let young = w.apply(created(
-        offering(
+        point_offering(
             "young",
             vec![Plugin::Ovs {
                 bridge_name: "br-x".into(),
@@ -198,31 +198,31 @@ fn who_gives_way_gets_it_when_the_older_goes() {
     assert!(!w.objects.contains_key(&old));
     assert_eq!(w.phase(&young), Phase::Ready, "{}", w.message(&young));
     assert!(matches!(
-        network(&w, "node1", "br-x"),
+        host_network(&w, "node1", "br-x"),
         Some(HostNetwork::Ovs { datapath: Some(OvsDatapath::Netdev), .. })
     ));
 }
 
 #[test]
-fn the_first_hop_that_is_not_is_named() {
+fn first_failing_hop_is_named_in_status() {
     let mut w = World::with_agents();
     let reason = "eth1 carries the node's address 10.0.0.2/24".to_owned();
     let refused = Rejection { item: Item::port("br-cp"), reason, retryable: false, unreachable: false };
-    w.rejections.insert(node("node2"), vec![refused]);
-    w.silent.insert(node("node3"));
+    w.rejections.insert(node_target("node2"), vec![refused]);
+    w.silent.insert(node_target("node3"));
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
-    let words = "Node node2: bridge br-cp: eth1 carries the node's address 10.0.0.2/24";
-    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, words));
+    let expected = "Node node2: bridge br-cp: eth1 carries the node's address 10.0.0.2/24";
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, expected));
     assert_eq!(condition(&w.statuses[&a], "FabricReady"), Some((true, String::new())));
-    assert_eq!(condition(&w.statuses[&a], "NodesReady"), Some((false, words.into())));
+    assert_eq!(condition(&w.statuses[&a], "NodesReady"), Some((false, expected.into())));
     assert_eq!(condition(&w.statuses[&a], "NADReady"), Some((true, String::new())));
-    let cp = Key::cluster(Kind::ConnectionPoint, &arc("cp"));
-    assert_eq!((w.phase(&cp), w.message(&cp)), (Phase::Error, words));
+    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
+    assert_eq!((w.phase(&cp), w.message(&cp)), (Phase::Error, expected));
     w.rejections.clear();
-    let Some(desired) = w.targets.get(&node("node2")).cloned() else { panic!() };
-    w.pending.insert(node("node2"), desired);
+    let Some(desired) = w.applied.get(&node_target("node2")).cloned() else { panic!() };
+    w.pending.insert(node_target("node2"), desired);
     w.settle();
     assert_eq!((w.phase(&cp), w.phase(&a)), (Phase::Ready, Phase::Pending));
     assert_eq!(w.message(&a), "Node node3: bridge br-cp: VLAN 100 is not confirmed yet");
@@ -235,30 +235,30 @@ fn the_first_hop_that_is_not_is_named() {
         retryable: true,
         unreachable: false,
     };
-    w.rejections.insert(node("node1"), vec![vlan]);
-    let Some(desired) = w.targets.get(&node("node1")).cloned() else { panic!() };
-    w.pending.insert(node("node1"), desired);
+    w.rejections.insert(node_target("node1"), vec![vlan]);
+    let Some(desired) = w.applied.get(&node_target("node1")).cloned() else { panic!() };
+    w.pending.insert(node_target("node1"), desired);
     w.settle();
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, "Node node1: bridge br-cp: VLAN 100: no"));
     assert_eq!(w.phase(&cp), Phase::Ready);
 }
 
 #[test]
-fn nodes_that_are_away_are_not_waited_for() {
+fn unready_nodes_are_not_waited_for() {
     let mut w = World::with_agents();
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
     let writes = w.statuses[&a].clone();
-    w.silent.insert(node("node1"));
-    w.node("node1", true, false);
+    w.silent.insert(node_target("node1"));
+    w.apply_node("node1", true, false);
     w.apply(service("t", 200, &[]));
     let b = w.apply(attachment("b", &["t"], "cp"));
     w.settle();
     assert_eq!(w.phase(&b), Phase::Ready, "{}", w.message(&b));
     assert_eq!(w.statuses[&a], writes);
-    // Back again, and its agent is not there.
-    w.node("node1", true, true);
+    // The node is ready again, but its agent is not running.
+    w.apply_node("node1", true, true);
     w.engine.handle(Event::Drivers(["netconf", "nad", "node/node2"].map(Name::from).into()));
     w.apply(service("u", 300, &[]));
     let c = w.apply(attachment("c", &["u"], "cp"));
@@ -268,47 +268,47 @@ fn nodes_that_are_away_are_not_waited_for() {
         w.message(&c),
         "Node node1: bridge br-cp: VLAN 300 waits: the agent of the node is not running"
     );
-    // Deleted meanwhile: its VLANs are on node1 until that says otherwise, or is away.
+    // The deletion waits for node1 until its agent confirms the removal or the node is not ready.
     w.delete(&b);
     w.settle();
     assert_eq!(w.phase(&b), Phase::Terminating);
     assert!(w.message(&b).starts_with("Node node1: the removal"), "{}", w.message(&b));
-    w.node("node1", true, false);
+    w.apply_node("node1", true, false);
     w.settle();
     assert!(!w.objects.contains_key(&b));
     assert_eq!(w.message(&b), "Node node1 is not ready: what is left there goes when it is back");
     assert_eq!(w.phase(&c), Phase::Ready);
-    w.node_gone("node1");
+    w.remove_node("node1");
     w.settle();
-    assert!(!w.targets.contains_key(&node("node1")));
+    assert!(!w.applied.contains_key(&node_target("node1")));
 }
 
 #[test]
-fn a_node_that_joins_moves_nobody_back() {
+fn joining_node_keeps_attachments_ready() {
     let mut w = World::with_agents();
-    w.node("node4", false, true);
+    w.apply_node("node4", false, true);
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
-    assert_eq!(network(&w, "node4", "br-cp"), None);
+    assert_eq!(host_network(&w, "node4", "br-cp"), None);
     let before = w.statuses[&a].clone();
-    w.silent.insert(node("node4"));
-    w.node("node4", true, true);
+    w.silent.insert(node_target("node4"));
+    w.apply_node("node4", true, true);
     w.settle();
     w.silent.clear();
     w.settle();
-    assert!(network(&w, "node4", "br-cp").is_some());
-    assert_eq!(w.statuses[&a], before, "nothing was written");
+    assert!(host_network(&w, "node4", "br-cp").is_some());
+    assert_eq!(w.statuses[&a], before, "no status was written");
 }
 
 #[test]
-fn what_does_not_answer_is_not_wrong() {
+fn unreachable_agent_delays_but_does_not_fail() {
     let mut w = World::with_agents();
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
-    w.unreachable(&node("node2"));
-    w.silent.insert(node("node2"));
+    w.report_unreachable(&node_target("node2"));
+    w.silent.insert(node_target("node2"));
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready);
     w.apply(service("t", 101, &[]));
@@ -316,40 +316,44 @@ fn what_does_not_answer_is_not_wrong() {
     w.settle();
     assert!(w.message(&b).contains("waits: connect: refused"), "{}", w.message(&b));
     let failure = Failure { reason: "no OVSDB".into(), retryable: true, unreachable: false };
-    w.report(&node("node2"), "old".into(), Outcome::Failed(failure), None, Vec::new());
+    w.report(&node_target("node2"), "old".into(), Outcome::Failed(failure), None, Vec::new());
     w.settle();
-    assert_eq!((w.phase(&b), w.phase(&a)), (Phase::Error, Phase::Ready), "what is there stays");
+    assert_eq!(
+        (w.phase(&b), w.phase(&a)),
+        (Phase::Error, Phase::Ready),
+        "the applied attachment stays ready"
+    );
     w.silent.clear();
     w.settle();
     assert_eq!(w.phase(&b), Phase::Ready);
 }
 
 #[test]
-fn an_open_vswitch_that_does_not_answer_degrades_what_is_on_it() {
+fn unresponsive_open_vswitch_degrades_its_users() {
     let mut w = World::with_agents();
     w.apply(service("s", 100, &[]));
     w.apply(service("u", 102, &[]));
     let (a, gone) = (w.apply(attachment("a", &["s"], "cp")), w.apply(attachment("gone", &["u"], "cp")));
     w.settle();
-    let cp = Key::cluster(Kind::ConnectionPoint, &arc("cp"));
+    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
     let reason = "Open vSwitch at unix:/db.sock is silent for 2 s".to_owned();
     let hung = Rejection { item: Item::port("br-cp"), reason, retryable: true, unreachable: true };
-    let again = |w: &mut World| {
-        let desired = w.targets[&node("node2")].clone();
-        w.pending.insert(node("node2"), desired);
+    let reapply = |w: &mut World| {
+        let desired = w.applied[&node_target("node2")].clone();
+        w.pending.insert(node_target("node2"), desired);
         w.settle();
     };
-    w.rejections.insert(node("node2"), vec![hung.clone()]);
-    again(&mut w);
-    let words = "Node node2: Open vSwitch at unix:/db.sock is silent for 2 s";
+    w.rejections.insert(node_target("node2"), vec![hung.clone()]);
+    reapply(&mut w);
+    let expected = "Node node2: Open vSwitch at unix:/db.sock is silent for 2 s";
     let check = |w: &World| {
         for key in [&a, &cp] {
             assert_eq!(w.phase(key), Phase::Ready, "{key}: {}", w.message(key));
-            assert_eq!(condition(&w.statuses[key], "Degraded"), Some((true, words.into())), "{key}");
+            assert_eq!(condition(&w.statuses[key], "Degraded"), Some((true, expected.into())), "{key}");
         }
     };
     check(&w);
-    // What is new waits, and what is deleted is not known to be gone.
+    // A new attachment waits, and the removal of a deleted one is unconfirmed.
     w.apply(service("t", 101, &[]));
     let b = w.apply(attachment("b", &["t"], "cp"));
     w.delete(&gone);
@@ -361,41 +365,41 @@ fn an_open_vswitch_that_does_not_answer_degrades_what_is_on_it() {
     w.restart();
     w.settle();
     check(&w);
-    assert_eq!((w.phase(&b), w.phase(&gone)), (Phase::Pending, Phase::Terminating), "also for a new engine");
-    // What is refused besides is wrong all the same.
+    assert_eq!((w.phase(&b), w.phase(&gone)), (Phase::Pending, Phase::Terminating), "also with a new engine");
+    // A rejection of another kind is an error.
     let refused = Rejection { reason: "no such NIC".into(), unreachable: false, ..hung.clone() };
-    w.rejections.insert(node("node2"), vec![hung, refused]);
-    again(&mut w);
+    w.rejections.insert(node_target("node2"), vec![hung, refused]);
+    reapply(&mut w);
     assert_eq!(w.message(&a), "Node node2: bridge br-cp: no such NIC");
     w.rejections.clear();
-    again(&mut w);
+    reapply(&mut w);
     assert_eq!((w.phase(&a), w.phase(&b)), (Phase::Ready, Phase::Ready));
     assert!(!w.objects.contains_key(&gone), "{}", w.message(&gone));
     assert_eq!(condition(&w.statuses[&a], "Degraded"), None);
 }
 
 #[test]
-fn nodes_say_what_is_there() {
+fn node_labels_follow_applied_networks() {
     let mut w = World::with_agents();
     let set = |names: &[&str]| names.iter().map(|name| Name::from(*name)).collect::<BTreeSet<_>>();
-    assert_eq!(w.marks[&arc("node1")], (set(&["cp"]), set(&["br-cp"])));
-    w.silent.insert(node("node1"));
-    w.apply(offering("m", vec![Plugin::Macvlan { master: "eth2".into() }], &[]));
+    assert_eq!(w.node_labels[&to_name("node1")], (set(&["cp"]), set(&["br-cp"])));
+    w.silent.insert(node_target("node1"));
+    w.apply(point_offering("m", vec![Plugin::Macvlan { master: "eth2".into() }], &[]));
     w.settle();
-    assert_eq!(w.marks[&arc("node1")], (set(&["cp"]), set(&["br-cp"])));
-    assert_eq!(w.marks[&arc("node2")], (set(&["cp", "m"]), set(&["br-cp"])));
+    assert_eq!(w.node_labels[&to_name("node1")], (set(&["cp"]), set(&["br-cp"])));
+    assert_eq!(w.node_labels[&to_name("node2")], (set(&["cp", "m"]), set(&["br-cp"])));
     w.silent.clear();
     w.settle();
-    assert_eq!(w.marks[&arc("node1")].0, set(&["cp", "m"]));
-    w.delete(&Key::cluster(Kind::ConnectionPoint, &arc("cp")));
+    assert_eq!(w.node_labels[&to_name("node1")].0, set(&["cp", "m"]));
+    w.delete(&Key::cluster(Kind::ConnectionPoint, &to_name("cp")));
     w.settle();
-    assert_eq!(w.marks[&arc("node1")], (set(&["m"]), set(&[])));
+    assert_eq!(w.node_labels[&to_name("node1")], (set(&["m"]), set(&[])));
 }
 
 #[test]
-fn names_that_no_interface_can_have() {
+fn invalid_interface_names_are_rejected() {
     let mut w = World::with_agents();
-    for (plugin, nics, words) in [
+    for (plugin, nics, expected) in [
         (
             ovs("a-very-long-bridge"),
             vec![],
@@ -405,12 +409,12 @@ fn names_that_no_interface_can_have() {
         (ovs("br0"), vec!["eth0", "averylonginterface"], "spec.Interfaces[1]"),
         (ovs("eth0"), vec!["eth0"], "can't be a bridge and its uplink"),
     ] {
-        let key = w.apply(offering("bad", vec![plugin], &nics));
+        let key = w.apply(point_offering("bad", vec![plugin], &nics));
         w.settle();
         assert_eq!(w.phase(&key), Phase::Error);
-        assert!(w.message(&key).contains(words), "{}", w.message(&key));
+        assert!(w.message(&key).contains(expected), "{}", w.message(&key));
     }
-    w.apply(offering("m", vec![Plugin::Macvlan { master: "enp0s31f6np".into() }], &[]));
+    w.apply(point_offering("m", vec![Plugin::Macvlan { master: "enp0s31f6np".into() }], &[]));
     w.apply(service("s", 100, &[]));
     w.apply(service("t", 1000, &[]));
     let a = w.apply(attachment("a", &["s"], "m"));
@@ -422,7 +426,7 @@ fn names_that_no_interface_can_have() {
 }
 
 #[test]
-fn a_restart_in_the_middle() {
+fn restart_publishes_nothing_and_continues_a_deletion() {
     let mut w = World::with_agents();
     w.apply(service("s", 100, &[]));
     w.apply(service("t", 200, &[]));
@@ -433,8 +437,8 @@ fn a_restart_in_the_middle() {
     w.restart();
     w.settle();
     assert_eq!(w.published, published);
-    assert!(w.marks.contains_key(&arc("node1")));
-    w.silent.insert(node("node1"));
+    assert!(w.node_labels.contains_key(&to_name("node1")));
+    w.silent.insert(node_target("node1"));
     w.delete(&a);
     w.settle();
     w.restart();
@@ -444,25 +448,25 @@ fn a_restart_in_the_middle() {
     w.settle();
     assert!(!w.objects.contains_key(&a));
     assert!(
-        matches!(network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "200")
+        matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "200")
     );
 }
 
-/// The ConnectionPoint `cp` with other options of its first CNI plugin.
+/// The ConnectionPoint `cp` with changed options of its first CNI plugin.
 fn with_options(w: &World, change: impl FnOnce(&mut SupportedCni)) -> Object {
-    respec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &arc("cp"))], |spec| {
+    edit_spec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &to_name("cp"))], |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
         change(&mut spec.cnis[0]);
     })
 }
 
 #[test]
-fn attachments_without_an_mtu_take_that_of_the_connection_point() {
+fn attachment_inherits_the_connection_point_mtu() {
     let mut w = World::with_agents();
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.apply(with_mtu(&attachment("b", &["s"], "cp"), Some(1400)));
-    w.pod(pod("x", "node1", &[("attach.eno.k8s.io/a", "")]));
+    w.apply_pod(pod("x", "node1", &[("attach.eno.k8s.io/a", "")]));
     w.settle();
     let nad = |w: &World, name| w.nad("ns", name).unwrap().mtu;
     assert_eq!((nad(&w, "a"), nad(&w, "b")), (None, Some(1400)));
@@ -470,14 +474,16 @@ fn attachments_without_an_mtu_take_that_of_the_connection_point() {
     w.apply(with_options(&w, |cni| cni.mtu = Some(9000)));
     w.settle();
     assert_eq!((nad(&w, "a"), nad(&w, "b")), (Some(9000), Some(1400)));
-    assert_eq!(given(&w, "node1", "x").unwrap().links[0].mtu, Some(9000));
-    let Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) = network(&w, "node1", "br-cp") else { panic!() };
+    assert_eq!(applied_pod(&w, "node1", "x").unwrap().links[0].mtu, Some(9000));
+    let Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) = host_network(&w, "node1", "br-cp") else {
+        panic!()
+    };
     assert_eq!(uplink.mtu, Some(9000));
-    assert_eq!(w.phases[&a].len(), 4, "it was pending until that was there");
+    assert_eq!(w.phases[&a].len(), 4, "it was pending until the MTU was applied");
 }
 
 #[test]
-fn the_pool_of_an_ovs_connection_point_is_the_nads() {
+fn ovs_pool_name_is_rendered_in_the_nad() {
     let mut w = World::with_agents();
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
@@ -492,25 +498,28 @@ fn the_pool_of_an_ovs_connection_point_is_the_nads() {
 }
 
 #[test]
-fn unknown_options_are_a_condition_and_no_error() {
+fn unknown_options_are_a_condition_without_an_error() {
     let mut w = World::with_agents();
-    let cp = Key::cluster(Kind::ConnectionPoint, &arc("cp"));
-    let told = |w: &World| condition(&w.statuses[&cp], "UnknownOpts");
-    assert_eq!(told(&w), None);
+    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
+    let unknown_opts_condition = |w: &World| condition(&w.statuses[&cp], "UnknownOpts");
+    assert_eq!(unknown_opts_condition(&w), None);
     let mut slip = with_options(&w, |_| ());
     slip.unknown_opts = Some("ovs has no key \"Mtu\"; did you mean MTU?".into());
     w.apply(slip);
     w.settle();
-    assert!(told(&w).is_some_and(|(holds, words)| holds && words.contains("did you mean MTU?")));
+    assert!(
+        unknown_opts_condition(&w)
+            .is_some_and(|(holds, expected)| holds && expected.contains("did you mean MTU?"))
+    );
     assert_eq!(w.phases[&cp], [Phase::Pending, Phase::Ready], "it stays ready");
-    // It is there when something else is wrong, too.
+    // The condition stays with another error.
     let mut worse = w.objects[&cp].clone();
     if let Ok(Spec::ConnectionPoint(spec)) = &mut worse.spec {
         spec.node_pool = Some("nowhere".into());
     }
     w.apply(worse);
     w.settle();
-    assert_eq!((w.phase(&cp), told(&w).is_some()), (Phase::Error, true));
+    assert_eq!((w.phase(&cp), unknown_opts_condition(&w).is_some()), (Phase::Error, true));
     let mut right = with_options(&w, |_| ());
     if let Ok(Spec::ConnectionPoint(spec)) = &mut right.spec {
         spec.node_pool = Some("pool".into());
@@ -518,5 +527,5 @@ fn unknown_options_are_a_condition_and_no_error() {
     right.unknown_opts = None;
     w.apply(right);
     w.settle();
-    assert_eq!((w.phase(&cp), told(&w)), (Phase::Ready, None));
+    assert_eq!((w.phase(&cp), unknown_opts_condition(&w)), (Phase::Ready, None));
 }

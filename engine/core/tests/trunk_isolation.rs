@@ -1,4 +1,4 @@
-//! A trunk shows nobody the VLANs of services that are closed to its namespace.
+//! Trunk isolation: no trunk exposes VLANs of services that its namespace may not use.
 
 #![allow(clippy::many_single_char_names, reason = "a, b and t are attachments of those names")]
 
@@ -7,57 +7,57 @@ use eno_core::{Event, Key, Kind, Labels, Name, Object, Selector};
 use eno_schemas::{InterfaceType, Phase};
 use proptest::prelude::*;
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const NAMESPACES: [&str; 3] = ["n0", "n1", "n2"];
 const POINTS: [&str; 3] = ["left", "right", "both"];
 
-/// The namespaces with the label `open-<number>`.
+/// Selects the namespaces with the label `open-<number>`.
 fn selector(number: u8) -> Selector {
     let text = format!(r#"[{{"key":"open-{number}","operator":"Exists"}}]"#);
     serde_json::from_str(&text).unwrap()
 }
 
-/// A namespace gets the labels `open-<number>`.
-fn label(w: &mut World, namespace: &str, numbers: &[u8]) {
+/// Sets the labels `open-<number>` of a namespace.
+fn label_namespace(w: &mut World, namespace: &str, numbers: &[u8]) {
     let labels: Labels = numbers.iter().map(|number| (format!("open-{number}"), String::new())).collect();
     w.engine.handle(Event::Namespace(namespace.into(), labels));
 }
 
-/// [`sides`], and the ConnectionPoint `both` with a bridge of its own over the NICs of all nodes.
-fn world() -> World {
-    let mut w = sides();
+/// [`split_fabric`], and the ConnectionPoint `both` with a bridge of its own on the NICs of all nodes.
+fn isolation_world() -> World {
+    let mut w = split_fabric();
     for namespace in NAMESPACES {
-        label(&mut w, namespace, &[]);
+        label_namespace(&mut w, namespace, &[]);
     }
-    w.apply(point("both", None));
+    w.apply(connection_point("both", None));
     w.settle();
     w
 }
 
-fn at(namespace: &str, created_at: i64, object: Object) -> Object {
+fn in_namespace(namespace: &str, created_at: i64, object: Object) -> Object {
     let mut object = created(object, created_at);
     object.key.namespace = namespace.into();
     object
 }
 
 fn trunk(name: &str, services: &[&str], point: &str) -> Object {
-    respec(&attachment(name, services, point), |spec| {
+    edit_spec(&attachment(name, services, point), |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         spec.vlan_type = VlanType::Trunk;
     })
 }
 
-fn closed(service: &Object, number: Option<u8>) -> Object {
-    respec(service, |spec| {
+fn restricted(service: &Object, number: Option<u8>) -> Object {
+    edit_spec(service, |spec| {
         let Spec::Service(spec) = spec else { unreachable!() };
         spec.namespaces = number.map(selector);
     })
 }
 
-fn consenting(w: &World, point: &str, number: Option<u8>) -> Object {
-    respec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &point.into())], |spec| {
+fn allowing_trunks(w: &World, point: &str, number: Option<u8>) -> Object {
+    edit_spec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &point.into())], |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
         spec.trunk_namespaces = number.map(selector);
     })
@@ -73,71 +73,71 @@ fn is_refused(w: &World, key: &Key) -> bool {
 }
 
 #[test]
-fn the_younger_one_is_refused_and_not_realised() {
+fn younger_of_two_conflicting_attachments_is_rejected() {
     for (name, trunk_first, trunk_point, point) in [
         ("same point", true, "left", "left"),
         ("same point, trunk younger", false, "left", "left"),
         ("same NIC under another bridge", true, "both", "right"),
         ("same NIC under another bridge, trunk younger", false, "left", "both"),
     ] {
-        let mut w = world();
-        label(&mut w, "n1", &[1]);
+        let mut w = isolation_world();
+        label_namespace(&mut w, "n1", &[1]);
         w.apply(service("own", 100, &[]));
-        w.apply(closed(&service("private", 200, &[]), Some(1)));
+        w.apply(restricted(&service("private", 200, &[]), Some(1)));
         let (older, younger) = (10, 20);
         let (trunk_at, other_at) = if trunk_first { (older, younger) } else { (younger, older) };
-        let t = w.apply(at("n0", trunk_at, trunk("t", &["own"], trunk_point)));
-        let a = w.apply(at("n1", other_at, attachment("a", &["private"], point)));
+        let t = w.apply(in_namespace("n0", trunk_at, trunk("t", &["own"], trunk_point)));
+        let a = w.apply(in_namespace("n1", other_at, attachment("a", &["private"], point)));
         w.settle();
-        let (stays, goes) = if trunk_first { (&t, &a) } else { (&a, &t) };
-        assert_eq!(w.phase(stays), Phase::Ready, "{name}: {}", w.message(stays));
-        assert!(is_refused(&w, goes), "{name}: {:?}", w.statuses[goes]);
-        assert_eq!(w.nad(&goes.namespace, &goes.name), None, "{name}");
-        assert_eq!(w.carriers(200).is_empty(), trunk_first, "{name}");
-        let message = w.message(goes).to_owned();
-        let words = if trunk_first {
+        let (accepted, rejected) = if trunk_first { (&t, &a) } else { (&a, &t) };
+        assert_eq!(w.phase(accepted), Phase::Ready, "{name}: {}", w.message(accepted));
+        assert!(is_refused(&w, rejected), "{name}: {:?}", w.statuses[rejected]);
+        assert_eq!(w.nad(&rejected.namespace, &rejected.name), None, "{name}");
+        assert_eq!(w.carrying_ports(200).is_empty(), trunk_first, "{name}");
+        let message = w.message(rejected).to_owned();
+        let expected = if trunk_first {
             "spec.L2Services[0]: L2Service private is not open to namespace n0"
         } else {
             "spec.VlanType: a trunk at ConnectionPoint"
         };
-        assert!(message.starts_with(words) && message.contains("TrunkNamespaces"), "{name}: {message}");
-        // It is the same after a restart.
+        assert!(message.starts_with(expected) && message.contains("TrunkNamespaces"), "{name}: {message}");
+        // A restart changes nothing.
         w.restart();
-        label(&mut w, "n0", &[]);
-        label(&mut w, "n1", &[1]);
+        label_namespace(&mut w, "n0", &[]);
+        label_namespace(&mut w, "n1", &[1]);
         w.settle();
-        assert!(w.phase(stays) == Phase::Ready && is_refused(&w, goes), "{name}: after a restart");
-        // With the older one gone the younger one comes.
-        w.delete(&stays.clone());
+        assert!(w.phase(accepted) == Phase::Ready && is_refused(&w, rejected), "{name}: after a restart");
+        // The younger one becomes ready when the older one is deleted.
+        w.delete(&accepted.clone());
         w.settle();
-        assert_eq!(w.phase(goes), Phase::Ready, "{name}: {}", w.message(goes));
+        assert_eq!(w.phase(rejected), Phase::Ready, "{name}: {}", w.message(rejected));
     }
 }
 
 #[test]
-fn apart_or_open_or_consented_both_are_ready() {
-    for case in ["other nodes", "open to all", "open to the namespace", "consented", "selectivetrunk"] {
-        let mut w = world();
-        label(&mut w, "n1", &[1]);
+fn attachments_without_a_conflict_are_both_ready() {
+    for case in ["other nodes", "open to all", "open to the namespace", "trunk allowed", "selectivetrunk"] {
+        let mut w = isolation_world();
+        label_namespace(&mut w, "n1", &[1]);
         w.apply(service("own", 100, &[]));
-        w.apply(closed(&service("private", 200, &[]), (case != "open to all").then_some(1)));
+        w.apply(restricted(&service("private", 200, &[]), (case != "open to all").then_some(1)));
         if case == "open to the namespace" {
-            label(&mut w, "n0", &[1]);
+            label_namespace(&mut w, "n0", &[1]);
         }
-        if case == "consented" {
-            label(&mut w, "n0", &[2]);
-            w.apply(consenting(&w, "left", Some(2)));
+        if case == "trunk allowed" {
+            label_namespace(&mut w, "n0", &[2]);
+            w.apply(allowing_trunks(&w, "left", Some(2)));
         }
         let mut t = trunk("t", &["own"], "left");
         if case == "selectivetrunk" {
-            t = respec(&t, |spec| {
+            t = edit_spec(&t, |spec| {
                 let Spec::Attachment(spec) = spec else { unreachable!() };
                 spec.vlan_type = VlanType::SelectiveTrunk;
             });
         }
-        let t = w.apply(at("n0", 10, t));
+        let t = w.apply(in_namespace("n0", 10, t));
         let place = if case == "other nodes" { "right" } else { "left" };
-        let a = w.apply(at("n1", 20, attachment("a", &["private"], place)));
+        let a = w.apply(in_namespace("n1", 20, attachment("a", &["private"], place)));
         w.settle();
         for key in [&t, &a] {
             assert_eq!(w.phase(key), Phase::Ready, "{case}: {key}: {}", w.message(key));
@@ -146,57 +146,57 @@ fn apart_or_open_or_consented_both_are_ready() {
 }
 
 #[test]
-fn what_is_narrowed_later_takes_the_younger_one_off() {
-    for case in ["service", "namespace", "consent"] {
-        let mut w = world();
-        label(&mut w, "n0", &[1, 2]);
-        label(&mut w, "n1", &[1]);
+fn narrowed_permission_removes_the_younger_attachment() {
+    for case in ["service", "namespace", "trunk namespaces"] {
+        let mut w = isolation_world();
+        label_namespace(&mut w, "n0", &[1, 2]);
+        label_namespace(&mut w, "n1", &[1]);
         w.apply(service("own", 100, &[]));
         let private = service("private", 200, &[]);
-        w.apply(if case == "service" { private.clone() } else { closed(&private, Some(1)) });
-        if case == "consent" {
-            label(&mut w, "n0", &[2]);
-            w.apply(consenting(&w, "left", Some(2)));
+        w.apply(if case == "service" { private.clone() } else { restricted(&private, Some(1)) });
+        if case == "trunk namespaces" {
+            label_namespace(&mut w, "n0", &[2]);
+            w.apply(allowing_trunks(&w, "left", Some(2)));
         }
-        let a = w.apply(at("n1", 10, attachment("a", &["private"], "left")));
-        let t = w.apply(at("n0", 20, trunk("t", &["own"], "left")));
+        let a = w.apply(in_namespace("n1", 10, attachment("a", &["private"], "left")));
+        let t = w.apply(in_namespace("n0", 20, trunk("t", &["own"], "left")));
         w.settle();
         assert_eq!((w.phase(&a), w.phase(&t)), (Phase::Ready, Phase::Ready), "{case}: {}", w.message(&t));
         match case {
             "service" => {
-                label(&mut w, "n0", &[]);
-                w.apply(closed(&private, Some(1)));
+                label_namespace(&mut w, "n0", &[]);
+                w.apply(restricted(&private, Some(1)));
             }
-            "namespace" => label(&mut w, "n0", &[]),
+            "namespace" => label_namespace(&mut w, "n0", &[]),
             _ => {
-                w.apply(consenting(&w, "left", None));
+                w.apply(allowing_trunks(&w, "left", None));
             }
         }
         w.settle();
         assert_eq!(w.phase(&a), Phase::Ready, "{case}");
         assert!(is_refused(&w, &t), "{case}: {:?}", w.statuses[&t]);
         assert_eq!(w.nad("n0", "t"), None, "{case}");
-        assert!(w.carriers(100).is_empty(), "{case}: its own VLAN goes too");
+        assert!(w.carrying_ports(100).is_empty(), "{case}: its own VLAN rejected too");
     }
 }
 
 #[test]
-fn a_manifest_that_can_never_be_realised_excludes_nobody() {
-    let mut w = world();
-    label(&mut w, "n1", &[1]);
+fn unrealisable_attachment_excludes_no_other() {
+    let mut w = isolation_world();
+    label_namespace(&mut w, "n1", &[1]);
     w.apply(service("own", 100, &[]));
-    w.apply(closed(&service("private", 200, &[]), Some(1)));
-    // n0 may not use the service itself, and n2 asks a plugin for what it can't do.
-    let claim = w.apply(at("n0", 1, attachment("claim", &["private"], "left")));
+    w.apply(restricted(&service("private", 200, &[]), Some(1)));
+    // n0 may not use the service, and n2 requests an interface type that no plugin offers.
+    let claim = w.apply(in_namespace("n0", 1, attachment("claim", &["private"], "left")));
     let mut bad = trunk("bad", &["own"], "left");
-    bad = respec(&bad, |spec| {
+    bad = edit_spec(&bad, |spec| {
         let Spec::Attachment(spec) = spec else { unreachable!() };
         spec.interface = InterfaceType::Dpdk;
     });
-    w.apply(at("n2", 2, bad));
-    let t = w.apply(at("n0", 10, trunk("t", &["own"], "right")));
-    let a = w.apply(at("n1", 20, attachment("a", &["private"], "left")));
-    let b = w.apply(at("n0", 30, trunk("b", &["own"], "left")));
+    w.apply(in_namespace("n2", 2, bad));
+    let t = w.apply(in_namespace("n0", 10, trunk("t", &["own"], "right")));
+    let a = w.apply(in_namespace("n1", 20, attachment("a", &["private"], "left")));
+    let b = w.apply(in_namespace("n0", 30, trunk("b", &["own"], "left")));
     w.settle();
     assert_eq!(w.phase(&claim), Phase::Error);
     assert_eq!((w.phase(&t), w.phase(&a)), (Phase::Ready, Phase::Ready), "{}", w.message(&a));
@@ -204,11 +204,11 @@ fn a_manifest_that_can_never_be_realised_excludes_nobody() {
 }
 
 #[test]
-fn where_the_nics_of_a_pool_are_unknown_a_condition_says_so() {
-    let mut w = world();
+fn trunk_on_unknown_nics_is_a_condition() {
+    let mut w = isolation_world();
     w.apply(service("own", 100, &[]));
     let devices = |interfaces: &[&str]| {
-        respec(&point("pool", None), |spec| {
+        edit_spec(&connection_point("pool", None), |spec| {
             let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
             let plugin = Plugin::HostDevice { pool_name: "vendor/nics".into() };
             spec.cnis = vec![SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None }];
@@ -216,24 +216,24 @@ fn where_the_nics_of_a_pool_are_unknown_a_condition_says_so() {
         })
     };
     w.apply(devices(&[]));
-    let t = w.apply(at("n0", 10, trunk("t", &["own"], "pool")));
+    let t = w.apply(in_namespace("n0", 10, trunk("t", &["own"], "pool")));
     w.settle();
     assert_eq!(w.phase(&t), Phase::Ready, "{}", w.message(&t));
     assert!(condition(&w.statuses[&t], "TrunkChecked").is_some_and(|condition| !condition.holds));
     w.apply(devices(&["eth1"]));
     w.settle();
     assert!(condition(&w.statuses[&t], "TrunkChecked").is_none());
-    // The NIC is known now: what another ConnectionPoint carries on it counts.
-    label(&mut w, "n1", &[1]);
-    w.apply(closed(&service("private", 200, &[]), Some(1)));
-    let a = w.apply(at("n1", 20, attachment("a", &["private"], "left")));
+    // With a known NIC, VLANs of other ConnectionPoints on it count.
+    label_namespace(&mut w, "n1", &[1]);
+    w.apply(restricted(&service("private", 200, &[]), Some(1)));
+    let a = w.apply(in_namespace("n1", 20, attachment("a", &["private"], "left")));
     w.settle();
     assert!(is_refused(&w, &a), "{:?}", w.statuses[&a]);
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// An attachment is created or changed: its number, which is its age too.
+    /// Creates or changes an attachment; `number` is also its creation time.
     Attach {
         number: u8,
         point: u8,
@@ -241,11 +241,11 @@ enum Step {
         trunk: bool,
     },
     Detach(u8),
-    Close {
+    Restrict {
         service: u8,
         to: Option<u8>,
     },
-    Consent {
+    AllowTrunks {
         point: u8,
         to: Option<u8>,
     },
@@ -262,63 +262,63 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..6_u8, 0..3_u8, 0..3_u8, any::<bool>())
             .prop_map(|(number, point, service, trunk)| Step::Attach { number, point, service, trunk }),
         1 => (0..6_u8).prop_map(Step::Detach),
-        2 => (0..3_u8, number()).prop_map(|(service, to)| Step::Close { service, to }),
-        1 => (0..3_u8, number()).prop_map(|(point, to)| Step::Consent { point, to }),
+        2 => (0..3_u8, number()).prop_map(|(service, to)| Step::Restrict { service, to }),
+        1 => (0..3_u8, number()).prop_map(|(point, to)| Step::AllowTrunks { point, to }),
         2 => (0..3_u8, proptest::collection::vec(0..2_u8, 0..3))
             .prop_map(|(namespace, numbers)| Step::Label { namespace, numbers }),
         1 => Just(Step::Restart),
     ]
 }
 
-/// What the test knows of labels and services, to decide by itself.
+/// The labels and selectors, from which the test computes conflicts by itself.
 struct Model {
     labels: [Vec<u8>; 3],
-    closed: [Option<u8>; 3],
-    consent: [Option<u8>; 3],
+    restricted: [Option<u8>; 3],
+    trunks_allowed: [Option<u8>; 3],
 }
 
 impl Model {
-    fn has(&self, namespace: &str, number: Option<u8>) -> bool {
+    fn has_label(&self, namespace: &str, number: Option<u8>) -> bool {
         let index = NAMESPACES.iter().position(|name| *name == namespace).unwrap();
         number.is_some_and(|number| self.labels[index].contains(&number))
     }
 
-    /// True when `trunk` of a namespace shows it a service of `other` that is closed to it.
-    fn shows(&self, (namespace, trunk): (&Name, &AttachmentSpec), other: &AttachmentSpec) -> bool {
-        let met = trunk.connection_point == other.connection_point
+    /// True if `trunk` exposes a service of `other` that its namespace may not use.
+    fn exposes(&self, (namespace, trunk): (&Name, &AttachmentSpec), other: &AttachmentSpec) -> bool {
+        let share_network = trunk.connection_point == other.connection_point
             || [&trunk.connection_point, &other.connection_point].iter().any(|point| ***point == *"both");
         let point = POINTS.iter().position(|point| **point == *trunk.connection_point).unwrap();
-        let is_closed = |service: &Name| {
-            let closed = self.closed[service.strip_prefix('s').unwrap().parse::<usize>().unwrap()];
-            closed.is_some() && !self.has(namespace, closed)
+        let is_restricted = |service: &Name| {
+            let selector = self.restricted[service.strip_prefix('s').unwrap().parse::<usize>().unwrap()];
+            selector.is_some() && !self.has_label(namespace, selector)
         };
         trunk.vlan_type == VlanType::Trunk
-            && met
-            && !self.has(namespace, self.consent[point])
-            && other.services.iter().any(is_closed)
+            && share_network
+            && !self.has_label(namespace, self.trunks_allowed[point])
+            && other.services.iter().any(is_restricted)
     }
 
-    fn clash(&self, (a, one): (&Key, &AttachmentSpec), (b, other): (&Key, &AttachmentSpec)) -> bool {
-        self.shows((&a.namespace, one), other) || self.shows((&b.namespace, other), one)
+    fn conflicts(&self, (a, one): (&Key, &AttachmentSpec), (b, other): (&Key, &AttachmentSpec)) -> bool {
+        self.exposes((&a.namespace, one), other) || self.exposes((&b.namespace, other), one)
     }
 }
 
-/// A deleted one is followed by one of another name and the same age.
+/// An attachment by its number; `life` counts its recreations, each with another name and the same creation time.
 fn attachment_of((number, life): (u8, u32), point: u8, service: u8, is_trunk: bool) -> Object {
     let (name, service) = (format!("a{number}-{life}"), format!("s{service}"));
     let make = if is_trunk { trunk } else { attachment };
     let object = make(&name, &[&service], POINTS[usize::from(point)]);
-    at(NAMESPACES[usize::from(number % 3)], i64::from(number), object)
+    in_namespace(NAMESPACES[usize::from(number % 3)], i64::from(number), object)
 }
 
 proptest! {
-    /// After any history no realised trunk shows a closed service that is realised, and who is refused for a trunk's sake is
-    /// younger than one that is realised or asks for it.
+    /// No realised trunk exposes a restricted realised service. An attachment rejected for a trunk is younger than a
+    /// realised one that conflicts with it.
     #[test]
-    fn law_no_trunk_shows_what_is_closed(steps in proptest::collection::vec(step(), 1..40)) {
-        let mut w = world();
+    fn realised_trunks_never_expose_restricted_services(steps in proptest::collection::vec(step(), 1..40)) {
+        let mut w = isolation_world();
         let mut lives = [0; 6];
-        let mut model = Model { labels: Default::default(), closed: [None; 3], consent: [None; 3] };
+        let mut model = Model { labels: Default::default(), restricted: [None; 3], trunks_allowed: [None; 3] };
         for (service_number, vid) in [100, 200, 300].into_iter().enumerate() {
             w.apply(service(&format!("s{service_number}"), vid, &[]));
         }
@@ -336,23 +336,23 @@ proptest! {
                         *life += 1;
                     }
                 }
-                Step::Close { service: number, to } => {
-                    model.closed[usize::from(number)] = to;
+                Step::Restrict { service: number, to } => {
+                    model.restricted[usize::from(number)] = to;
                     let key = Key::cluster(Kind::L2Service, &format!("s{number}").into());
-                    w.apply(closed(&w.objects[&key].clone(), to));
+                    w.apply(restricted(&w.objects[&key].clone(), to));
                 }
-                Step::Consent { point, to } => {
-                    model.consent[usize::from(point)] = to;
-                    w.apply(consenting(&w, POINTS[usize::from(point)], to));
+                Step::AllowTrunks { point, to } => {
+                    model.trunks_allowed[usize::from(point)] = to;
+                    w.apply(allowing_trunks(&w, POINTS[usize::from(point)], to));
                 }
                 Step::Label { namespace, numbers } => {
-                    label(&mut w, NAMESPACES[usize::from(namespace)], &numbers);
+                    label_namespace(&mut w, NAMESPACES[usize::from(namespace)], &numbers);
                     model.labels[usize::from(namespace)] = numbers;
                 }
                 Step::Restart => {
                     w.restart();
                     for (namespace, numbers) in NAMESPACES.iter().zip(&model.labels) {
-                        label(&mut w, namespace, numbers);
+                        label_namespace(&mut w, namespace, numbers);
                     }
                 }
             }
@@ -365,7 +365,7 @@ proptest! {
                 .collect();
             for (i, one) in realised.iter().enumerate() {
                 for other in &realised[i + 1..] {
-                    prop_assert!(!model.clash(*one, *other), "{} and {}", one.0, other.0);
+                    prop_assert!(!model.conflicts(*one, *other), "{} and {}", one.0, other.0);
                 }
             }
             for (key, object) in &attachments {
@@ -376,9 +376,9 @@ proptest! {
                 let spec = object.spec.as_ref().unwrap().attachment().unwrap();
                 let older = realised.iter().any(|(other, other_spec)| {
                     (w.objects[*other].created, &w.objects[*other].uid) < (object.created, &object.uid)
-                        && model.clash((*key, spec), (*other, *other_spec))
+                        && model.conflicts((*key, spec), (*other, *other_spec))
                 });
-                prop_assert!(older, "nothing that is realised excludes {key}: {}", w.message(key));
+                prop_assert!(older, "no realised attachment excludes {key}: {}", w.message(key));
             }
         }
     }

@@ -1,11 +1,11 @@
-//! What ports were like before they carried VLANs of ours: whoever is lost, the next command says it.
+//! The state of ports before their first VLAN of ENO. Each command repeats it, also after a crash.
 
 use std::collections::BTreeMap;
 
 use eno_core::{Key, Kind, Target};
 use eno_schemas::{Applied, Desired, Item, Note, Outcome, Phase, PortBefore};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 fn leaf1() -> (Key, Target) {
@@ -20,7 +20,7 @@ fn before() -> PortBefore {
     }
 }
 
-/// What the last command of leaf1 says.
+/// The initial port state in the last command of leaf1.
 fn commanded(w: &World) -> BTreeMap<String, PortBefore> {
     let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
     fabric.ports.iter().filter_map(|port| Some((port.name.clone(), port.before.clone()?))).collect()
@@ -31,18 +31,18 @@ fn in_status(w: &World) -> BTreeMap<String, PortBefore> {
     before.iter().map(|(name, before)| (name.to_string(), before.clone())).collect()
 }
 
-/// leaf1 reports this of `e1`, and that all is as it is wanted; it says it again when it is told so.
-fn ready() -> World {
+/// A ready service, for which leaf1 reported the initial state of `e1`.
+fn ready_world() -> World {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "cp"));
     w.settle();
     assert_eq!(w.phase(&s), Phase::Ready);
-    reports(&mut w, &[("e1", before())]);
+    report_before(&mut w, &[("e1", before())]);
     w
 }
 
-fn reports(w: &mut World, before: &[(&str, PortBefore)]) {
+fn report_before(w: &mut World, before: &[(&str, PortBefore)]) {
     let desired = w.commands[&leaf1().1].clone();
     let Desired::Fabric(fabric) = &desired else { panic!("no switch") };
     let applied = Applied::Fabric {
@@ -56,56 +56,56 @@ fn reports(w: &mut World, before: &[(&str, PortBefore)]) {
     w.settle();
 }
 
-fn on_e1() -> BTreeMap<String, PortBefore> {
+fn e1_before() -> BTreeMap<String, PortBefore> {
     [("e1".to_owned(), before())].into()
 }
 
 #[test]
-fn it_is_in_status_and_in_the_next_command() {
-    let mut w = ready();
-    assert_eq!((in_status(&w), commanded(&w)), (on_e1(), on_e1()));
-    reports(&mut w, &[]);
+fn initial_state_is_in_status_and_in_the_next_command() {
+    let mut w = ready_world();
+    assert_eq!((in_status(&w), commanded(&w)), (e1_before(), e1_before()));
+    report_before(&mut w, &[]);
     assert_eq!((in_status(&w), commanded(&w)), (BTreeMap::new(), BTreeMap::new()));
 }
 
 #[test]
-fn what_is_off_a_foreign_list_is_a_condition() {
-    let mut w = ready();
+fn vlan_taken_off_a_foreign_list_is_a_condition() {
+    let mut w = ready_world();
     let note = Note { kind: "VlanTakenOff".into(), item: Item::port("e1"), message: "100 of e1".into() };
     w.notes.insert(leaf1().1, vec![note]);
-    reports(&mut w, &[("e1", before())]);
-    let said = condition(&w.statuses[&leaf1().0], "VlanTakenOff").expect("a condition");
-    assert!(said.holds && said.message.contains("100 of e1"), "{said:?}");
+    report_before(&mut w, &[("e1", before())]);
+    let reported = condition(&w.statuses[&leaf1().0], "VlanTakenOff").expect("a condition");
+    assert!(reported.holds && reported.message.contains("100 of e1"), "{reported:?}");
     w.notes.clear();
-    reports(&mut w, &[]);
+    report_before(&mut w, &[]);
     assert!(condition(&w.statuses[&leaf1().0], "VlanTakenOff").is_none());
 }
 
 #[test]
-fn it_comes_back_from_status_when_engine_nats_and_driver_are_lost() {
-    let mut w = ready();
+fn initial_state_is_restored_from_status() {
+    let mut w = ready_world();
     w.commands.clear();
-    w.targets.clear();
+    w.applied.clear();
     w.restart();
     w.settle();
-    assert_eq!((in_status(&w), commanded(&w)), (on_e1(), on_e1()));
+    assert_eq!((in_status(&w), commanded(&w)), (e1_before(), e1_before()));
 }
 
-/// The engine was killed before it wrote it down.
+/// The engine crashes before it writes the state to the status.
 #[test]
-fn it_comes_back_from_the_last_report() {
-    let mut w = ready();
+fn initial_state_is_restored_from_the_last_report() {
+    let mut w = ready_world();
     w.statuses.get_mut(&leaf1().0).unwrap().port_memory.before.clear();
     w.restart();
     w.settle();
-    assert_eq!((in_status(&w), commanded(&w)), (on_e1(), on_e1()));
+    assert_eq!((in_status(&w), commanded(&w)), (e1_before(), e1_before()));
 }
 
 #[test]
-fn another_interface_or_device_was_never_like_that() {
+fn initial_state_does_not_apply_to_another_interface_or_device() {
     for (restarts, address) in [(false, false), (true, false), (false, true), (true, true)] {
-        let mut w = ready();
-        let object = respec(&w.objects[&leaf1().0], |spec| {
+        let mut w = ready_world();
+        let object = edit_spec(&w.objects[&leaf1().0], |spec| {
             let eno_core::spec::Spec::Device(spec) = spec else { panic!("no switch") };
             if address {
                 spec.device.address = "192.0.2.1:830".into();
@@ -122,7 +122,7 @@ fn another_interface_or_device_was_never_like_that() {
         }
         w.settle();
         assert!(!commanded(&w).contains_key("e1"), "{restarts} {address}");
-        // The former interface is to be so again; another device was never like that.
+        // The state stays for the former interface, but not for another device.
         assert_eq!(commanded(&w).contains_key("e1 (leaving)"), !address, "{restarts} {address}");
         assert_eq!(in_status(&w).contains_key("e1"), !address, "{restarts} {address}");
     }

@@ -1,17 +1,17 @@
-//! A port that is taken off a switch's spec is commanded, without VLANs, until none of ours is on it.
+//! Ports removed from a switch's spec are commanded without VLANs until the driver reports them empty.
 
 use eno_core::spec::Spec;
 use eno_core::{Key, Kind, Target};
 use eno_schemas::{Applied, Desired, Outcome, Phase, VlanSet};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 fn leaf1() -> (Key, Target) {
     (Key::cluster(Kind::FabricDevice, &"leaf1".into()), Target::Fabric("leaf1".into()))
 }
 
-/// The interfaces of leaf1's last command, each with its VLANs.
+/// The interfaces in the last command of leaf1, with their VLANs.
 fn commanded(w: &World) -> Vec<(&str, String)> {
     let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
     let interface = |port: &eno_schemas::FabricPort| port.lag.clone().unwrap_or(port.name.clone());
@@ -34,8 +34,8 @@ fn leaving(w: &World) -> Vec<&str> {
     w.statuses[&leaf1().0].port_memory.leaving.iter().map(|name| &**name).collect()
 }
 
-/// A service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
-fn ready() -> World {
+/// A ready service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
+fn ready_world() -> World {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "cp"));
@@ -46,7 +46,7 @@ fn ready() -> World {
 
 /// leaf1 without its port `e1`.
 fn without_e1(w: &World) -> eno_core::Object {
-    respec(&w.objects[&leaf1().0], |spec| {
+    edit_spec(&w.objects[&leaf1().0], |spec| {
         if let Spec::Device(spec) = spec {
             spec.ports.retain(|port| &*port.name != "e1");
         }
@@ -57,8 +57,8 @@ fn on_e1(w: &World) -> Option<String> {
     commanded(w).into_iter().find(|(name, _)| *name == "e1").map(|(_, vlans)| vlans)
 }
 
-/// leaf1 has done what it was last commanded, but for the VLANs on `e1`.
-fn reports(w: &mut World, on_e1: &str) {
+/// leaf1 reports its last command as applied, with these VLANs on the removed port `e1`.
+fn report_e1_vlans(w: &mut World, on_e1: &str) {
     let desired = w.commands[&leaf1().1].clone();
     let Desired::Fabric(fabric) = &desired else { panic!("no switch") };
     let mut ports: std::collections::BTreeMap<String, VlanSet> =
@@ -70,14 +70,14 @@ fn reports(w: &mut World, on_e1: &str) {
 }
 
 #[test]
-fn it_is_emptied_and_forgotten_once_it_is_empty() {
+fn removed_port_is_commanded_empty_until_reported_empty() {
     for restarts in [false, true] {
-        let mut w = ready();
+        let mut w = ready_world();
         assert_eq!(on_e1(&w).as_deref(), Some("100"));
         w.silent.insert(leaf1().1);
         let object = without_e1(&w);
         if restarts {
-            // Nobody leads when it changes.
+            // No engine runs when the spec changes.
             w.objects.insert(leaf1().0, object);
             w.restart();
         } else {
@@ -88,14 +88,14 @@ fn it_is_emptied_and_forgotten_once_it_is_empty() {
         w.restart();
         w.settle();
         assert_eq!((on_e1(&w).as_deref(), leaving(&w)), (Some(""), vec!["e1"]), "{restarts}");
-        // It is refused, or somebody else put it there again.
-        reports(&mut w, "100");
+        // The removal was rejected, or another client added the VLAN again.
+        report_e1_vlans(&mut w, "100");
         w.settle();
         assert_eq!((on_e1(&w).as_deref(), leaving(&w)), (Some(""), vec!["e1"]), "{restarts}");
-        reports(&mut w, "");
+        report_e1_vlans(&mut w, "");
         w.settle();
         assert_eq!((on_e1(&w), leaving(&w)), (None, vec![]), "{restarts}");
-        reports(&mut w, "");
+        report_e1_vlans(&mut w, "");
         w.settle();
         let published = w.published;
         w.restart();
@@ -105,10 +105,10 @@ fn it_is_emptied_and_forgotten_once_it_is_empty() {
 }
 
 #[test]
-fn a_former_lag_is_emptied() {
-    let mut w = ready();
+fn former_lag_is_commanded_empty() {
+    let mut w = ready_world();
     let lag = |w: &World, lag: Option<&str>| {
-        respec(&w.objects[&leaf1().0], |spec| {
+        edit_spec(&w.objects[&leaf1().0], |spec| {
             if let Spec::Device(spec) = spec {
                 let port = spec.ports.iter_mut().find(|port| &*port.name == "e1");
                 port.expect("a port e1").lag = lag.map(Into::into);
@@ -132,8 +132,8 @@ fn a_former_lag_is_emptied() {
 }
 
 #[test]
-fn another_device_is_not_asked_for_it_and_the_admin_may_give_it_up() {
-    let mut w = ready();
+fn removed_port_is_dropped_on_forget_and_on_address_change() {
+    let mut w = ready_world();
     w.silent.insert(leaf1().1);
     let object = without_e1(&w);
     w.apply(object.clone());
@@ -142,9 +142,9 @@ fn another_device_is_not_asked_for_it_and_the_admin_may_give_it_up() {
     w.settle();
     assert_eq!((on_e1(&w), leaving(&w)), (None, vec![]));
 
-    let mut w = ready();
+    let mut w = ready_world();
     w.silent.insert(leaf1().1);
-    let moved = respec(&object, |spec| {
+    let moved = edit_spec(&object, |spec| {
         if let Spec::Device(spec) = spec {
             spec.device.address = "192.0.2.1:830".into();
         }
@@ -155,11 +155,11 @@ fn another_device_is_not_asked_for_it_and_the_admin_may_give_it_up() {
 }
 
 #[test]
-fn the_far_end_of_a_link_that_goes_is_emptied() {
-    let mut w = ready();
+fn far_end_of_a_removed_link_is_commanded_empty() {
+    let mut w = ready_world();
     let spine = (Key::cluster(Kind::FabricDevice, &"spine1".into()), Target::Fabric("spine1".into()));
     w.silent.insert(spine.1.clone());
-    let object = respec(&w.objects[&leaf1().0], |spec| {
+    let object = edit_spec(&w.objects[&leaf1().0], |spec| {
         if let Spec::Device(spec) = spec {
             spec.ports.retain(|port| &*port.name != "u1");
         }

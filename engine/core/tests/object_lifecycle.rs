@@ -1,10 +1,10 @@
-//! The lives of objects, one situation each.
+//! Lifecycles of objects, from creation to deletion.
 
 use eno_core::spec::{Invalid, LeadsTo, Plugin, Spec, SubnetSpec, SupportedCni};
 use eno_core::{Event, Key, Kind, Target};
 use eno_schemas::{Ipam, Item, NadVlans, Phase, Rejection, VlanId};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const ALL_PORTS: [&str; 13] = [
@@ -24,16 +24,16 @@ const ALL_PORTS: [&str; 13] = [
 ];
 
 #[test]
-fn a_service_and_its_attachment_live_and_die() {
+fn service_and_attachment_become_ready_and_are_deleted_in_order() {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
     assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready]);
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready]);
-    assert_eq!(w.carriers(100), ALL_PORTS);
+    assert_eq!(w.carrying_ports(100), ALL_PORTS);
     assert_eq!(w.nad("ns", "a").unwrap().vlans, NadVlans::Access(VlanId::new(100).unwrap()));
-    assert_eq!(w.statuses[&s].connection_points, [arc("cp")]);
+    assert_eq!(w.statuses[&s].connection_points, [to_name("cp")]);
 
     w.delete(&s);
     w.settle();
@@ -48,23 +48,23 @@ fn a_service_and_its_attachment_live_and_die() {
     assert_eq!(w.message(&a), "");
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready, Phase::Terminating, Phase::Deleted]);
     assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready, Phase::Terminating, Phase::Deleted]);
-    assert!(w.carriers(100).is_empty() && !w.objects.contains_key(&s) && !w.objects.contains_key(&a));
-    assert!(!w.targets.contains_key(&Target::Nad("ns".into(), "a".into())));
+    assert!(w.carrying_ports(100).is_empty() && !w.objects.contains_key(&s) && !w.objects.contains_key(&a));
+    assert!(!w.applied.contains_key(&Target::Nad("ns".into(), "a".into())));
 }
 
 #[test]
-fn deletion_waits_for_the_switch_and_the_pod() {
+fn attachment_deletion_waits_for_pod_and_switch() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
-    w.pod(user("pod", &["a"]));
+    w.apply_pod(pod_using("pod", &["a"]));
     w.delete(&a);
     w.settle();
     assert_eq!(w.message(&a), "in use by pod pod");
     assert!(w.nad("ns", "a").is_some());
     w.silent.insert(Target::Fabric("leaf1".into()));
-    w.pod_gone("uid-pod");
+    w.remove_pod("uid-pod");
     w.settle();
     assert_eq!(w.phase(&a), Phase::Terminating);
     assert!(w.message(&a).contains("FabricDevice leaf1"), "{}", w.message(&a));
@@ -74,14 +74,14 @@ fn deletion_waits_for_the_switch_and_the_pod() {
 }
 
 #[test]
-fn one_id_one_holder() {
+fn vlan_id_has_one_holder() {
     let mut w = World::leaf_spine();
     let young = w.apply(created(service("young", 100, &["dc"]), 200));
     w.settle();
     let old = w.apply(created(service("old", 200, &["dc"]), 100));
     w.settle();
     assert_eq!((w.phase(&young), w.phase(&old)), (Phase::Ready, Phase::Ready));
-    let edited = respec(&w.objects[&old], |spec| {
+    let edited = edit_spec(&w.objects[&old], |spec| {
         let Spec::Service(spec) = spec else { unreachable!() };
         spec.vid = VlanId::new(100).unwrap();
     });
@@ -89,16 +89,16 @@ fn one_id_one_holder() {
     w.settle();
     assert_eq!(w.phase(&old), Phase::Error);
     assert!(w.message(&old).contains("held by L2Service young"), "{}", w.message(&old));
-    assert_eq!(w.carriers(200), ["leaf2:gw"], "what works stays up");
+    assert_eq!(w.carrying_ports(200), ["leaf2:gw"], "the applied VLAN stays");
     w.delete(&young);
     w.settle();
     assert_eq!(w.phase(&old), Phase::Ready);
-    assert_eq!(w.carriers(100), ["leaf2:gw"]);
-    assert!(w.carriers(200).is_empty());
+    assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
+    assert!(w.carrying_ports(200).is_empty());
 }
 
 #[test]
-fn what_is_deleted_makes_room_before_it_is_seen_gone() {
+fn deleted_object_frees_its_vlan_before_its_gone_event() {
     let domain = eno_core::spec::BridgeDomainSpec {
         vlan: VlanId::new(100).unwrap(),
         connection_points: vec!["cp".into()],
@@ -108,7 +108,7 @@ fn what_is_deleted_makes_room_before_it_is_seen_gone() {
         let mut w = World::leaf_spine();
         let former = w.apply(former);
         w.settle();
-        w.unseen = Some(Vec::new());
+        w.delayed_deletions = Some(Vec::new());
         w.delete(&former);
         w.settle();
         assert_eq!(w.phase(&former), Phase::Deleted);
@@ -118,53 +118,53 @@ fn what_is_deleted_makes_room_before_it_is_seen_gone() {
         for key in [&next, &user] {
             assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready], "{key}: {}", w.message(key));
         }
-        for gone in w.unseen.take().unwrap() {
+        for gone in w.delayed_deletions.take().unwrap() {
             w.engine.handle(Event::ObjectGone(gone));
         }
         w.settle();
-        assert_eq!(w.carriers(100), ALL_PORTS);
+        assert_eq!(w.carrying_ports(100), ALL_PORTS);
     }
 }
 
 #[test]
-fn a_pool_that_reaches_a_fabric_does_not_bring_along_what_another_holds_there() {
+fn pool_that_reaches_a_fabric_does_not_take_a_held_vlan() {
     let mut w = World::leaf_spine();
     for node in ["node1", "node2", "node3", "node4"] {
-        w.node(node, false, true);
+        w.apply_node(node, false, true);
     }
     let s = w.apply(created(service("s", 100, &[]), 1));
     let a = w.apply(attachment("a", &["s"], "cp"));
     let holder = w.apply(created(service("holder", 100, &["dc"]), 2));
     w.settle();
     assert_eq!((w.phase(&s), w.phase(&a), w.phase(&holder)), (Phase::Ready, Phase::Ready, Phase::Ready));
-    w.node("node3", true, true);
+    w.apply_node("node3", true, true);
     w.settle();
     for restarted in [false, true] {
         assert_eq!((w.phase(&s), w.phase(&holder)), (Phase::Error, Phase::Ready), "{restarted}");
         assert!(w.message(&s).contains("held by L2Service holder in the fabric"), "{}", w.message(&s));
         assert!(w.message(&a).contains("L2Service s is in error"), "{}", w.message(&a));
-        assert!(w.nad("ns", "a").is_some(), "on its nodes it stays");
-        assert_eq!(w.carriers(100), ["leaf2:gw"]);
+        assert!(w.nad("ns", "a").is_some(), "its NAD stays");
+        assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
         w.restart();
         w.settle();
     }
     let late = w.apply(attachment("late", &["holder"], "cp"));
     w.settle();
-    assert_eq!(w.phase(&late), Phase::Error, "there are pods of s on those bridges");
+    assert_eq!(w.phase(&late), Phase::Error, "s still holds the VLAN on those bridges");
     assert!(w.message(&late).contains("held by L2Service s in bridge br-cp"), "{}", w.message(&late));
-    assert_eq!(w.carriers(100), ["leaf2:gw"]);
+    assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
     w.delete(&holder);
     w.delete(&late);
     w.settle();
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
-    assert_eq!(w.carriers(100), ["leaf2:e1"]);
+    assert_eq!(w.carrying_ports(100), ["leaf2:e1"]);
 }
 
 #[test]
-fn an_attachment_gets_nothing_that_was_free_only_before_it_counted() {
+fn moving_service_conflicts_are_decided_on_current_holders() {
     let mut w = World::leaf_spine();
-    w.apply(point("cp2", Some("pool")));
-    let mut bare = point("bare", None);
+    w.apply(connection_point("cp2", Some("pool")));
+    let mut bare = connection_point("bare", None);
     let Ok(Spec::ConnectionPoint(spec)) = &mut bare.spec else { unreachable!() };
     spec.interfaces.clear();
     spec.cnis.truncate(1);
@@ -172,7 +172,7 @@ fn an_attachment_gets_nothing_that_was_free_only_before_it_counted() {
     let moving = w.apply(created(service("moving", 100, &[]), 1));
     let first = w.apply(attachment("z", &["moving"], "cp"));
     w.settle();
-    // It leaves the fabric, and takes another ID, just as someone else asks for both.
+    // The service leaves the fabric and changes its VLAN ID while another service requests that ID there.
     w.apply(attachment("z", &["moving"], "bare"));
     w.apply(service("moving", 101, &[]));
     let late = w.apply(attachment("a", &["moving"], "cp2"));
@@ -182,11 +182,11 @@ fn an_attachment_gets_nothing_that_was_free_only_before_it_counted() {
     assert_eq!((w.phase(&holder), w.phase(&late)), (Phase::Ready, Phase::Error));
     assert!(w.message(&late).contains("held by L2Service holder"), "{}", w.message(&late));
     assert!(w.nad("ns", "a").is_none());
-    assert_eq!(w.carriers(101), ["leaf2:gw"]);
+    assert_eq!(w.carrying_ports(101), ["leaf2:gw"]);
 }
 
 #[test]
-fn a_fabric_that_gets_another_name_keeps_its_holders() {
+fn renamed_fabric_keeps_its_vlan_holders() {
     let mut w = World::leaf_spine();
     let young = w.apply(created(service("young", 100, &["dc"]), 200));
     w.settle();
@@ -197,13 +197,13 @@ fn a_fabric_that_gets_another_name_keeps_its_holders() {
     w.settle();
     assert_eq!((w.phase(&young), w.phase(&old)), (Phase::Ready, Phase::Error));
     assert!(w.message(&old).contains("the fabric of FabricDevice access1"), "{}", w.message(&old));
-    assert_eq!(w.carriers(100), ["leaf2:gw"]);
+    assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
 }
 
 #[test]
-fn who_uses_a_service_that_is_being_deleted_may_move() {
+fn attachment_of_a_terminating_service_can_move() {
     let mut w = World::leaf_spine();
-    w.apply(point("cp2", Some("pool")));
+    w.apply(connection_point("cp2", Some("pool")));
     let s = w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
@@ -213,11 +213,11 @@ fn who_uses_a_service_that_is_being_deleted_may_move() {
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Terminating, Phase::Ready), "{}", w.message(&a));
     w.delete(&a);
     w.settle();
-    assert!(w.carriers(100).is_empty() && !w.objects.contains_key(&s));
+    assert!(w.carrying_ports(100).is_empty() && !w.objects.contains_key(&s));
 }
 
 #[test]
-fn an_id_twice_without_any_place_is_refused_too() {
+fn duplicate_vlan_id_without_ports_is_rejected() {
     let mut w = World::leaf_spine();
     let a = w.apply(created(service("a", 100, &[]), 1));
     let b = w.apply(created(service("b", 100, &[]), 2));
@@ -227,27 +227,27 @@ fn an_id_twice_without_any_place_is_refused_too() {
 }
 
 #[test]
-fn a_changed_id_moves_in_one_step() {
+fn changed_vlan_id_is_published_once_per_target() {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
     let before = w.published;
-    let edited = respec(&w.objects[&s], |spec| {
+    let edited = edit_spec(&w.objects[&s], |spec| {
         let Spec::Service(spec) = spec else { unreachable!() };
         spec.vid = VlanId::new(300).unwrap();
     });
     w.apply(edited);
     w.settle();
-    assert!(w.carriers(100).is_empty());
-    assert_eq!(w.carriers(300), ALL_PORTS);
+    assert!(w.carrying_ports(100).is_empty());
+    assert_eq!(w.carrying_ports(300), ALL_PORTS);
     assert_eq!(w.published - before, 5, "four switches and a NAD, once each");
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready, Phase::Pending, Phase::Ready]);
     assert_eq!(w.nad("ns", "a").unwrap().vlans, NadVlans::Access(VlanId::new(300).unwrap()));
 }
 
 #[test]
-fn one_refused_of_many() {
+fn rejected_vlan_fails_only_its_objects() {
     let mut w = World::leaf_spine();
     let bad = Rejection {
         item: Item::vlan(VlanId::new(105).unwrap()),
@@ -273,14 +273,14 @@ fn one_refused_of_many() {
 }
 
 #[test]
-fn unreachable_is_not_wrong() {
+fn unreachable_switch_degrades_but_does_not_fail() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
     let leaf1 = Target::Fabric("leaf1".into());
     w.silent.insert(leaf1.clone());
-    w.unreachable(&leaf1);
+    w.report_unreachable(&leaf1);
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready);
     assert!(w.statuses[&a].conditions.iter().any(|c| c.kind == "Degraded" && c.holds));
@@ -296,7 +296,7 @@ fn unreachable_is_not_wrong() {
 }
 
 #[test]
-fn what_is_missing_is_named_and_comes_right_by_itself() {
+fn missing_reference_is_named_and_recovers() {
     let mut w = World::leaf_spine();
     let a = w.apply(attachment("a", &["s"], "cpx"));
     w.settle();
@@ -304,7 +304,7 @@ fn what_is_missing_is_named_and_comes_right_by_itself() {
         w.message(&a),
         "spec.ConnectionPoint: ConnectionPoint cpx does not exist; create it or correct the name"
     );
-    w.apply(point("cpx", Some("pool")));
+    w.apply(connection_point("cpx", Some("pool")));
     w.settle();
     assert!(w.message(&a).contains("L2Service s does not exist"), "{}", w.message(&a));
     let mut s = service("s", 100, &["dc"]);
@@ -337,9 +337,9 @@ fn what_is_missing_is_named_and_comes_right_by_itself() {
 }
 
 #[test]
-fn plugins_that_must_give_an_address_need_a_subnet() {
+fn ipvlan_requires_a_subnet() {
     let mut w = World::leaf_spine();
-    let mut offering = point("cpx", Some("pool"));
+    let mut offering = connection_point("cpx", Some("pool"));
     let Ok(Spec::ConnectionPoint(spec)) = &mut offering.spec else { unreachable!() };
     let kernel = vec![eno_schemas::InterfaceType::Kernel];
     spec.cnis = vec![SupportedCni {
@@ -374,9 +374,9 @@ fn plugins_that_must_give_an_address_need_a_subnet() {
 }
 
 #[test]
-fn what_is_applied_together_arrives_in_any_order() {
+fn objects_applied_together_may_arrive_in_any_order() {
     let mut w = World::leaf_spine();
-    w.patient = true;
+    w.awaits_never_elapse = true;
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
     assert_eq!(w.phases[&a], [Phase::Pending]);
@@ -387,7 +387,7 @@ fn what_is_applied_together_arrives_in_any_order() {
 }
 
 #[test]
-fn invalid_later_keeps_what_was_realised() {
+fn invalid_edit_keeps_the_realised_state() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
@@ -397,42 +397,42 @@ fn invalid_later_keeps_what_was_realised() {
     w.apply(broken);
     w.settle();
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, "spec.MTU: too small"));
-    assert_eq!(w.carriers(100), ALL_PORTS);
+    assert_eq!(w.carrying_ports(100), ALL_PORTS);
     w.restart();
     w.settle();
     assert_eq!(w.phase(&a), Phase::Error);
-    assert_eq!(w.carriers(100), ALL_PORTS, "also by a new engine");
+    assert_eq!(w.carrying_ports(100), ALL_PORTS, "also with a new engine");
     assert!(w.nad("ns", "a").is_some());
 }
 
 #[test]
-fn nodes_come_and_go() {
+fn joining_and_leaving_nodes_change_ports() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.node("node3", false, true);
-    w.node_gone("node4");
+    w.apply_node("node3", false, true);
+    w.remove_node("node4");
     w.settle();
-    assert_eq!(w.carriers(100), ["leaf1:e1", "leaf1:e2"]);
-    w.node("node3", true, true);
+    assert_eq!(w.carrying_ports(100), ["leaf1:e1", "leaf1:e2"]);
+    w.apply_node("node3", true, true);
     w.settle();
     assert!(
-        w.carriers(100).contains(&"leaf2:e1".to_owned())
-            && w.carriers(100).contains(&"spine2:leaf1".to_owned())
+        w.carrying_ports(100).contains(&"leaf2:e1".to_owned())
+            && w.carrying_ports(100).contains(&"spine2:leaf1".to_owned())
     );
-    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready], "a joining node does not move it back");
-    w.node("node5", true, true);
+    assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready], "a joining node does not make it pending");
+    w.apply_node("node5", true, true);
     w.settle();
     assert_eq!(w.phase(&a), Phase::Error);
     assert!(w.message(&a).contains("node node5 of NodePool pool has no switch port"), "{}", w.message(&a));
 }
 
 #[test]
-fn without_a_fabric_the_nad_is_enough() {
+fn attachment_without_switch_ports_needs_only_its_nad() {
     let mut w = World::leaf_spine();
-    w.apply(point("bare", None));
+    w.apply(connection_point("bare", None));
     w.apply(service("s", 100, &[]));
-    let mut only = point("only", Some("empty"));
+    let mut only = connection_point("only", Some("empty"));
     let Ok(Spec::ConnectionPoint(spec)) = &mut only.spec else { unreachable!() };
     spec.node_pool = None;
     spec.interfaces.clear();
@@ -445,7 +445,7 @@ fn without_a_fabric_the_nad_is_enough() {
 }
 
 #[test]
-fn a_restart_changes_nothing() {
+fn restart_publishes_and_writes_nothing() {
     let mut w = World::leaf_spine();
     for i in 100..110 {
         w.apply(created(service(&format!("s{i}"), i, &["dc"]), i64::from(i)));
@@ -455,12 +455,12 @@ fn a_restart_changes_nothing() {
     let (statuses, published) = (w.statuses.clone(), w.published);
     w.restart();
     w.settle();
-    assert_eq!(w.published, published, "nothing is commanded again");
-    assert_eq!(w.statuses, statuses, "and no status is written");
+    assert_eq!(w.published, published, "no command is published");
+    assert_eq!(w.statuses, statuses, "no status is written");
 }
 
 #[test]
-fn a_restart_in_the_middle_of_a_deletion() {
+fn restart_continues_a_deletion() {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
@@ -478,11 +478,11 @@ fn a_restart_in_the_middle_of_a_deletion() {
     w.settle();
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Deleted, ""));
     assert_eq!((w.phase(&s), w.message(&s)), (Phase::Deleted, ""));
-    assert!(w.carriers(100).is_empty() && !w.objects.contains_key(&a) && !w.objects.contains_key(&s));
+    assert!(w.carrying_ports(100).is_empty() && !w.objects.contains_key(&a) && !w.objects.contains_key(&s));
 }
 
 #[test]
-fn a_device_is_drained_before_it_goes() {
+fn deleted_device_is_drained_first() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp"));
@@ -490,21 +490,21 @@ fn a_device_is_drained_before_it_goes() {
     let leaf2 = Key::cluster(Kind::FabricDevice, &"leaf2".into());
     w.silent.insert(Target::Fabric("leaf2".into()));
     w.delete(&leaf2);
-    w.unreachable(&Target::Fabric("leaf2".into()));
+    w.report_unreachable(&Target::Fabric("leaf2".into()));
     w.settle();
     assert_eq!(w.phase(&leaf2), Phase::Terminating);
     assert!(w.message(&leaf2).contains("forget"), "{}", w.message(&leaf2));
     w.silent.clear();
     w.settle();
-    assert!(!w.objects.contains_key(&leaf2) && !w.targets.contains_key(&Target::Fabric("leaf2".into())));
+    assert!(!w.objects.contains_key(&leaf2) && !w.applied.contains_key(&Target::Fabric("leaf2".into())));
     assert_eq!(w.phase(&a), Phase::Error, "its nodes have lost their ports");
-    assert_eq!(w.carriers(100), ["leaf1:e1", "leaf1:e2"]);
+    assert_eq!(w.carrying_ports(100), ["leaf1:e1", "leaf1:e2"]);
 }
 
 #[test]
-fn a_bridge_domain_by_hand_and_one_made() {
+fn manual_and_generated_bridge_domains_are_realised_and_deleted() {
     let mut w = World::new(true, false);
-    w.fabric();
+    w.apply_leaf_spine();
     let spec = eno_core::spec::BridgeDomainSpec {
         vlan: VlanId::new(50).unwrap(),
         connection_points: vec!["cp".into()],
@@ -514,12 +514,12 @@ fn a_bridge_domain_by_hand_and_one_made() {
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.settle();
     assert_eq!(w.phase(&d), Phase::Ready);
-    assert_eq!(w.carriers(50).len(), 12);
-    assert_eq!(w.bridge_domains[&arc("s")].as_ref().unwrap().vlan.get(), 100);
+    assert_eq!(w.carrying_ports(50).len(), 12);
+    assert_eq!(w.bridge_domains[&to_name("s")].as_ref().unwrap().vlan.get(), 100);
     w.delete(&a);
     w.settle();
-    assert_eq!(w.bridge_domains[&arc("s")], None);
+    assert_eq!(w.bridge_domains[&to_name("s")], None);
     w.delete(&d);
     w.settle();
-    assert!(w.carriers(50).is_empty() && !w.objects.contains_key(&d));
+    assert!(w.carrying_ports(50).is_empty() && !w.objects.contains_key(&d));
 }

@@ -1,4 +1,4 @@
-//! Nothing is ready whose ends can't reach each other.
+//! Objects are ready only if the fabric connects their endpoints.
 
 #![allow(clippy::many_single_char_names, reason = "a, b and s are objects of those names")]
 
@@ -6,7 +6,7 @@ use eno_core::spec::{LeadsTo, NodePoolSpec, PhysicalNetworkSpec, Plugin, Spec, S
 use eno_core::{Key, Kind, Labels, Name, Object, Selector, Status, Target};
 use eno_schemas::{InterfaceType, Phase};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 fn node(name: &str) -> LeadsTo {
@@ -30,18 +30,18 @@ fn physical(name: &str, unmanaged: bool) -> Object {
     object(Kind::PhysicalNetwork, name, Spec::PhysicalNetwork(spec))
 }
 
-/// A ConnectionPoint on some nodes, with their `eth1`.
-fn place(w: &mut World, name: &str, nodes: &[&str]) -> Key {
+/// A ConnectionPoint on the `eth1` of these nodes.
+fn point_on_nodes(w: &mut World, name: &str, nodes: &[&str]) -> Key {
     let values = serde_json::to_string(nodes).unwrap();
     let selector = format!(r#"[{{"key":"name","operator":"In","values":{values}}}]"#);
     let node_selector = serde_json::from_str::<Selector>(&selector).unwrap();
     w.apply(object(Kind::NodePool, name, Spec::NodePool(NodePoolSpec { node_selector })));
-    w.apply(point(name, Some(name)))
+    w.apply(connection_point(name, Some(name)))
 }
 
-/// Three leaves without links, a node on each with a ConnectionPoint of its own (`cp1` on `node1` on `leaf1`, …), and
-/// the PhysicalNetwork `dc`, to which no port leads.
-fn leaves() -> World {
+/// Three leaves without links, and the PhysicalNetwork `dc` without a port. Each leaf has a node with a ConnectionPoint
+/// of its own: `cp1` on `node1` on `leaf1`, and so on.
+fn unlinked_leaves() -> World {
     let mut w = World::default();
     for n in 1..=3 {
         let name = Name::from(format!("node{n}"));
@@ -49,14 +49,14 @@ fn leaves() -> World {
         w.nodes.insert(name.clone(), (labels.clone(), true));
         w.engine.handle(eno_core::Event::Node { name: name.clone(), labels, ready: true });
         w.apply(device(&format!("leaf{n}"), &[("e1", node(&name))]));
-        place(&mut w, &format!("cp{n}"), &[&name]);
+        point_on_nodes(&mut w, &format!("cp{n}"), &[&name]);
     }
     w.apply(physical("dc", false));
     w.settle();
     w
 }
 
-fn says(w: &World, key: &Key) -> (Phase, String) {
+fn phase_and_message(w: &World, key: &Key) -> (Phase, String) {
     (w.phase(key), w.message(key).to_owned())
 }
 
@@ -75,47 +75,50 @@ fn condition<'a>(status: &'a Status, kind: &str) -> Option<(bool, &'a str)> {
 const NO_PORT: &str = "PhysicalNetwork dc: no switch port leads there";
 
 #[test]
-fn a_network_without_a_port_is_waited_for() {
-    let mut w = leaves();
+fn network_without_a_port_keeps_its_users_pending() {
+    let mut w = unlinked_leaves();
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp1"));
     let other = w.apply(service("t", 200, &[]));
     let b = w.apply(attachment("b", &["t"], "cp1"));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
     assert_eq!(condition(&w.statuses[&a], "FabricReady"), Some((false, NO_PORT)));
-    assert_eq!((says(&w, &other), says(&w, &b)), (ready(), ready()), "others have nothing to do with it");
-    assert_eq!(w.carriers(100), ["leaf1:e1"], "what can be done is done");
-    // On one switch with the node.
+    assert_eq!(
+        (phase_and_message(&w, &other), phase_and_message(&w, &b)),
+        (ready(), ready()),
+        "other services are not affected"
+    );
+    assert_eq!(w.carrying_ports(100), ["leaf1:e1"], "the node port is configured");
+    // The port is on the switch of the node.
     w.apply(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
     w.settle();
     for key in [&s, &a] {
         assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready], "{key}");
     }
-    assert_eq!(w.carriers(100), ["leaf1:e1", "leaf1:gw"]);
-    // The port is taken away again.
+    assert_eq!(w.carrying_ports(100), ["leaf1:e1", "leaf1:gw"]);
+    // The port is removed again.
     w.apply(device("leaf1", &[("e1", node("node1"))]));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
 }
 
-/// A service that is deleted while it is used is no longer validated; its attachment says who holds the VLAN at the new
-/// port.
+/// A terminating service is not validated. Its attachment names the holder of the VLAN at the new port.
 #[test]
-fn an_attachment_says_what_hinders_a_service_that_is_being_deleted() {
-    let mut w = leaves();
+fn attachment_of_a_terminating_service_reports_its_vlan_conflict() {
+    let mut w = unlinked_leaves();
     w.apply(service("held", 100, &[]));
     w.apply(attachment("holder", &["held"], "cp1"));
     w.apply(device("leaf2", &[("e1", node("node2")), ("gw", network("dc"))]));
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp2"));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (ready(), ready()));
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
     w.delete(&s);
     w.apply(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
     w.settle();
     assert_eq!(w.phase(&s), Phase::Terminating);
-    let (phase, message) = says(&w, &a);
+    let (phase, message) = phase_and_message(&w, &a);
     assert!(
         phase == Phase::Error && message.contains("100 is held by L2Service held"),
         "{phase:?} {message}"
@@ -123,43 +126,49 @@ fn an_attachment_says_what_hinders_a_service_that_is_being_deleted() {
 }
 
 #[test]
-fn somebody_else_wires_it() {
-    let mut w = leaves();
+fn unmanaged_network_needs_no_port() {
+    let mut w = unlinked_leaves();
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp1"));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
     w.apply(physical("dc", true));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (ready(), ready()));
-    // A port of it in another part is no end that is to be reached.
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
+    // A port in another fabric does not become an endpoint of an unmanaged network.
     w.apply(device("leaf2", &[("e1", node("node2")), ("gw", network("dc"))]));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (ready(), ready()));
-    let words = "no way from leaf1 to leaf2: name the link in their Ports";
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
+    let expected = "no way from leaf1 to leaf2: name the link in their Ports";
     w.apply(physical("dc", false));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (pending(words), pending(words)));
+    assert_eq!(
+        (phase_and_message(&w, &s), phase_and_message(&w, &a)),
+        (pending(expected), pending(expected))
+    );
 }
 
 #[test]
-fn three_ends_of_which_two_are_joined() {
-    let mut w = leaves();
+fn service_with_an_unlinked_endpoint_is_pending() {
+    let mut w = unlinked_leaves();
     w.apply(device("leaf1", &[("e1", node("node1")), ("u1", link("leaf2", "u1"))]));
     let s = w.apply(service("s", 100, &[]));
     let [a, b] = [("a", "cp1"), ("b", "cp2")].map(|(name, point)| w.apply(attachment(name, &["s"], point)));
     w.settle();
-    assert_eq!([says(&w, &s), says(&w, &a), says(&w, &b)], [ready(), ready(), ready()]);
+    assert_eq!(
+        [phase_and_message(&w, &s), phase_and_message(&w, &a), phase_and_message(&w, &b)],
+        [ready(), ready(), ready()]
+    );
     let c = w.apply(attachment("c", &["s"], "cp3"));
     w.settle();
-    let words =
+    let expected =
         |from: &str, to: &str| pending(&format!("no way from {from} to {to}: name the link in their Ports"));
-    assert_eq!(says(&w, &s), words("leaf1", "leaf3"));
-    assert_eq!(says(&w, &a), words("leaf1", "leaf3"));
-    assert_eq!(says(&w, &b), words("leaf2", "leaf3"));
-    assert_eq!(says(&w, &c), words("leaf3", "leaf1"));
-    assert_eq!(w.carriers(100).len(), 5, "what works stays up: {:?}", w.carriers(100));
-    // The new link is there once it carries the VLAN.
+    assert_eq!(phase_and_message(&w, &s), expected("leaf1", "leaf3"));
+    assert_eq!(phase_and_message(&w, &a), expected("leaf1", "leaf3"));
+    assert_eq!(phase_and_message(&w, &b), expected("leaf2", "leaf3"));
+    assert_eq!(phase_and_message(&w, &c), expected("leaf3", "leaf1"));
+    assert_eq!(w.carrying_ports(100).len(), 5, "applied ports stay: {:?}", w.carrying_ports(100));
+    // The new link counts once its port carries the VLAN.
     w.silent.insert(Target::Fabric("leaf3".into()));
     w.apply(device("leaf3", &[("e1", node("node3")), ("u1", link("leaf2", "u2"))]));
     w.settle();
@@ -168,50 +177,62 @@ fn three_ends_of_which_two_are_joined() {
     w.silent.clear();
     w.settle();
     assert_eq!(
-        [says(&w, &s), says(&w, &a), says(&w, &b), says(&w, &c)],
+        [
+            phase_and_message(&w, &s),
+            phase_and_message(&w, &a),
+            phase_and_message(&w, &b),
+            phase_and_message(&w, &c)
+        ],
         [ready(), ready(), ready(), ready()]
     );
-    // An attachment that goes takes its end with it.
+    // A deleted attachment is no endpoint.
     w.apply(device("leaf3", &[("e1", node("node3"))]));
     w.settle();
     assert_eq!(w.phase(&s), Phase::Pending);
     w.delete(&c);
     w.settle();
-    assert_eq!([says(&w, &s), says(&w, &a), says(&w, &b)], [ready(), ready(), ready()]);
+    assert_eq!(
+        [phase_and_message(&w, &s), phase_and_message(&w, &a), phase_and_message(&w, &b)],
+        [ready(), ready(), ready()]
+    );
 }
 
 #[test]
-fn two_planes_each_with_a_port_to_the_network() {
-    let mut w = leaves();
+fn physical_network_connects_separate_fabrics() {
+    let mut w = unlinked_leaves();
     for n in 1..=2 {
         w.apply(device(&format!("leaf{n}"), &[("e1", node(&format!("node{n}"))), ("gw", network("dc"))]));
     }
-    place(&mut w, "both", &["node1", "node2"]);
+    point_on_nodes(&mut w, "both", &["node1", "node2"]);
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "both"));
-    // Another service between the planes that does not leave by the network, with the same ID in neither.
+    // Service t has attachments in both planes and does not use the network.
     let t = w.apply(service("t", 200, &[]));
     let b = w.apply(attachment("b", &["t"], "both"));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (ready(), ready()));
-    assert_eq!(w.carriers(100), ["leaf1:e1", "leaf1:gw", "leaf2:e1", "leaf2:gw"]);
-    let words = pending("no way from leaf1 to leaf2: name the link in their Ports");
-    assert_eq!((says(&w, &t), says(&w, &b)), (words.clone(), words), "the network does not carry it");
-    // Each plane is still a place of its own for IDs.
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
+    assert_eq!(w.carrying_ports(100), ["leaf1:e1", "leaf1:gw", "leaf2:e1", "leaf2:gw"]);
+    let expected = pending("no way from leaf1 to leaf2: name the link in their Ports");
+    assert_eq!(
+        (phase_and_message(&w, &t), phase_and_message(&w, &b)),
+        (expected.clone(), expected),
+        "the network does not connect t"
+    );
+    // Each plane is a VLAN scope of its own.
     let left = w.apply(service("left", 300, &[]));
     let right = w.apply(service("right", 300, &[]));
     w.apply(attachment("l", &["left"], "cp1"));
     w.apply(attachment("r", &["right"], "cp2"));
     w.settle();
-    assert_eq!((says(&w, &left), says(&w, &right)), (ready(), ready()));
-    assert_eq!(w.carriers(300), ["leaf1:e1", "leaf2:e1"]);
+    assert_eq!((phase_and_message(&w, &left), phase_and_message(&w, &right)), (ready(), ready()));
+    assert_eq!(w.carrying_ports(300), ["leaf1:e1", "leaf2:e1"]);
 }
 
 #[test]
-fn what_no_device_models_stays_ready() {
-    // Nothing leads to the nodes of a ConnectionPoint.
-    let mut w = leaves();
-    let mut bare = point("bare", None);
+fn endpoints_without_a_fabric_device_stay_ready() {
+    // No port leads to the nodes of the ConnectionPoint.
+    let mut w = unlinked_leaves();
+    let mut bare = connection_point("bare", None);
     let Ok(Spec::ConnectionPoint(spec)) = &mut bare.spec else { unreachable!() };
     spec.interfaces.clear();
     spec.cnis.truncate(1);
@@ -219,78 +240,81 @@ fn what_no_device_models_stays_ready() {
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "bare"));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &a)), (ready(), ready()));
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
     assert_eq!(condition(&w.statuses[&a], "FabricManaged").map(|(holds, _)| holds), Some(false));
     let b = w.apply(attachment("b", &["s"], "cp1"));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &b)), (pending(NO_PORT), pending(NO_PORT)));
-    assert_eq!(says(&w, &a), ready());
-    // No FabricDevice at all: it is not known where anything leads.
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &b)), (pending(NO_PORT), pending(NO_PORT)));
+    assert_eq!(phase_and_message(&w, &a), ready());
+    // Without FabricDevices the cabling is unknown.
     w.delete(&b);
     w.delete(&a);
     w.settle();
-    assert_eq!(says(&w, &s), pending(NO_PORT));
+    assert_eq!(phase_and_message(&w, &s), pending(NO_PORT));
     for n in 1..=3 {
-        w.delete(&Key::cluster(Kind::FabricDevice, &arc(&format!("leaf{n}"))));
+        w.delete(&Key::cluster(Kind::FabricDevice, &to_name(&format!("leaf{n}"))));
     }
     let c = w.apply(attachment("c", &["s"], "cp1"));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &c)), (ready(), ready()));
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &c)), (ready(), ready()));
     w.apply(device("leaf4", &[("e1", node("node1"))]));
     w.settle();
-    assert_eq!((says(&w, &s), says(&w, &c)), (pending(NO_PORT), pending(NO_PORT)));
+    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &c)), (pending(NO_PORT), pending(NO_PORT)));
 }
 
 #[test]
-fn a_bridge_domain_by_hand_needs_a_way_too() {
-    let mut w = leaves();
+fn manual_bridge_domain_needs_linked_endpoints() {
+    let mut w = unlinked_leaves();
     let spec = eno_core::spec::BridgeDomainSpec {
         vlan: 100.try_into().unwrap(),
         connection_points: vec!["cp1".into(), "cp3".into()],
     };
     let domain = w.apply(object(Kind::L2BridgeDomain, "d", Spec::BridgeDomain(spec)));
     w.settle();
-    assert_eq!(says(&w, &domain), pending("no way from leaf1 to leaf3: name the link in their Ports"));
+    assert_eq!(
+        phase_and_message(&w, &domain),
+        pending("no way from leaf1 to leaf3: name the link in their Ports")
+    );
     w.apply(device("leaf3", &[("e1", node("node3")), ("u1", link("leaf1", "u1"))]));
     w.settle();
-    assert_eq!(says(&w, &domain), ready());
+    assert_eq!(phase_and_message(&w, &domain), ready());
 }
 
 #[test]
-fn a_second_nic_that_no_device_names() {
-    let mut w = leaves();
+fn nic_without_a_port_is_an_error_when_another_nic_has_one() {
+    let mut w = unlinked_leaves();
     let two = |name: &str, pool: Option<&str>| {
-        respec(&point(name, pool), |spec| {
+        edit_spec(&connection_point(name, pool), |spec| {
             let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
             spec.interfaces = vec!["eth1".into(), "eth2".into()];
         })
     };
-    place(&mut w, "both", &["node1", "node2"]);
+    point_on_nodes(&mut w, "both", &["node1", "node2"]);
     let key = w.apply(two("both", Some("both")));
     let everywhere = w.apply(two("everywhere", None));
     w.apply(device("leaf1", &[("e1", node("node1")), ("e2", nic("node1", "eth2"))]));
     w.settle();
-    let words = |more: &str| {
+    let expected = |more: &str| {
         format!(
             "spec.Interfaces: NIC eth2 of node node2 has no switch port{more} though another NIC of the node has one; \
              add the port to a FabricDevice or name only the others in Interfaces"
         )
     };
-    assert_eq!(says(&w, &key), (Phase::Error, words("")));
-    assert_eq!(says(&w, &everywhere), (Phase::Error, words(" (nor have 1 more)")));
+    assert_eq!(phase_and_message(&w, &key), (Phase::Error, expected("")));
+    assert_eq!(phase_and_message(&w, &everywhere), (Phase::Error, expected(" (nor have 1 more)")));
     for n in 2..=3 {
         let name = format!("node{n}");
         w.apply(device(&format!("leaf{n}"), &[("e1", node(&name)), ("e2", nic(&name, "eth2"))]));
     }
     w.settle();
-    assert_eq!((says(&w, &key), says(&w, &everywhere)), (ready(), ready()));
-    // The parents of plugins are NICs as well, where Interfaces names none.
+    assert_eq!((phase_and_message(&w, &key), phase_and_message(&w, &everywhere)), (ready(), ready()));
+    // Without Interfaces, the parents of plugins are the NICs.
     let offer = |master: &str| SupportedCni {
         interfaces: vec![InterfaceType::Kernel],
         plugin: Plugin::Macvlan { master: master.into() },
         mtu: None,
     };
-    let parents = w.apply(respec(&point("parents", Some("both")), |spec| {
+    let parents = w.apply(edit_spec(&connection_point("parents", Some("both")), |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
         (spec.interfaces, spec.cnis) = (Vec::new(), vec![offer("eth1"), offer("eth7")]);
     }));
@@ -304,11 +328,11 @@ fn a_second_nic_that_no_device_names() {
 }
 
 #[test]
-fn devices_that_are_applied_one_after_the_other_make_no_error_in_between() {
-    let mut w = leaves();
-    w.patient = true;
-    place(&mut w, "both", &["node1", "node2"]);
-    let both = w.apply(respec(&point("both", Some("both")), |spec| {
+fn devices_applied_one_by_one_cause_no_transient_error() {
+    let mut w = unlinked_leaves();
+    w.awaits_never_elapse = true;
+    point_on_nodes(&mut w, "both", &["node1", "node2"]);
+    let both = w.apply(edit_spec(&connection_point("both", Some("both")), |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
         spec.interfaces = vec!["eth2".into(), "eth3".into()];
     }));
@@ -330,11 +354,11 @@ fn devices_that_are_applied_one_after_the_other_make_no_error_in_between() {
     );
     w.apply(leaf(2, &[]));
     w.settle();
-    assert_eq!((says(&w, &both), says(&w, &a)), (ready(), ready()));
+    assert_eq!((phase_and_message(&w, &both), phase_and_message(&w, &a)), (ready(), ready()));
     for key in [&both, &a] {
         assert!(!w.phases[key].contains(&Phase::Error), "{:?}", w.phases[key]);
     }
-    // Its time is over, and then it is an error at once.
+    // After the await has elapsed, a missing port is an error immediately.
     w.engine.handle(eno_core::Event::AwaitElapsed(both.clone()));
     w.apply(device("leaf2", &[("e1", node("node2"))]));
     w.settle();
@@ -342,10 +366,10 @@ fn devices_that_are_applied_one_after_the_other_make_no_error_in_between() {
 }
 
 #[test]
-fn a_parent_of_several_plugins_is_counted_once() {
-    let mut w = leaves();
-    place(&mut w, "both", &["node1", "node2"]);
-    let both = w.apply(respec(&point("both", Some("both")), |spec| {
+fn parent_of_several_plugins_is_counted_once() {
+    let mut w = unlinked_leaves();
+    point_on_nodes(&mut w, "both", &["node1", "node2"]);
+    let both = w.apply(edit_spec(&connection_point("both", Some("both")), |spec| {
         let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
         let (eth1, eth2) = (|| "eth1".to_owned(), || "eth2".to_owned());
         let plugins = [
@@ -358,13 +382,13 @@ fn a_parent_of_several_plugins_is_counted_once() {
         (spec.interfaces, spec.cnis) = (Vec::new(), plugins.map(offer).to_vec());
     }));
     w.settle();
-    let words = "NIC eth2 of node node1 has no switch port (nor have 1 more)";
-    assert!(w.message(&both).contains(words), "{}", w.message(&both));
+    let expected = "NIC eth2 of node node1 has no switch port (nor have 1 more)";
+    assert!(w.message(&both).contains(expected), "{}", w.message(&both));
 }
 
 #[test]
-fn a_physical_network_shows_its_ports() {
-    let mut w = leaves();
+fn physical_network_lists_its_switch_ports() {
+    let mut w = unlinked_leaves();
     let dc = Key::cluster(Kind::PhysicalNetwork, &"dc".into());
     assert!(w.statuses[&dc].switch_ports.is_empty());
     w.apply(device("leaf2", &[("e1", node("node2")), ("xe-0/0/2:1", network("dc"))]));
@@ -377,12 +401,12 @@ fn a_physical_network_shows_its_ports() {
     assert_eq!(w.statuses[&dc].switch_ports, ["leaf2:xe-0/0/2:1"]);
 }
 
-/// Statuses of an engine that did not ask for a way: what it called ready becomes pending once, and what has a way is
-/// not touched.
+/// An older engine did not check reachability. Its ready objects become pending once unless their endpoints are
+/// connected.
 #[test]
-fn what_an_older_engine_called_ready() {
+fn ready_objects_of_an_older_engine_become_pending_only_without_a_path() {
     for has_inputs in [true, false] {
-        let mut w = leaves();
+        let mut w = unlinked_leaves();
         let uplink = link("leaf2", "u1");
         w.apply(device("leaf1", &[("e1", node("node1")), ("u1", uplink)]));
         let s = w.apply(service("s", 100, &[]));
@@ -392,12 +416,12 @@ fn what_an_older_engine_called_ready() {
         let c = w.apply(attachment("c", &["t"], "cp3"));
         w.settle();
         let keys = [&s, &a, &b, &other, &c];
-        assert_eq!(keys.map(|key| says(&w, key)), keys.map(|_| ready()));
+        assert_eq!(keys.map(|key| phase_and_message(&w, key)), keys.map(|_| ready()));
         if !has_inputs {
             w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
         }
         let before = w.statuses.clone();
-        // Without the link the inputs are those of an engine that knew of no gaps.
+        // Without the link, the recorded inputs are those of an engine without reachability checks.
         w.apply(device("leaf1", &[("e1", node("node1"))]));
         w.restart();
         w.settle();

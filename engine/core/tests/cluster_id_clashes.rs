@@ -1,24 +1,24 @@
-//! Another cluster with the same cluster ID: its switch keeps what is to go, and no object is gone before that is.
+//! Clashes of cluster IDs: a switch keeps VLANs that another cluster may own, and their objects stay Terminating.
 
 use eno_core::{Key, Kind, Target};
 use eno_schemas::{Desired, Item, Note, Outcome, Phase};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-const WORDS: &str = "another cluster uses the cluster ID lab, too";
+const CLASH_MESSAGE: &str = "another cluster uses the cluster ID lab, too";
 
 fn leaf1() -> Target {
     Target::Fabric("leaf1".into())
 }
 
-fn attached() -> Key {
+fn attachment_key() -> Key {
     Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"a".into())
 }
 
-/// leaf1 notes a clash and does what it is to do, but it still has all that it had: `kept`.
-fn keeps(w: &mut World, kept: &Desired) {
-    let note = Note { kind: "ClusterIDClash".into(), item: Item::TARGET, message: WORDS.into() };
+/// leaf1 reports its last command as applied, with the note of a clash and the former state `kept`.
+fn report_clash(w: &mut World, kept: &Desired) {
+    let note = Note { kind: "ClusterIDClash".into(), item: Item::TARGET, message: CLASH_MESSAGE.into() };
     w.notes.insert(leaf1(), vec![note]);
     w.silent.insert(leaf1());
     let applied = match kept {
@@ -36,8 +36,8 @@ fn keeps(w: &mut World, kept: &Desired) {
     w.settle();
 }
 
-/// The clash ends: leaf1 does what it was told last.
-fn ends(w: &mut World) {
+/// Ends the clash: leaf1 executes its last command.
+fn end_clash(w: &mut World) {
     w.notes.clear();
     w.silent.clear();
     let last = w.commands[&leaf1()].clone();
@@ -46,7 +46,7 @@ fn ends(w: &mut World) {
 }
 
 #[test]
-fn what_is_kept_is_not_gone() {
+fn clash_blocks_deletion_until_it_ends() {
     for whole in [false, true] {
         let mut w = World::leaf_spine();
         let s = w.apply(service("s", 100, &["dc"]));
@@ -54,36 +54,36 @@ fn what_is_kept_is_not_gone() {
         w.settle();
         let kept = w.commands[&leaf1()].clone();
         w.silent.insert(leaf1());
-        w.delete(&attached());
+        w.delete(&attachment_key());
         if whole {
             w.delete(&s);
         }
         w.settle();
-        keeps(&mut w, &kept);
-        assert_eq!(w.phase(&attached()), Phase::Terminating, "{whole}");
-        assert!(w.message(&attached()).contains(WORDS), "{}", w.message(&attached()));
-        // However often it is reported.
-        keeps(&mut w, &kept);
-        assert_eq!(w.phase(&attached()), Phase::Terminating, "{whole}");
-        ends(&mut w);
-        assert_eq!(w.phases[&attached()].last(), Some(&Phase::Deleted), "{whole}");
+        report_clash(&mut w, &kept);
+        assert_eq!(w.phase(&attachment_key()), Phase::Terminating, "{whole}");
+        assert!(w.message(&attachment_key()).contains(CLASH_MESSAGE), "{}", w.message(&attachment_key()));
+        // A repeated report changes nothing.
+        report_clash(&mut w, &kept);
+        assert_eq!(w.phase(&attachment_key()), Phase::Terminating, "{whole}");
+        end_clash(&mut w);
+        assert_eq!(w.phases[&attachment_key()].last(), Some(&Phase::Deleted), "{whole}");
     }
 }
 
 #[test]
-fn what_is_wanted_waits_for_no_clash() {
+fn clash_does_not_block_creation() {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "cp"));
     w.silent.insert(leaf1());
     w.settle();
     let made = w.commands[&leaf1()].clone();
-    keeps(&mut w, &made);
-    assert_eq!((w.phase(&s), w.phase(&attached())), (Phase::Ready, Phase::Ready));
+    report_clash(&mut w, &made);
+    assert_eq!((w.phase(&s), w.phase(&attachment_key())), (Phase::Ready, Phase::Ready));
 }
 
 #[test]
-fn a_device_that_is_not_given_back_says_why() {
+fn device_deletion_blocked_by_a_clash_names_it() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "cp"));
@@ -91,10 +91,10 @@ fn a_device_that_is_not_given_back_says_why() {
     let kept = w.commands[&leaf1()].clone();
     w.silent.insert(leaf1());
     let device = Key::cluster(Kind::FabricDevice, &"leaf1".into());
-    w.delete(&attached());
+    w.delete(&attachment_key());
     w.delete(&device);
     w.settle();
-    keeps(&mut w, &kept);
+    report_clash(&mut w, &kept);
     assert_eq!(w.phase(&device), Phase::Terminating);
-    assert!(w.message(&device).contains(WORDS), "{}", w.message(&device));
+    assert!(w.message(&device).contains(CLASH_MESSAGE), "{}", w.message(&device));
 }

@@ -1,4 +1,4 @@
-//! Objects and pods by a few words.
+//! Builders of objects and pods with defaults for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use eno_core::{Key, Kind, Name, Object, Pod};
 use eno_schemas::*;
 
 pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
-    let inside =
+    let is_namespaced =
         matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig);
-    let namespace = if inside { "ns" } else { "" };
+    let namespace = if is_namespaced { "ns" } else { "" };
     Object {
         key: Key { kind, namespace: namespace.into(), name: name.into() },
         uid: "".into(),
@@ -52,7 +52,7 @@ pub fn device(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
     )
 }
 
-pub fn point(name: &str, pool: Option<&str>) -> Object {
+pub fn connection_point(name: &str, pool: Option<&str>) -> Object {
     let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
     let spec = ConnectionPointSpec {
         cnis: vec![
@@ -72,7 +72,7 @@ pub fn point(name: &str, pool: Option<&str>) -> Object {
     object(Kind::ConnectionPoint, name, Spec::ConnectionPoint(spec))
 }
 
-/// A pod of the namespace `ns` that runs, with labels.
+/// A running pod in the namespace `ns`.
 pub fn pod(name: &str, node: &str, labels: &[(&str, &str)]) -> Pod {
     Pod {
         uid: format!("uid-{name}").into(),
@@ -86,8 +86,8 @@ pub fn pod(name: &str, node: &str, labels: &[(&str, &str)]) -> Pod {
     }
 }
 
-/// A pod that uses NADs.
-pub fn user(name: &str, uses: &[&str]) -> Pod {
+/// A pod that uses NetworkAttachmentDefinitions of the namespace `ns`.
+pub fn pod_using(name: &str, uses: &[&str]) -> Pod {
     Pod {
         uses: uses.iter().map(|nad| ("ns".into(), Name::from(*nad))).collect(),
         node: None,
@@ -118,9 +118,9 @@ pub fn subnet(name: &str, network: &str) -> Object {
     object(Kind::Subnet, name, Spec::Subnet(spec))
 }
 
-/// A service, with Subnets.
-pub fn on_subnets(service: &Object, subnets: &[&str]) -> Object {
-    respec(service, |spec| {
+/// The service with these Subnets.
+pub fn with_subnets(service: &Object, subnets: &[&str]) -> Object {
+    edit_spec(service, |spec| {
         let Spec::Service(spec) = spec else { unreachable!() };
         spec.subnets = subnets.iter().map(|name| Name::from(*name)).collect();
     })
@@ -139,7 +139,8 @@ pub fn attachment(name: &str, services: &[&str], point: &str) -> Object {
     object(Kind::L2ServiceAttachment, name, Spec::Attachment(spec))
 }
 
-pub fn respec(object: &Object, change: impl FnOnce(&mut Spec)) -> Object {
+/// A copy of the object with a changed spec.
+pub fn edit_spec(object: &Object, change: impl FnOnce(&mut Spec)) -> Object {
     let mut object = object.clone();
     let mut spec = object.spec.clone().unwrap();
     change(&mut spec);
@@ -147,22 +148,26 @@ pub fn respec(object: &Object, change: impl FnOnce(&mut Spec)) -> Object {
     object
 }
 
+/// The object with another creationTimestamp, in Unix seconds.
 pub fn created(mut object: Object, at: i64) -> Object {
     object.created = at;
     object
 }
 
-pub fn arc(name: &str) -> Name {
+pub fn to_name(name: &str) -> Name {
     Arc::from(name)
 }
 
-/// A veth on a bridge of pods.
+/// A veth on a pod bridge.
 pub fn veth(name: &str, bridge: &str, cidr: &str) -> PodLinkSpec {
     let master = Master::Bridge { bridge: bridge.into(), vlans: None };
-    PodLinkSpec { cidrs: vec![cidr.parse().unwrap()], ..link(name, LinkKind::Veth { master: Some(master) }) }
+    PodLinkSpec {
+        cidrs: vec![cidr.parse().unwrap()],
+        ..pod_link(name, LinkKind::Veth { master: Some(master) })
+    }
 }
 
-pub fn link(name: &str, kind: LinkKind) -> PodLinkSpec {
+pub fn pod_link(name: &str, kind: LinkKind) -> PodLinkSpec {
     PodLinkSpec {
         name: name.into(),
         kind,
@@ -179,7 +184,7 @@ pub fn link(name: &str, kind: LinkKind) -> PodLinkSpec {
     }
 }
 
-pub fn config(name: &str, links: Vec<PodLinkSpec>) -> Object {
+pub fn pod_config(name: &str, links: Vec<PodLinkSpec>) -> Object {
     let spec = PodLinksSpec { links, ..PodLinksSpec::default() };
     object(Kind::PodConfig, name, Spec::PodLinks(spec))
 }
@@ -189,13 +194,13 @@ pub fn bridge(object_name: &str, name: &str, cidrs: &[&str]) -> Object {
     object(Kind::Bridge, object_name, Spec::Bridge(BridgeSpec { name: name.into(), cidrs, mtu: None }))
 }
 
-/// What a driver says again of ports.
-pub fn before(ports: &[FabricPort]) -> BTreeMap<String, PortBefore> {
+/// The [`PortBefore`] of each port that has one, as a driver reports it.
+pub fn before_by_port(ports: &[FabricPort]) -> BTreeMap<String, PortBefore> {
     ports.iter().filter_map(|port| Some((port.name.clone(), port.before.clone()?))).collect()
 }
 
-/// The ports that carry something have a list.
-pub fn closed(ports: &BTreeMap<String, VlanSet>) -> BTreeSet<String> {
+/// The ports that a driver reports as closed: those that carry VLANs.
+pub fn closed_ports(ports: &BTreeMap<String, VlanSet>) -> BTreeSet<String> {
     let carrying = ports.iter().filter(|(_, vlans)| !vlans.is_empty());
     carrying.map(|(name, _)| name.clone()).collect()
 }

@@ -1,9 +1,9 @@
-//! Chance that a seed decides.
+//! A pseudo-random number generator with a seed.
 
 /// `SplitMix64`.
-pub struct Chance(u64);
+pub struct Random(u64);
 
-impl Chance {
+impl Random {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
@@ -16,17 +16,17 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below this, which is not 0.
+    /// A number in `0..end`; `end` must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap() % end
     }
 
-    /// True once in so many times.
-    pub fn once_in(&mut self, times: usize) -> bool {
+    /// True with a probability of 1 / `times`.
+    pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these.
+    /// A random item; `None`: there is none.
     pub fn pick<T: Clone>(&mut self, of: impl ExactSizeIterator<Item = T>) -> Option<T> {
         let mut of = of;
         let count = of.len();

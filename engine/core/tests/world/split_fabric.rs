@@ -1,16 +1,16 @@
-//! A fabric with a connection point on each side.
+//! A leaf–spine fabric with a ConnectionPoint on each leaf.
 
 use eno_core::spec::{NodePoolSpec, Spec};
 use eno_core::{Event, Kind, Labels, Selector};
 
-use super::{World, object, point};
+use super::{World, connection_point, object};
 
-/// Its switches.
+/// The switches of the leaf–spine fabric.
 pub const DEVICES: [&str; 4] = ["leaf1", "leaf2", "spine1", "spine2"];
 
-/// A leaf–spine fabric with a connection point on each side.
-pub fn sides() -> World {
-    let mut w = World::together();
+/// A leaf–spine fabric with transactions. The ConnectionPoint `left` has the nodes of leaf1, `right` those of leaf2.
+pub fn split_fabric() -> World {
+    let mut w = World::with_transactions();
     w.settle();
     for (side, nodes) in [("left", ["node1", "node2"]), ("right", ["node3", "node4"])] {
         for node in nodes {
@@ -21,10 +21,10 @@ pub fn sides() -> World {
         let selector = format!(r#"[{{"key":"side","operator":"In","values":["{side}"]}}]"#);
         let node_selector = serde_json::from_str::<Selector>(&selector).unwrap();
         w.apply(object(Kind::NodePool, side, Spec::NodePool(NodePoolSpec { node_selector })));
-        w.apply(point(side, Some(side)));
+        w.apply(connection_point(side, Some(side)));
     }
     w.settle();
-    w.fab().outcomes.clear();
-    w.fab().participants.clear();
+    w.switches_mut().outcomes.clear();
+    w.switches_mut().participant_counts.clear();
     w
 }

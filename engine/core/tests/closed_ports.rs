@@ -1,4 +1,4 @@
-//! The trunks that a driver knows to have a list: whoever is lost, the next command names them.
+//! Closed ports: trunks that a driver reported with a VLAN list. Each command repeats them, also after a crash.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use eno_core::spec::{LeadsTo, Spec};
 use eno_core::{Key, Kind, Target};
 use eno_schemas::{Applied, Desired, Outcome, Phase};
 
-#[allow(clippy::wildcard_imports, reason = "the words that worlds are told in")]
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 fn leaf1() -> (Key, Target) {
     (Key::cluster(Kind::FabricDevice, &"leaf1".into()), Target::Fabric("leaf1".into()))
 }
 
-/// What the last command of leaf1 says.
+/// The closed ports in the last command of leaf1.
 fn commanded(w: &World) -> Vec<&str> {
     let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
     fabric.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str()).collect()
@@ -23,8 +23,8 @@ fn in_status(w: &World) -> Vec<&str> {
     w.statuses[&leaf1().0].port_memory.closed.iter().map(|name| &**name).collect()
 }
 
-/// A service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
-fn ready() -> (World, Key) {
+/// A ready service on the ports `e1`, `e2`, `u1` and `u2` of leaf1.
+fn ready_world() -> (World, Key) {
     let mut w = World::leaf_spine();
     let s = w.apply(service("s", 100, &["dc"]));
     w.apply(attachment("a", &["s"], "cp"));
@@ -33,14 +33,14 @@ fn ready() -> (World, Key) {
     (w, s)
 }
 
-/// leaf1 tells these ports, and that nothing else has changed.
-fn tells(w: &mut World, outcome: Outcome, closed: &[&str]) {
+/// leaf1 reports its last command as applied, with these closed ports.
+fn report_closed(w: &mut World, outcome: Outcome, closed: &[&str]) {
     let desired = w.commands[&leaf1().1].clone();
-    tells_of(w, &desired, outcome, closed);
+    report_closed_for(w, &desired, outcome, closed);
 }
 
-/// The same, in answer to this command.
-fn tells_of(w: &mut World, desired: &Desired, outcome: Outcome, closed: &[&str]) {
+/// [`report_closed`] for another command.
+fn report_closed_for(w: &mut World, desired: &Desired, outcome: Outcome, closed: &[&str]) {
     let Desired::Fabric(fabric) = desired else { panic!("no switch") };
     let applied = Applied::Fabric {
         vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
@@ -55,10 +55,10 @@ fn tells_of(w: &mut World, desired: &Desired, outcome: Outcome, closed: &[&str])
 const ALL: [&str; 4] = ["e1", "e2", "u1", "u2"];
 
 #[test]
-fn they_are_in_status_and_in_the_next_command() {
-    let (mut w, s) = ready();
+fn closed_ports_are_in_status_and_in_the_next_command() {
+    let (mut w, s) = ready_world();
     assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
-    // Nobody waits for that.
+    // The service does not wait for them.
     assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready]);
     let (published, statuses) = (w.published, w.statuses.clone());
     w.restart();
@@ -67,20 +67,20 @@ fn they_are_in_status_and_in_the_next_command() {
 }
 
 #[test]
-fn they_come_back_from_status_when_engine_nats_and_driver_are_lost() {
-    let (mut w, _) = ready();
+fn closed_ports_are_restored_from_status() {
+    let (mut w, _) = ready_world();
     w.commands.clear();
-    w.targets.clear();
+    w.applied.clear();
     w.restart();
     w.silent.insert(leaf1().1);
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
 }
 
-/// The engine was killed before it wrote them down.
+/// The engine crashes before it writes them to the status.
 #[test]
-fn they_come_back_from_the_last_report_which_is_all_that_is_needed() {
-    let (mut w, _) = ready();
+fn closed_ports_are_restored_from_the_last_report() {
+    let (mut w, _) = ready_world();
     w.statuses.get_mut(&leaf1().0).unwrap().port_memory.closed.clear();
     w.restart();
     w.silent.insert(leaf1().1);
@@ -91,28 +91,28 @@ fn they_come_back_from_the_last_report_which_is_all_that_is_needed() {
 }
 
 #[test]
-fn what_is_held_counts_once_it_is_confirmed() {
-    let (mut w, _) = ready();
-    tells(&mut w, Outcome::Held, &["e1"]);
+fn held_report_does_not_change_closed_ports() {
+    let (mut w, _) = ready_world();
+    report_closed(&mut w, Outcome::Held, &["e1"]);
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (ALL.into(), ALL.into()));
     w.silent.insert(leaf1().1);
-    tells(&mut w, Outcome::RolledBack { reason: "r".into() }, &["e1"]);
+    report_closed(&mut w, Outcome::RolledBack { reason: "r".into() }, &["e1"]);
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (vec!["e1"], vec!["e1"]));
 }
 
 #[test]
-fn they_end_with_what_was_on_them() {
-    let (mut w, _) = ready();
+fn closed_ports_end_with_their_last_vlan() {
+    let (mut w, _) = ready_world();
     w.delete(&Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"a".into()));
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
 }
 
 #[test]
-fn they_end_when_the_port_leaves() {
-    let (mut w, _) = ready();
+fn closed_ports_end_when_the_port_is_removed() {
+    let (mut w, _) = ready_world();
     w.silent.insert(leaf1().1);
     let ports = [("e2", LeadsTo::Node { node: "node2".into(), interface: "eth1".into() })];
     w.apply(device("leaf1", &ports));
@@ -124,9 +124,9 @@ fn they_end_when_the_port_leaves() {
 }
 
 #[test]
-fn another_device_is_not_known() {
+fn changed_address_clears_closed_ports() {
     for restarts in [false, true] {
-        let (mut w, _) = ready();
+        let (mut w, _) = ready_world();
         w.silent.insert(leaf1().1);
         let mut moved = w.objects[&leaf1().0].clone();
         if let Ok(Spec::Device(spec)) = &mut moved.spec {
@@ -135,7 +135,7 @@ fn another_device_is_not_known() {
         w.apply(moved);
         if restarts {
             w.commands.clear();
-            w.targets.clear();
+            w.applied.clear();
             w.restart();
         }
         w.settle();
@@ -143,18 +143,18 @@ fn another_device_is_not_known() {
     }
 }
 
-/// leaf1 as it is, but at another address.
+/// leaf1 at another address.
 fn moved(w: &World) -> eno_core::Object {
-    respec(&w.objects[&leaf1().0], |spec| {
+    edit_spec(&w.objects[&leaf1().0], |spec| {
         if let Spec::Device(spec) = spec {
             spec.device.address = "192.0.2.1:830".into();
         }
     })
 }
 
-/// leaf1 as it is, but `e1` is a member of a LAG.
+/// leaf1 with `e1` in a LAG.
 fn in_lag(w: &World) -> eno_core::Object {
-    respec(&w.objects[&leaf1().0], |spec| {
+    edit_spec(&w.objects[&leaf1().0], |spec| {
         if let Spec::Device(spec) = spec {
             let port = spec.ports.iter_mut().find(|port| &*port.name == "e1");
             port.expect("a port e1").lag = Some("po1".into());
@@ -163,10 +163,10 @@ fn in_lag(w: &World) -> eno_core::Object {
 }
 
 #[test]
-fn the_last_report_of_another_device_is_not_taken_after_a_restart() {
-    let (mut w, _) = ready();
+fn last_report_of_another_device_is_ignored_after_a_restart() {
+    let (mut w, _) = ready_world();
     w.silent.insert(leaf1().1);
-    // Nobody leads when the address changes; the last command and the last report are still there.
+    // No engine runs when the address changes. The last command and the last report are still stored.
     let object = moved(&w);
     w.objects.insert(leaf1().0, object);
     w.restart();
@@ -175,25 +175,25 @@ fn the_last_report_of_another_device_is_not_taken_after_a_restart() {
 }
 
 #[test]
-fn a_late_report_of_another_device_is_not_taken() {
-    let (mut w, _) = ready();
+fn late_report_of_another_device_is_ignored() {
+    let (mut w, _) = ready_world();
     w.silent.insert(leaf1().1);
     let desired = w.commands[&leaf1().1].clone();
     w.apply(moved(&w));
     w.settle();
-    tells_of(&mut w, &desired, Outcome::Applied, &ALL);
+    report_closed_for(&mut w, &desired, Outcome::Applied, &ALL);
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]));
-    // That of the new one is.
-    tells(&mut w, Outcome::Applied, &["e2"]);
+    // A report of the new device counts.
+    report_closed(&mut w, Outcome::Applied, &["e2"]);
     w.settle();
     assert_eq!((in_status(&w), commanded(&w)), (vec!["e2"], vec!["e2"]));
 }
 
 #[test]
-fn a_port_in_a_lag_is_another_interface() {
+fn port_that_joins_a_lag_is_not_closed() {
     for restarts in [false, true] {
-        let (mut w, _) = ready();
+        let (mut w, _) = ready_world();
         w.silent.insert(leaf1().1);
         let object = in_lag(&w);
         if restarts {

@@ -1,0 +1,87 @@
+//! Pods that block the deletion of an attachment.
+
+use eno_core::spec::Spec;
+use eno_core::{Event, Key, Labels, Pod, Selector};
+use eno_schemas::Phase;
+
+#[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
+use crate::world::*;
+
+const DELETABLE: &str =
+    "pod other/p of another namespace uses its NetworkAttachmentDefinition without UsableFrom";
+
+/// A pod in the namespace `other` that uses `ns/a`.
+fn foreign_pod(name: &str) -> Pod {
+    Pod { namespace: "other".into(), ..pod_using(name, &["a"]) }
+}
+
+fn label_namespace(w: &mut World, friend: bool) {
+    let labels = friend.then(|| ("friend".to_owned(), "yes".to_owned()));
+    w.engine.handle(Event::Namespace("other".into(), labels.into_iter().collect::<Labels>()));
+}
+
+/// A ready attachment `ns/a`; `usable`: from namespaces with the label `friend`.
+fn ready_attachment(usable: bool) -> (World, Key) {
+    let mut w = World::leaf_spine();
+    label_namespace(&mut w, true);
+    w.apply(service("s", 100, &[]));
+    let a = w.apply(edit_spec(&attachment("a", &["s"], "cp"), |spec| {
+        let Spec::Attachment(spec) = spec else { unreachable!() };
+        let text = r#"[{"key":"friend","operator":"Exists"}]"#;
+        spec.usable_from = usable.then(|| serde_json::from_str::<Selector>(text).unwrap());
+    }));
+    w.settle();
+    (w, a)
+}
+
+fn foreign_pods_message(w: &World, key: &Key) -> Option<String> {
+    let found = w.statuses[key].conditions.iter().find(|condition| condition.kind == "ForeignPods");
+    found.map(|condition| condition.message.clone())
+}
+
+#[test]
+fn foreign_pods_do_not_block_deletion_but_are_a_condition() {
+    let (mut w, a) = ready_attachment(false);
+    w.apply_pod(foreign_pod("p"));
+    w.settle();
+    assert!(
+        foreign_pods_message(&w, &a).unwrap().starts_with(DELETABLE),
+        "{:?}",
+        foreign_pods_message(&w, &a)
+    );
+    w.apply_pod(foreign_pod("q"));
+    w.remove_pod("uid-p");
+    w.remove_pod("uid-q");
+    w.settle();
+    assert_eq!(foreign_pods_message(&w, &a), None);
+    w.apply_pod(foreign_pod("p"));
+    w.delete(&a);
+    w.settle();
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+    assert_eq!(w.nad("ns", "a"), None);
+}
+
+#[test]
+fn permitted_foreign_pods_block_deletion() {
+    let (mut w, a) = ready_attachment(true);
+    w.apply_pod(foreign_pod("p"));
+    w.settle();
+    assert_eq!(foreign_pods_message(&w, &a), None);
+    w.delete(&a);
+    w.settle();
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Terminating, "in use by pod other/p"));
+    assert!(w.nad("ns", "a").is_some());
+    label_namespace(&mut w, false);
+    w.settle();
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+}
+
+#[test]
+fn own_pods_are_named_before_foreign_pods() {
+    let (mut w, a) = ready_attachment(true);
+    w.apply_pod(foreign_pod("b"));
+    w.apply_pod(pod_using("c", &["a"]));
+    w.delete(&a);
+    w.settle();
+    assert_eq!(w.message(&a), "in use by pod c and 1 more");
+}
