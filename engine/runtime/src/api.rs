@@ -147,13 +147,13 @@ pub async fn patch<P: Serialize + std::fmt::Debug>(
         request.map_err(|error| WriteError::new(operation, key, kube::Error::BuildRequest(error)))?;
     match client.request::<Answer>(request).await {
         Ok(answer) => Ok(Written::Done(version(&answer.metadata))),
-        Err(kube::Error::Api(status)) if status.code == 404 || of_another(&status) => Ok(Written::Gone),
+        Err(kube::Error::Api(status)) if status.code == 404 || is_uid_mismatch(&status) => Ok(Written::Gone),
         Err(error) => Err(WriteError::new(operation, key, error)),
     }
 }
 
 /// False when the server says that there is no such object. While it doesn't answer there may be one.
-pub async fn may_be_there(client: &Client, key: &Key) -> bool {
+pub async fn may_exist(client: &Client, key: &Key) -> bool {
     let path = kube::api::DynamicObject::url_path(&resource(key.kind), key.namespace());
     let Ok(request) = Request::new(path).get(&key.name, &GetParams::default()) else { return false };
     match client.request::<Answer>(request).await {
@@ -167,7 +167,7 @@ pub async fn may_be_there(client: &Client, key: &Key) -> bool {
 }
 
 /// The server's words when the uid in a patch is not the object's, or there is none.
-pub fn of_another(status: &kube::core::Status) -> bool {
+pub fn is_uid_mismatch(status: &kube::core::Status) -> bool {
     status.code == 409
         && (status.message.contains("uid mismatch") || status.message.contains("UID in precondition"))
 }

@@ -14,29 +14,29 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::ingest::MANAGED_BY;
-use crate::latest::{self, Pace};
 use crate::metrics::Metrics;
+use crate::reconcile_queue::{self, QueueOptions};
 
 /// What is wanted of a service's bridge domain; `None`: that it is not there.
-pub type Wanted = (Name, Option<BridgeDomainSpec>);
+pub type DesiredBridgeDomain = (Name, Option<BridgeDomainSpec>);
 
 /// Brings them to what is wanted until `stop`.
 pub async fn run(
     client: Client,
-    wanted: mpsc::UnboundedReceiver<Wanted>,
+    desired: mpsc::UnboundedReceiver<DesiredBridgeDomain>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     let domains: Api<DynamicObject> = Api::all_with(client, &api::resource(Kind::L2BridgeDomain));
-    let pace = Pace { what: "bridge-domain", at_once: 1, gather: Duration::ZERO };
-    latest::run(pace, wanted, &metrics, stop, |service, spec| {
+    let options = QueueOptions { what: "bridge-domain", concurrency: 1, delay: Duration::ZERO };
+    reconcile_queue::run(options, desired, &metrics, stop, |service, spec| {
         let domains = domains.clone();
-        async move { bring(&domains, &service, spec.as_ref()).await }
+        async move { reconcile(&domains, &service, spec.as_ref()).await }
     })
     .await;
 }
 
-async fn bring(
+async fn reconcile(
     domains: &Api<DynamicObject>,
     name: &Name,
     spec: Option<&BridgeDomainSpec>,

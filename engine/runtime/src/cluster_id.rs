@@ -18,9 +18,9 @@ use crate::status::CLUSTER_ID;
 use crate::{api, drivers};
 
 /// Between two tries.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// What manifests pinned for every cluster when no engine kept its identifier.
-const PINNED: &str = "k8s";
+const LEGACY_ID: &str = "k8s";
 
 /// Where the identifier may be found.
 pub struct Sources<'a> {
@@ -45,7 +45,7 @@ pub struct Cluster {
 
 /// What is known of the identifier.
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct ExistingIds {
     /// Of each FabricDevice that has a status: the identifier in it.
     devices: Vec<Option<String>>,
     /// Of each command on NATS.
@@ -73,7 +73,7 @@ impl Sources<'_> {
         let uid = self.uid(known.is_some()).await;
         let id = match known {
             Some(id) => id,
-            None => choose(&self.look().await, uid.as_deref().unwrap_or_default()),
+            None => choose(&self.existing_ids().await, uid.as_deref().unwrap_or_default()),
         };
         Cluster { id, uid }
     }
@@ -91,17 +91,17 @@ impl Sources<'_> {
                 }
                 Err(error) => warn!(%error, "the namespace kube-system can't be read, trying again"),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
-    async fn look(&self) -> Found {
+    async fn existing_ids(&self) -> ExistingIds {
         loop {
             match tokio::try_join!(self.devices(), self.commands()) {
-                Ok((devices, commands)) => return Found { devices, commands },
+                Ok((devices, commands)) => return ExistingIds { devices, commands },
                 Err(error) => warn!(%error, "the cluster ID of before can't be looked for, trying again"),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
@@ -129,7 +129,7 @@ impl Sources<'_> {
     }
 }
 
-fn choose(found: &Found, uid: &str) -> String {
+fn choose(found: &ExistingIds, uid: &str) -> String {
     let devices = most_frequent(found.devices.iter().flatten());
     if let Some(id) = devices.or_else(|| most_frequent(&found.commands)) {
         return id;
@@ -137,8 +137,8 @@ fn choose(found: &Found, uid: &str) -> String {
     if found.devices.is_empty() {
         return short(uid);
     }
-    warn!(id = PINNED, "FabricDevices were served before, and nothing tells under which cluster ID");
-    PINNED.to_owned()
+    warn!(id = LEGACY_ID, "FabricDevices were served before, and nothing tells under which cluster ID");
+    LEGACY_ID.to_owned()
 }
 
 fn most_frequent<'a>(ids: impl IntoIterator<Item = &'a String>) -> Option<String> {
@@ -173,7 +173,7 @@ mod tests {
     const UID: &str = "5b2e3c3e-7e49-4c0e-9a37-4fbe4a1a4e61";
 
     #[test]
-    fn a_uid_becomes_a_short_id() {
+    fn short_id_derives_from_uid() {
         let id = short(UID);
         assert_eq!(id, short(UID));
         assert_ne!(id, short("5b2e3c3e-7e49-4c0e-9a37-4fbe4a1a4e62"));
@@ -182,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn what_devices_were_configured_under_stays() {
+    fn existing_cluster_id_is_kept_by_frequency() {
         let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
-        let found = |devices: &[&str], commands: &[&str]| Found {
+        let found = |devices: &[&str], commands: &[&str]| ExistingIds {
             devices: ids(devices).into_iter().map(|id| Some(id).filter(|id| !id.is_empty())).collect(),
             commands: ids(commands),
         };
@@ -196,7 +196,7 @@ mod tests {
             // Of a node.
             (&[], &["lab"], "lab".into()),
             (&[], &["NOT ONE"], short(UID)),
-            (&[""], &[], PINNED.into()),
+            (&[""], &[], LEGACY_ID.into()),
         ] {
             assert_eq!(choose(&found(devices, commands), UID), expected, "{devices:?} {commands:?}");
         }

@@ -17,11 +17,11 @@ use crate::api;
 use crate::metrics::Metrics;
 
 /// So many wait at most.
-const ROOM: usize = 8192;
+const QUEUE_CAPACITY: usize = 8192;
 /// `note` has at most 1 kB.
-const NOTE: usize = 1000;
+const MAX_NOTE_LEN: usize = 1000;
 /// While the writer is busy, Events of deletions come so far apart.
-const BESIDE: Duration = Duration::from_millis(250);
+const DELETION_DELAY: Duration = Duration::from_millis(250);
 
 /// The way to the Events of the cluster.
 #[derive(Clone, Debug)]
@@ -34,27 +34,27 @@ pub struct Events {
 
 /// What is to be written. Deletions give way: where many objects go at once, their Events would slow down just that. No
 /// Event of the object can come after it, so the order of each object's Events stays.
-struct Waiting<T> {
+struct EventQueue<T> {
     queue: mpsc::Receiver<T>,
     deletions: mpsc::Receiver<T>,
     busy: watch::Receiver<bool>,
     /// The first deletion, and until when it gives way.
-    held: Option<(T, Instant)>,
+    delayed: Option<(T, Instant)>,
 }
 
-impl<T> Waiting<T> {
+impl<T> EventQueue<T> {
     /// The next one; `None`: nothing will come any more.
     async fn next(&mut self) -> Option<T> {
         loop {
-            let until = self.held.as_ref().map_or_else(Instant::now, |(_, until)| *until);
+            let until = self.delayed.as_ref().map_or_else(Instant::now, |(_, until)| *until);
             tokio::select! {
                 biased;
                 Some(next) = self.queue.recv() => return Some(next),
-                Some(next) = self.deletions.recv(), if self.held.is_none() => {
-                    self.held = Some((next, Instant::now() + BESIDE));
+                Some(next) = self.deletions.recv(), if self.delayed.is_none() => {
+                    self.delayed = Some((next, Instant::now() + DELETION_DELAY));
                 }
-                _ = timeout_at(until, self.busy.wait_for(|busy| !*busy)), if self.held.is_some() => {
-                    return self.held.take().map(|(next, _)| next);
+                _ = timeout_at(until, self.busy.wait_for(|busy| !*busy)), if self.delayed.is_some() => {
+                    return self.delayed.take().map(|(next, _)| next);
                 }
                 else => return None,
             }
@@ -65,10 +65,11 @@ impl<T> Waiting<T> {
 impl Events {
     /// Writes them until `stop`, one after the other, so that they never crowd out anything that matters.
     pub fn start(client: Client, identity: &str, metrics: Arc<Metrics>, stop: CancellationToken) -> Self {
-        let (queue, events) = mpsc::channel::<(ObjectReference, Event)>(ROOM);
-        let (deletions, last) = mpsc::channel(ROOM);
+        let (queue, events) = mpsc::channel::<(ObjectReference, Event)>(QUEUE_CAPACITY);
+        let (deletions, last) = mpsc::channel(QUEUE_CAPACITY);
         let busy = watch::Sender::new(false);
-        let mut waiting = Waiting { queue: events, deletions: last, busy: busy.subscribe(), held: None };
+        let mut waiting =
+            EventQueue { queue: events, deletions: last, busy: busy.subscribe(), delayed: None };
         let reporter = Reporter { controller: api::MANAGER.into(), instance: Some(identity.into()) };
         let recorder = Recorder::new(client, reporter);
         let counts = metrics.clone();
@@ -107,15 +108,15 @@ impl Events {
             _ => return,
         };
         let queue = if status.phase == Some(Phase::Deleted) { &self.deletions } else { &self.queue };
-        self.put(queue, of_object(key, uid), event(type_, reason, "Reconcile", &status.message));
+        self.enqueue(queue, object_ref(key, uid), event(type_, reason, "Reconcile", &status.message));
     }
 
     /// Tells of something about an object.
-    pub fn tell(&self, object: ObjectReference, type_: EventType, reason: &str, action: &str, note: &str) {
-        self.put(&self.queue, object, event(type_, reason, action, note));
+    pub fn publish(&self, object: ObjectReference, type_: EventType, reason: &str, action: &str, note: &str) {
+        self.enqueue(&self.queue, object, event(type_, reason, action, note));
     }
 
-    fn put(&self, queue: &mpsc::Sender<(ObjectReference, Event)>, object: ObjectReference, event: Event) {
+    fn enqueue(&self, queue: &mpsc::Sender<(ObjectReference, Event)>, object: ObjectReference, event: Event) {
         if queue.try_send((object, event)).is_err() {
             self.metrics.write("event", "dropped");
         }
@@ -124,8 +125,8 @@ impl Events {
 
 fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     let mut note = note.to_owned();
-    if note.len() > NOTE {
-        note.truncate(note.floor_char_boundary(NOTE));
+    if note.len() > MAX_NOTE_LEN {
+        note.truncate(note.floor_char_boundary(MAX_NOTE_LEN));
         note.push('…');
     }
     let note = (!note.is_empty()).then_some(note);
@@ -133,7 +134,7 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
 }
 
 /// A custom resource, as an Event refers to it.
-pub fn of_object(key: &Key, uid: &str) -> ObjectReference {
+pub fn object_ref(key: &Key, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some(api::api_version(key.kind)),
         kind: Some(key.kind.as_str().into()),
@@ -145,7 +146,7 @@ pub fn of_object(key: &Key, uid: &str) -> ObjectReference {
 }
 
 /// A pod, as an Event refers to it.
-pub fn of_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+pub fn pod_ref(namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Pod".into()),
@@ -157,7 +158,7 @@ pub fn of_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
 }
 
 /// A node, as an Event refers to it: with its name as its uid, as the kubelet does.
-pub fn of_node(name: &str) -> ObjectReference {
+pub fn node_ref(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Node".into()),
@@ -172,28 +173,28 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn deletions_give_way_to_all_else_and_still_come() {
-        let (tell, queue) = mpsc::channel(8);
-        let (tell_last, deletions) = mpsc::channel(8);
+    async fn deletion_events_yield_to_others_and_still_come() {
+        let (sender, queue) = mpsc::channel(8);
+        let (deletion_sender, deletions) = mpsc::channel(8);
         let busy = watch::Sender::new(true);
-        let mut waiting = Waiting { queue, deletions, busy: busy.subscribe(), held: None };
+        let mut waiting = EventQueue { queue, deletions, busy: busy.subscribe(), delayed: None };
         for one in ["gone 1", "gone 2", "gone 3", "gone 4"] {
-            tell_last.try_send(one).unwrap();
+            deletion_sender.try_send(one).unwrap();
         }
-        tell.try_send("error").unwrap();
+        sender.try_send("error").unwrap();
         let began = Instant::now();
         assert_eq!((waiting.next().await, began.elapsed()), (Some("error"), Duration::ZERO));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 1"), BESIDE));
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 1"), DELETION_DELAY));
         // An error does not wait for the deletion that is held back.
-        let next = tokio::time::timeout(BESIDE / 2, waiting.next()).await;
+        let next = tokio::time::timeout(DELETION_DELAY / 2, waiting.next()).await;
         assert!(next.is_err());
-        tell.try_send("another").unwrap();
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("another"), BESIDE * 3 / 2));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 2"), BESIDE * 2));
+        sender.try_send("another").unwrap();
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("another"), DELETION_DELAY * 3 / 2));
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 2"), DELETION_DELAY * 2));
         busy.send_replace(false);
         assert_eq!(waiting.next().await, Some("gone 3"));
-        drop((tell, tell_last));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 4"), BESIDE * 2));
+        drop((sender, deletion_sender));
+        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 4"), DELETION_DELAY * 2));
         assert_eq!(waiting.next().await, None);
     }
 }

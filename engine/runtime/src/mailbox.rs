@@ -7,7 +7,7 @@ use eno_core::{Event, Key, Name, Object, Target};
 use eno_schemas::{Generation, Report};
 use tokio::sync::mpsc;
 
-use crate::objects::Stored;
+use crate::objects::StoredObject;
 
 /// Who has to tell all that there is before anything is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,17 +50,17 @@ impl Source {
 #[derive(Debug)]
 pub enum Input {
     /// A custom resource is there, new or changed.
-    Object(Box<Object>, Arc<Stored>),
+    Object(Box<Object>, Arc<StoredObject>),
     /// A custom resource is gone.
     ObjectGone(Key),
     /// Anything else about the world.
-    World(Event),
+    Event(Event),
     /// A driver reported.
     Report(Target, Name, Box<Report>),
     /// The last report of this driver on the target can't be read.
-    Unread(Target, Name),
+    ReportUnreadable(Target, Name),
     /// What this object names is on the API server, and no watch has told of it yet.
-    Arriving(Key),
+    ReferenceExists(Key),
     /// This source has told all that there is.
     Synced(Source),
     /// A command was taken by NATS, at this sequence.
@@ -68,9 +68,9 @@ pub enum Input {
     /// A command was not taken; the sequence that its subject has, where that is known.
     NotPublished(Target, Option<u64>),
     /// The words of a target that is gone are off NATS, or that failed.
-    Forgotten(Target),
+    TargetRemoved(Target),
     /// The commands that NATS holds, each with its sequence, read after the connection was made anew.
-    Kept(BTreeMap<Target, u64>),
+    StoredSequences(BTreeMap<Target, u64>),
     /// NATS lost streams and has them again, empty.
     StreamsLost {
         /// The outbox is among them.

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::gate::Ended;
+use crate::command_scheduler::DecidedTransaction;
 
 /// Kind and phase of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -199,11 +199,11 @@ impl Metrics {
     }
 
     /// A transaction of several switches was decided.
-    pub fn transaction(&self, ended: &Ended) {
-        self.transactions.get_or_create(&What { what: ended.outcome }).inc();
-        self.transaction_seconds.observe(ended.took.as_secs_f64());
+    pub fn transaction(&self, decided: &DecidedTransaction) {
+        self.transactions.get_or_create(&What { what: decided.outcome }).inc();
+        self.transaction_seconds.observe(decided.took.as_secs_f64());
         // As many as there are switches: far from where numbers lose their last digit.
-        self.transaction_participants.observe(u32::try_from(ended.participants).unwrap_or(u32::MAX).into());
+        self.transaction_participants.observe(u32::try_from(decided.participants).unwrap_or(u32::MAX).into());
     }
 
     /// A callback was delivered, failed or given up.

@@ -11,22 +11,22 @@ use crate::{api, ingest, status};
 
 /// An object without its managed fields and its status.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredObject {
     /// `metadata.uid`.
     pub uid: Name,
     /// `metadata.finalizers`.
     pub finalizers: Box<[Name]>,
     /// Names the content of the status that the API server holds, as [`status::content`] does.
-    pub told: Option<u64>,
-    /// As [`status::is_former`] has it, of that status.
-    pub former: bool,
+    pub status_content: Option<u64>,
+    /// As [`status::is_outdated`] has it, of that status.
+    pub status_is_outdated: bool,
     /// As [`api::version`] has it.
     pub version: u64,
     kind: Kind,
     json: Box<[u8]>,
 }
 
-impl Stored {
+impl StoredObject {
     /// Keeps what is needed of an object.
     pub fn new(key: &Key, mut object: DynamicObject) -> Self {
         object.types =
@@ -43,8 +43,8 @@ impl Stored {
                 .map(|one| Name::from(one.as_str()))
                 .collect(),
             kind: key.kind,
-            former: status.as_ref().is_some_and(|status| status::is_former(key.kind, status)),
-            told: status.filter(ingest::is_observed).map(status::content_of),
+            status_is_outdated: status.as_ref().is_some_and(|status| status::is_outdated(key.kind, status)),
+            status_content: status.filter(ingest::is_observed).map(status::content_of),
             version: api::version(&object.metadata),
             // An object that came as JSON goes as JSON.
             json: serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice(),
@@ -63,11 +63,11 @@ impl Stored {
 
 /// All objects.
 #[derive(Debug, Default)]
-pub struct Objects(HashMap<Key, Arc<Stored>>);
+pub struct Objects(HashMap<Key, Arc<StoredObject>>);
 
 impl Objects {
     /// An object is there, new or changed.
-    pub fn put(&mut self, key: Key, object: Arc<Stored>) {
+    pub fn put(&mut self, key: Key, object: Arc<StoredObject>) {
         self.0.insert(key, object);
     }
 
@@ -77,7 +77,7 @@ impl Objects {
     }
 
     /// An object as last seen.
-    pub fn get(&self, key: &Key) -> Option<&Arc<Stored>> {
+    pub fn get(&self, key: &Key) -> Option<&Arc<StoredObject>> {
         self.0.get(key)
     }
 }

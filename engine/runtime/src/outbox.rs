@@ -21,7 +21,7 @@ use crate::{api, ingest};
 
 /// The last entry of one object.
 #[derive(Debug)]
-pub struct Last {
+pub struct LastEntry {
     /// Its sequence in the stream.
     pub sequence: u64,
     /// Whose.
@@ -32,9 +32,9 @@ pub struct Last {
 
 /// The outbox as a leader finds it.
 #[derive(Debug)]
-pub struct Found {
+pub struct LoadedOutbox {
     /// The last entry of every object.
-    pub last: HashMap<Key, Last>,
+    pub last: HashMap<Key, LastEntry>,
     /// It was made less than the time ago for which it keeps entries: an object that has told of a transition and has no
     /// entry told it to an outbox that was lost.
     pub is_complete: bool,
@@ -121,7 +121,7 @@ async fn last(jetstream: &Context, subject: &str) -> Result<Option<(u64, String)
 }
 
 /// Reads it.
-pub async fn load(jetstream: &Context) -> Result<Found, async_nats::Error> {
+pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error> {
     #[derive(Deserialize)]
     struct Entry {
         uid: Name,
@@ -161,7 +161,7 @@ pub async fn load(jetstream: &Context) -> Result<Found, async_nats::Error> {
                     None => Key::cluster(kind, &entry.name),
                 };
                 let status = entry.object.get("status").and_then(|value| ingest::status(kind, value));
-                all.insert(key, Last { sequence: info.stream_sequence, uid: entry.uid, status });
+                all.insert(key, LastEntry { sequence: info.stream_sequence, uid: entry.uid, status });
             }
             // An empty message marks that the subject was purged.
             Err(_) if message.payload.is_empty() => {}
@@ -170,13 +170,13 @@ pub async fn load(jetstream: &Context) -> Result<Found, async_nats::Error> {
                 // What comes after it has to know where it stands.
                 if let Some(key) = key(&message.subject) {
                     let sequence = info.stream_sequence;
-                    all.insert(key, Last { sequence, uid: Name::default(), status: None });
+                    all.insert(key, LastEntry { sequence, uid: Name::default(), status: None });
                 }
                 warn!(subject = %message.subject, %error, "an outbox entry can't be read");
             }
         }
     }
-    Ok(Found { last: all, is_complete, unreadable })
+    Ok(LoadedOutbox { last: all, is_complete, unreadable })
 }
 
 /// The object of a subject.

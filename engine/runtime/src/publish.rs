@@ -10,7 +10,7 @@ use eno_sbi::nats::{Connection, forget_target};
 use eno_schemas::{Command, Desired, MessageError, decode, encode, subject};
 use tracing::{info, warn};
 
-use crate::gate::Turn;
+use crate::command_scheduler::PendingCommand;
 use crate::mailbox::{Input, Mailbox, post};
 use crate::metrics::Metrics;
 
@@ -44,23 +44,23 @@ pub async fn publish(
     target: Target,
     driver: Name,
     desired: Desired,
-    turn: Turn,
+    pending: PendingCommand,
 ) -> Result<(), Superseded> {
     let name = target.to_string();
-    if let Some(former) = &turn.moved_from
+    if let Some(former) = &pending.moved_from
         && let Err(error) = forget_target(connection, former, &name).await
     {
         warn!(%target, %error, "the former driver was not told that the target is another's");
     }
-    let generation = turn.generation.clone();
+    let generation = pending.generation.clone();
     let command = Command {
         driver: driver.to_string(),
         target: name,
-        generation: turn.generation,
+        generation: pending.generation,
         desired,
-        transaction: turn.transaction,
+        transaction: pending.transaction,
     };
-    let input = match attempt(&connection.jetstream, &command, turn.expected).await {
+    let input = match attempt(&connection.jetstream, &command, pending.expected).await {
         Ok(sequence) => {
             metrics.command("published");
             Input::Published(target, generation, sequence)
@@ -71,7 +71,7 @@ pub async fn publish(
             // It can't be said; a later state may be sayable.
             metrics.command("malformed");
             warn!(%target, %error, "a command can't be written");
-            Input::Published(target, generation, turn.expected)
+            Input::Published(target, generation, pending.expected)
         }
         Err(PublishError::Nats(error)) => {
             metrics.command("failed");
@@ -124,10 +124,10 @@ async fn last(
 
 /// Takes a target that is gone off NATS, has its driver forget it, and tells the mailbox that this is over. What is left
 /// by a failure is found and taken off at the next start.
-pub async fn forget(connection: &Connection, mailbox: &Mailbox, target: Target, driver: &Name) {
+pub async fn remove_target(connection: &Connection, mailbox: &Mailbox, target: Target, driver: &Name) {
     match forget_target(connection, driver, &target.to_string()).await {
         Ok(()) => info!(%target, "forgotten"),
         Err(error) => warn!(%target, %error, "a target that is gone was not taken off NATS"),
     }
-    post(mailbox, Input::Forgotten(target)).await;
+    post(mailbox, Input::TargetRemoved(target)).await;
 }

@@ -16,38 +16,38 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::events::{self, Events};
 use crate::ingest::MANAGED_BY;
-use crate::latest::{self, Pace};
 use crate::mailbox::Input;
 use crate::metrics::Metrics;
+use crate::reconcile_queue::{self, QueueOptions};
 
 /// The PodConfig, and its uid with the name of its Deployment.
-pub type Wanted = (Key, (Name, Name));
+pub type DesiredSample = (Key, (Name, Name));
 
-/// Kubernetes makes the pods of a Deployment, or says why not, within a moment. So often it is looked at, with [`PAUSE`]
+/// Kubernetes makes the pods of a Deployment, or says why not, within a moment. So often it is looked at, with [`POLL_INTERVAL`]
 /// between: the engine may `get` a Deployment and not watch all of them.
-const LOOKS: u32 = 30;
-const PAUSE: Duration = Duration::from_secs(1);
+const MAX_POLLS: u32 = 30;
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// So many characters of a refusal are passed on.
-const REFUSAL: usize = 512;
+const MAX_REFUSAL_CHARS: usize = 512;
 
 /// Makes them until `stop`. One that is there stays as it is: who looks at it may have scaled it.
 pub async fn run(
     client: Client,
     image: Option<Arc<str>>,
-    wanted: mpsc::UnboundedReceiver<Wanted>,
+    desired: mpsc::UnboundedReceiver<DesiredSample>,
     mailbox: mpsc::Sender<Input>,
     events: Events,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let pace = Pace { what: "sample", at_once: 4, gather: Duration::ZERO };
-    latest::run(pace, wanted, &metrics, stop, |owner, (uid, name)| {
-        make(client.clone(), image.clone(), mailbox.clone(), events.clone(), owner, uid, name)
+    let options = QueueOptions { what: "sample", concurrency: 4, delay: Duration::ZERO };
+    reconcile_queue::run(options, desired, &metrics, stop, |owner, (uid, name)| {
+        create_once(client.clone(), image.clone(), mailbox.clone(), events.clone(), owner, uid, name)
     })
     .await;
 }
 
-async fn make(
+async fn create_once(
     client: Client,
     image: Option<Arc<str>>,
     mailbox: mpsc::Sender<Input>,
@@ -57,7 +57,7 @@ async fn make(
     name: Name,
 ) -> Result<(), kube::Error> {
     let warn = |reason: &str, note: String| {
-        events.tell(events::of_object(&owner, &uid), EventType::Warning, reason, "MakeSample", &note);
+        events.publish(events::object_ref(&owner, &uid), EventType::Warning, reason, "MakeSample", &note);
     };
     let deployments: Api<Deployment> = Api::namespaced(client, &owner.namespace);
     if let Some(found) = deployments.get_metadata_opt(&name).await? {
@@ -75,10 +75,10 @@ async fn make(
         return Ok(());
     }
     if let Some(refusal) = refusal(&deployments, &name).await? {
-        let words = format!("the pods of the Deployment {name} are refused: {refusal}");
-        warn("SamplePodsRefused", words.clone());
+        let message = format!("the pods of the Deployment {name} are refused: {refusal}");
+        warn("SamplePodsRefused", message.clone());
         // Nobody reads when this process leads no more.
-        let _ = mailbox.send(Input::World(Event::SampleRefused(owner, words.as_str().into()))).await;
+        let _ = mailbox.send(Input::Event(Event::SampleRefused(owner, message.as_str().into()))).await;
     }
     Ok(())
 }
@@ -114,7 +114,7 @@ async fn create(
 
 /// What keeps Kubernetes from making a Deployment's pods.
 async fn refusal(deployments: &Api<Deployment>, name: &str) -> Result<Option<String>, kube::Error> {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_POLLS {
         let Some(found) = deployments.get_opt(name).await? else { return Ok(None) };
         let status = found.status.unwrap_or_default();
         if status.replicas.is_some_and(|pods| pods > 0) {
@@ -122,9 +122,9 @@ async fn refusal(deployments: &Api<Deployment>, name: &str) -> Result<Option<Str
         }
         let mut conditions = status.conditions.into_iter().flatten();
         if let Some(failure) = conditions.find(|one| one.type_ == "ReplicaFailure" && one.status == "True") {
-            return Ok(Some(failure.message.unwrap_or_default().chars().take(REFUSAL).collect()));
+            return Ok(Some(failure.message.unwrap_or_default().chars().take(MAX_REFUSAL_CHARS).collect()));
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(None)
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_pods_carry_the_label_and_have_no_privilege() {
+    fn sample_pods_carry_podconfig_label_and_run_restricted() {
         let owner = Key::namespaced(Kind::PodConfig, &"cnf-test".into(), &"podconfig-sample-a".into());
         let made = deployment(&owner, "u", "cnf-example-a", "image:1");
         let typed: Deployment = serde_json::from_value(made.clone()).unwrap();

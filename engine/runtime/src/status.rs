@@ -18,15 +18,15 @@ const CNIS: &str = "cnis";
 /// The column with the interfaces that a configuration makes.
 const LINKS: &str = "links";
 /// What a pod's message has at most.
-const MESSAGE: usize = 4000;
+const MAX_MESSAGE_LEN: usize = 4000;
 /// So many names a column shows.
-const SHOWN: usize = 16;
+const MAX_COLUMN_NAMES: usize = 16;
 
 /// The `status` of an object. Absent fields are not in it, so that it is also the body of a server-side apply.
 pub fn to_json(kind: Kind, status: &Status) -> Value {
     let mut fields = Map::new();
     if let Some(phase) = status.phase {
-        fields.insert("phase".into(), phase_word(kind, phase));
+        fields.insert("phase".into(), phase_text(kind, phase));
     }
     if !status.message.is_empty() {
         fields.insert("message".into(), status.message.as_str().into());
@@ -105,7 +105,7 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
 
 /// True of a status that lacks what an engine writes now of an object that has not changed since: the text of a column, or
 /// the generation that its conditions are of.
-pub fn is_former(kind: Kind, status: &Value) -> bool {
+pub fn is_outdated(kind: Kind, status: &Value) -> bool {
     let column = match kind {
         Kind::ConnectionPoint => Some(CNIS),
         Kind::PodConfig | Kind::PodNetworkConfig => Some(LINKS),
@@ -137,10 +137,10 @@ fn columns(status: &Status) -> impl Iterator<Item = (&'static str, String)> {
         .filter_map(|(field, names)| Some((field, names?)))
 }
 
-/// These names as one text, with at most [`SHOWN`] of them; `None`: there are none.
+/// These names as one text, with at most [`MAX_COLUMN_NAMES`] of them; `None`: there are none.
 pub fn joined<N: std::fmt::Display>(names: impl IntoIterator<Item = N>) -> Option<String> {
     let mut names = names.into_iter();
-    let shown: Vec<String> = names.by_ref().take(SHOWN).map(|name| name.to_string()).collect();
+    let shown: Vec<String> = names.by_ref().take(MAX_COLUMN_NAMES).map(|name| name.to_string()).collect();
     let more = names.count();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!shown.is_empty()).then(|| format!("{}{rest}", shown.join(", ")))
@@ -178,7 +178,7 @@ fn put(fields: &mut Map<String, Value>, name: &str, value: &impl Serialize) {
 }
 
 /// The kinds for running pods have words of their own.
-fn phase_word(kind: Kind, phase: Phase) -> Value {
+fn phase_text(kind: Kind, phase: Phase) -> Value {
     match (kind, phase) {
         (Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig, Phase::Pending) => "configuring".into(),
         (Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig, Phase::Ready) => "configured".into(),
@@ -188,7 +188,7 @@ fn phase_word(kind: Kind, phase: Phase) -> Value {
 
 fn configuration(kind: Kind, pod: &PodEntry) -> crds::PodConfiguration {
     let problem = pod.problem.as_ref().map(|problem| {
-        let end = problem.floor_char_boundary(MESSAGE);
+        let end = problem.floor_char_boundary(MAX_MESSAGE_LEN);
         if end < problem.len() { format!("{}…", &problem[..end]) } else { problem.clone() }
     });
     crds::PodConfiguration {
@@ -205,14 +205,14 @@ fn link(kind: Kind, entry: &LinkEntry) -> String {
     if kind == Kind::PodNetworkConfig && **link == *name {
         return format!("MTU: {mtu}");
     }
-    let mut words = vec![format!("podVethName:{name}")];
+    let mut fields = vec![format!("podVethName:{name}")];
     if !addresses.is_empty() {
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        words.push(format!("podIPAddr:{}", addresses.join(",")));
+        fields.push(format!("podIPAddr:{}", addresses.join(",")));
     }
-    words.extend(host_name.as_ref().map(|host_name| format!("peerVethName:{host_name}")));
-    words.extend(bridge.as_ref().map(|bridge| format!("bridge:{bridge}")));
-    format!("{{{}}}", words.join(" "))
+    fields.extend(host_name.as_ref().map(|host_name| format!("peerVethName:{host_name}")));
+    fields.extend(bridge.as_ref().map(|bridge| format!("bridge:{bridge}")));
+    format!("{{{}}}", fields.join(" "))
 }
 
 fn leases(pod: &PodEntry) -> impl Iterator<Item = crds::Lease> {
@@ -273,7 +273,7 @@ pub fn content_of(mut status: Value) -> u64 {
 }
 
 /// A phase that often passes within a moment; it is told in the outbox at once, and in the status only if it lasts.
-pub fn passes(phase: Option<Phase>) -> bool {
+pub fn is_transient(phase: Option<Phase>) -> bool {
     matches!(phase, Some(Phase::Pending | Phase::Terminating))
 }
 
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_status_is_read_back() {
         let json = to_json(Kind::L2Service, &full());
         assert_eq!(crate::ingest::status(Kind::L2Service, &json), Some(full()));
         assert_eq!((&json["grantedID"], &json["clusterID"]), (&json!(10), &json!("lab")));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_puts_in_is_no_status() {
+    fn default_status_of_api_server_counts_as_none() {
         let mut status = json!({ "observedGeneration": crds::UNOBSERVED });
         for kind in [Kind::L2Service, Kind::PodConfig] {
             assert_eq!(crate::ingest::status(kind, &status), None);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_more_than_a_count() {
+    fn content_hash_ignores_counters_and_times() {
         let content = |status: &Status| content(Kind::L2Service, status);
         let mut later = full();
         later.transitions = 6;
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_told_as_their_users_know_it() {
+    fn pod_configurations_use_documented_text_format() {
         let json = to_json(Kind::PodNetworkConfig, &pods());
         assert_eq!(json["phase"], "configuring");
         assert_eq!((&json["pods"], json.get("links")), (&json!("p, q"), None));
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_names_all_or_says_how_many_more() {
+    fn column_lists_names_up_to_limit() {
         assert_eq!(joined::<&str>([]), None);
         assert_eq!(joined(["pc0"]).as_deref(), Some("pc0"));
         assert_eq!(joined(["pc0", "pc1"]).as_deref(), Some("pc0, pc1"));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_show_what_is_realized() {
+    fn columns_show_realized_spec() {
         let realized = |kind, spec| {
             let spec = crate::ingest::spec(kind, &spec).unwrap();
             to_json(kind, &Status { realized: Some(Arc::new(spec)), ..Status::default() })
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_status_is_written_once() {
+    fn outdated_status_is_rewritten_once() {
         let cni = json!({ "Name": "bridge", "SupportedInterfaceTypes": ["kernel"], "Opts": r#"{"BridgeName": "br"}"# });
         let links = json!([{ "name": "a", "linkType": "dummy" }]);
         for (kind, spec, column) in [
@@ -518,7 +518,7 @@ mod tests {
                 former.push(without_column);
             }
             for stored in former {
-                assert!(is_former(kind, &stored), "{stored}");
+                assert!(is_outdated(kind, &stored), "{stored}");
                 let written = to_json(kind, &crate::ingest::status(kind, &stored).unwrap());
                 assert_ne!(content_of(stored), content_of(written.clone()));
                 assert_eq!(content_of(written), content_of(now.clone()));
@@ -529,12 +529,12 @@ mod tests {
             let mut with_callbacks = now;
             let conditions = with_callbacks["conditions"].as_array_mut().unwrap();
             conditions.push(json!({ "type": "CallbackDelivered", "status": "False" }));
-            assert_eq!(is_former(kind, &with_callbacks), kind == Kind::PodNetworkConfig);
+            assert_eq!(is_outdated(kind, &with_callbacks), kind == Kind::PodNetworkConfig);
         }
     }
 
     #[test]
-    fn leases_are_read_back_and_what_is_there_is_not() {
+    fn leases_are_read_back_without_interfaces() {
         for kind in [Kind::PodConfig, Kind::PodNetworkConfig, Kind::L2ServiceAttachment] {
             let status = Status { realized: None, ..pods() };
             let json = to_json(kind, &status);
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bridge_and_its_nodes() {
+    fn bridge_configs_list_nodes() {
         let spec =
             BridgeSpec { name: "pcbr0".into(), cidrs: vec!["192.168.100.0/24".parse().unwrap()], mtu: None };
         let status = Status {

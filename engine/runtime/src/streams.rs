@@ -12,15 +12,15 @@ use crate::drivers;
 use crate::mailbox::{Input, Mailbox, post};
 
 /// How often the streams are looked at while the connection holds.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// So often the commands are read after a new connection: what a transaction held up at first is seen later.
-const READINGS: u32 = 6;
+const COMMAND_READS: u32 = 6;
 
 /// When those were made whose loss has to be answered. Others are filled by who writes into them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Made {
+struct CreationTimes {
     /// Commands, reports and presence.
-    words: [i128; 3],
+    messaging: [i128; 3],
     outbox: i128,
 }
 
@@ -30,31 +30,31 @@ struct Made {
 /// a minute.
 pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender<u64>) {
     let mut connects = connection.connects();
-    let mut remembered: Option<Made> = None;
+    let mut previous: Option<CreationTimes> = None;
     // The connection may have broken since the commands were read.
-    let mut readings = 1;
+    let mut reads_left = 1;
     loop {
-        if connects.has_changed().unwrap_or_default() && remembered.is_some() {
-            readings = READINGS;
+        if connects.has_changed().unwrap_or_default() && previous.is_some() {
+            reads_left = COMMAND_READS;
         }
         connects.mark_unchanged();
-        match look(&connection).await {
-            Ok(made) => {
-                if let Some(before) = remembered.filter(|before| *before != made) {
+        match read_created(&connection).await {
+            Ok(created) => {
+                if let Some(before) = previous.filter(|before| *before != created) {
                     lost.send_modify(|count| *count += 1);
-                    if !post(&mailbox, Input::StreamsLost { outbox: before.outbox != made.outbox }).await {
+                    if !post(&mailbox, Input::StreamsLost { outbox: before.outbox != created.outbox }).await {
                         return;
                     }
                 }
-                remembered = Some(made);
+                previous = Some(created);
             }
             Err(error) => warn!(%error, "the streams can't be looked at"),
         }
-        if readings > 0 {
-            match drivers::kept(&connection).await {
-                Ok(kept) => {
-                    readings -= 1;
-                    if !post(&mailbox, Input::Kept(kept)).await {
+        if reads_left > 0 {
+            match drivers::command_sequences(&connection).await {
+                Ok(sequences) => {
+                    reads_left -= 1;
+                    if !post(&mailbox, Input::StoredSequences(sequences)).await {
                         return;
                     }
                 }
@@ -62,7 +62,7 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
             }
         }
         tokio::select! {
-            () = sleep(if remembered.is_some() { LOOK } else { LOOK / 10 }) => {}
+            () = sleep(if previous.is_some() { CHECK_INTERVAL } else { CHECK_INTERVAL / 10 }) => {}
             changed = connects.changed() => match changed {
                 // Said above, where one that comes while the streams are looked at is seen as well.
                 Ok(()) => connects.mark_changed(),
@@ -72,15 +72,19 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
     }
 }
 
-async fn look(connection: &Connection) -> Result<Made, async_nats::Error> {
+async fn read_created(connection: &Connection) -> Result<CreationTimes, async_nats::Error> {
     ensure_streams(&connection.jetstream, connection.replicas).await?;
-    let made = async |name: &str| -> Result<i128, async_nats::Error> {
+    let created = async |name: &str| -> Result<i128, async_nats::Error> {
         let stream = connection.jetstream.get_stream(name).await?;
         Ok(stream.cached_info().created.unix_timestamp_nanos())
     };
     let drivers = format!("KV_{}", subject::DRIVERS);
-    Ok(Made {
-        words: [made(subject::COMMANDS).await?, made(subject::RESULTS).await?, made(&drivers).await?],
-        outbox: made(subject::TRANSITIONS).await?,
+    Ok(CreationTimes {
+        messaging: [
+            created(subject::COMMANDS).await?,
+            created(subject::RESULTS).await?,
+            created(&drivers).await?,
+        ],
+        outbox: created(subject::TRANSITIONS).await?,
     })
 }

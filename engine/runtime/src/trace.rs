@@ -7,10 +7,10 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use eno_sbi::nats::Connection;
 use eno_schemas::{Command, Delivery, Message, Preview, Report, Transition, decode, encode, subject};
 
-use crate::kept;
+use crate::stream_reader;
 
 /// A driver that reads a switch before it answers needs a while.
-const PREVIEW: Duration = Duration::from_secs(30);
+const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// NATS could not be read. A retry may help.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, Tr
     let subject = subject::preview(&command.driver, &command.target);
     let failed = |source: async_nats::Error| TraceError::new("asking on", &subject, source);
     let payload = encode(command).map_err(|error| failed(error.into()))?;
-    let request = async_nats::Request::new().payload(payload.into()).timeout(Some(PREVIEW));
+    let request = async_nats::Request::new().payload(payload.into()).timeout(Some(PREVIEW_TIMEOUT));
     let answer = nats.client.send_request(subject.clone(), request).await;
     let answer = answer.map_err(|error| failed(error.into()))?;
     decode(&answer.payload).map_err(|error| failed(error.into()))
@@ -78,7 +78,7 @@ pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, Tr
 async fn all<T: Message>(nats: &Connection, stream: &str, subject: String) -> Result<Vec<T>, TraceError> {
     let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
     let mut found = Vec::new();
-    kept::each(nats, stream, DeliverPolicy::All, &subject, |message, _| {
+    stream_reader::for_each_message(nats, stream, DeliverPolicy::All, &subject, |message, _| {
         found.extend(decode(&message.payload).ok());
     })
     .await

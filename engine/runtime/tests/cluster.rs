@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_real_cluster() {
+async fn engine_leads_reconciles_and_cleans_up_on_real_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let parts = Parts::from_env().unwrap();
     let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
@@ -50,7 +50,7 @@ async fn the_lead(client: &Client) {
         duration: Duration::from_secs(2),
         renew: Duration::from_millis(300),
         give_up: Duration::from_millis(1500),
-        look: Duration::from_millis(100),
+        poll: Duration::from_millis(100),
     };
     let candidate = |identity| Candidate::new(client.clone(), "default", "test", identity, times);
     let leases: Api<Lease> = Api::namespaced(client.clone(), "default");

@@ -145,7 +145,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gitops_tools_judge_objects_as_the_engine_does() {
+async fn gitops_health_matches_engine_status() {
     let dir = tempfile::tempdir().unwrap();
     let parts = Parts::from_env().unwrap();
     let tool = parts.get(Part::GitopsVerdict).await.unwrap();

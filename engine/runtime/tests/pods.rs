@@ -97,7 +97,7 @@ async fn addresses_are_written_down(client: Client, desired: NodeDesired) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn running_pods_are_given_what_is_asked_for() {
+async fn running_pods_get_requested_interfaces() {
     let dir = tempfile::tempdir().unwrap();
     let parts = Parts::from_env().unwrap();
     let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();

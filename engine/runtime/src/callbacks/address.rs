@@ -18,7 +18,7 @@ pub enum Allowed {
     /// A host of this name, whatever its addresses.
     Host(String),
     /// All hosts whose names end so; begins with a dot.
-    Below(String),
+    Subdomains(String),
 }
 
 impl FromStr for Allowed {
@@ -43,7 +43,7 @@ impl FromStr for Allowed {
             ));
         }
         let name = name.to_ascii_lowercase();
-        Ok(if below { Self::Below(format!(".{name}")) } else { Self::Host(name) })
+        Ok(if below { Self::Subdomains(format!(".{name}")) } else { Self::Host(name) })
     }
 }
 
@@ -59,13 +59,13 @@ pub enum Forbidden {
         /// Which.
         address: IpAddr,
         /// What it is.
-        why: Why,
+        why: Reason,
     },
 }
 
 /// What is wrong with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Reason {
     /// The engine's own host.
     Loopback,
     /// No address at all.
@@ -82,7 +82,7 @@ pub enum Why {
     Internal,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Loopback => "a loopback address",
@@ -97,25 +97,25 @@ impl fmt::Display for Why {
 }
 
 /// As in the IANA registries of special-purpose addresses; metadata services as their clouds document them.
-const V4: &[(Ipv4Addr, u8, Why)] = &[
-    (Ipv4Addr::UNSPECIFIED, 8, Why::Unspecified),
-    (Ipv4Addr::new(127, 0, 0, 0), 8, Why::Loopback),
-    (Ipv4Addr::new(169, 254, 169, 254), 32, Why::Metadata),
-    (Ipv4Addr::new(169, 254, 0, 0), 16, Why::LinkLocal),
-    (Ipv4Addr::new(100, 100, 100, 200), 32, Why::Metadata),
-    (Ipv4Addr::new(192, 0, 0, 0), 24, Why::Reserved),
-    (Ipv4Addr::new(224, 0, 0, 0), 4, Why::Multicast),
-    (Ipv4Addr::new(240, 0, 0, 0), 4, Why::Reserved),
+const V4: &[(Ipv4Addr, u8, Reason)] = &[
+    (Ipv4Addr::UNSPECIFIED, 8, Reason::Unspecified),
+    (Ipv4Addr::new(127, 0, 0, 0), 8, Reason::Loopback),
+    (Ipv4Addr::new(169, 254, 169, 254), 32, Reason::Metadata),
+    (Ipv4Addr::new(169, 254, 0, 0), 16, Reason::LinkLocal),
+    (Ipv4Addr::new(100, 100, 100, 200), 32, Reason::Metadata),
+    (Ipv4Addr::new(192, 0, 0, 0), 24, Reason::Reserved),
+    (Ipv4Addr::new(224, 0, 0, 0), 4, Reason::Multicast),
+    (Ipv4Addr::new(240, 0, 0, 0), 4, Reason::Reserved),
 ];
 
-const V6: &[(Ipv6Addr, u8, Why)] = &[
-    (Ipv6Addr::UNSPECIFIED, 128, Why::Unspecified),
-    (Ipv6Addr::LOCALHOST, 128, Why::Loopback),
-    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, Why::Metadata),
-    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, Why::Metadata),
-    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, Why::LinkLocal),
-    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, Why::Reserved),
-    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Why::Multicast),
+const V6: &[(Ipv6Addr, u8, Reason)] = &[
+    (Ipv6Addr::UNSPECIFIED, 128, Reason::Unspecified),
+    (Ipv6Addr::LOCALHOST, 128, Reason::Loopback),
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, Reason::Metadata),
+    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, Reason::Metadata),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, Reason::LinkLocal),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, Reason::Reserved),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Reason::Multicast),
 ];
 
 /// What is refused and what is allowed.
@@ -151,7 +151,7 @@ impl Policy {
         self.allow.iter().any(|allowed| match allowed {
             Allowed::Net(_) => false,
             Allowed::Host(name) => host == *name,
-            Allowed::Below(end) => host.ends_with(end.as_str()),
+            Allowed::Subdomains(end) => host.ends_with(end.as_str()),
         })
     }
 
@@ -163,20 +163,20 @@ impl Policy {
         };
         let allowed = self.allow.iter().any(|allowed| match allowed {
             Allowed::Net(net) => net.contains(&address) || net.contains(&meant),
-            Allowed::Host(_) | Allowed::Below(_) => false,
+            Allowed::Host(_) | Allowed::Subdomains(_) => false,
         });
         if allowed {
             return Ok(());
         }
         let denied = self.deny.iter().any(|net| net.contains(&address) || net.contains(&meant));
-        match special(address).or_else(|| special(meant)).or(denied.then_some(Why::Internal)) {
+        match special(address).or_else(|| special(meant)).or(denied.then_some(Reason::Internal)) {
             None => Ok(()),
             Some(why) => Err(Forbidden::Address { address, why }),
         }
     }
 }
 
-fn special(address: IpAddr) -> Option<Why> {
+fn special(address: IpAddr) -> Option<Reason> {
     match address {
         IpAddr::V4(v4) => {
             let within = |net: Ipv4Addr, length| Ipv4Net::new(net, length).is_ok_and(|net| net.contains(&v4));
@@ -218,34 +218,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_special_is_refused_however_it_is_written() {
+    fn special_addresses_are_refused_in_every_notation() {
         let policy = Policy::default();
         for (host, wanted) in [
-            ("127.0.0.1", Why::Loopback),
-            ("127.1", Why::Loopback),
-            ("0x7f000001", Why::Loopback),
-            ("2130706433", Why::Loopback),
-            ("0177.0.0.1", Why::Loopback),
-            ("[::1]", Why::Loopback),
-            ("[::ffff:127.0.0.1]", Why::Loopback),
-            ("[::ffff:7f00:1]", Why::Loopback),
-            ("[::127.0.0.1]", Why::Loopback),
-            ("[64:ff9b::127.0.0.1]", Why::Loopback),
-            ("[2002:7f00:1::]", Why::Loopback),
-            ("0.0.0.0", Why::Unspecified),
-            ("0.1.2.3", Why::Unspecified),
-            ("[::]", Why::Unspecified),
-            ("169.254.169.254", Why::Metadata),
-            ("[::ffff:169.254.169.254]", Why::Metadata),
-            ("[fd00:ec2::254]", Why::Metadata),
-            ("100.100.100.200", Why::Metadata),
-            ("169.254.1.1", Why::LinkLocal),
-            ("[fe80::1]", Why::LinkLocal),
-            ("[febf::1]", Why::LinkLocal),
-            ("224.0.0.1", Why::Multicast),
-            ("[ff02::1]", Why::Multicast),
-            ("255.255.255.255", Why::Reserved),
-            ("192.0.0.8", Why::Reserved),
+            ("127.0.0.1", Reason::Loopback),
+            ("127.1", Reason::Loopback),
+            ("0x7f000001", Reason::Loopback),
+            ("2130706433", Reason::Loopback),
+            ("0177.0.0.1", Reason::Loopback),
+            ("[::1]", Reason::Loopback),
+            ("[::ffff:127.0.0.1]", Reason::Loopback),
+            ("[::ffff:7f00:1]", Reason::Loopback),
+            ("[::127.0.0.1]", Reason::Loopback),
+            ("[64:ff9b::127.0.0.1]", Reason::Loopback),
+            ("[2002:7f00:1::]", Reason::Loopback),
+            ("0.0.0.0", Reason::Unspecified),
+            ("0.1.2.3", Reason::Unspecified),
+            ("[::]", Reason::Unspecified),
+            ("169.254.169.254", Reason::Metadata),
+            ("[::ffff:169.254.169.254]", Reason::Metadata),
+            ("[fd00:ec2::254]", Reason::Metadata),
+            ("100.100.100.200", Reason::Metadata),
+            ("169.254.1.1", Reason::LinkLocal),
+            ("[fe80::1]", Reason::LinkLocal),
+            ("[febf::1]", Reason::LinkLocal),
+            ("224.0.0.1", Reason::Multicast),
+            ("[ff02::1]", Reason::Multicast),
+            ("255.255.255.255", Reason::Reserved),
+            ("192.0.0.8", Reason::Reserved),
         ] {
             let found = url(&policy, &format!("http://{host}:8080/a"));
             assert!(
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_is_refused_where_it_is_named_and_the_list_allows() {
+    fn deny_list_refuses_and_allow_list_overrides() {
         let policy =
             policy(&["127.0.0.0/8", "10.96.7.7", "*.example.com", "NFVO"], &["10.96.0.0/12", "fd10::/64"]);
         for (host, good) in [
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn http_can_be_refused() {
+    fn https_only_refuses_http() {
         let policy = Policy::new(Vec::new(), Vec::new(), true);
         assert_eq!(url(&policy, "http://nfvo/"), Err(Forbidden::Plain));
         assert_eq!(url(&policy, "https://nfvo/"), Ok(()));

@@ -32,7 +32,7 @@ struct Object {
     #[serde(default)]
     metadata: Metadata,
     #[serde(default)]
-    spec: Place,
+    spec: Endpoint,
 }
 
 #[derive(Default, Deserialize)]
@@ -43,7 +43,7 @@ struct Metadata {
 /// Where an object wants its transitions to go, and how.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Place {
+pub struct Endpoint {
     #[serde(rename = "CallbackURL")]
     pub url: Option<String>,
     #[serde(rename = "CallbackSecret")]
@@ -52,9 +52,9 @@ pub struct Place {
     pub format: Option<CallbackFormat>,
 }
 
-impl Place {
+impl Endpoint {
     /// As the object said when it made the transition.
-    pub fn of(message: &Message) -> Self {
+    pub fn of_message(message: &Message) -> Self {
         serde_json::from_str::<Object>(message.object.get()).map(|object| object.spec).unwrap_or_default()
     }
 
@@ -82,16 +82,16 @@ impl Message {
 
     /// A CloudEvent 1.0 in JSON, with the extension `sequence`.
     fn event(&self) -> String {
-        let place = match &self.namespace {
+        let endpoint = match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
             None => self.name.clone(),
         };
         let attributes = json!({
             "specversion": "1.0",
             "id": self.id,
-            "source": format!("/eno/{}/{place}", self.kind),
+            "source": format!("/eno/{}/{endpoint}", self.kind),
             "type": if self.test { "io.k8s.eno.test" } else { "io.k8s.eno.transition" },
-            "subject": place,
+            "subject": endpoint,
             "time": self.at,
             "datacontenttype": "application/json",
             // Sorts as text.
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_what_the_specification_requires_and_the_object() {
+    fn cloud_event_has_required_attributes_and_object() {
         let message = message(Some("n"));
         let (body, media_type) = message.body(CallbackFormat::CloudEvents);
         assert_eq!(media_type, "application/cloudevents+json");
@@ -143,19 +143,19 @@ mod tests {
     }
 
     #[test]
-    fn the_generation_is_the_object_s() {
+    fn message_generation_comes_from_object_metadata() {
         assert_eq!(message(None).generation(), Some(7));
     }
 
     #[test]
-    fn where_it_goes() {
-        let place = Place::of(&message(None));
+    fn endpoint_is_read_from_object_spec() {
+        let endpoint = Endpoint::of_message(&message(None));
         assert_eq!(
-            (place.url.as_deref(), place.format),
+            (endpoint.url.as_deref(), endpoint.format),
             (Some("http://x/"), Some(CallbackFormat::CloudEvents))
         );
-        assert_eq!(place.secret.unwrap().name, "s");
-        assert!(Place::of_object(&json!({ "spec": {} })).url.is_none());
-        assert!(Place::of_object(&json!({})).url.is_none());
+        assert_eq!(endpoint.secret.unwrap().name, "s");
+        assert!(Endpoint::of_object(&json!({ "spec": {} })).url.is_none());
+        assert!(Endpoint::of_object(&json!({})).url.is_none());
     }
 }

@@ -11,7 +11,7 @@ use kube::{Client, Resource as _};
 use super::keys::{Keys, KeysError};
 
 /// A Secret that was read is not read again for so long.
-const FRESH: Duration = Duration::from_secs(10);
+const CACHE_TTL: Duration = Duration::from_secs(10);
 
 /// Why a callback can't be signed. A retry helps once the Secret is right.
 #[derive(Debug, thiserror::Error)]
@@ -19,11 +19,11 @@ const FRESH: Duration = Duration::from_secs(10);
 pub struct SecretError {
     namespace: String,
     name: String,
-    why: Why,
+    why: Reason,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Why {
+enum Reason {
     #[error("it does not exist")]
     Missing,
     #[error("the engine may not read it: it needs a Role for Secrets other than eno-callback")]
@@ -50,36 +50,36 @@ impl Secrets {
     /// The keys of a Secret, as of the last seconds.
     pub async fn keys(&self, namespace: &str, name: &str) -> Result<Arc<Keys>, SecretError> {
         let id = (namespace.to_owned(), name.to_owned());
-        if let Some((_, keys)) = self.fresh().get(&id) {
+        if let Some((_, keys)) = self.fresh_cache().get(&id) {
             return Ok(keys.clone());
         }
         match self.read(namespace, name).await {
             Ok(keys) => {
                 let keys = Arc::new(keys);
-                self.fresh().insert(id, (Instant::now(), keys.clone()));
+                self.fresh_cache().insert(id, (Instant::now(), keys.clone()));
                 Ok(keys)
             }
             Err(why) => Err(SecretError { namespace: id.0, name: id.1, why }),
         }
     }
 
-    fn fresh(&self) -> std::sync::MutexGuard<'_, Cache> {
+    fn fresh_cache(&self) -> std::sync::MutexGuard<'_, Cache> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.retain(|_, (read, _)| read.elapsed() < FRESH);
+        cache.retain(|_, (read, _)| read.elapsed() < CACHE_TTL);
         cache
     }
 
-    async fn read(&self, namespace: &str, name: &str) -> Result<Keys, Why> {
+    async fn read(&self, namespace: &str, name: &str) -> Result<Keys, Reason> {
         let path = Secret::url_path(&(), Some(namespace));
         let request = Request::new(path).get(name, &kube::api::GetParams::default());
-        let request = request.map_err(|_| Why::Missing)?;
+        let request = request.map_err(|_| Reason::Missing)?;
         // As text, since what can't be parsed as a type is logged by the client.
         let text = self.client.request_text(request).await.map_err(|error| match error {
-            kube::Error::Api(status) if status.code == 404 => Why::Missing,
-            kube::Error::Api(status) if matches!(status.code, 401 | 403) => Why::Refused,
-            _ => Why::Unanswered,
+            kube::Error::Api(status) if status.code == 404 => Reason::Missing,
+            kube::Error::Api(status) if matches!(status.code, 401 | 403) => Reason::Refused,
+            _ => Reason::Unanswered,
         })?;
-        let secret: Secret = serde_json::from_str(&text).map_err(|_| Why::Unanswered)?;
+        let secret: Secret = serde_json::from_str(&text).map_err(|_| Reason::Unanswered)?;
         Ok(Keys::read(&secret.data.unwrap_or_default())?)
     }
 }

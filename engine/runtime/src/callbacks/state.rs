@@ -1,6 +1,6 @@
 //! What is remembered of callbacks, in the bucket `ENO_CALLBACKS`: key `floor` with when the outbox was created and the
 //! sequence in it; `at.<object>` for an object whose endpoint did not take a callback, the object as in the subject of
-//! its transitions; `told.<object>` for an object that says so ([`Undelivered`]).
+//! its transitions; `undelivered_keys.<object>` for an object that says so ([`Undelivered`]).
 
 use std::time::{Duration, Instant};
 
@@ -15,25 +15,25 @@ use tracing::warn;
 
 use super::notices::{Notices, Undelivered};
 use super::schedule::{self, Schedule};
-use super::{Newest, PREFIX, found, host};
+use super::{Newest, PREFIX, host, if_found};
 
-const FLOOR: &str = "floor";
-const AT: &str = "at.";
+const FLOOR_KEY: &str = "floor";
+const ENTRY_PREFIX: &str = "at.";
 /// Before the object of an [`Undelivered`].
-pub const TOLD: &str = "told.";
+pub const UNDELIVERED_PREFIX: &str = "told.";
 /// Requests to NATS at any time.
-const WIDTH: usize = 64;
+const MAX_CONCURRENT_READS: usize = 64;
 /// How long NATS keeps the mark of a key that was taken out: kept for good there would be two for each object that ever
 /// had a callback refused.
-const MARK: Duration = Duration::from_secs(15);
+const TOMBSTONE_TTL: Duration = Duration::from_secs(15);
 
 /// Up to which sequence the outbox is as it was when the newest transition was read. A server that was killed may have
 /// lost the end, and gives its sequences again.
-pub async fn whole_until(stream: &Stream, newest: Newest) -> Result<u64, async_nats::Error> {
+pub async fn intact_until(stream: &Stream, newest: Newest) -> Result<u64, async_nats::Error> {
     let info = stream.get_info().await?;
     let last = info.state.last_sequence;
     let Some((sequence, published)) = newest else { return Ok(last) };
-    match found(stream.get_raw_message(sequence).await)? {
+    match if_found(stream.get_raw_message(sequence).await)? {
         Some(message) if message.time.unix_timestamp_nanos() == published => return Ok(last),
         // It is no longer kept.
         None if last >= sequence => return Ok(last),
@@ -55,31 +55,32 @@ pub async fn load(
     newest: &mut Newest,
 ) -> Result<(Schedule, Notices), async_nats::Error> {
     let outbox = stream.get_info().await?.created.unix_timestamp_nanos();
-    let floor = bucket.get(FLOOR).await?.and_then(|value| parse(&value));
+    let floor = bucket.get(FLOOR_KEY).await?.and_then(|value| parse(&value));
     let keys: Vec<String> = bucket.keys().await?.try_collect().await?;
-    let (told, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.starts_with(TOLD));
-    let keys: Vec<_> = keys.into_iter().filter(|key| key.starts_with(AT)).collect();
+    let (undelivered_keys, keys): (Vec<_>, Vec<_>) =
+        keys.into_iter().partition(|key| key.starts_with(UNDELIVERED_PREFIX));
+    let keys: Vec<_> = keys.into_iter().filter(|key| key.starts_with(ENTRY_PREFIX)).collect();
     let written = match floor {
         Some((created, floor)) if created == outbox => floor,
         None => 0,
         Some(_) => {
             warn!(objects = keys.len(), "the outbox was lost, and the callbacks that were waiting in it");
             for key in keys {
-                forget(bucket, &key).await?;
+                delete_key(bucket, &key).await?;
             }
             *newest = None;
             let schedule = Schedule::new(outbox, 0);
-            let notices = notices(bucket, told, &schedule, true).await?;
+            let notices = notices(bucket, undelivered_keys, &schedule, true).await?;
             return Ok((schedule, notices));
         }
     };
-    let end = whole_until(stream, *newest).await?;
+    let end = intact_until(stream, *newest).await?;
     *newest = newest.filter(|(sequence, _)| *sequence <= end);
     let floor = written.min(end);
     let mut schedule = Schedule::new(outbox, floor);
     schedule.saved = written;
     let entries = stream::iter(keys).map(async |key| {
-        let object = Name::from(key.strip_prefix(AT).unwrap_or(&key));
+        let object = Name::from(key.strip_prefix(ENTRY_PREFIX).unwrap_or(&key));
         let Some(value) = bucket.get(key).await? else { return Ok(None) };
         let entry: schedule::Entry = match serde_json::from_slice(&value) {
             Ok(entry) => entry,
@@ -91,11 +92,11 @@ pub async fn load(
         let pending = pending(stream, &object, entry.from, floor).await?;
         Ok::<_, async_nats::Error>(Some((object, entry, pending)))
     });
-    let entries: Vec<_> = entries.buffer_unordered(WIDTH).try_collect().await?;
+    let entries: Vec<_> = entries.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
     for (object, entry, pending) in entries.into_iter().flatten() {
         schedule.restore(object, entry, pending);
     }
-    let notices = notices(bucket, told, &schedule, false).await?;
+    let notices = notices(bucket, undelivered_keys, &schedule, false).await?;
     Ok((schedule, notices))
 }
 
@@ -111,7 +112,7 @@ async fn notices(
         let value = bucket.get(&key).await?;
         Ok::<_, async_nats::Error>((key, value))
     });
-    let read: Vec<_> = read.buffer_unordered(WIDTH).try_collect().await?;
+    let read: Vec<_> = read.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
     let mut notices = Notices::default();
     for (key, value) in read {
         let Some(mut about) = value.and_then(|value| undelivered(&key, &value)) else { continue };
@@ -130,7 +131,7 @@ fn undelivered(key: &str, value: &[u8]) -> Option<Undelivered> {
 }
 
 fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Schedule, now: i64) {
-    let object = Name::from(key.strip_prefix(TOLD).unwrap_or(key));
+    let object = Name::from(key.strip_prefix(UNDELIVERED_PREFIX).unwrap_or(key));
     // It was to be tried again and no longer is.
     let settled =
         about.next_try.is_some() && about.sequence <= schedule.read() && !schedule.is_waiting(&object);
@@ -139,7 +140,7 @@ fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Sche
 
 /// The entries of the bucket and what changes of them. A NATS server that was killed may bring back what was taken out,
 /// and never let expire what marks it: all is read again when the marks of before have to be gone.
-pub struct Entries {
+pub struct EntryWatch {
     changes: Watch,
     /// When all is read again, and the marks that have to be gone by then: those up to this revision.
     again: Option<(Instant, u64)>,
@@ -147,17 +148,17 @@ pub struct Entries {
     expired: u64,
 }
 
-impl Entries {
+impl EntryWatch {
     pub async fn read(bucket: &Store) -> Result<Self, async_nats::Error> {
         let last = bucket.stream.get_info().await?.state.last_sequence;
-        let again = Some((Instant::now() + 2 * MARK, last));
-        Ok(Self { changes: every(bucket).await?, again, expired: 0 })
+        let again = Some((Instant::now() + 2 * TOMBSTONE_TTL, last));
+        Ok(Self { changes: watch_all(bucket).await?, again, expired: 0 })
     }
 
     /// Reads all again if it is time to.
     pub async fn read_again(&mut self, bucket: &Store) -> Result<(), async_nats::Error> {
         if let Some((_, last)) = self.again.filter(|(at, _)| *at <= Instant::now()) {
-            self.changes = every(bucket).await?;
+            self.changes = watch_all(bucket).await?;
             (self.expired, self.again) = (last, None);
         }
         Ok(())
@@ -165,7 +166,7 @@ impl Entries {
 
     /// As if it were time to read all again.
     #[cfg(test)]
-    pub fn long_after(&mut self) {
+    pub fn make_reread_due(&mut self) {
         self.again = self.again.map(|(_, last)| (Instant::now(), last));
     }
 
@@ -175,17 +176,23 @@ impl Entries {
 
     /// Takes up an entry, if it is not known here: it was brought back, or a leader that was stopped for a while has
     /// written what is over. True: nobody needs it, and it is to be taken out.
-    pub fn take_up(&self, entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) -> bool {
+    pub fn apply_entry(
+        &self,
+        entry: &Entry,
+        schedule: &mut Schedule,
+        notices: &mut Notices,
+        now: i64,
+    ) -> bool {
         let expired = entry.revision <= self.expired;
-        if let Some(object) = entry.key.strip_prefix(AT).map(Name::from) {
+        if let Some(object) = entry.key.strip_prefix(ENTRY_PREFIX).map(Name::from) {
             if entry.operation == Operation::Put {
-                schedule.has_entry(&object);
+                schedule.entry_found(&object);
                 return false;
             }
-            return !schedule.lacks_entry(&object) && expired;
+            return !schedule.entry_missing(&object) && expired;
         }
-        let Some(object) = entry.key.strip_prefix(TOLD).map(Name::from) else { return false };
-        if notices.knows(&object) {
+        let Some(object) = entry.key.strip_prefix(UNDELIVERED_PREFIX).map(Name::from) else { return false };
+        if notices.contains(&object) {
             return false;
         }
         if entry.operation != Operation::Put {
@@ -204,13 +211,13 @@ impl Entries {
 
 /// All that is in the bucket by sequence, and then what changes. The index by subject of a server that was killed may lack
 /// what it brought back.
-async fn every(bucket: &Store) -> Result<Watch, async_nats::Error> {
+async fn watch_all(bucket: &Store) -> Result<Watch, async_nats::Error> {
     Ok(bucket.watch_all_from_revision(1).await?)
 }
 
 /// Takes a key out.
-pub async fn forget(bucket: &Store, key: &str) -> Result<(), PurgeError> {
-    bucket.purge_with_ttl(key, MARK).await
+pub async fn delete_key(bucket: &Store, key: &str) -> Result<(), PurgeError> {
+    bucket.purge_with_ttl(key, TOMBSTONE_TTL).await
 }
 
 /// When the outbox was created, and the sequence in it.
@@ -233,7 +240,7 @@ async fn pending(
         let message = match stream.direct_get_next_for_subject(&subject, Some(next)).await {
             // A server that is behind the others may not have it yet.
             Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
-                found(stream.get_first_raw_message_by_subject(&subject, next).await)?
+                if_found(stream.get_first_raw_message_by_subject(&subject, next).await)?
             }
             read => Some(read?),
         };
@@ -250,25 +257,25 @@ pub async fn save(bucket: &Store, schedule: &mut Schedule) -> Result<(), async_n
         schedule.changes().into_iter().partition(|change| change.entry.is_some());
     let written = stream::iter(entries).map(async |change| {
         let value = Bytes::from(serde_json::to_vec(&change.entry)?);
-        bucket.put(format!("{AT}{}", change.object), value).await?;
+        bucket.put(format!("{ENTRY_PREFIX}{}", change.object), value).await?;
         Ok::<_, async_nats::Error>(change)
     });
-    let written: Vec<_> = written.buffer_unordered(WIDTH).try_collect().await?;
+    let written: Vec<_> = written.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
     for change in &written {
-        schedule.remembered(change);
+        schedule.change_saved(change);
     }
     let floor = schedule.floor();
     if schedule.saved != floor {
-        bucket.put(FLOOR, Bytes::from(format!("{} {floor}", schedule.outbox))).await?;
+        bucket.put(FLOOR_KEY, Bytes::from(format!("{} {floor}", schedule.outbox))).await?;
         schedule.saved = floor;
     }
     let ended = stream::iter(ends).map(async |change| {
-        forget(bucket, &format!("{AT}{}", change.object)).await?;
+        delete_key(bucket, &format!("{ENTRY_PREFIX}{}", change.object)).await?;
         Ok::<_, async_nats::Error>(change)
     });
-    let ended: Vec<_> = ended.buffer_unordered(WIDTH).try_collect().await?;
+    let ended: Vec<_> = ended.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
     for change in &ended {
-        schedule.remembered(change);
+        schedule.change_saved(change);
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Callbacks from a real outbox to a real receiver. The API server is played: it has what callbacks ask it for.
 
-mod conduct;
+mod addresses;
+mod failures;
 mod lanes;
-mod reach;
 mod signing;
 
 use std::collections::HashMap;
@@ -29,17 +29,17 @@ use super::*;
 use crate::outbox;
 
 /// The lead, for longer than a test takes.
-fn leading() -> Tenure {
-    let tenure = Tenure::none();
-    tenure.extend((Instant::now() + Duration::from_hours(1)).into());
-    tenure
+fn leading() -> LeaseGuard {
+    let lease_guard = LeaseGuard::not_held();
+    lease_guard.extend((Instant::now() + Duration::from_hours(1)).into());
+    lease_guard
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A message that was taken.
 #[derive(Debug)]
-struct Got {
+struct Received {
     path: String,
     id: String,
     counter: u64,
@@ -51,11 +51,11 @@ struct Got {
 #[derive(Clone)]
 struct Receiver {
     refuse: Arc<Mutex<HashMap<String, (u32, StatusCode)>>>,
-    got: mpsc::UnboundedSender<Got>,
+    got: mpsc::UnboundedSender<Received>,
 }
 
 impl Receiver {
-    fn new() -> (Self, Router, mpsc::UnboundedReceiver<Got>) {
+    fn new() -> (Self, Router, mpsc::UnboundedReceiver<Received>) {
         let (got, gets) = mpsc::unbounded_channel();
         let receiver = Self { refuse: Arc::default(), got };
         let router =
@@ -63,7 +63,7 @@ impl Receiver {
         (receiver, router, gets)
     }
 
-    async fn start() -> (Self, SocketAddr, mpsc::UnboundedReceiver<Got>) {
+    async fn start() -> (Self, SocketAddr, mpsc::UnboundedReceiver<Received>) {
         let (receiver, router, gets) = Self::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -95,7 +95,7 @@ impl Receiver {
         let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
         assert!(header("webhook-timestamp").parse::<i64>().unwrap() > 1_600_000_000);
         let (id, counter) = (header("webhook-id"), header("eno-transition").parse().unwrap());
-        receiver.got.send(Got { path, id, counter, headers, body }).unwrap();
+        receiver.got.send(Received { path, id, counter, headers, body }).unwrap();
         StatusCode::NO_CONTENT.into_response()
     }
 
@@ -108,10 +108,10 @@ impl Receiver {
 
 /// What the API server holds, and what was written to it.
 #[derive(Clone, Default)]
-struct Cluster(Arc<Mutex<Held>>);
+struct FakeApiServer(Arc<Mutex<ServerState>>);
 
 #[derive(Default)]
-struct Held {
+struct ServerState {
     /// `data` by `namespace/name`.
     secrets: HashMap<String, Value>,
     reads: u32,
@@ -127,7 +127,7 @@ fn missing() -> Response {
     (StatusCode::NOT_FOUND, Json(status)).into_response()
 }
 
-impl Cluster {
+impl FakeApiServer {
     fn client(&self) -> kube::Client {
         const OBJECT: &str = "/apis/eno.k8s.io/v1alpha1/l2services/{name}";
         let router = Router::new()
@@ -178,7 +178,7 @@ impl Cluster {
     }
 
     /// Waits until an object says this of its callbacks.
-    async fn says(&self, name: &str, status: &str, reason: &str) -> Value {
+    async fn wait_for_condition(&self, name: &str, status: &str, reason: &str) -> Value {
         let said = || {
             let held = self.0.lock().unwrap();
             let last = held.conditions.iter().rfind(|(object, _)| object == name);
@@ -197,7 +197,7 @@ impl Cluster {
                 look.tick().await;
             }
         };
-        let found = timeout(PATIENCE, looking).await;
+        let found = timeout(TIMEOUT, looking).await;
         found.unwrap_or_else(|_| panic!("{name}: {:?}", self.0.lock().unwrap().conditions))
     }
 }
@@ -210,7 +210,7 @@ fn local() -> CallbackArgs {
 struct Bench {
     connection: Connection,
     address: SocketAddr,
-    cluster: Cluster,
+    cluster: FakeApiServer,
     last: HashMap<String, u64>,
     server: NatsServer,
 }
@@ -221,7 +221,7 @@ impl Bench {
         let server = NatsServer::start().await;
         let connection = server.connect("eno-engine").await;
         ensure_streams(&connection.jetstream, 1).await.unwrap();
-        Self { connection, address, cluster: Cluster::default(), last: HashMap::new(), server }
+        Self { connection, address, cluster: FakeApiServer::default(), last: HashMap::new(), server }
     }
 
     /// An object makes a transition; its CallbackURL is its name as path.
@@ -238,11 +238,11 @@ impl Bench {
         *last = outbox::publish(&self.connection.jetstream, &transition, *last).await.unwrap();
     }
 
-    fn deliverer(&self) -> (CancellationToken, JoinHandle<()>) {
-        self.deliverer_with(&local())
+    fn start_delivery(&self) -> (CancellationToken, JoinHandle<()>) {
+        self.start_delivery_with(&local())
     }
 
-    fn deliverer_with(&self, args: &CallbackArgs) -> (CancellationToken, JoinHandle<()>) {
+    fn start_delivery_with(&self, args: &CallbackArgs) -> (CancellationToken, JoinHandle<()>) {
         let stop = CancellationToken::new();
         let connection = self.connection.clone();
         let poster = Arc::new(Poster::new(args, self.cluster.client(), "eno-system").unwrap());
@@ -255,13 +255,18 @@ impl Bench {
         )
     }
 
-    fn tools(&self, args: &CallbackArgs) -> Tools {
+    fn context(&self, args: &CallbackArgs) -> DeliveryContext {
         let poster = Arc::new(Poster::new(args, self.cluster.client(), "eno-system").unwrap());
-        Tools { connection: self.connection.clone(), poster, metrics: Arc::default(), tenure: leading() }
+        DeliveryContext {
+            connection: self.connection.clone(),
+            poster,
+            metrics: Arc::default(),
+            lease_guard: leading(),
+        }
     }
 
     /// Waits until what is remembered is as told: the floor, and how many objects have an entry.
-    async fn remembered(&self, what: impl Fn(u64, usize) -> bool) {
+    async fn wait_for_state(&self, what: impl Fn(u64, usize) -> bool) {
         let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
         let mut changes = bucket.watch_with_history(">").await.unwrap();
         let (mut floor, mut entries) = (0, std::collections::HashSet::new());
@@ -283,11 +288,11 @@ impl Bench {
                 }
             }
         };
-        timeout(PATIENCE, watching).await.expect("it is remembered within 30 s");
+        timeout(TIMEOUT, watching).await.expect("it is remembered within 30 s");
     }
 
     /// Waits until the bucket has no entry of any object.
-    async fn nothing_remembered(&self) {
+    async fn wait_until_no_entries(&self) {
         let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
         let emptied = async {
             let mut look = interval(Duration::from_millis(20));
@@ -299,11 +304,11 @@ impl Bench {
                 }
             }
         };
-        timeout(PATIENCE, emptied).await.expect("it is forgotten within 30 s");
+        timeout(TIMEOUT, emptied).await.expect("it is forgotten within 30 s");
     }
 
     /// What was taken out of the bucket is marked, and not for good.
-    async fn marks_of_ends_expire(&self) {
+    async fn tombstones_expire(&self) {
         let stream =
             self.connection.jetstream.get_stream(format!("KV_{}", subject::CALLBACKS)).await.unwrap();
         for sequence in 1..=stream.cached_info().state.last_sequence {
@@ -329,11 +334,11 @@ fn transition(name: &str, counter: u64, spec: &Value) -> Transition {
     }
 }
 
-async fn take(gets: &mut mpsc::UnboundedReceiver<Got>) -> Got {
-    timeout(PATIENCE, gets.recv()).await.expect("a callback within 30 s").unwrap()
+async fn take(gets: &mut mpsc::UnboundedReceiver<Received>) -> Received {
+    timeout(TIMEOUT, gets.recv()).await.expect("a callback within 30 s").unwrap()
 }
 
-async fn next(gets: &mut mpsc::UnboundedReceiver<Got>) -> (String, u64) {
+async fn next(gets: &mut mpsc::UnboundedReceiver<Received>) -> (String, u64) {
     let got = take(gets).await;
     assert_eq!(got.id, format!("{}-{}", got.path, got.counter));
     assert_eq!(got.headers["content-type"], "application/json");
@@ -344,7 +349,7 @@ async fn next(gets: &mut mpsc::UnboundedReceiver<Got>) -> (String, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_order_and_past_failures() {
+async fn callbacks_arrive_in_order_despite_failing_endpoints() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     receiver.refuse("slow", 2, StatusCode::SERVICE_UNAVAILABLE);
@@ -360,7 +365,7 @@ async fn in_order_and_past_failures() {
     bench.transition("moved", 1, None).await;
     bench.transition("gone", 1, None).await;
     bench.transition("gone", 2, None).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     let mut all: HashMap<String, Vec<u64>> = HashMap::new();
     for _ in 0..8 {
         let (path, counter) = next(&mut gets).await;
@@ -369,8 +374,8 @@ async fn in_order_and_past_failures() {
     let expected = [("slow", vec![1, 2, 3]), ("good", vec![1, 2, 3]), ("moved", vec![1]), ("gone", vec![2])];
     assert_eq!(all, expected.map(|(path, counters)| (path.to_owned(), counters)).into());
     // All but the dead one is behind the floor.
-    bench.remembered(|floor, entries| floor == 11 && entries == 1).await;
-    bench.marks_of_ends_expire().await;
+    bench.wait_for_state(|floor, entries| floor == 11 && entries == 1).await;
+    bench.tombstones_expire().await;
     stop.cancel();
     task.await.unwrap();
     let dead = dead_letters(&bench.connection).await.unwrap();
@@ -379,7 +384,7 @@ async fn in_order_and_past_failures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_where_the_outbox_has_lost_its_end_is_delivered() {
+async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     for name in ["before", "after", "more"] {
@@ -391,14 +396,14 @@ async fn what_comes_where_the_outbox_has_lost_its_end_is_delivered() {
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
     // The second one that was read was of the same nanosecond as the first, so none of those that are there now.
     for (newest, whole) in [(None, 3), (Some((1, read)), 3), (Some((2, read)), 1), (Some((50, read)), 1)] {
-        assert_eq!(state::whole_until(&outbox, newest).await.unwrap(), whole, "{newest:?}");
+        assert_eq!(state::intact_until(&outbox, newest).await.unwrap(), whole, "{newest:?}");
         bucket.put("floor", format!("{created} 50").into()).await.unwrap();
         let mut kept = newest;
         let (schedule, _) = state::load(&bucket, &outbox, &mut kept).await.unwrap();
         assert_eq!((schedule.read(), kept), (whole, newest.filter(|_| whole == 3)));
     }
-    let (stop, task) = bench.deliverer();
-    bench.remembered(|floor, _| floor == 3).await;
+    let (stop, task) = bench.start_delivery();
+    bench.wait_for_state(|floor, _| floor == 3).await;
     bench.transition("last", 1, None).await;
     assert_eq!(next(&mut gets).await, ("last".into(), 1));
     stop.cancel();
@@ -406,28 +411,28 @@ async fn what_comes_where_the_outbox_has_lost_its_end_is_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn goes_on_after_a_restart() {
+async fn delivery_resumes_after_restart_without_duplicates() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     bench.transition("a", 1, None).await;
     bench.transition("b", 1, None).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     assert_eq!(next(&mut gets).await, ("b".into(), 1));
     bench.transition("a", 2, None).await;
     bench.transition("b", 2, None).await;
     assert_eq!(next(&mut gets).await, ("b".into(), 2));
-    bench.remembered(|floor, entries| floor == 4 && entries == 1).await;
+    bench.wait_for_state(|floor, entries| floor == 4 && entries == 1).await;
     stop.cancel();
     task.await.unwrap();
     receiver.refuse("a", 0, StatusCode::OK);
     bench.transition("a", 3, None).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     for counter in 1..=3 {
         assert_eq!(next(&mut gets).await, ("a".into(), counter));
     }
     // What was delivered before is not delivered again.
-    bench.remembered(|floor, entries| floor == 5 && entries == 0).await;
+    bench.wait_for_state(|floor, entries| floor == 5 && entries == 0).await;
     assert!(gets.try_recv().is_err());
     stop.cancel();
     task.await.unwrap();

@@ -1,9 +1,9 @@
 //! What would become of the cluster if some objects were applied or deleted: the core, run on what is there and then
 //! on the change, with drivers that do whatever they are told. Nothing is written anywhere.
 
-mod rehearsal;
-mod told;
-mod world;
+mod cluster_state;
+mod diff;
+mod simulation;
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,13 @@ use kube::api::DynamicObject;
 
 pub use eno_core::{Key, Kind, Name};
 
-pub use told::{Act, Forecast, NadTold, NodeTold, ObjectTold, PodTold, PortTold, SwitchTold, Verdict};
-pub use world::{LeftOut, ReadError, World, key_of};
+pub use cluster_state::{ClusterState, ReadError, Unlisted, key_of};
+pub use diff::{
+    Action, Evaluation, Forecast, NadForecast, NodeForecast, ObjectForecast, PodForecast, PortForecast,
+    SwitchForecast,
+};
 
-use rehearsal::Rehearsal;
+use simulation::Simulation;
 
 /// A change of the cluster.
 #[derive(Clone, Debug)]
@@ -27,32 +30,35 @@ pub enum Change {
 }
 
 /// Works out what would follow from `changes`, all made at once. Pure.
-pub fn forecast(world: &World, changes: &[Change]) -> Forecast {
-    let mut rehearsal = Rehearsal::new(world);
-    let before = rehearsal.snapshot();
+pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
+    let mut simulation = Simulation::new(cluster);
+    let before = simulation.snapshot();
     let mut acts = BTreeMap::new();
     for change in changes {
         match change {
             Change::Apply(key, object) => {
-                let there = world.object(key);
+                let there = cluster.object(key);
                 let same = there.is_some_and(|there| there.data.get("spec") == object.data.get("spec"));
                 let act = match there {
-                    None => Act::Create,
-                    Some(_) if same => Act::None,
-                    Some(_) => Act::Change,
+                    None => Action::Create,
+                    Some(_) if same => Action::None,
+                    Some(_) => Action::Change,
                 };
                 acts.insert(key.clone(), act);
-                rehearsal.apply(key, object, world);
+                simulation.apply(key, object, cluster);
             }
             Change::Delete(key) => {
-                acts.insert(key.clone(), if world.object(key).is_some() { Act::Delete } else { Act::None });
-                rehearsal.delete(key);
+                acts.insert(
+                    key.clone(),
+                    if cluster.object(key).is_some() { Action::Delete } else { Action::None },
+                );
+                simulation.delete(key);
             }
         }
     }
-    let after = rehearsal.snapshot();
-    let mut forecast = told::compare(&before, &after, &acts);
-    forecast.objects.retain_mut(|object| told::withhold(object, world, &rehearsal));
+    let after = simulation.snapshot();
+    let mut forecast = diff::compare(&before, &after, &acts);
+    forecast.objects.retain_mut(|object| diff::drop_uncertain(object, cluster, &simulation));
     forecast
 }
 
@@ -67,10 +73,10 @@ pub struct Wanted {
 }
 
 /// Works out what is wanted of all targets as things are. Pure.
-pub fn wanted(world: &World) -> Wanted {
+pub fn wanted(cluster: &ClusterState) -> Wanted {
     let mut wanted =
         Wanted { switches: BTreeMap::new(), network_attachment_definitions: Vec::new(), nodes: Vec::new() };
-    for (target, (driver, desired)) in Rehearsal::new(world).snapshot().desired {
+    for (target, (driver, desired)) in Simulation::new(cluster).snapshot().desired {
         match desired {
             Desired::Fabric(fabric) => {
                 wanted.switches.insert(target.to_string(), (driver.to_string(), fabric));

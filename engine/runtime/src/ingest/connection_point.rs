@@ -6,7 +6,7 @@ use eno_schemas::OvsDatapath;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{interface_name, link, plain};
+use super::{interface_name, link, simple_kinds};
 
 /// All keys that any plugin has, but for [`MTU`]; others are left to the plugins of other implementations.
 #[derive(Default, Deserialize)]
@@ -43,9 +43,9 @@ pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
     /// So many are named.
     const NAMED: usize = 8;
     let cnis = spec["SupportedCnis"].as_array().into_iter().flatten().enumerate();
-    let mut words: Vec<String> = cnis
+    let mut messages: Vec<String> = cnis
         .filter_map(|(index, cni)| {
-            let name = crds::CniName::deserialize(&cni["Name"]).ok().map(plain::cni)?;
+            let name = crds::CniName::deserialize(&cni["Name"]).ok().map(simple_kinds::cni)?;
             let opts: Map<String, Value> = serde_json::from_str(cni["Opts"].as_str()?).ok()?;
             let unknown = |(key, value): (&String, &Value)| {
                 if keys(name).contains(&key.as_str()) {
@@ -58,12 +58,12 @@ pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
         })
         .flatten()
         .collect();
-    let more = words.len().saturating_sub(NAMED);
-    words.truncate(NAMED);
+    let more = messages.len().saturating_sub(NAMED);
+    messages.truncate(NAMED);
     if more > 0 {
-        words.push(format!("{more} more"));
+        messages.push(format!("{more} more"));
     }
-    (!words.is_empty()).then(|| words.join("; "))
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
 /// Why the value of a key that a plugin has counts as absent, where that is no error: objects that had one before the
@@ -124,11 +124,11 @@ fn supported(index: usize, source: &crds::SupportedCni) -> Result<SupportedCni, 
         Invalid::new(&field, problem)
     };
     let mut opts: Map<String, Value> = serde_json::from_str(text).map_err(unreadable)?;
-    let name = plain::cni(source.name);
+    let name = simple_kinds::cni(source.name);
     let mtu = opts.remove(MTU).filter(|value| !value.is_null() && keys(name).contains(&MTU));
     let opts = Opts::deserialize(Value::Object(opts)).map_err(unreadable)?;
     Ok(SupportedCni {
-        interfaces: source.supported_interface_types.iter().copied().map(plain::interface).collect(),
+        interfaces: source.supported_interface_types.iter().copied().map(simple_kinds::interface).collect(),
         plugin: plugin(&field, name, opts)?,
         // What can't be used is told by [`unknown_opts`].
         mtu: mtu.and_then(|value| mtu_of(&field, &value).ok()),

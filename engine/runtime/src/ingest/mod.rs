@@ -4,8 +4,8 @@
 mod connection_point;
 mod device;
 mod link;
-mod plain;
 mod pod_links;
+mod simple_kinds;
 mod status;
 mod subnet;
 mod sysctl;
@@ -78,13 +78,13 @@ pub fn spec(kind: Kind, value: &Value) -> Result<Spec, Invalid> {
     Ok(match kind {
         Kind::Route => Spec::Route(subnet::route(&read(value)?)?),
         Kind::Subnet => Spec::Subnet(subnet::subnet(read(value)?)?),
-        Kind::NodePool => Spec::NodePool(plain::node_pool(&read(value)?)?),
-        Kind::PhysicalNetwork => Spec::PhysicalNetwork(plain::physical_network(&read(value)?)?),
+        Kind::NodePool => Spec::NodePool(simple_kinds::node_pool(&read(value)?)?),
+        Kind::PhysicalNetwork => Spec::PhysicalNetwork(simple_kinds::physical_network(&read(value)?)?),
         Kind::FabricDevice => Spec::Device(device::device(read(value)?)?),
         Kind::ConnectionPoint => Spec::ConnectionPoint(connection_point::connection_point(read(value)?)?),
-        Kind::L2Service => Spec::Service(plain::service(&read(value)?)?),
-        Kind::L2BridgeDomain => Spec::BridgeDomain(plain::bridge_domain(&read(value)?)?),
-        Kind::L2ServiceAttachment => Spec::Attachment(plain::attachment(&read(value)?)?),
+        Kind::L2Service => Spec::Service(simple_kinds::service(&read(value)?)?),
+        Kind::L2BridgeDomain => Spec::BridgeDomain(simple_kinds::bridge_domain(&read(value)?)?),
+        Kind::L2ServiceAttachment => Spec::Attachment(simple_kinds::attachment(&read(value)?)?),
         Kind::Bridge => Spec::Bridge(pod_links::bridge(read(value)?)?),
         Kind::PodNetworkConfig => Spec::PodLinks(pod_links::pod_network_config(read(value)?)?),
         Kind::PodConfig => Spec::PodLinks(pod_links::pod_config(read(value)?)?),

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn safe_ones_in_any_spelling() {
+    fn safe_sysctls_parse_in_any_spelling() {
         for text in
             ["net.ipv4.conf.IFNAME.rp_filter", "net/ipv4/conf/IFNAME/rp_filter", "ipv4/conf/rp_filter"]
         {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_refused_by_name() {
+    fn unsafe_sysctls_are_refused_by_name() {
         for text in [
             "net.ipv4.ip_forward",
             "net.ipv4.conf.all.rp_filter",

@@ -24,7 +24,7 @@ fn transition(name: &str, counter: u64, phase: Phase) -> Transition {
 }
 
 #[tokio::test]
-async fn entries_follow_each_other_and_the_last_is_found() {
+async fn load_finds_last_entry_of_each_object() {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();
@@ -46,7 +46,7 @@ async fn entries_follow_each_other_and_the_last_is_found() {
 }
 
 #[tokio::test]
-async fn the_word_of_another_engine_is_not_overtaken() {
+async fn publish_fails_after_entry_of_another_engine() {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();
@@ -59,7 +59,7 @@ async fn the_word_of_another_engine_is_not_overtaken() {
 }
 
 #[tokio::test]
-async fn what_comes_after_an_entry_that_nobody_can_read_is_published() {
+async fn publish_succeeds_after_unreadable_entry() {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();

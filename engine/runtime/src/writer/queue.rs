@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use eno_core::{Key, Kind, Name, Status};
 use eno_schemas::Phase;
 
-use crate::objects::Stored;
-use crate::status::{content, passes};
+use crate::objects::StoredObject;
+use crate::status::{content, is_transient};
 
 /// A phase that may pass within a moment, and news that is no change of phase, are kept out of the status for so long,
-const HOLD: Duration = Duration::from_secs(1);
+const STATUS_DELAY: Duration = Duration::from_secs(1);
 /// and such a phase for so much longer while there is more urgent work than can be done.
-const HOLD_AGAIN: Duration = Duration::from_millis(250);
+const EXTRA_STATUS_DELAY: Duration = Duration::from_millis(250);
 /// A service is attached right after it is made: its first status waits for that to be told with it.
-const GATHER: Duration = Duration::from_millis(30);
-const FIRST_DELAY: Duration = Duration::from_millis(200);
-const LAST_DELAY: Duration = Duration::from_secs(30);
+const FIRST_STATUS_DELAY: Duration = Duration::from_millis(30);
+const FIRST_BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Something to be done about an object.
 #[derive(Debug)]
@@ -40,16 +40,16 @@ pub enum Change {
         /// The status now.
         status: Arc<Status>,
         /// The object.
-        object: Arc<Stored>,
+        object: Arc<StoredObject>,
         /// RFC 3339.
         at: Arc<str>,
     },
     /// The outbox has lost the last phase change.
-    Again {
+    RepeatTransition {
         /// What it told.
         status: Arc<Status>,
         /// The object.
-        object: Arc<Stored>,
+        object: Arc<StoredObject>,
         /// RFC 3339.
         at: Arc<str>,
     },
@@ -58,11 +58,11 @@ pub enum Change {
     /// Take the finalizer off.
     RemoveFinalizer(Removal),
     /// The status that the API server holds.
-    Known(Told),
+    StatusKnown(WrittenStatus),
     /// A status was seen on the API server; perhaps one that was overtaken since.
-    Found {
+    StatusObserved {
         /// What it says.
-        found: Told,
+        found: WrittenStatus,
         /// Whose.
         uid: Name,
         /// What is to be there.
@@ -74,7 +74,7 @@ pub enum Change {
 
 /// A status as the API server holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct WrittenStatus {
     /// As [`content`] names it.
     pub content: u64,
     /// The version of the object that has it.
@@ -93,10 +93,10 @@ pub struct Removal {
 pub struct Entry {
     pub previous: Option<Phase>,
     pub status: Arc<Status>,
-    pub object: Arc<Stored>,
+    pub object: Arc<StoredObject>,
     pub at: Arc<str>,
     /// It was told before.
-    pub again: bool,
+    pub is_repeat: bool,
 }
 
 /// One round of work; what is done is taken out of it.
@@ -110,11 +110,11 @@ pub struct Todo {
     /// The last sequence of the object's subject in the outbox.
     pub sequence: u64,
     /// The status that was written last.
-    pub written: Option<Told>,
+    pub written: Option<WrittenStatus>,
     /// [`Status::leased`] of what is written when this round is over, where that is more than was told before.
     pub leased: Option<u64>,
     /// The highest that was told.
-    pub recorded: u64,
+    pub leased_reported: u64,
 }
 
 impl Todo {
@@ -129,13 +129,13 @@ pub enum Next {
     Work(Box<Todo>),
     Wait(Instant),
     /// There is news, which is to stand in line.
-    Line,
+    LowPriority,
     Nothing,
 }
 
 /// How long a status waits.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
+struct Delay {
     until: Instant,
     urgency: Urgency,
 }
@@ -144,18 +144,18 @@ struct Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Urgency {
     /// Not at all.
-    Due,
+    Immediate,
     /// As long as there is more urgent work: it may pass by itself.
-    Passing,
+    Transient,
     /// As well for its turn among its like: it changes no phase, and the object is not in error.
-    News,
+    LowPriority,
     /// It is in line for that turn.
-    InLine,
+    Queued,
 }
 
 impl Urgency {
-    fn has_turn(self) -> bool {
-        matches!(self, Self::News | Self::InLine)
+    fn waits_for_turn(self) -> bool {
+        matches!(self, Self::LowPriority | Self::Queued)
     }
 }
 
@@ -165,15 +165,15 @@ pub struct Queue {
     kind: Kind,
     todo: Todo,
     /// [`Status::leased`] of the last status that was given to a round.
-    leasing: u64,
+    leased_given: u64,
     /// The status waits for a later one.
-    held: Option<Hold>,
+    delay: Option<Delay>,
     /// Its first status gathers what follows right behind.
-    gathers: bool,
+    delays_first_status: bool,
     /// What was found while a round of work was under way, and what is to be there.
-    found: Option<(Told, Arc<Status>)>,
+    observed: Option<(WrittenStatus, Arc<Status>)>,
     /// After a failure nothing is tried until then.
-    later: Option<Instant>,
+    retry_at: Option<Instant>,
     failures: u32,
     running: bool,
     gone: bool,
@@ -186,11 +186,11 @@ impl Queue {
         Self {
             kind: key.kind,
             todo,
-            leasing: 0,
-            held: None,
-            gathers: key.kind == Kind::L2Service,
-            found: None,
-            later: None,
+            leased_given: 0,
+            delay: None,
+            delays_first_status: key.kind == Kind::L2Service,
+            observed: None,
+            retry_at: None,
             failures: 0,
             running: false,
             gone: false,
@@ -209,34 +209,38 @@ impl Queue {
             }
             Change::Transition { previous, status, object, at } => {
                 let (hold, urgency) = match status.phase {
-                    phase if passes(phase) => (HOLD, Urgency::Passing),
-                    Some(Phase::Ready) if self.gathers => (GATHER, Urgency::Due),
-                    _ => (Duration::ZERO, Urgency::Due),
+                    phase if is_transient(phase) => (STATUS_DELAY, Urgency::Transient),
+                    Some(Phase::Ready) if self.delays_first_status => {
+                        (FIRST_STATUS_DELAY, Urgency::Immediate)
+                    }
+                    _ => (Duration::ZERO, Urgency::Immediate),
                 };
                 self.status(status.clone(), object.uid.clone(), now, hold, urgency);
-                self.todo.entries.push_back(Entry { previous, status, object, at, again: false });
+                self.todo.entries.push_back(Entry { previous, status, object, at, is_repeat: false });
             }
-            Change::Again { status, object, at } => {
-                self.todo.entries.push_back(Entry { previous: None, status, object, at, again: true });
+            Change::RepeatTransition { status, object, at } => {
+                self.todo.entries.push_back(Entry { previous: None, status, object, at, is_repeat: true });
             }
             Change::Status(status, uid) => {
                 // What waits to be written takes this along. That an error is stalled now waits for no turn.
-                let urgency = match self.held {
-                    _ if self.todo.status.is_none() && status.phase == Some(Phase::Error) => Urgency::Due,
-                    _ if self.todo.status.is_none() => Urgency::News,
-                    Some(held) => held.urgency,
-                    None => Urgency::Due,
+                let urgency = match self.delay {
+                    _ if self.todo.status.is_none() && status.phase == Some(Phase::Error) => {
+                        Urgency::Immediate
+                    }
+                    _ if self.todo.status.is_none() => Urgency::LowPriority,
+                    Some(delay) => delay.urgency,
+                    None => Urgency::Immediate,
                 };
-                self.status(status, uid, now, HOLD, urgency);
+                self.status(status, uid, now, STATUS_DELAY, urgency);
             }
             Change::RemoveFinalizer(removal) => self.todo.remove = Some(removal),
-            Change::Known(told) => self.todo.written = Some(told),
-            Change::Found { found, uid, status } => {
+            Change::StatusKnown(told) => self.todo.written = Some(told),
+            Change::StatusObserved { found, uid, status } => {
                 let other = self.todo.uid.as_ref().is_some_and(|known| *known != uid);
                 if self.running && !other {
-                    self.found = Some((found, status));
+                    self.observed = Some((found, status));
                 } else if !other {
-                    self.found(found, uid, status, now);
+                    self.status_observed(found, uid, status, now);
                 }
             }
             Change::Gone => {
@@ -245,21 +249,21 @@ impl Queue {
                 self.todo.add = false;
                 self.todo.status = None;
                 self.todo.remove = None;
-                self.held = None;
+                self.delay = None;
             }
         }
     }
 
     /// A status that is later than what was written here, and another one, is written over: a former leader may have
     /// had it on its way.
-    fn found(&mut self, found: Told, uid: Name, status: Arc<Status>, now: Instant) {
+    fn status_observed(&mut self, found: WrittenStatus, uid: Name, status: Arc<Status>, now: Instant) {
         let Some(written) = self.todo.written else { return };
         if self.gone || found.version <= written.version || found.content == written.content {
             return;
         }
         self.todo.written = Some(found);
         if self.todo.status.is_none() && self.todo.remove.is_none() {
-            self.status(status, uid, now, Duration::ZERO, Urgency::Due);
+            self.status(status, uid, now, Duration::ZERO, Urgency::Immediate);
         }
     }
 
@@ -267,45 +271,49 @@ impl Queue {
         if self.todo.uid.as_ref() != Some(&uid) {
             if self.todo.uid.is_some() {
                 self.todo.written = None;
-                self.todo.recorded = 0;
-                self.leasing = 0;
+                self.todo.leased_reported = 0;
+                self.leased_given = 0;
             }
             self.todo.uid = Some(uid);
         }
         // A pod waits for its addresses to be written down.
-        let (hold, urgency) =
-            if status.leased > self.leasing { (Duration::ZERO, Urgency::Due) } else { (hold, urgency) };
+        let (hold, urgency) = if status.leased > self.leased_given {
+            (Duration::ZERO, Urgency::Immediate)
+        } else {
+            (hold, urgency)
+        };
         // Waiting is counted from the first status that is not written yet; an urgent one ends it.
         let until = now + hold;
-        self.held = Some(match self.held {
-            Some(held) if urgency == Urgency::InLine => held,
-            Some(held) if urgency == held.urgency => Hold { until: held.until.min(until), urgency },
-            _ => Hold { until, urgency },
+        self.delay = Some(match self.delay {
+            Some(delay) if urgency == Urgency::Queued => delay,
+            Some(delay) if urgency == delay.urgency => Delay { until: delay.until.min(until), urgency },
+            _ => Delay { until, urgency },
         });
         // An object that is deleted goes away instead of saying so.
         self.todo.status = (status.phase != Some(Phase::Deleted)).then_some(status);
     }
 
-    /// The work that can be done now. `busy`: there is more urgent work; `turn`: it is its news' turn.
-    pub fn next(&mut self, now: Instant, busy: bool, turn: bool) -> Next {
+    /// The work that can be done now. `busy`: there is more urgent work; `is_turn`: it is its news' turn.
+    pub fn next(&mut self, now: Instant, busy: bool, is_turn: bool) -> Next {
         if self.running || self.todo.is_empty() {
             return Next::Nothing;
         }
-        if let Some(later) = self.later.filter(|later| *later > now) {
-            return Next::Wait(later);
+        if let Some(retry_at) = self.retry_at.filter(|retry_at| *retry_at > now) {
+            return Next::Wait(retry_at);
         }
         if self.todo.remove.is_some() {
             self.todo.status = None;
-            self.held = None;
+            self.delay = None;
         }
-        if let Some(held) = &mut self.held
-            && held.until <= now
-            && held.urgency == Urgency::Passing
+        if let Some(delay) = &mut self.delay
+            && delay.until <= now
+            && delay.urgency == Urgency::Transient
             && busy
         {
-            held.until = now + HOLD_AGAIN;
+            delay.until = now + EXTRA_STATUS_DELAY;
         }
-        let held = self.held.filter(|held| held.until > now || (held.urgency.has_turn() && !turn));
+        let delay =
+            self.delay.filter(|delay| delay.until > now || (delay.urgency.waits_for_turn() && !is_turn));
         let mut todo = Todo {
             uid: self.todo.uid.clone(),
             add: std::mem::take(&mut self.todo.add),
@@ -315,13 +323,13 @@ impl Queue {
             sequence: self.todo.sequence,
             written: self.todo.written,
             leased: None,
-            recorded: self.todo.recorded,
+            leased_reported: self.todo.leased_reported,
         };
-        if held.is_none() {
-            self.held = None;
+        if delay.is_none() {
+            self.delay = None;
             if let Some(status) = self.todo.status.take() {
-                todo.leased = Some(status.leased).filter(|leased| *leased > self.todo.recorded);
-                self.leasing = self.leasing.max(status.leased);
+                todo.leased = Some(status.leased).filter(|leased| *leased > self.todo.leased_reported);
+                self.leased_given = self.leased_given.max(status.leased);
                 let content = content(self.kind, &status);
                 let written = self.todo.written.is_some_and(|told| told.content == content);
                 todo.status = Some(status).filter(|_| !written || todo.leased.is_some());
@@ -331,19 +339,19 @@ impl Queue {
             self.running = true;
             return Next::Work(Box::new(todo));
         }
-        match &mut self.held {
-            Some(held) if self.todo.status.is_some() && held.until > now => Next::Wait(held.until),
-            Some(held) if self.todo.status.is_some() && held.urgency == Urgency::News => {
-                held.urgency = Urgency::InLine;
-                Next::Line
+        match &mut self.delay {
+            Some(delay) if self.todo.status.is_some() && delay.until > now => Next::Wait(delay.until),
+            Some(delay) if self.todo.status.is_some() && delay.urgency == Urgency::LowPriority => {
+                delay.urgency = Urgency::Queued;
+                Next::LowPriority
             }
             _ => Next::Nothing,
         }
     }
 
     /// Its news stands in line.
-    pub fn in_line(&self) -> bool {
-        self.held.is_some_and(|held| held.urgency == Urgency::InLine)
+    pub fn is_queued_low_priority(&self) -> bool {
+        self.delay.is_some_and(|delay| delay.urgency == Urgency::Queued)
     }
 
     /// A round of work is over. `failed`: it did not get through; true: another try may help.
@@ -352,18 +360,19 @@ impl Queue {
         self.todo.sequence = left.sequence;
         if self.todo.uid == left.uid {
             self.todo.written = left.written;
-            self.todo.recorded = left.recorded;
+            self.todo.leased_reported = left.leased_reported;
         }
         match failed {
             None => {
                 self.failures = 0;
-                self.later = None;
+                self.retry_at = None;
             }
             Some(retryable) => {
                 self.failures = self.failures.saturating_add(1);
-                let delay = (FIRST_DELAY * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(LAST_DELAY);
-                self.later = Some(now + delay);
-                self.leasing = self.todo.recorded;
+                let delay =
+                    (FIRST_BACKOFF * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(MAX_BACKOFF);
+                self.retry_at = Some(now + delay);
+                self.leased_given = self.todo.leased_reported;
                 if retryable && !(self.gone && left.entries.is_empty()) {
                     let mut entries = left.entries;
                     entries.append(&mut self.todo.entries);
@@ -376,8 +385,8 @@ impl Queue {
                 }
             }
         }
-        if let (Some((found, status)), Some(uid)) = (self.found.take(), self.todo.uid.clone()) {
-            self.found(found, uid, status, now);
+        if let (Some((found, status)), Some(uid)) = (self.observed.take(), self.todo.uid.clone()) {
+            self.status_observed(found, uid, status, now);
         }
     }
 

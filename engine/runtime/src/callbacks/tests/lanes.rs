@@ -24,7 +24,7 @@ async fn sender() {
     let args = NatsArgs { nats_url, nats_credentials: None, nats_ca: None, nats_replicas: 1 };
     let stop = CancellationToken::new();
     let connection = connect(&args, "eno-engine", &stop).await.unwrap();
-    let poster = Poster::new(&local(), Cluster::default().client(), "eno-system").unwrap();
+    let poster = Poster::new(&local(), FakeApiServer::default().client(), "eno-system").unwrap();
     let (_alive, lost) = watch::channel(0);
     run(connection, poster.into(), Arc::default(), leading(), lost, stop).await;
 }
@@ -58,9 +58,9 @@ struct Flaky {
 }
 
 /// The same sequence in each run (SplitMix64).
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -77,7 +77,7 @@ async fn receive(
 ) -> StatusCode {
     let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
     let (_, total) = *flaky.progress.borrow();
-    let mut dice = Dice(total << 32);
+    let mut dice = Random(total << 32);
     let mut objects = flaky.objects.lock().unwrap();
     let seen = objects.entry(path).or_default();
     // Three in ten fail; of these, half were taken all the same. Back-off grows, so that no more than four fail in a row.
@@ -102,7 +102,7 @@ async fn receive(
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: a minute or more, of which most is the sender's starting"]
-async fn ten_thousand_transitions_and_a_hundred_deaths() {
+async fn ten_thousand_transitions_survive_a_hundred_kills_in_order() {
     let flaky =
         Arc::new(Flaky { objects: Mutex::default(), progress: watch::Sender::new((0, 0)), failed: 0.into() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -131,7 +131,7 @@ async fn ten_thousand_transitions_and_a_hundred_deaths() {
     });
 
     let mut progress = flaky.progress.subscribe();
-    let mut dice = Dice(42);
+    let mut dice = Random(42);
     for kill in 1..=KILLS {
         let mut sender = start_sender(&nats_url);
         // Anywhere between two posts, up to a few from the end.

@@ -49,7 +49,7 @@ fn python() -> PathBuf {
 }
 
 /// What the library says of each case.
-fn verdicts(cases: &[Value]) -> Vec<String> {
+fn verify_all(cases: &[Value]) -> Vec<String> {
     let mut child = Command::new(python())
         .args(["-c", VERIFY])
         .stdin(Stdio::piped())
@@ -77,7 +77,7 @@ fn data(values: &[String]) -> Value {
     Value::Object(encoded.collect())
 }
 
-fn case(got: &Got, secret: &str) -> Value {
+fn case(got: &Received, secret: &str) -> Value {
     let header = |name: &str| got.headers[name].to_str().unwrap();
     json!({
         "secret": secret,
@@ -91,7 +91,7 @@ fn case(got: &Got, secret: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_library_verifies_what_is_signed() {
+async fn reference_library_verifies_signatures() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     let (old, new) = (secret(1), secret(2));
@@ -104,7 +104,7 @@ async fn another_library_verifies_what_is_signed() {
     let url = |name: &str| format!("http://{address}/{name}");
     let spec = |name: &str, format: &str| json!({ "CallbackURL": url(name), "CallbackSecret": { "Name": "eno-callback" }, "CallbackFormat": format });
     bench.transition_of("plain", 1, &spec("plain", "Object")).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     let mut got = vec![take(&mut gets).await];
     bench.transition_of("event", 1, &spec("event", "CloudEvents")).await;
     bench.transition("unsigned", 1, None).await;
@@ -130,9 +130,9 @@ async fn another_library_verifies_what_is_signed() {
         changed,
         other_id,
     ];
-    let verdicts = tokio::task::spawn_blocking(move || verdicts(&cases)).await.unwrap();
-    let good: Vec<bool> = verdicts.iter().map(|verdict| verdict == "good").collect();
-    assert_eq!(good, [true, true, true, true, false, false, false], "{verdicts:?}");
+    let verify_all = tokio::task::spawn_blocking(move || verify_all(&cases)).await.unwrap();
+    let good: Vec<bool> = verify_all.iter().map(|verdict| verdict == "good").collect();
+    assert_eq!(good, [true, true, true, true, false, false, false], "{verify_all:?}");
     // It was read for the first and was fresh for the second.
     assert_eq!(bench.cluster.0.lock().unwrap().reads, 1);
     stop.cancel();
@@ -140,14 +140,14 @@ async fn another_library_verifies_what_is_signed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_sent_without_the_signature_that_is_asked_for() {
+async fn callback_waits_while_secret_is_missing_or_invalid() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     let spec = json!({ "CallbackURL": format!("http://{address}/a"), "CallbackSecret": { "Name": "mine" } });
     bench.cluster.put("a", &spec);
     bench.transition_of("a", 1, &spec).await;
-    let (stop, task) = bench.deliverer();
-    let said = bench.cluster.says("a", "False", "Retrying").await;
+    let (stop, task) = bench.start_delivery();
+    let said = bench.cluster.wait_for_condition("a", "False", "Retrying").await;
     assert!(
         said["message"].as_str().unwrap().contains("Secret eno-system/mine: it does not exist"),
         "{said}"
@@ -162,7 +162,7 @@ async fn nothing_is_sent_without_the_signature_that_is_asked_for() {
         .insert("eno-system/mine".into(), data(std::slice::from_ref(&canary)));
     let no_key = async {
         loop {
-            let said = bench.cluster.says("a", "False", "Retrying").await.to_string();
+            let said = bench.cluster.wait_for_condition("a", "False", "Retrying").await.to_string();
             assert!(!said.contains("hunter2"), "{said}");
             if said.contains("its value \\\"key0\\\" is no key") {
                 return;
@@ -170,7 +170,7 @@ async fn nothing_is_sent_without_the_signature_that_is_asked_for() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, no_key).await.expect("it says that the Secret holds no key");
+    timeout(TIMEOUT, no_key).await.expect("it says that the Secret holds no key");
     assert!(gets.try_recv().is_err());
     let good = secret(5);
     bench

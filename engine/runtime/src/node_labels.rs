@@ -18,7 +18,7 @@ use tracing::warn;
 
 use crate::api::MANAGER;
 use crate::metrics::Metrics;
-use crate::seen::{self, SlimNode};
+use crate::slim_objects::{self, SlimNode};
 
 /// Before the name of a ConnectionPoint: a label of the nodes on which its path is there.
 pub const LABEL_PREFIX: &str = "cp.eno.k8s.io/";
@@ -29,29 +29,29 @@ const RESOURCE_PREFIX: &str = "ovs-cni.network.kubevirt.io/";
 /// So many pods of a node may use a bridge, as ovs-cni's marker has it.
 const RESOURCE_COUNT: &str = "1k";
 /// The longest name of a label, after its prefix.
-const LABEL_LENGTH: usize = 63;
+const MAX_LABEL_LEN: usize = 63;
 /// After a failure.
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// The label of a ConnectionPoint. A name that is too long ends in a hash.
 pub fn label(point: &str) -> String {
-    if point.len() <= LABEL_LENGTH {
+    if point.len() <= MAX_LABEL_LEN {
         return format!("{LABEL_PREFIX}{point}");
     }
     let digest = Sha256::digest(point.as_bytes());
     let hash = digest.iter().take(8).fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"));
-    let kept = point.floor_char_boundary(LABEL_LENGTH - hash.len() - 1);
+    let kept = point.floor_char_boundary(MAX_LABEL_LEN - hash.len() - 1);
     format!("{LABEL_PREFIX}{}-{hash}", &point[..kept])
 }
 
 /// What is wanted of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredLabels {
     labels: BTreeSet<String>,
     resources: BTreeSet<String>,
 }
 
-impl Wanted {
+impl DesiredLabels {
     /// Of these ConnectionPoints and Open vSwitch bridges.
     pub fn new(points: &BTreeSet<Name>, bridges: &BTreeSet<Name>) -> Self {
         Self {
@@ -63,39 +63,39 @@ impl Wanted {
 
 /// What is on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct NodeState {
     uid: String,
     /// Those with our prefix.
     labels: BTreeMap<String, String>,
     /// Those with the prefix of ovs-cni.
-    resources: BTreeMap<String, Offer>,
+    resources: BTreeMap<String, ResourceOwner>,
 }
 
 /// Who offers a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Offer {
+enum ResourceOwner {
     /// We do.
     Ours,
     /// Another manager does, such as ovs-cni's marker.
-    Others,
+    Other,
     /// Nobody: the kubelet took it back when it began anew.
     Nobody,
 }
 
-impl Found {
+impl NodeState {
     /// Reads what a Node has.
     pub fn read<'a>(meta: &ObjectMeta, capacity: impl Iterator<Item = &'a BTreeMap<String, String>>) -> Self {
         let labels = meta.labels.iter().flatten().filter(|(label, _)| label.starts_with(LABEL_PREFIX));
         let resources = capacity.flatten().filter(|(name, _)| name.starts_with(RESOURCE_PREFIX));
-        let offer = |name: &str, quantity: &str| match quantity {
-            _ if is_ours(meta, name) => Offer::Ours,
-            "0" => Offer::Nobody,
-            _ => Offer::Others,
+        let owner = |name: &str, quantity: &str| match quantity {
+            _ if is_ours(meta, name) => ResourceOwner::Ours,
+            "0" => ResourceOwner::Nobody,
+            _ => ResourceOwner::Other,
         };
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
             labels: labels.map(|(label, value)| (label.clone(), value.clone())).collect(),
-            resources: resources.map(|(name, quantity)| (name.clone(), offer(name, quantity))).collect(),
+            resources: resources.map(|(name, quantity)| (name.clone(), owner(name, quantity))).collect(),
         }
     }
 }
@@ -112,72 +112,73 @@ fn is_ours(meta: &ObjectMeta, resource: &str) -> bool {
 
 /// The merge patches that bring a node from what is there to what is wanted, of its metadata and of its status.
 /// `None`: nothing is to be done.
-fn patches(wanted: &Wanted, found: &Found) -> (Option<Value>, Option<Value>) {
+fn patches(desired: &DesiredLabels, current: &NodeState) -> (Option<Value>, Option<Value>) {
     let mut labels = Map::new();
-    for label in &wanted.labels {
-        if found.labels.get(label).is_none_or(|value| value != LABEL_VALUE) {
+    for label in &desired.labels {
+        if current.labels.get(label).is_none_or(|value| value != LABEL_VALUE) {
             labels.insert(label.clone(), LABEL_VALUE.into());
         }
     }
-    for label in found.labels.keys().filter(|label| !wanted.labels.contains(*label)) {
+    for label in current.labels.keys().filter(|label| !desired.labels.contains(*label)) {
         labels.insert(label.clone(), Value::Null);
     }
     let mut resources = Map::new();
-    for resource in &wanted.resources {
-        if matches!(found.resources.get(resource), None | Some(Offer::Nobody)) {
+    for resource in &desired.resources {
+        if matches!(current.resources.get(resource), None | Some(ResourceOwner::Nobody)) {
             resources.insert(resource.clone(), RESOURCE_COUNT.into());
         }
     }
-    for (resource, offer) in &found.resources {
-        if *offer == Offer::Ours && !wanted.resources.contains(resource) {
+    for (resource, owner) in &current.resources {
+        if *owner == ResourceOwner::Ours && !desired.resources.contains(resource) {
             resources.insert(resource.clone(), Value::Null);
         }
     }
     // With the uid in it, a patch never touches another node of the same name.
-    let labels = (!labels.is_empty()).then(|| json!({ "metadata": { "uid": found.uid, "labels": labels } }));
+    let labels =
+        (!labels.is_empty()).then(|| json!({ "metadata": { "uid": current.uid, "labels": labels } }));
     let status = (!resources.is_empty()).then(|| {
         // The kubelet works `allocatable` out from `capacity` at its next report; the scheduler need not wait for that.
-        json!({ "metadata": { "uid": found.uid }, "status": { "capacity": resources, "allocatable": resources } })
+        json!({ "metadata": { "uid": current.uid }, "status": { "capacity": resources, "allocatable": resources } })
     });
     (labels, status)
 }
 
 /// What the task that marks nodes is told.
 #[derive(Debug)]
-pub enum Word {
+pub enum Update {
     /// A node was seen.
-    Seen(Name, Arc<Found>),
+    NodeSeen(Name, Arc<NodeState>),
     /// A node is gone.
-    Gone(Name),
+    NodeGone(Name),
     /// This is to be on the node.
-    Wanted(Name, Wanted),
+    Desired(Name, DesiredLabels),
 }
 
 #[derive(Debug, Default)]
 struct Slot {
-    wanted: Option<Wanted>,
-    found: Option<Arc<Found>>,
+    desired: Option<DesiredLabels>,
+    current: Option<Arc<NodeState>>,
     running: bool,
 }
 
 /// Keeps the nodes marked until `stop`, whoever else changes what is there.
 pub async fn run(
     client: Client,
-    mut words: mpsc::UnboundedReceiver<Word>,
+    mut updates: mpsc::UnboundedReceiver<Update>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let nodes: Api<SlimNode> = Api::all_with(client, &seen::nodes());
+    let nodes: Api<SlimNode> = Api::all_with(client, &slim_objects::nodes());
     let mut slots: HashMap<Name, Slot> = HashMap::new();
-    let mut look: BTreeSet<Name> = BTreeSet::new();
-    let mut later: BTreeSet<(Instant, Name)> = BTreeSet::new();
-    let mut running: JoinSet<(Name, Written)> = JoinSet::new();
+    let mut to_check: BTreeSet<Name> = BTreeSet::new();
+    let mut retries: BTreeSet<(Instant, Name)> = BTreeSet::new();
+    let mut running: JoinSet<(Name, WriteResult)> = JoinSet::new();
     loop {
-        for name in std::mem::take(&mut look) {
+        for name in std::mem::take(&mut to_check) {
             let Some(slot) = slots.get_mut(&name).filter(|slot| !slot.running) else { continue };
             // Until something is said of a node, what it was marked with before stays.
-            let (Some(wanted), Some(found)) = (&slot.wanted, &slot.found) else { continue };
-            let (labels, status) = patches(wanted, found);
+            let (Some(desired), Some(current)) = (&slot.desired, &slot.current) else { continue };
+            let (labels, status) = patches(desired, current);
             if labels.is_some() || status.is_some() {
                 slot.running = true;
                 let nodes = nodes.clone();
@@ -187,48 +188,48 @@ pub async fn run(
                 });
             }
         }
-        let wake = later.first().map(|(at, _)| *at);
+        let wake = retries.first().map(|(at, _)| *at);
         tokio::select! {
             () = stop.cancelled() => return,
-            word = words.recv() => match word {
+            update = updates.recv() => match update {
                 None => return,
-                Some(Word::Gone(name)) => _ = slots.remove(&name),
-                Some(Word::Seen(name, found)) => {
-                    slots.entry(name.clone()).or_default().found = Some(found);
-                    look.insert(name);
+                Some(Update::NodeGone(name)) => _ = slots.remove(&name),
+                Some(Update::NodeSeen(name, current)) => {
+                    slots.entry(name.clone()).or_default().current = Some(current);
+                    to_check.insert(name);
                 }
-                Some(Word::Wanted(name, wanted)) => {
-                    slots.entry(name.clone()).or_default().wanted = Some(wanted);
-                    look.insert(name);
+                Some(Update::Desired(name, desired)) => {
+                    slots.entry(name.clone()).or_default().desired = Some(desired);
+                    to_check.insert(name);
                 }
             },
             Some(done) = running.join_next() => {
                 let Ok((name, result)) = done else { continue };
                 let Some(slot) = slots.get_mut(&name) else { continue };
                 match result {
-                    Ok(found) => {
+                    Ok(current) => {
                         metrics.write("node", "done");
                         slot.running = false;
                         // A node that is gone is looked at again when one of its name is seen.
-                        slot.found = found;
-                        look.insert(name);
+                        slot.current = current;
+                        to_check.insert(name);
                     }
                     Err(error) => {
                         metrics.write("node", "retry");
                         warn!(node = &*name, %error, "the Node was not marked, trying again");
                         // It counts as running until then.
-                        later.insert((Instant::now() + PAUSE, name));
+                        retries.insert((Instant::now() + RETRY_DELAY, name));
                     }
                 }
             }
             () = async { sleep_until(wake.unwrap_or_else(Instant::now)).await }, if wake.is_some() => {
                 let now = Instant::now();
-                while let Some((_, name)) = later.first().filter(|(at, _)| *at <= now).cloned() {
-                    later.pop_first();
+                while let Some((_, name)) = retries.first().filter(|(at, _)| *at <= now).cloned() {
+                    retries.pop_first();
                     if let Some(slot) = slots.get_mut(&name) {
                         slot.running = false;
                     }
-                    look.insert(name);
+                    to_check.insert(name);
                 }
             }
         }
@@ -236,26 +237,36 @@ pub async fn run(
 }
 
 /// What is there after a write; `None`: the node is gone.
-type Written = Result<Option<Arc<Found>>, kube::Error>;
+type WriteResult = Result<Option<Arc<NodeState>>, kube::Error>;
 
 /// Writes the patches.
-async fn write(nodes: &Api<SlimNode>, name: &str, labels: Option<Value>, status: Option<Value>) -> Written {
+async fn write(
+    nodes: &Api<SlimNode>,
+    name: &str,
+    labels: Option<Value>,
+    status: Option<Value>,
+) -> WriteResult {
     let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-    let mut found = None;
+    let mut current = None;
     let mut result = Ok(());
     if let Some(labels) = labels {
         result = nodes
             .patch(name, &params, &Patch::Merge(labels))
             .await
-            .map(|node| found = Some(seen::found(&node)));
+            .map(|node| current = Some(slim_objects::node_state(&node)));
     }
     if let (Ok(()), Some(status)) = (&result, status) {
         let patch = Patch::Merge(status);
-        result = nodes.patch_status(name, &params, &patch).await.map(|node| found = Some(seen::found(&node)));
+        result = nodes
+            .patch_status(name, &params, &patch)
+            .await
+            .map(|node| current = Some(slim_objects::node_state(&node)));
     }
     match result {
-        Ok(()) => Ok(found),
-        Err(kube::Error::Api(status)) if status.code == 404 || crate::api::of_another(&status) => Ok(None),
+        Ok(()) => Ok(current),
+        Err(kube::Error::Api(status)) if status.code == 404 || crate::api::is_uid_mismatch(&status) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -264,12 +275,12 @@ async fn write(nodes: &Api<SlimNode>, name: &str, labels: Option<Value>, status:
 mod tests {
     use super::*;
 
-    fn wanted(points: &[&str], bridges: &[&str]) -> Wanted {
+    fn desired(points: &[&str], bridges: &[&str]) -> DesiredLabels {
         let names = |all: &[&str]| all.iter().map(|one| Name::from(*one)).collect();
-        Wanted::new(&names(points), &names(bridges))
+        DesiredLabels::new(&names(points), &names(bridges))
     }
 
-    fn found(change: &Value) -> Found {
+    fn current(change: &Value) -> NodeState {
         let mut node =
             json!({ "metadata": { "name": "n", "uid": "u", "labels": {} }, "spec": {}, "status": {} });
         for (pointer, value) in change.as_object().unwrap() {
@@ -277,7 +288,7 @@ mod tests {
             node[outer][inner] = value.clone();
         }
         let node: SlimNode = serde_json::from_value(node).unwrap();
-        (*seen::found(&node)).clone()
+        (*slim_objects::node_state(&node)).clone()
     }
 
     fn managed(by: &str) -> Value {
@@ -286,16 +297,16 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_connection_points() {
+    fn connection_point_label_is_shortened_with_hash() {
         assert_eq!(label("cp1"), "cp.eno.k8s.io/cp1");
         let long = "a".repeat(64);
         let (one, other) = (label(&long), label(&(long.clone() + "b")));
-        assert!(one != other && one.len() == LABEL_PREFIX.len() + LABEL_LENGTH && one == label(&long));
+        assert!(one != other && one.len() == LABEL_PREFIX.len() + MAX_LABEL_LEN && one == label(&long));
     }
 
     #[test]
-    fn a_node_without_marks_gets_them() {
-        let (labels, status) = patches(&wanted(&["cp1"], &["br-data"]), &found(&json!({})));
+    fn bare_node_gets_labels_and_resources() {
+        let (labels, status) = patches(&desired(&["cp1"], &["br-data"]), &current(&json!({})));
         assert_eq!(
             labels.unwrap(),
             json!({ "metadata": { "uid": "u", "labels": { "cp.eno.k8s.io/cp1": "ready" } } })
@@ -305,13 +316,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_when_nothing_differs() {
-        let marked = found(&json!({
+    fn unchanged_node_yields_no_patch() {
+        let labelled = current(&json!({
             "metadata.labels": { "cp.eno.k8s.io/cp1": "ready", "other": "x" },
             "metadata.managedFields": managed(MANAGER),
             "status.capacity": { "cpu": "2", "ovs-cni.network.kubevirt.io/br-data": "1k" } }));
-        assert_eq!(patches(&wanted(&["cp1"], &["br-data"]), &marked), (None, None));
-        let (labels, status) = patches(&wanted(&[], &[]), &marked);
+        assert_eq!(patches(&desired(&["cp1"], &["br-data"]), &labelled), (None, None));
+        let (labels, status) = patches(&desired(&[], &[]), &labelled);
         assert_eq!(labels.unwrap()["metadata"]["labels"], json!({ "cp.eno.k8s.io/cp1": null }));
         assert_eq!(
             status.unwrap()["status"]["capacity"],
@@ -320,22 +331,24 @@ mod tests {
     }
 
     #[test]
-    fn what_another_marker_offers_is_left_to_it() {
+    fn resources_of_other_managers_are_preserved() {
         let capacity = |quantity: &str| json!({ "ovs-cni.network.kubevirt.io/br-data": quantity });
-        let theirs =
-            found(&json!({ "metadata.managedFields": managed("marker"), "status.capacity": capacity("1k") }));
-        assert_eq!(patches(&wanted(&[], &["br-data"]), &theirs), (None, None));
-        assert_eq!(patches(&wanted(&[], &[]), &theirs), (None, None));
+        let theirs = current(
+            &json!({ "metadata.managedFields": managed("marker"), "status.capacity": capacity("1k") }),
+        );
+        assert_eq!(patches(&desired(&[], &["br-data"]), &theirs), (None, None));
+        assert_eq!(patches(&desired(&[], &[]), &theirs), (None, None));
         // The kubelet takes back all extended resources when the node began anew.
-        let reset =
-            found(&json!({ "metadata.managedFields": managed("kubelet"), "status.capacity": capacity("0") }));
-        assert!(patches(&wanted(&[], &["br-data"]), &reset).1.is_some());
-        assert_eq!(patches(&wanted(&[], &[]), &reset), (None, None));
+        let reset = current(
+            &json!({ "metadata.managedFields": managed("kubelet"), "status.capacity": capacity("0") }),
+        );
+        assert!(patches(&desired(&[], &["br-data"]), &reset).1.is_some());
+        assert_eq!(patches(&desired(&[], &[]), &reset), (None, None));
     }
 
     #[test]
-    fn a_label_of_another_value_is_put_right() {
-        let wrong = found(&json!({ "metadata.labels": { "cp.eno.k8s.io/cp1": "no" } }));
-        assert!(patches(&wanted(&["cp1"], &[]), &wrong).0.is_some());
+    fn wrong_label_value_is_corrected() {
+        let wrong = current(&json!({ "metadata.labels": { "cp.eno.k8s.io/cp1": "no" } }));
+        assert!(patches(&desired(&["cp1"], &[]), &wrong).0.is_some());
     }
 }

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use eno_core::{Name, Target};
 use eno_schemas::{Decision, Desired, Generation, Transaction};
 
-use super::{Due, Gate, State, Turn};
+use super::{CommandScheduler, PendingCommand, ReadyCommands, State};
 
 /// It is decided after so long at the latest.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 /// After an abort a switch goes on at once, with what is wanted then. When that is aborted too, and again, it rests for so
 /// long, and each time twice as long as before,
-const REST: Duration = Duration::from_millis(250);
-const AT_ONCE: u32 = 2;
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+const IMMEDIATE_RETRIES: u32 = 2;
 /// but no longer than this.
-const LONGEST_REST: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// A switch that takes part, with the state that is wanted of it.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Participant {
 
 /// What a driver said of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum DriverAnswer {
     /// It is done with it.
     Applied,
     /// Its change can still be taken back.
@@ -47,10 +47,10 @@ pub enum Answer {
     /// It could do nothing,
     Failed,
     /// and will try again by itself.
-    Waits,
+    WillRetry,
 }
 
-impl Answer {
+impl DriverAnswer {
     /// The driver does nothing more about the command.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Held { .. })
@@ -59,7 +59,7 @@ impl Answer {
 
 /// A transaction that was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct DecidedTransaction {
     /// Its name.
     pub id: String,
     /// In one word: `confirmed`, `refused`, `failed`, `late`.
@@ -73,20 +73,20 @@ pub struct Ended {
 }
 
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenTransaction {
     transaction: Transaction,
     opened: Instant,
-    parts: Vec<Part>,
+    participants: Vec<ParticipantState>,
 }
 
 #[derive(Debug)]
-struct Part {
-    who: Participant,
+struct ParticipantState {
+    participant: Participant,
     /// Its last word.
     generation: Generation,
     stage: Stage,
     /// A former leader left it open: until it is taken back it is not known what is there.
-    found: bool,
+    inherited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,25 +96,27 @@ enum Stage {
     /// It holds its change.
     Holding { refused: bool },
     /// It has not been told yet what was decided.
-    Untold,
+    DecisionPending,
     /// It does as decided.
-    Told,
+    DecisionSent,
     /// It no longer has to do with it.
-    Over,
+    Released,
 }
 
-impl Open {
+impl OpenTransaction {
     /// Its switches that are still bound by it.
     pub fn switches(&self) -> impl Iterator<Item = Name> {
-        self.parts.iter().filter(|part| part.stage != Stage::Over).filter_map(|part| match &part.who.target {
-            Target::Fabric(name) => Some(name.clone()),
-            Target::Nad(..) | Target::Node(_) => None,
+        self.participants.iter().filter(|part| part.stage != Stage::Released).filter_map(|part| {
+            match &part.participant.target {
+                Target::Fabric(name) => Some(name.clone()),
+                Target::Nad(..) | Target::Node(_) => None,
+            }
         })
     }
 
     #[cfg(test)]
     pub fn found(&self) -> (Participant, Generation) {
-        (self.parts[0].who.clone(), self.parts[0].generation.clone())
+        (self.participants[0].participant.clone(), self.participants[0].generation.clone())
     }
 
     #[cfg(test)]
@@ -122,8 +124,10 @@ impl Open {
         &self.transaction
     }
 
-    fn part(&mut self, target: &Target) -> Option<&mut Part> {
-        self.parts.iter_mut().find(|part| part.who.target == *target && part.stage != Stage::Over)
+    fn part(&mut self, target: &Target) -> Option<&mut ParticipantState> {
+        self.participants
+            .iter_mut()
+            .find(|part| part.participant.target == *target && part.stage != Stage::Released)
     }
 
     fn is_decided(&self) -> bool {
@@ -131,85 +135,94 @@ impl Open {
     }
 }
 
-impl Gate {
+impl CommandScheduler {
     /// Opens a transaction of these switches; `deadline`: [`DEADLINE`] from now, RFC 3339.
-    pub fn open(
+    pub fn open_transaction(
         &mut self,
         all: Vec<Participant>,
         deadline: String,
         now: Instant,
-    ) -> Vec<(Participant, Turn)> {
+    ) -> Vec<(Participant, PendingCommand)> {
         self.opened += 1;
         let transaction = Transaction {
             id: format!("{}-{}", self.term, self.opened),
-            participants: all.iter().map(|who| who.target.to_string()).collect(),
+            participants: all.iter().map(|participant| participant.target.to_string()).collect(),
             deadline,
             decision: None,
         };
-        let mut parts = Vec::with_capacity(all.len());
-        let mut turns = Vec::with_capacity(all.len());
-        for who in all {
-            let turn = self.issue(&who.target, &who.driver, who.hash.clone(), Some(transaction.clone()), now);
-            parts.push(Part {
-                who: who.clone(),
-                generation: turn.generation.clone(),
+        let mut participants = Vec::with_capacity(all.len());
+        let mut commands = Vec::with_capacity(all.len());
+        for participant in all {
+            let command = self.issue(
+                &participant.target,
+                &participant.driver,
+                participant.hash.clone(),
+                Some(transaction.clone()),
+                now,
+            );
+            participants.push(ParticipantState {
+                participant: participant.clone(),
+                generation: command.generation.clone(),
                 stage: Stage::Working,
-                found: false,
+                inherited: false,
             });
-            turns.push((who, turn));
+            commands.push((participant, command));
         }
-        self.transactions.push(Open { transaction, opened: now, parts });
-        turns
+        self.transactions.push(OpenTransaction { transaction, opened: now, participants });
+        commands
     }
 
     /// A former leader left this transaction open, or told only some of its participants what was decided: this one is
     /// told first, so that it is known what is there before anything else is asked for.
-    pub fn decide_found(
+    pub fn decide_inherited(
         &mut self,
-        who: Participant,
+        participant: Participant,
         generation: Generation,
         transaction: Transaction,
         now: Instant,
     ) {
-        let found = transaction.decision == Some(Decision::Abort);
-        let part = Part { who, generation, stage: Stage::Untold, found };
-        self.transactions.push(Open { transaction, opened: now, parts: vec![part] });
+        let inherited = transaction.decision == Some(Decision::Abort);
+        let part = ParticipantState { participant, generation, stage: Stage::DecisionPending, inherited };
+        self.transactions.push(OpenTransaction { transaction, opened: now, participants: vec![part] });
     }
 
     /// Lets go the participants that were found and of which `stays` is no longer true: nobody would answer.
-    pub fn release(&mut self, stays: impl Fn(&Participant) -> bool) {
-        for part in self.transactions.iter_mut().flat_map(|open| &mut open.parts) {
-            if part.found && part.stage != Stage::Over && !stays(&part.who) {
-                part.stage = Stage::Over;
+    pub fn release_inherited(&mut self, stays: impl Fn(&Participant) -> bool) {
+        for part in self.transactions.iter_mut().flat_map(|open| &mut open.participants) {
+            if part.inherited && part.stage != Stage::Released && !stays(&part.participant) {
+                part.stage = Stage::Released;
             }
         }
-        self.clear();
+        self.drop_finished();
     }
 
     /// Takes a participant's turn to be told what was decided.
-    pub fn decision(&mut self, target: &Target, now: Instant) -> Option<(Participant, Turn)> {
+    pub fn issue_decision(&mut self, target: &Target, now: Instant) -> Option<(Participant, PendingCommand)> {
         let open = self.transactions.iter_mut().filter(|open| open.is_decided());
         let (transaction, part) = open
             .map(|open| (open.transaction.clone(), open.part(target)))
             .find_map(|(t, part)| Some((t, part?)))?;
-        part.stage = Stage::Told;
-        let who = part.who.clone();
-        let turn = self.issue(target, &who.driver, who.hash.clone(), Some(transaction), now);
+        part.stage = Stage::DecisionSent;
+        let participant = part.participant.clone();
+        let command =
+            self.issue(target, &participant.driver, participant.hash.clone(), Some(transaction), now);
         if let Some(part) = self.transactions.iter_mut().find_map(|open| open.part(target)) {
-            part.generation = turn.generation.clone();
+            part.generation = command.generation.clone();
         }
-        Some((who, turn))
+        Some((participant, command))
     }
 
     /// The transactions that were decided since this was last asked.
-    pub fn ended(&mut self) -> Vec<Ended> {
-        std::mem::take(&mut self.ended)
+    pub fn take_decided(&mut self) -> Vec<DecidedTransaction> {
+        std::mem::take(&mut self.decided)
     }
 
     /// The transaction that binds a target.
     pub fn transaction(&self, target: &Target) -> Option<&str> {
-        let bound = |open: &&Open| {
-            open.parts.iter().any(|part| part.who.target == *target && part.stage != Stage::Over)
+        let bound = |open: &&OpenTransaction| {
+            open.participants
+                .iter()
+                .any(|part| part.participant.target == *target && part.stage != Stage::Released)
         };
         self.transactions.iter().find(bound).map(|open| open.transaction.id.as_str())
     }
@@ -220,22 +233,22 @@ impl Gate {
     }
 
     /// What has to be told of decisions, and the time at which those that are open end.
-    pub(super) fn decisions(&self, now: Instant, due: &mut Due) {
+    pub(super) fn collect_decisions(&self, now: Instant, ready: &mut ReadyCommands) {
         for open in &self.transactions {
             if !open.is_decided() {
-                due.again(open.opened + DEADLINE);
+                ready.check_at(open.opened + DEADLINE);
             }
-            for part in &open.parts {
-                let Some(slot) = self.slots.get(&part.who.target) else { continue };
+            for part in &open.participants {
+                let Some(slot) = self.slots.get(&part.participant.target) else { continue };
                 match (part.stage, &slot.state) {
-                    (Stage::Untold, State::Idle | State::Outstanding(..)) => {
-                        match slot.retry.filter(|at| *at > now) {
-                            Some(at) => due.again(at),
-                            None => due.decided.push(part.who.target.clone()),
+                    (Stage::DecisionPending, State::Idle | State::Outstanding(..)) => {
+                        match slot.retry_at.filter(|at| *at > now) {
+                            Some(at) => ready.check_at(at),
+                            None => ready.decisions.push(part.participant.target.clone()),
                         }
                     }
-                    (Stage::Told, State::Outstanding(_, since)) if !part.found => {
-                        due.again(*since + super::PATIENCE);
+                    (Stage::DecisionSent, State::Outstanding(_, since)) if !part.inherited => {
+                        ready.check_at(*since + super::DRIVER_TIMEOUT);
                     }
                     _ => {}
                 }
@@ -245,38 +258,40 @@ impl Gate {
 
     /// Decides what is overdue, and lets go who does not do as decided.
     pub(super) fn expire(&mut self, now: Instant) {
-        let overdue = |open: &Open| !open.is_decided() && open.opened + DEADLINE <= now;
+        let overdue = |open: &OpenTransaction| !open.is_decided() && open.opened + DEADLINE <= now;
         while let Some(index) = self.transactions.iter().position(overdue) {
-            let parts = self.transactions[index].parts.iter();
-            let late = parts.filter(|part| part.stage == Stage::Working).map(|part| part.who.target.clone());
+            let participants = self.transactions[index].participants.iter();
+            let late = participants
+                .filter(|part| part.stage == Stage::Working)
+                .map(|part| part.participant.target.clone());
             let late = late.collect();
             self.decide(index, Decision::Abort, "late", late, now);
         }
-        let silent = |slots: &std::collections::HashMap<Target, super::Slot>, part: &Part| {
-            let state = slots.get(&part.who.target).map(|slot| &slot.state);
+        let silent = |slots: &std::collections::HashMap<Target, super::Slot>, part: &ParticipantState| {
+            let state = slots.get(&part.participant.target).map(|slot| &slot.state);
             match state {
-                Some(State::Outstanding(_, since)) => *since + super::PATIENCE <= now,
+                Some(State::Outstanding(_, since)) => *since + super::DRIVER_TIMEOUT <= now,
                 Some(_) => false,
                 None => true,
             }
         };
         for open in &mut self.transactions {
-            for part in &mut open.parts {
-                if part.stage == Stage::Told && !part.found && silent(&self.slots, part) {
-                    part.stage = Stage::Over;
+            for part in &mut open.participants {
+                if part.stage == Stage::DecisionSent && !part.inherited && silent(&self.slots, part) {
+                    part.stage = Stage::Released;
                 }
             }
         }
-        self.clear();
+        self.drop_finished();
     }
 
     /// A driver said something; it may be the last that was waited for. True when it refuses its part of a transaction
     /// that was open.
-    pub(super) fn answered(
+    pub(super) fn handle_answer(
         &mut self,
         target: &Target,
         generation: &Generation,
-        answer: Answer,
+        answer: DriverAnswer,
         now: Instant,
     ) -> bool {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
@@ -288,30 +303,30 @@ impl Gate {
             return false;
         };
         if decided {
-            let waits = part.found && answer == Answer::Waits;
-            if part.stage == Stage::Told && answer.is_final() && !waits {
-                part.stage = Stage::Over;
-                self.clear();
+            let waits = part.inherited && answer == DriverAnswer::WillRetry;
+            if part.stage == Stage::DecisionSent && answer.is_final() && !waits {
+                part.stage = Stage::Released;
+                self.drop_finished();
             }
             return false;
         }
         match answer {
-            Answer::Held { refused } => part.stage = Stage::Holding { refused },
+            DriverAnswer::Held { refused } => part.stage = Stage::Holding { refused },
             // It had nothing to take back.
-            Answer::Applied => part.stage = Stage::Holding { refused: false },
-            Answer::Failed | Answer::Waits => {
-                part.stage = Stage::Over;
+            DriverAnswer::Applied => part.stage = Stage::Holding { refused: false },
+            DriverAnswer::Failed | DriverAnswer::WillRetry => {
+                part.stage = Stage::Released;
                 self.dirty.insert(target.clone());
                 self.decide(index, Decision::Abort, "failed", Vec::new(), now);
                 return false;
             }
-            Answer::RolledBack => {
+            DriverAnswer::RolledBack => {
                 self.decide(index, Decision::Abort, "late", vec![target.clone()], now);
                 return false;
             }
         }
-        let refuses = answer == Answer::Held { refused: true };
-        let stages = open.parts.iter().map(|part| part.stage);
+        let refuses = answer == DriverAnswer::Held { refused: true };
+        let stages = open.participants.iter().map(|part| part.stage);
         if stages.clone().any(|stage| stage == Stage::Working) {
             return refuses;
         }
@@ -334,34 +349,36 @@ impl Gate {
     ) {
         let open = &mut self.transactions[index];
         open.transaction.decision = Some(decision);
-        for part in open.parts.iter_mut().filter(|part| part.stage != Stage::Over) {
-            let target = &part.who.target;
+        for part in open.participants.iter_mut().filter(|part| part.stage != Stage::Released) {
+            let target = &part.participant.target;
             if let Some(slot) = self.slots.get_mut(target) {
                 slot.aborts = if decision == Decision::Abort { slot.aborts.saturating_add(1) } else { 0 };
-                let twice = slot.aborts.checked_sub(AT_ONCE + 1).map(|times| 2_u32.saturating_pow(times));
-                slot.rest = twice.map(|times| now + REST.saturating_mul(times).min(LONGEST_REST));
+                let factor =
+                    slot.aborts.checked_sub(IMMEDIATE_RETRIES + 1).map(|times| 2_u32.saturating_pow(times));
+                slot.backoff_until =
+                    factor.map(|times| now + FIRST_BACKOFF.saturating_mul(times).min(MAX_BACKOFF));
             }
-            part.stage = if late.contains(target) { Stage::Over } else { Stage::Untold };
+            part.stage = if late.contains(target) { Stage::Released } else { Stage::DecisionPending };
             if decision == Decision::Abort {
                 // It goes again at once, with what is wanted then.
                 self.dirty.insert(target.clone());
             }
         }
-        let (id, participants) = (open.transaction.id.clone(), open.parts.len());
+        let (id, participants) = (open.transaction.id.clone(), open.participants.len());
         let took = now.saturating_duration_since(open.opened);
-        self.ended.push(Ended { id, outcome, took, participants, late });
-        self.clear();
+        self.decided.push(DecidedTransaction { id, outcome, took, participants, late });
+        self.drop_finished();
     }
 
     /// A target is gone: nobody waits for it any more.
-    pub(super) fn leave(&mut self, target: &Target, now: Instant) {
+    pub(super) fn remove_participant(&mut self, target: &Target, now: Instant) {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
             return;
         };
         let open = &mut self.transactions[index];
-        open.part(target).into_iter().for_each(|part| part.stage = Stage::Over);
+        open.part(target).into_iter().for_each(|part| part.stage = Stage::Released);
         if open.is_decided() {
-            self.clear();
+            self.drop_finished();
         } else {
             self.decide(index, Decision::Abort, "failed", Vec::new(), now);
         }
@@ -369,27 +386,27 @@ impl Gate {
 
     /// A publish failed. True when it was of a decision, which is tried again; of a command that was to open a
     /// transaction, the others are not kept waiting.
-    pub(super) fn failed_to_decide(&mut self, target: &Target, now: Instant) -> bool {
+    pub(super) fn decision_publish_failed(&mut self, target: &Target, now: Instant) -> bool {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
             return false;
         };
         let open = &mut self.transactions[index];
         let decided = open.is_decided();
         let Some(part) = open.part(target) else { return false };
-        if part.stage == Stage::Told {
-            part.stage = Stage::Untold;
+        if part.stage == Stage::DecisionSent {
+            part.stage = Stage::DecisionPending;
             return true;
         }
-        part.stage = Stage::Over;
+        part.stage = Stage::Released;
         if decided {
-            self.clear();
+            self.drop_finished();
         } else {
             self.decide(index, Decision::Abort, "failed", Vec::new(), now);
         }
         false
     }
 
-    fn clear(&mut self) {
-        self.transactions.retain(|open| open.parts.iter().any(|part| part.stage != Stage::Over));
+    fn drop_finished(&mut self) {
+        self.transactions.retain(|open| open.participants.iter().any(|part| part.stage != Stage::Released));
     }
 }

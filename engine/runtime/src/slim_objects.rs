@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1 as core;
 use kube::api::{ApiResource, Object};
 use serde::{Deserialize, Serialize};
 
-use crate::marks::{self, Found};
 use crate::networks;
+use crate::node_labels::{self, NodeState};
 
 /// A pod.
 pub type SlimPod = Object<PodSpec, PodStatus>;
@@ -120,15 +120,15 @@ struct Condition {
 /// The labels of a node without our own, and whether it is ready.
 pub fn node(source: &SlimNode) -> (Labels, bool) {
     let labels = source.metadata.labels.iter().flatten();
-    let labels = labels.filter(|(label, _)| !label.starts_with(marks::LABEL_PREFIX));
+    let labels = labels.filter(|(label, _)| !label.starts_with(node_labels::LABEL_PREFIX));
     let conditions = source.status.iter().flatten().flat_map(|status| &status.conditions);
     let ready = conditions.clone().any(|one| one.kind == "Ready" && one.status == "True");
     (labels.map(|(label, value)| (label.clone(), value.clone())).collect(), ready)
 }
 
 /// What a node says that we or others marked it with.
-pub fn found(source: &SlimNode) -> Arc<Found> {
-    Arc::new(Found::read(&source.metadata, source.status.iter().flatten().map(|status| &status.capacity)))
+pub fn node_state(source: &SlimNode) -> Arc<NodeState> {
+    Arc::new(NodeState::read(&source.metadata, source.status.iter().flatten().map(|status| &status.capacity)))
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_pod() {
+    fn running_pod_yields_first_container_and_selecting_labels() {
         let pod = slim(|_| {});
         assert_eq!((&*pod.namespace, &*pod.name, pod.host_network), ("ns", "p", false));
         assert_eq!(pod.node.as_deref(), Some("worker1"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_does_not_run() {
+    fn pod_without_running_first_container_has_no_container() {
         let waits = |pod: &mut Value| {
             pod["status"]["containerStatuses"][1]["state"] = json!({ "waiting": { "reason": "x" } });
         };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_without_what_we_wrote_there() {
+    fn node_labels_exclude_own_prefix() {
         let mut value = json!({ "metadata": { "name": "n", "labels": { "a": "b", "cp.eno.k8s.io/x": "ready" } },
             "spec": { "podCIDR": "10.0.0.0/24" },
             "status": { "conditions": [{ "type": "DiskPressure", "status": "True" }, { "type": "Ready", "status": "True" }] } });

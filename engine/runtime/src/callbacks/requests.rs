@@ -11,15 +11,15 @@ use reqwest::Url;
 use serde_json::json;
 use tracing::{debug, warn};
 
-use super::look::letters;
-use super::message::{Message, Place};
-use super::post::Answer;
-use super::{PREFIX, Tools, remember};
+use super::client::read_dead_letters;
+use super::message::{Endpoint, Message};
+use super::post::PostOutcome;
+use super::{DeliveryContext, PREFIX, publish_delivery};
 use crate::{api, status};
 
 /// What somebody asks.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingRequest {
     /// What.
     pub request: CallbackRequest,
     /// The object, as in the subject of its transitions.
@@ -29,18 +29,18 @@ pub struct Asked {
 
 /// What was done about it.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedRequest {
     /// What was asked.
-    pub asked: Asked,
+    pub request: PendingRequest,
     /// What came of it.
     pub answer: CallbackAnswer,
     /// The last transition that was delivered.
     pub delivered: Option<u64>,
 }
 
-impl Asked {
+impl PendingRequest {
     /// Reads a request; one that breaks its schema is left unanswered.
-    pub fn read(message: async_nats::Message) -> Option<Self> {
+    pub fn parse(message: async_nats::Message) -> Option<Self> {
         let request: CallbackRequest = match decode(&message.payload) {
             Ok(request) => request,
             Err(error) => {
@@ -54,7 +54,7 @@ impl Asked {
     }
 
     /// Nothing else may be posted for the object meanwhile.
-    pub fn needs_the_line(&self) -> bool {
+    pub fn needs_exclusive_delivery(&self) -> bool {
         self.request.action == CallbackAction::Retry
     }
 
@@ -68,20 +68,20 @@ impl Asked {
     }
 
     /// Does it.
-    pub async fn act(self, tools: Arc<Tools>) -> Finished {
+    pub async fn execute(self, context: Arc<DeliveryContext>) -> FinishedRequest {
         let mut delivered = None;
         let answer = match self.request.action {
-            CallbackAction::Retry => retry(&tools, &self, &mut delivered).await,
-            CallbackAction::TestEndpoint | CallbackAction::TestMessage => test(&tools, &self).await,
+            CallbackAction::Retry => retry(&context, &self, &mut delivered).await,
+            CallbackAction::TestEndpoint | CallbackAction::TestMessage => test(&context, &self).await,
         };
-        Finished { asked: self, answer, delivered }
+        FinishedRequest { request: self, answer, delivered }
     }
 }
 
-impl Finished {
+impl FinishedRequest {
     /// Answers the one who asked.
     pub async fn reply(self, client: &async_nats::Client) {
-        let Some(reply) = self.asked.reply else { return };
+        let Some(reply) = self.request.reply else { return };
         let sent = async {
             client.publish(reply, encode(&self.answer)?.into()).await?;
             Ok::<_, async_nats::Error>(())
@@ -93,11 +93,15 @@ impl Finished {
 }
 
 /// Posts the dead letters of an object, the oldest first, up to one that is not taken.
-async fn retry(tools: &Tools, asked: &Asked, delivered: &mut Option<u64>) -> CallbackAnswer {
-    let CallbackRequest { kind, namespace, name, .. } = &asked.request;
+async fn retry(
+    context: &DeliveryContext,
+    pending: &PendingRequest,
+    delivered: &mut Option<u64>,
+) -> CallbackAnswer {
+    let CallbackRequest { kind, namespace, name, .. } = &pending.request;
     let mut answer = CallbackAnswer::default();
     let filter = subject::dead_letter(kind, namespace.as_deref(), name);
-    let letters = match letters(&tools.connection, &filter).await {
+    let letters = match read_dead_letters(&context.connection, &filter).await {
         Ok(letters) => letters,
         Err(error) => return CallbackAnswer { error: Some(error.to_string()), ..answer },
     };
@@ -106,27 +110,29 @@ async fn retry(tools: &Tools, asked: &Asked, delivered: &mut Option<u64>) -> Cal
         let posted = async {
             let payload = serde_json::to_vec(&letter.transition)?;
             let message: Message = serde_json::from_slice(&payload)?;
-            let place = tools.place_now(&message).await.unwrap_or_else(|| Place::of(&message));
+            let endpoint =
+                context.current_endpoint(&message).await.unwrap_or_else(|| Endpoint::of_message(&message));
             let began = Instant::now();
-            let posted = tools.poster.post(&message, &place).await;
-            if posted == Answer::Taken {
+            let posted = context.poster.post(&message, &endpoint).await;
+            if posted == PostOutcome::Accepted {
                 let end = DeliveryEnd::Delivered;
-                remember(&tools.connection.client, &asked.object, &message, began.elapsed(), end).await?;
-                let stream = tools.connection.jetstream.get_stream(subject::DEAD_LETTERS).await?;
+                publish_delivery(&context.connection.client, &pending.object, &message, began.elapsed(), end)
+                    .await?;
+                let stream = context.connection.jetstream.get_stream(subject::DEAD_LETTERS).await?;
                 stream.delete_message(sequence).await?;
             }
             Ok::<_, async_nats::Error>(posted)
         };
         let error = match posted.await {
-            Ok(Answer::Taken) => {
-                tools.metrics.callback("delivered");
+            Ok(PostOutcome::Accepted) => {
+                context.metrics.callback("delivered");
                 *delivered = Some(letter.transition.counter);
                 answer.delivered += 1;
                 answer.dead -= 1;
                 continue;
             }
-            Ok(Answer::Nowhere) => "the object has no CallbackURL".to_owned(),
-            Ok(Answer::Refused { error, .. } | Answer::Failed { error, .. }) => error,
+            Ok(PostOutcome::NoEndpoint) => "the object has no CallbackURL".to_owned(),
+            Ok(PostOutcome::Rejected { error, .. } | PostOutcome::Failed { error, .. }) => error,
             Err(error) => error.to_string(),
         };
         answer.error = Some(error);
@@ -136,28 +142,28 @@ async fn retry(tools: &Tools, asked: &Asked, delivered: &mut Option<u64>) -> Cal
 }
 
 /// Tests the endpoint of an object, or posts the object there as it is.
-async fn test(tools: &Tools, asked: &Asked) -> CallbackAnswer {
-    let not = |error: &str| CallbackAnswer { error: Some(error.to_owned()), ..CallbackAnswer::default() };
-    let Some(key) = asked.key() else { return not("there is no such kind") };
-    let Some(object) = tools.poster.object(&key).await else {
-        return not("the object does not exist, or the API server does not answer");
+async fn test(context: &DeliveryContext, pending: &PendingRequest) -> CallbackAnswer {
+    let failed = |error: &str| CallbackAnswer { error: Some(error.to_owned()), ..CallbackAnswer::default() };
+    let Some(key) = pending.key() else { return failed("there is no such kind") };
+    let Some(object) = context.poster.object(&key).await else {
+        return failed("the object does not exist, or the API server does not answer");
     };
-    let place = Place::of_object(&object.data);
-    let Some(url) = place.url.as_deref().and_then(|text| Url::parse(text).ok()) else {
-        return not("the object has no CallbackURL");
+    let endpoint = Endpoint::of_object(&object.data);
+    let Some(url) = endpoint.url.as_deref().and_then(|text| Url::parse(text).ok()) else {
+        return failed("the object has no CallbackURL");
     };
-    let posted = if asked.request.action == CallbackAction::TestEndpoint {
-        tools.poster.test_endpoint(&url).await
+    let posted = if pending.request.action == CallbackAction::TestEndpoint {
+        context.poster.test_endpoint(&url).await
     } else {
         match message(&key, object) {
-            Ok(message) => tools.poster.post(&message, &place).await,
-            Err(error) => return not(&error.to_string()),
+            Ok(message) => context.poster.post(&message, &endpoint).await,
+            Err(error) => return failed(&error.to_string()),
         }
     };
     match posted {
-        Answer::Taken => CallbackAnswer { delivered: 1, ..CallbackAnswer::default() },
-        Answer::Nowhere => not("the object has no CallbackURL"),
-        Answer::Refused { error, .. } | Answer::Failed { error, .. } => not(&error),
+        PostOutcome::Accepted => CallbackAnswer { delivered: 1, ..CallbackAnswer::default() },
+        PostOutcome::NoEndpoint => failed("the object has no CallbackURL"),
+        PostOutcome::Rejected { error, .. } | PostOutcome::Failed { error, .. } => failed(&error),
     }
 }
 
@@ -166,12 +172,12 @@ fn message(key: &Key, mut object: kube::api::DynamicObject) -> Result<Message, s
     object.metadata.managed_fields = None;
     let uid = object.metadata.uid.clone().unwrap_or_default();
     let now = Timestamp::now();
-    let told = object.data.get("status").cloned().unwrap_or_default();
-    let phase = crate::ingest::status(key.kind, &told).and_then(|status| status.phase);
+    let status = object.data.get("status").cloned().unwrap_or_default();
+    let phase = crate::ingest::status(key.kind, &status).and_then(|status| status.phase);
     let text = json!({
         "id": format!("test-{}", status::transition_id(&uid, now.as_millisecond().unsigned_abs())),
         "uid": uid,
-        "counter": told.get("transitions").and_then(serde_json::Value::as_u64).unwrap_or_default(),
+        "counter": status.get("transitions").and_then(serde_json::Value::as_u64).unwrap_or_default(),
         "kind": key.kind.as_str(),
         "namespace": key.namespace(),
         "name": &*key.name,

@@ -7,53 +7,56 @@ use std::time::{Duration, Instant};
 use eno_core::{Event, Key};
 use futures::{StreamExt as _, stream};
 
-use super::Throne;
+use super::Leader;
 use crate::api;
 use crate::mailbox::{Input, post};
 
 /// Objects that are applied together have all arrived after so long.
-const ARRIVAL: Duration = Duration::from_secs(1);
+const REFERENCE_TIMEOUT: Duration = Duration::from_secs(1);
 /// So many are asked for at once.
-const QUESTIONS: usize = 16;
+const MAX_CONCURRENT_READS: usize = 16;
 
-impl Throne {
+impl Leader {
     /// What the object names has some time to arrive.
-    pub(super) fn wait_for_arrivals(&mut self, key: Key) {
-        self.waits.push_back((Instant::now() + ARRIVAL, key));
+    pub(super) fn wait_for_references(&mut self, key: Key) {
+        self.reference_waits.push_back((Instant::now() + REFERENCE_TIMEOUT, key));
     }
 
     /// Looks for what has not arrived in time.
-    pub(super) fn end_waits(&mut self) {
+    pub(super) fn check_references(&mut self) {
         let now = Instant::now();
-        let mut over: Vec<(Key, BTreeSet<Key>)> = Vec::new();
-        while let Some((_, key)) = self.waits.pop_front_if(|(until, _)| *until <= now) {
+        let mut stop_all: Vec<(Key, BTreeSet<Key>)> = Vec::new();
+        while let Some((_, key)) = self.reference_waits.pop_front_if(|(until, _)| *until <= now) {
             let missing = self.engine.missing(&key);
             if missing.is_empty() {
                 self.engine.handle(Event::AwaitElapsed(key));
             } else {
-                over.push((key, missing));
+                stop_all.push((key, missing));
             }
         }
-        if over.is_empty() {
+        if stop_all.is_empty() {
             return;
         }
-        let (client, mailbox) = (self.realm.client.clone(), self.mailbox.clone());
+        let (client, mailbox) = (self.context.client.clone(), self.mailbox.clone());
         self.publishing.spawn(async move {
             // Many may name the same.
-            let missing: BTreeSet<Key> = over.iter().flat_map(|(_, missing)| missing).cloned().collect();
+            let missing: BTreeSet<Key> = stop_all.iter().flat_map(|(_, missing)| missing).cloned().collect();
             let there: BTreeSet<Key> = stream::iter(missing)
                 .map(|key| {
                     let client = client.clone();
-                    async move { api::may_be_there(&client, &key).await.then_some(key) }
+                    async move { api::may_exist(&client, &key).await.then_some(key) }
                 })
-                .buffer_unordered(QUESTIONS)
+                .buffer_unordered(MAX_CONCURRENT_READS)
                 .filter_map(std::future::ready)
                 .collect()
                 .await;
-            for (key, missing) in over {
+            for (key, missing) in stop_all {
                 let arrives = !missing.is_disjoint(&there);
-                let input =
-                    if arrives { Input::Arriving(key) } else { Input::World(Event::AwaitElapsed(key)) };
+                let input = if arrives {
+                    Input::ReferenceExists(key)
+                } else {
+                    Input::Event(Event::AwaitElapsed(key))
+                };
                 if !post(&mailbox, input).await {
                     break;
                 }

@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use eno_core::Key;
 
 /// News comes so far apart,
-const APART: Duration = Duration::from_millis(20);
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
 /// and so far while something else is written that often:
-const BESIDE: Duration = Duration::from_millis(250);
+const MAX_WAIT: Duration = Duration::from_millis(250);
 /// less than this ago.
-const LATELY: Duration = Duration::from_millis(300);
+const QUIET_PERIOD: Duration = Duration::from_millis(300);
 
 /// Whose news waits, and since when the last is written.
 #[derive(Debug)]
-pub struct Line {
+pub struct LowPriorityQueue {
     keys: VecDeque<Key>,
     last: Instant,
     other: Instant,
 }
 
-impl Line {
+impl LowPriorityQueue {
     /// Nobody waits.
     pub fn new(now: Instant) -> Self {
         Self { keys: VecDeque::new(), last: now, other: now }
@@ -33,14 +33,14 @@ impl Line {
     }
 
     /// Something that is no news is written.
-    pub fn gives_way(&mut self, now: Instant) {
+    pub fn other_written(&mut self, now: Instant) {
         self.other = now;
     }
 
     /// When the first one's turn comes.
     pub fn due(&self) -> Option<Instant> {
-        let quiet = (self.other + LATELY).min(self.last + BESIDE);
-        self.keys.front().map(|_| (self.last + APART).max(quiet))
+        let quiet = (self.other + QUIET_PERIOD).min(self.last + MAX_WAIT);
+        self.keys.front().map(|_| (self.last + MIN_INTERVAL).max(quiet))
     }
 
     /// The first, if its turn has come.
@@ -50,7 +50,7 @@ impl Line {
     }
 
     /// It had its turn.
-    pub fn told(&mut self, now: Instant) {
+    pub fn written(&mut self, now: Instant) {
         self.last = now;
     }
 }
@@ -61,29 +61,29 @@ mod tests {
     use eno_core::Kind;
 
     #[test]
-    fn news_gives_way_and_still_comes() {
+    fn low_priority_writes_yield_and_still_proceed() {
         let mut now = Instant::now();
-        let mut line = Line::new(now);
+        let mut line = LowPriorityQueue::new(now);
         assert_eq!(line.due(), None);
         let keys = ["a", "b", "c"].map(|name| Key::cluster(Kind::L2Service, &name.into()));
         for key in &keys {
             line.push(key.clone());
         }
         // Something else is written all the time.
-        line.gives_way(now);
-        now += BESIDE;
-        line.gives_way(now);
+        line.other_written(now);
+        now += MAX_WAIT;
+        line.other_written(now);
         assert_eq!(line.pop(now).as_ref(), Some(&keys[0]));
-        line.told(now);
+        line.written(now);
         now += Duration::from_millis(200);
-        line.gives_way(now);
+        line.other_written(now);
         assert_eq!((line.pop(now), line.due()), (None, Some(now + Duration::from_millis(50))));
         // Then nothing else.
-        now += LATELY;
+        now += QUIET_PERIOD;
         assert_eq!(line.pop(now).as_ref(), Some(&keys[1]));
-        line.told(now);
-        assert_eq!((line.pop(now), line.due()), (None, Some(now + APART)));
-        assert_eq!(line.pop(now + APART).as_ref(), Some(&keys[2]));
+        line.written(now);
+        assert_eq!((line.pop(now), line.due()), (None, Some(now + MIN_INTERVAL)));
+        assert_eq!(line.pop(now + MIN_INTERVAL).as_ref(), Some(&keys[2]));
         assert_eq!(line.due(), None);
     }
 }

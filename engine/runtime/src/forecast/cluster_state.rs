@@ -11,11 +11,11 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
 
-use crate::seen::{self, SlimNode, SlimPod};
-use crate::{api, ingest, marks};
+use crate::slim_objects::{self, SlimNode, SlimPod};
+use crate::{api, ingest, node_labels};
 
 /// Objects per answer.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 const NODES: &str = "nodes";
 const NAMESPACES: &str = "namespaces";
 const PODS: &str = "pods";
@@ -47,7 +47,7 @@ impl ReadError {
 
 /// What the asker may not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct Unlisted {
     /// In the plural.
     what: String,
     kind: Option<Kind>,
@@ -55,7 +55,7 @@ pub struct LeftOut {
     except: Option<Name>,
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for Unlisted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.except {
             Some(namespace) => write!(f, "{} outside namespace {namespace}", self.what),
@@ -65,19 +65,19 @@ impl fmt::Display for LeftOut {
 }
 
 /// What was found, and what could not be listed of it.
-type Found<K> = (Vec<K>, Option<LeftOut>);
+type Listed<K> = (Vec<K>, Option<Unlisted>);
 
 /// A cluster as its API server shows it.
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub struct ClusterState {
     objects: BTreeMap<Key, DynamicObject>,
     nodes: Vec<SlimNode>,
     namespaces: Vec<PartialObjectMeta<Namespace>>,
     pods: Vec<SlimPod>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<Unlisted>,
 }
 
-impl World {
+impl ClusterState {
     /// Reads all kinds that the engine watches, as far as the asker may: of what may not be listed in the whole cluster,
     /// `namespace` is tried.
     pub async fn read(client: &Client, namespace: &str) -> Result<Self, ReadError> {
@@ -88,45 +88,45 @@ impl World {
                 let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
                 let inside = super::is_namespaced(kind)
                     .then(|| Api::namespaced_with(client.clone(), namespace, &resource));
-                let what = LeftOut { what: resource.plural, kind: Some(kind), except: None };
+                let what = Unlisted { what: resource.plural, kind: Some(kind), except: None };
                 let found = find(all, inside, namespace, what, ListParams::default()).await?;
                 Ok::<_, ReadError>((kind, found))
             })
             .collect();
         let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let of = |what: &str| LeftOut { what: what.into(), kind: None, except: None };
-        let nodes = Api::all_with(client.clone(), &seen::nodes());
-        let pods = Api::all_with(client.clone(), &seen::pods());
-        let pods_inside = Some(Api::namespaced_with(client.clone(), namespace, &seen::pods()));
+        let of = |what: &str| Unlisted { what: what.into(), kind: None, except: None };
+        let nodes = Api::all_with(client.clone(), &slim_objects::nodes());
+        let pods = Api::all_with(client.clone(), &slim_objects::pods());
+        let pods_inside = Some(Api::namespaced_with(client.clone(), namespace, &slim_objects::pods()));
         let (kinds, (nodes, no_nodes), (namespaces, no_namespaces), (pods, no_pods)) = futures::try_join!(
             kinds.try_collect::<Vec<_>>(),
             find(nodes, None, namespace, of(NODES), ListParams::default()),
             namespaces(client, of(NAMESPACES)),
             find(pods, pods_inside, namespace, of(PODS), unfinished),
         )?;
-        let mut world = Self { nodes, namespaces, pods, ..Self::default() };
+        let mut cluster = Self { nodes, namespaces, pods, ..Self::default() };
         for (kind, (found, left_out)) in kinds {
             let keyed =
                 found.into_iter().filter_map(|object| Some((ingest::key(kind, &object.metadata)?, object)));
-            world.objects.extend(keyed);
-            world.left_out.extend(left_out);
+            cluster.objects.extend(keyed);
+            cluster.left_out.extend(left_out);
         }
-        if world.left_out.iter().filter(|left| left.except.is_none()).count() == Kind::ALL.len() {
+        if cluster.left_out.iter().filter(|left| left.except.is_none()).count() == Kind::ALL.len() {
             return Err(ReadError::Nothing(namespace.to_owned()));
         }
-        world.left_out.sort_by(|a, b| a.what.cmp(&b.what));
-        world.left_out.extend([no_namespaces, no_nodes, no_pods].into_iter().flatten());
-        Ok(world)
+        cluster.left_out.sort_by(|a, b| a.what.cmp(&b.what));
+        cluster.left_out.extend([no_namespaces, no_nodes, no_pods].into_iter().flatten());
+        Ok(cluster)
     }
 
     /// What could not be listed.
-    pub fn left_out(&self) -> &[LeftOut] {
+    pub fn left_out(&self) -> &[Unlisted] {
         &self.left_out
     }
 
     /// The object may be there though it was not found.
-    pub fn lacks(&self, key: &Key) -> bool {
-        let read = |left: &LeftOut| left.except.is_some() && left.except.as_deref() == key.namespace();
+    pub fn may_miss(&self, key: &Key) -> bool {
+        let read = |left: &Unlisted| left.except.is_some() && left.except.as_deref() == key.namespace();
         self.left_out.iter().any(|left| left.kind == Some(key.kind) && !read(left))
     }
 
@@ -157,7 +157,11 @@ impl World {
     /// Agents have marked nodes, so that nodes are commanded and waited for.
     pub(super) fn has_agents(&self) -> bool {
         self.nodes.iter().any(|node| {
-            node.metadata.labels.iter().flatten().any(|(label, _)| label.starts_with(marks::LABEL_PREFIX))
+            node.metadata
+                .labels
+                .iter()
+                .flatten()
+                .any(|(label, _)| label.starts_with(node_labels::LABEL_PREFIX))
         })
     }
 
@@ -166,9 +170,9 @@ impl World {
     }
 
     /// What the core is told of it but for the custom resources.
-    pub(super) fn surroundings(&self) -> Vec<Event> {
+    pub(super) fn other_events(&self) -> Vec<Event> {
         let nodes = self.nodes.iter().filter_map(|node| {
-            let (labels, ready) = seen::node(node);
+            let (labels, ready) = slim_objects::node(node);
             Some(Event::Node { name: node.metadata.name.as_deref()?.into(), labels, ready })
         });
         let namespaces = self.namespaces.iter().map(|namespace| {
@@ -176,7 +180,7 @@ impl World {
         });
         let pods = self.pods.iter().filter_map(|pod| {
             let uid = Name::from(pod.metadata.uid.as_deref()?);
-            Some(Event::Pod(Box::new(seen::pod(uid, pod))))
+            Some(Event::Pod(Box::new(slim_objects::pod(uid, pod))))
         });
         nodes.chain(namespaces).chain(pods).collect()
     }
@@ -188,8 +192,8 @@ impl World {
 
 async fn namespaces(
     client: &Client,
-    what: LeftOut,
-) -> Result<Found<PartialObjectMeta<Namespace>>, ReadError> {
+    what: Unlisted,
+) -> Result<Listed<PartialObjectMeta<Namespace>>, ReadError> {
     let namespaces = Api::<Namespace>::all(client.clone());
     match namespaces.list_metadata(&ListParams::default()).await {
         Ok(list) => Ok((list.items, None)),
@@ -205,9 +209,9 @@ async fn find<K>(
     all: Api<K>,
     inside: Option<Api<K>>,
     namespace: &str,
-    what: LeftOut,
+    what: Unlisted,
     params: ListParams,
-) -> Result<Found<K>, ReadError>
+) -> Result<Listed<K>, ReadError>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
@@ -218,7 +222,7 @@ where
     let Some(inside) = inside else { return Ok((Vec::new(), Some(what))) };
     match list(&inside, &what.what, params).await {
         Err(error) if error.is_forbidden() => Ok((Vec::new(), Some(what))),
-        result => Ok((result?, Some(LeftOut { except: Some(namespace.into()), ..what }))),
+        result => Ok((result?, Some(Unlisted { except: Some(namespace.into()), ..what }))),
     }
 }
 
@@ -227,7 +231,7 @@ where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     let mut found = Vec::new();
-    let mut params = params.limit(PAGE);
+    let mut params = params.limit(PAGE_SIZE);
     loop {
         let page = objects.list(&params).await;
         let page =

@@ -21,29 +21,29 @@ use eno_schemas::{Decision, Generation, Transaction};
 
 use crate::drivers::instance_of;
 
-use transaction::Open;
-pub use transaction::{Answer, DEADLINE, Ended, Participant};
+use transaction::OpenTransaction;
+pub use transaction::{DEADLINE, DecidedTransaction, DriverAnswer, Participant};
 
 /// A switch that was told nothing for so long is told at once.
-const REST: Duration = Duration::from_millis(500);
+const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// Else its changes have to pause for so long: a few of them for a moment,
-const PAUSE: Duration = Duration::from_millis(40);
-const FEW: u32 = 2;
+const DEBOUNCE: Duration = Duration::from_millis(40);
+const FEW_CHANGES: u32 = 2;
 /// more of them, which others are likely to follow, for longer.
-const LONG_PAUSE: Duration = Duration::from_millis(600);
+const LONG_DEBOUNCE: Duration = Duration::from_millis(600);
 /// No change waits longer than that.
-const LIMIT: Duration = Duration::from_millis(900);
+const MAX_DELAY: Duration = Duration::from_millis(900);
 /// A driver that is alive and says nothing for so long gets the next command all the same: it looks for a newer
 /// generation before it commits.
-const PATIENCE: Duration = Duration::from_secs(15);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(15);
 /// After a publish that failed.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// So many publishes wait for NATS at once.
-const PUBLISHING: usize = 256;
+const MAX_PUBLISHING: usize = 256;
 
 /// A command as NATS holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct StoredCommand {
     /// Whose it is.
     pub driver: Name,
     /// The last one.
@@ -56,7 +56,7 @@ pub struct Held {
 
 /// A command that may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct PendingCommand {
     /// Which word it is.
     pub generation: Generation,
     /// The sequence that the subject must have, so that no other engine's word is replaced.
@@ -70,54 +70,54 @@ pub struct Turn {
 /// What may be published now, and when to ask again: at once where a target waits only for others that are handed out
 /// here, since those may have nothing to publish.
 #[derive(Debug, Default)]
-pub struct Due {
+pub struct ReadyCommands {
     /// Targets whose turn has come, each by itself.
-    pub alone: Vec<Target>,
+    pub single: Vec<Target>,
     /// Switches whose turn has come together.
-    pub together: Vec<Vec<Target>>,
+    pub joint: Vec<Vec<Target>>,
     /// Participants that are to be told what was decided.
-    pub decided: Vec<Target>,
+    pub decisions: Vec<Target>,
     /// When to ask again if nothing else happens before.
     pub next: Option<Instant>,
 }
 
-impl Due {
-    fn again(&mut self, at: Instant) {
+impl ReadyCommands {
+    fn check_at(&mut self, at: Instant) {
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 }
 
 /// The targets, and what each waits for.
 #[derive(Debug)]
-pub struct Gate {
+pub struct CommandScheduler {
     term: u64,
     sequence: u64,
     slots: HashMap<Target, Slot>,
     dirty: BTreeSet<Target>,
     /// Their words are being taken off NATS, so many times at once, which would take a later one along.
-    forgetting: BTreeMap<Target, u32>,
+    removing: BTreeMap<Target, u32>,
     alive: BTreeSet<Name>,
     publishing: usize,
     opened: u64,
-    transactions: Vec<Open>,
-    ended: Vec<Ended>,
+    transactions: Vec<OpenTransaction>,
+    decided: Vec<DecidedTransaction>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
-    held: Option<Held>,
+    stored: Option<StoredCommand>,
     state: State,
     /// When the last command was taken.
-    told: Option<Instant>,
+    last_issued: Option<Instant>,
     /// The changes that no command has taken yet.
     changes: Option<Changes>,
     /// After a failure nothing is tried until then.
-    retry: Option<Instant>,
+    retry_at: Option<Instant>,
     /// It was said again since a report on it could not be read.
-    unread: bool,
+    resent_unreadable: bool,
     /// How many transactions in a row were aborted in which it took part, and until when it rests from them.
     aborts: u32,
-    rest: Option<Instant>,
+    backoff_until: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +137,7 @@ enum State {
     Outstanding(Generation, Instant),
 }
 
-impl Gate {
+impl CommandScheduler {
     /// For the engine of this term.
     pub fn new(term: u64) -> Self {
         Self {
@@ -145,27 +145,27 @@ impl Gate {
             sequence: 0,
             slots: HashMap::new(),
             dirty: BTreeSet::new(),
-            forgetting: BTreeMap::new(),
+            removing: BTreeMap::new(),
             alive: BTreeSet::new(),
             publishing: 0,
             opened: 0,
             transactions: Vec::new(),
-            ended: Vec::new(),
+            decided: Vec::new(),
         }
     }
 
     /// A command was found on NATS.
-    pub fn found(&mut self, target: Target, held: Held) {
-        self.slots.entry(target).or_default().held = Some(held);
+    pub fn load_stored(&mut self, target: Target, stored: StoredCommand) {
+        self.slots.entry(target).or_default().stored = Some(stored);
     }
 
     /// The drivers that are alive.
-    pub fn alive(&mut self, drivers: BTreeSet<Name>) {
+    pub fn set_alive(&mut self, drivers: BTreeSet<Name>) {
         self.alive = drivers;
     }
 
     /// What is wanted of the target changed.
-    pub fn changed(&mut self, target: Target, now: Instant) {
+    pub fn mark_dirty(&mut self, target: Target, now: Instant) {
         let slot = self.slots.entry(target.clone()).or_default();
         let before = slot.changes.map_or((now, 0), |changes| (changes.first, changes.count));
         slot.changes = Some(Changes { first: before.0, last: now, count: before.1.saturating_add(1) });
@@ -173,11 +173,11 @@ impl Gate {
     }
 
     /// A driver reported on a generation. True when it refuses its part of a transaction that was open.
-    pub fn reported(
+    pub fn handle_report(
         &mut self,
         target: &Target,
         generation: &Generation,
-        answer: Answer,
+        answer: DriverAnswer,
         now: Instant,
     ) -> bool {
         let Some(slot) = self.slots.get_mut(target) else { return false };
@@ -190,21 +190,21 @@ impl Gate {
                 _ => {}
             }
         }
-        self.answered(target, generation, answer, now)
+        self.handle_answer(target, generation, answer, now)
     }
 
     /// A driver reported on this generation. True when it came after what was said last, or stands in its place (it has
     /// another hash), or what stands there could not be read: the word of a former leader, or what is no command, replaced
     /// the target's command, and what is wanted has to be said again.
-    pub fn overwritten(&mut self, target: &Target, generation: &Generation, now: Instant) -> bool {
+    pub fn command_replaced(&mut self, target: &Target, generation: &Generation, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(target) else { return false };
         // One that is on its way to NATS is refused there, and tried again.
         let settled = !matches!(slot.state, State::Publishing { .. });
         let former = generation.term < self.term;
-        let Some(held) = slot.held.as_mut().filter(|_| settled && generation.term <= self.term) else {
+        let Some(stored) = slot.stored.as_mut().filter(|_| settled && generation.term <= self.term) else {
             return false;
         };
-        let Some(found) = &held.generation else { return former };
+        let Some(found) = &stored.generation else { return former };
         let order = |generation: &Generation| (generation.term, generation.sequence);
         let another = match order(found).cmp(&order(generation)) {
             Ordering::Less => true,
@@ -212,22 +212,22 @@ impl Gate {
             Ordering::Greater => false,
         };
         if another {
-            held.generation = None;
+            stored.generation = None;
             // Who has said this has no other command to answer.
             slot.state = State::Idle;
-            self.changed(target.clone(), now);
+            self.mark_dirty(target.clone(), now);
         }
         another
     }
 
     /// The last report of this driver on the target can't be read, and it may be the answer to what was said last. That
     /// is said again, but once: one that never can be read would have no end.
-    pub fn unread(&mut self, target: &Target, driver: &Name, now: Instant) {
-        let Some(slot) = self.slots.get_mut(target).filter(|slot| !slot.unread) else { return };
-        let Some(held) = slot.held.as_mut().filter(|held| held.driver == *driver) else { return };
-        held.generation = None;
-        slot.unread = true;
-        self.changed(target.clone(), now);
+    pub fn report_unreadable(&mut self, target: &Target, driver: &Name, now: Instant) {
+        let Some(slot) = self.slots.get_mut(target).filter(|slot| !slot.resent_unreadable) else { return };
+        let Some(stored) = slot.stored.as_mut().filter(|stored| stored.driver == *driver) else { return };
+        stored.generation = None;
+        slot.resent_unreadable = true;
+        self.mark_dirty(target.clone(), now);
     }
 
     /// True unless a generation of this engine's term is above all of its own.
@@ -236,52 +236,56 @@ impl Gate {
     }
 
     /// The targets whose turn has come. `groups` tells which of these switches have to change together.
-    pub fn due(&mut self, now: Instant, groups: impl FnOnce(&[Name]) -> Vec<TransactionGroup>) -> Due {
+    pub fn ready(
+        &mut self,
+        now: Instant,
+        groups: impl FnOnce(&[Name]) -> Vec<TransactionGroup>,
+    ) -> ReadyCommands {
         self.expire(now);
-        let mut due = Due::default();
-        self.decisions(now, &mut due);
-        let room = PUBLISHING.saturating_sub(self.publishing);
+        let mut ready = ReadyCommands::default();
+        self.collect_decisions(now, &mut ready);
+        let room = MAX_PUBLISHING.saturating_sub(self.publishing);
         // Switches that may have to wait for others; those whose driver is stuck or away wait for nobody.
         let mut switches: Vec<Name> = Vec::new();
         let mut alone = FairQueue::default();
-        let mut ready = false;
+        let mut any_ready = false;
         for target in &self.dirty {
             let wait = self.wait(target, now);
             if let Target::Fabric(name) = target
                 && !self.is_stuck(target, now)
             {
-                ready |= matches!(wait, Wait::Now);
+                any_ready |= matches!(wait, Wait::Now);
                 switches.push(name.clone());
                 continue;
             }
             match wait {
-                Wait::Now => alone.push(lane(target), target),
-                Wait::Publish => {}
-                Wait::Until(at) => due.again(at),
+                Wait::Now => alone.push(fairness_key(target), target),
+                Wait::Blocked => {}
+                Wait::Until(at) => ready.check_at(at),
             }
         }
         // A namespace with many takes no other's turn.
-        due.alone.extend(std::iter::from_fn(|| alone.pop()).take(room).cloned());
+        ready.single.extend(std::iter::from_fn(|| alone.pop()).take(room).cloned());
         if room > 0 && !alone.is_empty() {
-            due.again(now);
+            ready.check_at(now);
         }
-        if ready {
-            switches.extend(self.transactions.iter().flat_map(Open::switches));
+        if any_ready {
+            switches.extend(self.transactions.iter().flat_map(OpenTransaction::switches));
             for group in groups(&switches) {
-                self.group(group, now, &mut due);
+                self.add_group(group, now, &mut ready);
             }
         } else {
             for name in switches {
                 if let Wait::Until(at) = self.wait(&Target::Fabric(name), now) {
-                    due.again(at);
+                    ready.check_at(at);
                 }
             }
         }
-        due
+        ready
     }
 
     /// A group goes when the turn of all of them has come.
-    fn group(&self, group: TransactionGroup, now: Instant, due: &mut Due) {
+    fn add_group(&self, group: TransactionGroup, now: Instant, ready: &mut ReadyCommands) {
         let targets = |names: Vec<Name>| names.into_iter().map(Target::Fabric).collect::<Vec<_>>();
         let (holding, plain) = (targets(group.holding), targets(group.plain));
         let mut all_may = true;
@@ -290,43 +294,47 @@ impl Gate {
                 Wait::Now if self.dirty.contains(target) => {}
                 Wait::Until(at) => {
                     all_may = false;
-                    due.again(at);
+                    ready.check_at(at);
                 }
-                Wait::Now | Wait::Publish => all_may = false,
+                Wait::Now | Wait::Blocked => all_may = false,
             }
         }
         if !all_may {
             return;
         }
         if holding.len() > 1 {
-            due.together.push(holding);
+            ready.joint.push(holding);
             if !plain.is_empty() {
-                due.again(now);
+                ready.check_at(now);
             }
         } else {
-            due.alone.extend(holding);
-            due.alone.extend(plain);
+            ready.single.extend(holding);
+            ready.single.extend(plain);
         }
     }
 
     fn wait(&self, target: &Target, now: Instant) -> Wait {
-        if self.is_bound(target) || self.forgetting.contains_key(target) {
-            return Wait::Publish;
+        if self.is_bound(target) || self.removing.contains_key(target) {
+            return Wait::Blocked;
         }
         let Some(slot) = self.slots.get(target) else { return Wait::Now };
-        let paced = match (target, slot.told, slot.changes) {
-            (Target::Fabric(_), Some(told), Some(changes)) if changes.first < told + REST => {
-                let pause = if changes.count <= FEW { PAUSE } else { LONG_PAUSE };
-                Some((changes.last + pause).min(changes.first + LIMIT)).filter(|at| *at > now)
+        let paced = match (target, slot.last_issued, slot.changes) {
+            (Target::Fabric(_), Some(last_issued), Some(changes))
+                if changes.first < last_issued + IDLE_AFTER =>
+            {
+                let pause = if changes.count <= FEW_CHANGES { DEBOUNCE } else { LONG_DEBOUNCE };
+                Some((changes.last + pause).min(changes.first + MAX_DELAY)).filter(|at| *at > now)
             }
             _ => None,
         };
-        let paced = paced.max(slot.retry.max(slot.rest).filter(|at| *at > now));
-        let held = slot.held.as_ref();
+        let paced = paced.max(slot.retry_at.max(slot.backoff_until).filter(|at| *at > now));
+        let stored = slot.stored.as_ref();
         match &slot.state {
-            State::Publishing { .. } => Wait::Publish,
-            State::Outstanding(_, since) if held.is_some_and(|held| self.is_alive(&held.driver, target)) => {
-                let patience = *since + PATIENCE;
+            State::Publishing { .. } => Wait::Blocked,
+            State::Outstanding(_, since)
+                if stored.is_some_and(|stored| self.is_alive(&stored.driver, target)) =>
+            {
+                let patience = *since + DRIVER_TIMEOUT;
                 if patience > now { Wait::Until(patience) } else { paced.map_or(Wait::Now, Wait::Until) }
             }
             _ => paced.map_or(Wait::Now, Wait::Until),
@@ -337,8 +345,8 @@ impl Gate {
     fn is_stuck(&self, target: &Target, now: Instant) -> bool {
         let Some(slot) = self.slots.get(target) else { return false };
         let State::Outstanding(_, since) = slot.state else { return false };
-        let alive = slot.held.as_ref().is_some_and(|held| self.is_alive(&held.driver, target));
-        !self.is_bound(target) && (!alive || since + PATIENCE <= now)
+        let alive = slot.stored.as_ref().is_some_and(|stored| self.is_alive(&stored.driver, target));
+        !self.is_bound(target) && (!alive || since + DRIVER_TIMEOUT <= now)
     }
 
     /// True when the target's driver is alive and says nothing about its command.
@@ -356,26 +364,32 @@ impl Gate {
     }
 
     /// Takes a due target's turn with the state that is wanted now; `None`: that is what NATS holds already.
-    pub fn take(&mut self, target: &Target, driver: &Name, hash: String, now: Instant) -> Option<Turn> {
-        if self.is_said(target, driver, &hash) {
-            self.pass(target);
+    pub fn issue_if_changed(
+        &mut self,
+        target: &Target,
+        driver: &Name,
+        hash: String,
+        now: Instant,
+    ) -> Option<PendingCommand> {
+        if self.is_commanded(target, driver, &hash) {
+            self.skip(target);
             return None;
         }
         Some(self.issue(target, driver, hash, None, now))
     }
 
     /// True when NATS holds this state, and it counts.
-    pub fn is_said(&self, target: &Target, driver: &Name, hash: &str) -> bool {
-        let held = self.slots.get(target).and_then(|slot| slot.held.as_ref());
-        held.is_some_and(|held| {
-            held.driver == *driver
-                && !held.unconfirmed
-                && held.generation.as_ref().is_some_and(|generation| generation.hash == hash)
+    pub fn is_commanded(&self, target: &Target, driver: &Name, hash: &str) -> bool {
+        let stored = self.slots.get(target).and_then(|slot| slot.stored.as_ref());
+        stored.is_some_and(|stored| {
+            stored.driver == *driver
+                && !stored.unconfirmed
+                && stored.generation.as_ref().is_some_and(|generation| generation.hash == hash)
         })
     }
 
     /// The target's turn passes without a word.
-    fn pass(&mut self, target: &Target) {
+    fn skip(&mut self, target: &Target) {
         self.dirty.remove(target);
         self.slots.entry(target.clone()).or_default().changes = None;
     }
@@ -388,7 +402,7 @@ impl Gate {
         hash: String,
         transaction: Option<Transaction>,
         now: Instant,
-    ) -> Turn {
+    ) -> PendingCommand {
         self.sequence += 1;
         let generation = Generation { term: self.term, sequence: self.sequence, hash };
         let slot = self.slots.entry(target.clone()).or_default();
@@ -396,85 +410,92 @@ impl Gate {
             self.dirty.remove(target);
             slot.changes = None;
         }
-        let held = slot.held.take();
-        let moved_from = held.as_ref().filter(|held| held.driver != *driver).map(|held| held.driver.clone());
-        let held = held.filter(|held| held.driver == *driver);
-        let expected = held.as_ref().map_or(0, |held| held.sequence);
+        let stored = slot.stored.take();
+        let moved_from =
+            stored.as_ref().filter(|stored| stored.driver != *driver).map(|stored| stored.driver.clone());
+        let stored = stored.filter(|stored| stored.driver == *driver);
+        let expected = stored.as_ref().map_or(0, |stored| stored.sequence);
         let unconfirmed =
             transaction.as_ref().is_some_and(|transaction| transaction.decision != Some(Decision::Confirm));
         slot.state = State::Publishing { generation: generation.clone(), reported: false, unconfirmed };
-        slot.held = Some(Held {
+        slot.stored = Some(StoredCommand {
             driver: driver.clone(),
             // Until NATS has it, the one before is there.
-            unconfirmed: held.as_ref().is_some_and(|held| held.unconfirmed),
-            generation: held.and_then(|held| held.generation),
+            unconfirmed: stored.as_ref().is_some_and(|stored| stored.unconfirmed),
+            generation: stored.and_then(|stored| stored.generation),
             sequence: expected,
         });
-        slot.told = Some(now);
+        slot.last_issued = Some(now);
         self.publishing += 1;
-        Turn { generation, expected, moved_from, transaction }
+        PendingCommand { generation, expected, moved_from, transaction }
     }
 
     /// There is no such target any more.
-    pub fn dropped(&mut self, target: &Target) {
+    pub fn discard_change(&mut self, target: &Target) {
         self.dirty.remove(target);
     }
 
     /// NATS holds the generation that was taken, at this sequence of its stream.
-    pub fn published(&mut self, target: &Target, generation: &Generation, sequence: u64, now: Instant) {
+    pub fn confirm_published(
+        &mut self,
+        target: &Target,
+        generation: &Generation,
+        sequence: u64,
+        now: Instant,
+    ) {
         self.publishing = self.publishing.saturating_sub(1);
         let Some(slot) = self.slots.get_mut(target) else { return };
         let (reported, unconfirmed) = match slot.state {
             State::Publishing { reported, unconfirmed, .. } => (reported, unconfirmed),
             State::Idle | State::Outstanding(..) => (false, false),
         };
-        if let Some(held) = &mut slot.held {
-            held.generation = Some(generation.clone());
-            held.unconfirmed = unconfirmed;
-            held.sequence = sequence;
+        if let Some(stored) = &mut slot.stored {
+            stored.generation = Some(generation.clone());
+            stored.unconfirmed = unconfirmed;
+            stored.sequence = sequence;
         }
         slot.state = if reported { State::Idle } else { State::Outstanding(generation.clone(), now) };
     }
 
     /// The publish failed: the target waits for its turn again. `found`: the sequence that its subject has, where that
     /// was what was wrong; then the next try may follow at once.
-    pub fn failed(&mut self, target: &Target, found: Option<u64>, now: Instant) {
+    pub fn publish_failed(&mut self, target: &Target, found: Option<u64>, now: Instant) {
         self.publishing = self.publishing.saturating_sub(1);
         if let Some(slot) = self.slots.get_mut(target) {
             slot.state = State::Idle;
-            slot.retry = found.is_none().then_some(now + RETRY);
-            if let Some(held) = &mut slot.held {
+            slot.retry_at = found.is_none().then_some(now + RETRY_DELAY);
+            if let Some(stored) = &mut slot.stored {
                 // Another one's word is there, or this one, taken without an answer.
-                held.generation = None;
-                held.sequence = found.unwrap_or(held.sequence);
+                stored.generation = None;
+                stored.sequence = found.unwrap_or(stored.sequence);
             }
-            if !self.failed_to_decide(target, now) {
+            if !self.decision_publish_failed(target, now) {
                 self.dirty.insert(target.clone());
             }
         }
     }
 
     /// The target is gone; its driver's name, when a command of it is on NATS: then its words are to be taken off there.
-    pub fn forget(&mut self, target: &Target, now: Instant) -> Option<Name> {
-        self.leave(target, now);
+    pub fn remove_target(&mut self, target: &Target, now: Instant) -> Option<Name> {
+        self.remove_participant(target, now);
         self.dirty.remove(target);
-        let driver = self.slots.remove(target)?.held?.driver;
-        *self.forgetting.entry(target.clone()).or_default() += 1;
+        let driver = self.slots.remove(target)?.stored?.driver;
+        *self.removing.entry(target.clone()).or_default() += 1;
         Some(driver)
     }
 
     /// Somebody has words on NATS about a target; true: no command of it is known, and they are to be taken off there.
-    pub fn forget_unknown(&mut self, target: &Target) -> bool {
+    pub fn remove_unknown(&mut self, target: &Target) -> bool {
         let unknown = self.driver(target).is_none();
         if unknown {
-            *self.forgetting.entry(target.clone()).or_default() += 1;
+            *self.removing.entry(target.clone()).or_default() += 1;
         }
         unknown
     }
 
     /// The target's words are off NATS, or that failed.
-    pub fn forgotten(&mut self, target: &Target) {
-        if let Entry::Occupied(mut left) = self.forgetting.entry(target.clone()) {
+    pub fn removal_done(&mut self, target: &Target) {
+        if let Entry::Occupied(mut left) = self.removing.entry(target.clone()) {
             *left.get_mut() -= 1;
             if *left.get() == 0 {
                 left.remove();
@@ -483,12 +504,12 @@ impl Gate {
     }
 
     /// NATS lost its streams: every target is to be published again.
-    pub fn lost(&mut self) {
+    pub fn streams_lost(&mut self) {
         self.transactions.clear();
         for (target, slot) in &mut self.slots {
-            if let Some(held) = &mut slot.held {
-                held.generation = None;
-                held.sequence = 0;
+            if let Some(stored) = &mut slot.stored {
+                stored.generation = None;
+                stored.sequence = 0;
             }
             if !matches!(slot.state, State::Publishing { .. }) {
                 slot.state = State::Idle;
@@ -500,7 +521,7 @@ impl Gate {
     /// NATS holds these commands, by their sequences: what it had and lost is to be published again. A server that is
     /// killed may lose the last message of a subject, and the one before it. How many there are. Of a transaction its
     /// deadlines decide.
-    pub fn kept(&mut self, kept: &BTreeMap<Target, u64>, now: Instant) -> usize {
+    pub fn compare_with_stream(&mut self, kept: &BTreeMap<Target, u64>, now: Instant) -> usize {
         let bound: BTreeSet<Target> =
             self.slots.keys().filter(|target| self.is_bound(target)).cloned().collect();
         let mut lost = Vec::new();
@@ -508,25 +529,26 @@ impl Gate {
             // One that is on its way is refused where something else stands than was there, and tried again.
             let settled = !matches!(slot.state, State::Publishing { .. }) && !bound.contains(target);
             let found = kept.get(target).copied().unwrap_or_default();
-            let Some(held) = slot.held.as_mut().filter(|held| settled && found < held.sequence) else {
+            let Some(stored) = slot.stored.as_mut().filter(|stored| settled && found < stored.sequence)
+            else {
                 continue;
             };
-            held.generation = None;
-            held.sequence = found;
+            stored.generation = None;
+            stored.sequence = found;
             // Nobody answers it.
             slot.state = State::Idle;
             lost.push(target.clone());
         }
         let count = lost.len();
         for target in lost {
-            self.changed(target, now);
+            self.mark_dirty(target, now);
         }
         count
     }
 
     /// The driver whose subject holds the target's command.
     pub fn driver(&self, target: &Target) -> Option<&Name> {
-        self.slots.get(target)?.held.as_ref().map(|held| &held.driver)
+        self.slots.get(target)?.stored.as_ref().map(|stored| &stored.driver)
     }
 
     /// How many targets have a change that was not published yet, and how many wait for their driver.
@@ -540,11 +562,11 @@ enum Wait {
     Now,
     Until(Instant),
     /// Until NATS has confirmed the one before, or has forgotten the target, or a transaction is decided.
-    Publish,
+    Blocked,
 }
 
 /// Whom a target's turn is counted for: its namespace, and all that are in none together.
-fn lane(target: &Target) -> &str {
+fn fairness_key(target: &Target) -> &str {
     match target {
         Target::Nad(namespace, _) => namespace,
         Target::Fabric(_) | Target::Node(_) => "",

@@ -15,11 +15,11 @@ use tower::Service;
 /// What was on its way already is beyond it: the expected last sequence refuses that on NATS, and what gets through is
 /// put right by who leads then (`Gate::overwritten`, `Change::Found`).
 #[derive(Clone, Debug)]
-pub struct Tenure(watch::Sender<Option<Instant>>);
+pub struct LeaseGuard(watch::Sender<Option<Instant>>);
 
-impl Tenure {
+impl LeaseGuard {
     /// The lead is not held.
-    pub fn none() -> Self {
+    pub fn not_held() -> Self {
         Self(watch::Sender::new(None))
     }
 
@@ -29,12 +29,12 @@ impl Tenure {
     }
 
     /// The lead is not held any more.
-    pub fn end(&self) {
+    pub fn revoke(&self) {
         self.0.send_replace(None);
     }
 
     /// Waits until the lead is held for sure; for ever when it is lost.
-    pub async fn held(&self) {
+    pub async fn wait_until_held(&self) {
         let mut until = self.0.subscribe();
         loop {
             if until.borrow_and_update().is_some_and(|until| Instant::now() < until) {
@@ -52,13 +52,13 @@ impl Tenure {
 #[derive(Clone, Debug)]
 pub struct Fenced<S> {
     inner: S,
-    tenure: Tenure,
+    lease_guard: LeaseGuard,
 }
 
 impl<S> Fenced<S> {
     /// In front of a service.
-    pub fn new(inner: S, tenure: Tenure) -> Self {
-        Self { inner, tenure }
+    pub fn new(inner: S, lease_guard: LeaseGuard) -> Self {
+        Self { inner, lease_guard }
     }
 }
 
@@ -79,10 +79,10 @@ where
         let changes = !request.method().is_safe();
         // It is sent when the future is first polled.
         let answer = self.inner.call(request);
-        let tenure = self.tenure.clone();
+        let lease_guard = self.lease_guard.clone();
         Box::pin(async move {
             if changes {
-                tenure.held().await;
+                lease_guard.wait_until_held().await;
             }
             answer.await
         })
@@ -101,23 +101,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_changes_something_waits_for_the_lead_and_what_reads_does_not() {
-        let tenure = Tenure::none();
+    async fn writes_wait_for_lease_and_reads_do_not() {
+        let lease_guard = LeaseGuard::not_held();
         let server =
             service_fn(|request: Request<()>| async move { Ok::<_, Infallible>(request.method().clone()) });
-        let fenced = Fenced::new(server, tenure.clone());
-        let ask = |method: Method| {
+        let fenced = Fenced::new(server, lease_guard.clone());
+        let send = |method: Method| {
             let request = Request::builder().method(method).body(()).unwrap();
             fenced.clone().oneshot(request)
         };
-        assert_eq!(ask(Method::GET).now_or_never(), Some(Ok(Method::GET)));
-        let mut patch = Box::pin(ask(Method::PATCH));
+        assert_eq!(send(Method::GET).now_or_never(), Some(Ok(Method::GET)));
+        let mut patch = Box::pin(send(Method::PATCH));
         assert_eq!((&mut patch).now_or_never(), None);
-        tenure.extend(Instant::now());
+        lease_guard.extend(Instant::now());
         assert_eq!((&mut patch).now_or_never(), None, "it ended already");
-        tenure.extend(Instant::now() + Duration::from_mins(1));
+        lease_guard.extend(Instant::now() + Duration::from_mins(1));
         assert_eq!((&mut patch).now_or_never(), Some(Ok(Method::PATCH)));
-        tenure.end();
-        assert_eq!(ask(Method::DELETE).now_or_never(), None);
+        lease_guard.revoke();
+        assert_eq!(send(Method::DELETE).now_or_never(), None);
     }
 }

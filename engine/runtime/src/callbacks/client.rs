@@ -9,21 +9,21 @@ use futures::TryStreamExt as _;
 
 use super::condition::time;
 use super::notices::Undelivered;
-use super::state::TOLD;
-use crate::kept;
+use super::state::UNDELIVERED_PREFIX;
+use crate::stream_reader;
 
 /// Many dead letters take a while.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// NATS could not be read, or no engine answered. A retry may help.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}: {source}")]
-pub struct LookError {
+pub struct ClientError {
     operation: &'static str,
     source: async_nats::Error,
 }
 
-impl LookError {
+impl ClientError {
     fn new(operation: &'static str) -> impl Fn(async_nats::Error) -> Self {
         move |source| Self { operation, source }
     }
@@ -37,13 +37,13 @@ impl Undelivered {
 }
 
 /// The objects with a callback that was not taken, by kind, namespace and name.
-pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, LookError> {
+pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, ClientError> {
     let read = async {
         let bucket = nats.jetstream.get_key_value(subject::CALLBACKS).await?;
         let mut keys = bucket.keys().await?;
         let mut all = Vec::new();
         while let Some(key) = keys.try_next().await? {
-            if key.starts_with(TOLD)
+            if key.starts_with(UNDELIVERED_PREFIX)
                 && let Some(value) = bucket.get(key).await?
             {
                 all.extend(serde_json::from_slice::<Undelivered>(&value).ok());
@@ -52,35 +52,41 @@ pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, LookErro
         all.sort_by(|a, b| (&a.kind, &a.namespace, &a.name).cmp(&(&b.kind, &b.namespace, &b.name)));
         Ok(all)
     };
-    read.await.map_err(LookError::new("reading what is known of callbacks"))
+    read.await.map_err(ClientError::new("reading what is known of callbacks"))
 }
 
 /// The callbacks that were given up, the oldest first.
-pub async fn dead_letters(nats: &Connection) -> Result<Vec<DeadLetter>, LookError> {
-    let letters = letters(nats, "eno.v1.dead.>").await;
-    let letters = letters.map_err(LookError::new("reading dead letters"))?;
+pub async fn dead_letters(nats: &Connection) -> Result<Vec<DeadLetter>, ClientError> {
+    let letters = read_dead_letters(nats, "eno.v1.dead.>").await;
+    let letters = letters.map_err(ClientError::new("reading dead letters"))?;
     Ok(letters.into_iter().map(|(_, letter)| letter).collect())
 }
 
 /// The dead letters on a subject, each with its sequence in the stream. What breaks its schema is left out.
-pub(super) async fn letters(
+pub(super) async fn read_dead_letters(
     nats: &Connection,
     filter: &str,
 ) -> Result<Vec<(u64, DeadLetter)>, async_nats::Error> {
     let mut found = Vec::new();
-    kept::each(nats, subject::DEAD_LETTERS, DeliverPolicy::All, filter, |message, info| {
-        found.extend(decode(&message.payload).ok().map(|letter| (info.stream_sequence, letter)));
-    })
+    stream_reader::for_each_message(
+        nats,
+        subject::DEAD_LETTERS,
+        DeliverPolicy::All,
+        filter,
+        |message, info| {
+            found.extend(decode(&message.payload).ok().map(|letter| (info.stream_sequence, letter)));
+        },
+    )
     .await?;
     Ok(found)
 }
 
 /// Asks the leading engine.
-pub async fn ask(nats: &Connection, request: &CallbackRequest) -> Result<CallbackAnswer, LookError> {
-    let asked = async {
-        let request = async_nats::Request::new().payload(encode(request)?.into()).timeout(Some(PATIENCE));
+pub async fn ask(nats: &Connection, request: &CallbackRequest) -> Result<CallbackAnswer, ClientError> {
+    let sent = async {
+        let request = async_nats::Request::new().payload(encode(request)?.into()).timeout(Some(TIMEOUT));
         let answer = nats.client.send_request(subject::CALLBACK_REQUESTS, request).await?;
         Ok(decode(&answer.payload)?)
     };
-    asked.await.map_err(LookError::new("asking the leading engine"))
+    sent.await.map_err(ClientError::new("asking the leading engine"))
 }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use eno_core::{Event, Key, Name, STALLED_AFTER};
 use jiff::Timestamp;
 
-use super::Throne;
+use super::Leader;
 
-impl Throne {
+impl Leader {
     /// An error has a deadline.
     pub(super) fn start_deadline(&mut self, key: Key, since: Name) {
         let at = Instant::now() + left(&since, Timestamp::now());
@@ -15,7 +15,7 @@ impl Throne {
     }
 
     /// Tells of the deadlines that are over.
-    pub(super) fn end_deadlines(&mut self) {
+    pub(super) fn run_due_deadlines(&mut self) {
         let now = Instant::now();
         while self.deadlines.first().is_some_and(|(at, ..)| *at <= now)
             && let Some((_, key, since)) = self.deadlines.pop_first()
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deadline_counts_from_the_beginning_of_the_error() {
+    fn deadline_counts_from_start_of_error() {
         let now = "2026-01-02T03:04:05Z".parse().unwrap();
         let left = |since| left(since, now).as_secs();
         assert_eq!(left("2026-01-02T03:03:45Z"), 40);
