@@ -43,10 +43,10 @@ async fn reconcile(
 ) -> Result<(), kube::Error> {
     let found = domains.get_metadata_opt(name).await?;
     let (label, value) = MANAGED_BY;
-    let ours = |labels: &Option<BTreeMap<String, String>>| {
+    let is_managed = |labels: &Option<BTreeMap<String, String>>| {
         labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|found| found == value)
     };
-    let foreign = found.as_ref().is_some_and(|found| !ours(&found.metadata.labels));
+    let foreign = found.as_ref().is_some_and(|found| !is_managed(&found.metadata.labels));
     if foreign {
         // Written by hand: an input, which is never touched.
         return Ok(());

@@ -64,11 +64,11 @@ where
 }
 
 /// What is told of the world until something is what is waited for.
-async fn wait_for_event<T>(inputs: &mut mpsc::Receiver<Input>, wanted: impl Fn(&Event) -> Option<T>) -> T {
+async fn wait_for_event<T>(inputs: &mut mpsc::Receiver<Input>, desired: impl Fn(&Event) -> Option<T>) -> T {
     let wait = async {
         loop {
             if let Input::Event(event) = inputs.recv().await.unwrap()
-                && let Some(found) = wanted(&event)
+                && let Some(found) = desired(&event)
             {
                 return found;
             }
@@ -101,8 +101,8 @@ async fn nodes(
 
     let want = |points: &[&str], bridges: &[&str]| {
         let names = |all: &[&str]| all.iter().map(|one| Name::from(*one)).collect::<BTreeSet<_>>();
-        let wanted = node_labels::DesiredLabels::new(&names(points), &names(bridges));
-        updates.send(node_labels::Update::Desired("worker1".into(), wanted)).unwrap();
+        let desired = node_labels::DesiredLabels::new(&names(points), &names(bridges));
+        updates.send(node_labels::Update::Desired("worker1".into(), desired)).unwrap();
     };
     let capacity = |node: &core::Node| {
         let of =
@@ -125,13 +125,13 @@ async fn nodes(
     api.patch("worker1", &PatchParams::default(), &Patch::Merge(&off)).await.unwrap();
     let kubelet = PatchParams { field_manager: Some("kubelet".into()), ..PatchParams::default() };
     api.patch_status("worker1", &kubelet, &Patch::Merge(&off)).await.unwrap();
-    let whole = move |node: Option<&core::Node>| {
+    let restored = move |node: Option<&core::Node>| {
         let count = |node: &core::Node| {
             node.status.as_ref()?.capacity.as_ref()?.get(BRIDGE).map(|count| count.0.clone())
         };
         labelled(node) && node.and_then(count).as_deref() == Some("1k")
     };
-    until(&api, "worker1", whole).await;
+    until(&api, "worker1", restored).await;
     want(&[], &[]);
     let bare = move |node: Option<&core::Node>| {
         node.is_some_and(|node| {
@@ -183,7 +183,10 @@ async fn pods(client: &Client, inputs: &mut mpsc::Receiver<Input>) {
     // Finished is gone.
     let done = json!({ "status": { "phase": "Succeeded" } });
     api.patch_status("p", &PatchParams::default(), &Patch::Merge(done)).await.unwrap();
-    wait_for_event(inputs, |event| matches!(event, Event::PodGone(gone) if *gone == uid).then_some(())).await;
+    wait_for_event(inputs, |event| {
+        matches!(event, Event::PodGone(gone_uid) if *gone_uid == uid).then_some(())
+    })
+    .await;
 }
 
 fn view(mtu: u32) -> PodView {
@@ -224,11 +227,11 @@ async fn pod_networks_of(client: &Client) {
             .send(pod_networks::Update::Desired("default".into(), name.into(), uid.clone(), view))
             .unwrap();
     };
-    let mtu = |wanted| {
+    let mtu = |desired| {
         move |object: Option<&DynamicObject>| {
             let interfaces =
                 object.map(|object| pod_networks::read_status(object).interfaces).unwrap_or_default();
-            interfaces.first().is_some_and(|one| one.mtu == Some(wanted))
+            interfaces.first().is_some_and(|one| one.mtu == Some(desired))
         }
     };
     let (updates, stop, task) = start();

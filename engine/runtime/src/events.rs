@@ -182,19 +182,19 @@ mod tests {
             deletion_sender.try_send(one).unwrap();
         }
         sender.try_send("error").unwrap();
-        let began = Instant::now();
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("error"), Duration::ZERO));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 1"), DELETION_DELAY));
+        let started = Instant::now();
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("error"), Duration::ZERO));
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("gone 1"), DELETION_DELAY));
         // An error does not wait for the deletion that is held back.
         let next = tokio::time::timeout(DELETION_DELAY / 2, waiting.next()).await;
         assert!(next.is_err());
         sender.try_send("another").unwrap();
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("another"), DELETION_DELAY * 3 / 2));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 2"), DELETION_DELAY * 2));
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("another"), DELETION_DELAY * 3 / 2));
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("gone 2"), DELETION_DELAY * 2));
         busy.send_replace(false);
         assert_eq!(waiting.next().await, Some("gone 3"));
         drop((sender, deletion_sender));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 4"), DELETION_DELAY * 2));
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("gone 4"), DELETION_DELAY * 2));
         assert_eq!(waiting.next().await, None);
     }
 }

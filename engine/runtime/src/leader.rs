@@ -396,8 +396,8 @@ impl Leader {
             Input::NotPublished(target, found) => {
                 self.scheduler.publish_failed(&target, found, Instant::now())
             }
-            Input::StoredSequences(kept) => {
-                let lost = self.scheduler.compare_with_stream(&kept, Instant::now());
+            Input::StoredSequences(sequences) => {
+                let lost = self.scheduler.compare_with_stream(&sequences, Instant::now());
                 if lost > 0 {
                     warn!(lost, "NATS lost commands: publishing them again");
                 }

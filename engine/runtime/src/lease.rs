@@ -255,11 +255,11 @@ impl Candidate {
     /// Gives the lead back, so that another process need not wait for the Lease to run out. All writers have stopped
     /// before.
     pub async fn release(&self, leadership: Leadership) {
-        let held = !leadership.lost.is_cancelled();
+        let is_held = !leadership.lost.is_cancelled();
         leadership.lost.cancel();
         self.lease_guard.revoke();
         let Ok(mut lease) = leadership.renewal.await else { return };
-        if !held {
+        if !is_held {
             return;
         }
         if let Some(spec) = &mut lease.spec {

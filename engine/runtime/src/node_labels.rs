@@ -333,11 +333,11 @@ mod tests {
     #[test]
     fn resources_of_other_managers_are_preserved() {
         let capacity = |quantity: &str| json!({ "ovs-cni.network.kubevirt.io/br-data": quantity });
-        let theirs = current(
+        let foreign = current(
             &json!({ "metadata.managedFields": managed("marker"), "status.capacity": capacity("1k") }),
         );
-        assert_eq!(patches(&desired(&[], &["br-data"]), &theirs), (None, None));
-        assert_eq!(patches(&desired(&[], &[]), &theirs), (None, None));
+        assert_eq!(patches(&desired(&[], &["br-data"]), &foreign), (None, None));
+        assert_eq!(patches(&desired(&[], &[]), &foreign), (None, None));
         // The kubelet takes back all extended resources when the node began anew.
         let reset = current(
             &json!({ "metadata.managedFields": managed("kubelet"), "status.capacity": capacity("0") }),

@@ -72,21 +72,21 @@ pub async fn run(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let Some(found) = stop.run_until_cancelled(list(&client)).await else { return };
-    let mut former: BTreeSet<PodName> = found.keys().cloned().collect();
-    let all = StoredPodNetworks::new(Mutex::new(found));
+    let Some(existing) = stop.run_until_cancelled(list(&client)).await else { return };
+    let mut leftover: BTreeSet<PodName> = existing.keys().cloned().collect();
+    let all = StoredPodNetworks::new(Mutex::new(existing));
     let (queue, desired) = mpsc::unbounded_channel();
     let sort = async {
         while let Some(update) = updates.recv().await {
             match update {
                 Update::Desired(namespace, name, uid, view) => {
                     let id = PodName(namespace, name);
-                    former.remove(&id);
+                    leftover.remove(&id);
                     // It ends with this task.
                     let _ = queue.send((id, (Some(uid), view)));
                 }
                 Update::InitialSyncDone => {
-                    for id in std::mem::take(&mut former) {
+                    for id in std::mem::take(&mut leftover) {
                         let _ = queue.send((id, (None, None)));
                     }
                 }
@@ -109,7 +109,7 @@ async fn list(client: &Client) -> HashMap<PodName, StoredPodNetwork> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     loop {
         match pages(&api).await {
-            Ok(found) => return found,
+            Ok(existing) => return existing,
             Err(error) => warn!(%error, "the PodNetworks can't be listed, trying again"),
         }
         tokio::time::sleep(RETRY_DELAY).await;
@@ -170,17 +170,18 @@ async fn reconcile(
     view: Option<Box<PodView>>,
 ) -> Result<(), kube::Error> {
     let api: Api<DynamicObject> = Api::namespaced_with(client, &id.0, &resource());
-    let remember = |found: Option<StoredPodNetwork>| {
+    let remember = |existing: Option<StoredPodNetwork>| {
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        match found {
-            Some(found) => _ = all.insert(id.clone(), found),
+        match existing {
+            Some(existing) => _ = all.insert(id.clone(), existing),
             None => _ = all.remove(&id),
         }
     };
-    let found = all.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
-    let is_other_pods = found.as_ref().is_some_and(|found| uid.as_ref().is_some_and(|uid| *uid != found.uid));
+    let existing = all.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+    let is_other_pods =
+        existing.as_ref().is_some_and(|existing| uid.as_ref().is_some_and(|uid| *uid != existing.uid));
     let (Some(uid), Some(view)) = (uid, view) else {
-        if found.is_some() && !is_other_pods {
+        if existing.is_some() && !is_other_pods {
             delete(&api, &id.1).await?;
             remember(None);
         }
@@ -192,10 +193,10 @@ async fn reconcile(
         // The pod before of this name, whose object is about to go with it.
         delete(&api, &id.1).await?;
         remember(None);
-    } else if found.as_ref().is_some_and(|found| found.content == content) {
+    } else if existing.as_ref().is_some_and(|existing| existing.content == content) {
         return Ok(());
     }
-    if found.is_none() || is_other_pods {
+    if existing.is_none() || is_other_pods {
         create(&api, &id, &uid).await?;
     }
     match write_status(&api, &id.1, &status).await {

@@ -47,8 +47,8 @@ pub async fn run(
     let mut low_priority = LowPriorityQueue::new(Instant::now());
     loop {
         context.events.busy(running.len() > BUSY_ABOVE);
-        let told = low_priority.due().filter(|_| running.len() <= BUSY_ABOVE);
-        let wake = waiting.first().map(|(at, _)| *at).into_iter().chain(told).min();
+        let low_priority_due = low_priority.due().filter(|_| running.len() <= BUSY_ABOVE);
+        let wake = waiting.first().map(|(at, _)| *at).into_iter().chain(low_priority_due).min();
         tokio::select! {
             () = stop.cancelled() => break,
             count = jobs.recv_many(&mut batch, 4096) => {
@@ -150,20 +150,20 @@ pub async fn run(
 #[derive(Debug, Default)]
 struct ReadyObjects {
     ready: FairQueue<Key>,
-    there: HashSet<Key>,
+    queued: HashSet<Key>,
 }
 
 impl ReadyObjects {
     fn add(&mut self, key: Key) {
-        if self.there.insert(key.clone()) {
-            let lane = key.namespace.clone();
-            self.ready.push(&lane, key);
+        if self.queued.insert(key.clone()) {
+            let namespace = key.namespace.clone();
+            self.ready.push(&namespace, key);
         }
     }
 
     fn next(&mut self) -> Option<Key> {
         let key = self.ready.pop()?;
-        self.there.remove(&key);
+        self.queued.remove(&key);
         Some(key)
     }
 }

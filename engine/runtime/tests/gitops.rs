@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// One of each kind that people write: its name and spec, what kstatus says of it in the end, and Argo CD.
 const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
     ("NodePool", "np", "{NodeSelector: {}}", "Current", "Healthy"),
@@ -105,13 +105,13 @@ impl World {
                 observed == object.metadata.generation && what(&object.data["status"])
             })
         };
-        let waited = timeout(PATIENCE, await_condition(self.api(kind), name, reached)).await;
+        let waited = timeout(TIMEOUT, await_condition(self.api(kind), name, reached)).await;
         waited.unwrap_or_else(|_| panic!("{kind} {name}")).unwrap();
         self.get(kind, name).await
     }
 
     /// What kstatus and Argo CD say of objects.
-    fn judge(&self, objects: &[Value]) -> Vec<(String, String)> {
+    fn evaluate(&self, objects: &[Value]) -> Vec<(String, String)> {
         let mut tool = Command::new(&self.tool)
             .arg(&self.checks)
             .stdin(Stdio::piped())
@@ -123,19 +123,21 @@ impl World {
         let output = tool.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", output.status);
         let lines = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
-        let of = |answer: &Value, who: &str| answer[who]["status"].as_str().unwrap_or("none").to_owned();
+        let of = |answer: &Value, tool_name: &str| {
+            answer[tool_name]["status"].as_str().unwrap_or("none").to_owned()
+        };
         lines
             .map(|answer| answer.unwrap())
             .map(|answer| (of(&answer, "kstatus"), of(&answer, "argocd")))
             .collect()
     }
 
-    async fn verdict(&self, kind: &str, name: &str) -> (String, String) {
-        self.judge(&[self.get(kind, name).await]).remove(0)
+    async fn evaluate_object(&self, kind: &str, name: &str) -> (String, String) {
+        self.evaluate(&[self.get(kind, name).await]).remove(0)
     }
 }
 
-fn says(kstatus: &str, argocd: &str) -> (String, String) {
+fn health(kstatus: &str, argocd: &str) -> (String, String) {
     (kstatus.to_owned(), argocd.to_owned())
 }
 
@@ -160,9 +162,13 @@ async fn gitops_health_matches_engine_status() {
         w.create(kind, name, spec).await;
         let mut object = w.get(kind, name).await;
         assert_eq!(object["status"], json!({ "observedGeneration": -1 }), "{kind}");
-        assert_eq!(w.judge(std::slice::from_ref(&object)), [says("InProgress", "Progressing")], "{kind}");
+        assert_eq!(
+            w.evaluate(std::slice::from_ref(&object)),
+            [health("InProgress", "Progressing")],
+            "{kind}"
+        );
         object.as_object_mut().unwrap().remove("status");
-        assert_eq!(w.judge(&[object]), [says("Current", "Progressing")], "{kind}");
+        assert_eq!(w.evaluate(&[object]), [health("Current", "Progressing")], "{kind}");
     }
     let kinds: std::collections::BTreeSet<&str> = OBJECTS.iter().map(|(kind, ..)| *kind).collect();
     assert_eq!(kinds.len(), w.resources.len() - 1, "all but PodNetwork, which only the engine writes");
@@ -181,7 +187,7 @@ async fn gitops_health_matches_engine_status() {
                 last.iter().any(|phase| status["phase"] == *phase)
             })
             .await;
-        assert_eq!(w.judge(std::slice::from_ref(&object)), [says(kstatus, argocd)], "{object}");
+        assert_eq!(w.evaluate(std::slice::from_ref(&object)), [health(kstatus, argocd)], "{object}");
         for condition in object["status"]["conditions"].as_array().unwrap() {
             assert_eq!(condition["observedGeneration"], 1, "{object}");
         }
@@ -192,21 +198,21 @@ async fn gitops_health_matches_engine_status() {
     // An ID that another one holds may be given up.
     w.create("L2Service", "same", "{SegmentationID: 20}").await;
     let same = w.until("L2Service", "same", |status| status["phase"] == "error").await;
-    assert_eq!(w.verdict("L2Service", "same").await, says("InProgress", "Progressing"));
+    assert_eq!(w.evaluate_object("L2Service", "same").await, health("InProgress", "Progressing"));
     assert_eq!(condition(&same, "Ready")["reason"], "IDConflict");
     w.api("ConnectionPoint").delete("cp", &DeleteParams::default()).await.unwrap();
     w.until("ConnectionPoint", "cp", |status| status["phase"] == "terminating").await;
-    assert_eq!(w.verdict("ConnectionPoint", "cp").await, says("Terminating", "Progressing"));
+    assert_eq!(w.evaluate_object("ConnectionPoint", "cp").await, health("Terminating", "Progressing"));
 
     // Nobody is there: what is ready is, what was changed since is not.
     stop.cancel();
-    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
-    assert_eq!(w.verdict("L2Service", "l2s").await, says("Current", "Healthy"));
+    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
+    assert_eq!(w.evaluate_object("L2Service", "l2s").await, health("Current", "Healthy"));
     let edit = json!({ "spec": { "Mask": 25 } });
     w.api("Route").patch("rt", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
-    assert_eq!(w.verdict("Route", "rt").await, says("InProgress", "Progressing"));
+    assert_eq!(w.evaluate_object("Route", "rt").await, health("InProgress", "Progressing"));
     w.create("L2Service", "late", "{SegmentationID: 30}").await;
-    assert_eq!(w.verdict("L2Service", "late").await, says("InProgress", "Progressing"));
+    assert_eq!(w.evaluate_object("L2Service", "late").await, health("InProgress", "Progressing"));
 
     // The next engine knows how long an error stands.
     let mut conditions = early["status"]["conditions"].clone();
@@ -224,13 +230,13 @@ async fn gitops_health_matches_engine_status() {
         all.into_iter().any(|condition| condition["type"] == "Stalled" && condition["status"] == "True")
     };
     w.until("L2ServiceAttachment", "early", stalled).await;
-    assert_eq!(w.verdict("L2ServiceAttachment", "early").await, says("Failed", "Degraded"));
+    assert_eq!(w.evaluate_object("L2ServiceAttachment", "early").await, health("Failed", "Degraded"));
     for (kind, name) in [("Route", "rt"), ("L2Service", "late")] {
         w.until(kind, name, |status| status["phase"] == "ready").await;
-        assert_eq!(w.verdict(kind, name).await, says("Current", "Healthy"));
+        assert_eq!(w.evaluate_object(kind, name).await, health("Current", "Healthy"));
     }
     stop.cancel();
-    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
     cluster.stop().await;
 }
 
@@ -241,7 +247,7 @@ async fn install_crds(client: &Client) -> BTreeMap<String, (ApiResource, bool)> 
         api.create(&PostParams::default(), &crd).await.unwrap();
         let name = crd.name_any();
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        timeout(PATIENCE, established).await.unwrap().unwrap();
+        timeout(TIMEOUT, established).await.unwrap().unwrap();
         let names = crd.spec.names;
         let kind = GroupVersionKind::gvk(&crd.spec.group, "v1alpha1", &names.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);

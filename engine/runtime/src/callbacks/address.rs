@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn special_addresses_are_refused_in_every_notation() {
         let policy = Policy::default();
-        for (host, wanted) in [
+        for (host, expected) in [
             ("127.0.0.1", Reason::Loopback),
             ("127.1", Reason::Loopback),
             ("0x7f000001", Reason::Loopback),
@@ -249,7 +249,7 @@ mod tests {
         ] {
             let found = url(&policy, &format!("http://{host}:8080/a"));
             assert!(
-                matches!(found, Err(Forbidden::Address { why, .. }) if why == wanted),
+                matches!(found, Err(Forbidden::Address { why, .. }) if why == expected),
                 "{host}: {found:?}"
             );
         }

@@ -82,7 +82,10 @@ pub(super) async fn read_dead_letters(
 }
 
 /// Asks the leading engine.
-pub async fn ask(nats: &Connection, request: &CallbackRequest) -> Result<CallbackAnswer, ClientError> {
+pub async fn send_request(
+    nats: &Connection,
+    request: &CallbackRequest,
+) -> Result<CallbackAnswer, ClientError> {
     let sent = async {
         let request = async_nats::Request::new().payload(encode(request)?.into()).timeout(Some(TIMEOUT));
         let answer = nats.client.send_request(subject::CALLBACK_REQUESTS, request).await?;

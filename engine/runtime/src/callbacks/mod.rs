@@ -40,7 +40,7 @@ use tracing::{debug, error, warn};
 
 pub use address::Allowed;
 pub use args::CallbackArgs;
-pub use client::{ClientError, ask, dead_letters, undelivered};
+pub use client::{ClientError, dead_letters, send_request, undelivered};
 pub use notices::Undelivered;
 pub(crate) use post::Poster;
 
@@ -229,12 +229,12 @@ async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Result<
                 lease_guard.wait_until_held().await;
                 if broken && followed.elapsed() >= RETRY_DELAY {
                     followed = Instant::now();
-                    let anew = async {
+                    let resumed = async {
                         let end = state::intact_until(&stream, *newest).await?;
                         let messages = follow(&stream, schedule.read() + 1).await?;
                         Ok::<_, async_nats::Error>((end, messages, EntryWatch::read(&bucket).await?))
                     };
-                    match anew.await {
+                    match resumed.await {
                         Ok((end, ..)) if end < schedule.read() => return Err("the outbox has lost its end".into()),
                         Ok((_, read, seen)) => {
                             (messages, entries) = (read, seen);
@@ -385,9 +385,9 @@ async fn try_once(
     // What was said wrongly may have been corrected meanwhile.
     let corrected = if attempts > 0 { context.current_endpoint(&message).await } else { None };
     let endpoint = corrected.unwrap_or_else(|| Endpoint::of_message(&message));
-    let began = Instant::now();
+    let started = Instant::now();
     let answer = context.poster.post(&message, &endpoint).await;
-    let took = began.elapsed();
+    let took = started.elapsed();
     let attempts = attempts.saturating_add(1);
     let (what, error, after) = match answer {
         PostOutcome::Accepted => {

@@ -48,8 +48,8 @@ impl PendingRequest {
                 return None;
             }
         };
-        let whole = subject::transition(&request.kind, request.namespace.as_deref(), &request.name);
-        let object = Name::from(whole.strip_prefix(PREFIX).unwrap_or(&whole));
+        let subject = subject::transition(&request.kind, request.namespace.as_deref(), &request.name);
+        let object = Name::from(subject.strip_prefix(PREFIX).unwrap_or(&subject));
         Some(Self { request, object, reply: message.reply })
     }
 
@@ -112,12 +112,18 @@ async fn retry(
             let message: Message = serde_json::from_slice(&payload)?;
             let endpoint =
                 context.current_endpoint(&message).await.unwrap_or_else(|| Endpoint::of_message(&message));
-            let began = Instant::now();
+            let started = Instant::now();
             let posted = context.poster.post(&message, &endpoint).await;
             if posted == PostOutcome::Accepted {
                 let end = DeliveryEnd::Delivered;
-                publish_delivery(&context.connection.client, &pending.object, &message, began.elapsed(), end)
-                    .await?;
+                publish_delivery(
+                    &context.connection.client,
+                    &pending.object,
+                    &message,
+                    started.elapsed(),
+                    end,
+                )
+                .await?;
                 let stream = context.connection.jetstream.get_stream(subject::DEAD_LETTERS).await?;
                 stream.delete_message(sequence).await?;
             }

@@ -143,7 +143,7 @@ fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Sche
 pub struct EntryWatch {
     changes: Watch,
     /// When all is read again, and the marks that have to be gone by then: those up to this revision.
-    again: Option<(Instant, u64)>,
+    reread: Option<(Instant, u64)>,
     /// Marks up to this revision have to be gone.
     expired: u64,
 }
@@ -151,15 +151,15 @@ pub struct EntryWatch {
 impl EntryWatch {
     pub async fn read(bucket: &Store) -> Result<Self, async_nats::Error> {
         let last = bucket.stream.get_info().await?.state.last_sequence;
-        let again = Some((Instant::now() + 2 * TOMBSTONE_TTL, last));
-        Ok(Self { changes: watch_all(bucket).await?, again, expired: 0 })
+        let reread = Some((Instant::now() + 2 * TOMBSTONE_TTL, last));
+        Ok(Self { changes: watch_all(bucket).await?, reread, expired: 0 })
     }
 
     /// Reads all again if it is time to.
     pub async fn read_again(&mut self, bucket: &Store) -> Result<(), async_nats::Error> {
-        if let Some((_, last)) = self.again.filter(|(at, _)| *at <= Instant::now()) {
+        if let Some((_, last)) = self.reread.filter(|(at, _)| *at <= Instant::now()) {
             self.changes = watch_all(bucket).await?;
-            (self.expired, self.again) = (last, None);
+            (self.expired, self.reread) = (last, None);
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl EntryWatch {
     /// As if it were time to read all again.
     #[cfg(test)]
     pub fn make_reread_due(&mut self) {
-        self.again = self.again.map(|(_, last)| (Instant::now(), last));
+        self.reread = self.reread.map(|(_, last)| (Instant::now(), last));
     }
 
     pub async fn next(&mut self) -> Result<Entry, async_nats::Error> {

@@ -143,9 +143,9 @@ impl FakeApiServer {
         State(cluster): State<Self>,
         Path((namespace, name)): Path<(String, String)>,
     ) -> Response {
-        let mut held = cluster.0.lock().unwrap();
-        held.reads += 1;
-        let Some(data) = held.secrets.get(&format!("{namespace}/{name}")) else { return missing() };
+        let mut state = cluster.0.lock().unwrap();
+        state.reads += 1;
+        let Some(data) = state.secrets.get(&format!("{namespace}/{name}")) else { return missing() };
         Json(json!({ "metadata": { "name": name, "namespace": namespace }, "data": data })).into_response()
     }
 
@@ -159,12 +159,12 @@ impl FakeApiServer {
 
     #[allow(clippy::unused_async, reason = "axum wants it")]
     async fn patch(State(cluster): State<Self>, Path(name): Path<String>, body: Bytes) -> Response {
-        let mut held = cluster.0.lock().unwrap();
-        if !held.objects.contains_key(&name) {
+        let mut state = cluster.0.lock().unwrap();
+        if !state.objects.contains_key(&name) {
             return missing();
         }
         let body: Value = serde_json::from_slice(&body).unwrap();
-        held.conditions.push((name, body["status"]["conditions"][0].clone()));
+        state.conditions.push((name, body["status"]["conditions"][0].clone()));
         Json(body).into_response()
     }
 
@@ -179,25 +179,25 @@ impl FakeApiServer {
 
     /// Waits until an object says this of its callbacks.
     async fn wait_for_condition(&self, name: &str, status: &str, reason: &str) -> Value {
-        let said = || {
-            let held = self.0.lock().unwrap();
-            let last = held.conditions.iter().rfind(|(object, _)| object == name);
+        let last_condition = || {
+            let state = self.0.lock().unwrap();
+            let last = state.conditions.iter().rfind(|(object, _)| object == name);
             let fits = |condition: &&(String, Value)| {
                 (condition.1["status"].as_str(), condition.1["reason"].as_str())
                     == (Some(status), Some(reason))
             };
             last.filter(fits).map(|(_, condition)| condition.clone())
         };
-        let mut look = interval(Duration::from_millis(20));
-        let looking = async {
+        let mut poll = interval(Duration::from_millis(20));
+        let polling = async {
             loop {
-                if let Some(said) = said() {
-                    return said;
+                if let Some(last_condition) = last_condition() {
+                    return last_condition;
                 }
-                look.tick().await;
+                poll.tick().await;
             }
         };
-        let found = timeout(TIMEOUT, looking).await;
+        let found = timeout(TIMEOUT, polling).await;
         found.unwrap_or_else(|_| panic!("{name}: {:?}", self.0.lock().unwrap().conditions))
     }
 }
@@ -295,9 +295,9 @@ impl Bench {
     async fn wait_until_no_entries(&self) {
         let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
         let emptied = async {
-            let mut look = interval(Duration::from_millis(20));
+            let mut poll = interval(Duration::from_millis(20));
             loop {
-                look.tick().await;
+                poll.tick().await;
                 let Ok(keys) = bucket.keys().await else { continue };
                 if keys.all(|key| ready(key.is_ok_and(|key| key == "floor"))).await {
                     return;
@@ -313,8 +313,8 @@ impl Bench {
             self.connection.jetstream.get_stream(format!("KV_{}", subject::CALLBACKS)).await.unwrap();
         for sequence in 1..=stream.cached_info().state.last_sequence {
             let Ok(message) = stream.get_raw_message(sequence).await else { continue };
-            let (marks, ends) = (message.headers.get("KV-Operation"), message.headers.get("Nats-TTL"));
-            assert!(marks.is_none() || ends.is_some(), "{} is kept for good", message.subject);
+            let (operation, ttl) = (message.headers.get("KV-Operation"), message.headers.get("Nats-TTL"));
+            assert!(operation.is_none() || ttl.is_some(), "{} is kept for good", message.subject);
         }
     }
 }
@@ -395,12 +395,12 @@ async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
     let read = outbox.get_raw_message(1).await.unwrap().time.unix_timestamp_nanos();
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
     // The second one that was read was of the same nanosecond as the first, so none of those that are there now.
-    for (newest, whole) in [(None, 3), (Some((1, read)), 3), (Some((2, read)), 1), (Some((50, read)), 1)] {
-        assert_eq!(state::intact_until(&outbox, newest).await.unwrap(), whole, "{newest:?}");
+    for (newest, intact) in [(None, 3), (Some((1, read)), 3), (Some((2, read)), 1), (Some((50, read)), 1)] {
+        assert_eq!(state::intact_until(&outbox, newest).await.unwrap(), intact, "{newest:?}");
         bucket.put("floor", format!("{created} 50").into()).await.unwrap();
-        let mut kept = newest;
-        let (schedule, _) = state::load(&bucket, &outbox, &mut kept).await.unwrap();
-        assert_eq!((schedule.read(), kept), (whole, newest.filter(|_| whole == 3)));
+        let mut loaded_newest = newest;
+        let (schedule, _) = state::load(&bucket, &outbox, &mut loaded_newest).await.unwrap();
+        assert_eq!((schedule.read(), loaded_newest), (intact, newest.filter(|_| intact == 3)));
     }
     let (stop, task) = bench.start_delivery();
     bench.wait_for_state(|floor, _| floor == 3).await;

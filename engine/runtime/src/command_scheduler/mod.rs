@@ -200,11 +200,11 @@ impl CommandScheduler {
         let Some(slot) = self.slots.get_mut(target) else { return false };
         // One that is on its way to NATS is refused there, and tried again.
         let settled = !matches!(slot.state, State::Publishing { .. });
-        let former = generation.term < self.term;
+        let from_former_term = generation.term < self.term;
         let Some(stored) = slot.stored.as_mut().filter(|_| settled && generation.term <= self.term) else {
             return false;
         };
-        let Some(found) = &stored.generation else { return former };
+        let Some(found) = &stored.generation else { return from_former_term };
         let order = |generation: &Generation| (generation.term, generation.sequence);
         let another = match order(found).cmp(&order(generation)) {
             Ordering::Less => true,
@@ -244,7 +244,7 @@ impl CommandScheduler {
         self.expire(now);
         let mut ready = ReadyCommands::default();
         self.collect_decisions(now, &mut ready);
-        let room = MAX_PUBLISHING.saturating_sub(self.publishing);
+        let free_publishes = MAX_PUBLISHING.saturating_sub(self.publishing);
         // Switches that may have to wait for others; those whose driver is stuck or away wait for nobody.
         let mut switches: Vec<Name> = Vec::new();
         let mut alone = FairQueue::default();
@@ -265,8 +265,8 @@ impl CommandScheduler {
             }
         }
         // A namespace with many takes no other's turn.
-        ready.single.extend(std::iter::from_fn(|| alone.pop()).take(room).cloned());
-        if room > 0 && !alone.is_empty() {
+        ready.single.extend(std::iter::from_fn(|| alone.pop()).take(free_publishes).cloned());
+        if free_publishes > 0 && !alone.is_empty() {
             ready.check_at(now);
         }
         if any_ready {
@@ -521,14 +521,14 @@ impl CommandScheduler {
     /// NATS holds these commands, by their sequences: what it had and lost is to be published again. A server that is
     /// killed may lose the last message of a subject, and the one before it. How many there are. Of a transaction its
     /// deadlines decide.
-    pub fn compare_with_stream(&mut self, kept: &BTreeMap<Target, u64>, now: Instant) -> usize {
+    pub fn compare_with_stream(&mut self, sequences: &BTreeMap<Target, u64>, now: Instant) -> usize {
         let bound: BTreeSet<Target> =
             self.slots.keys().filter(|target| self.is_bound(target)).cloned().collect();
         let mut lost = Vec::new();
         for (target, slot) in &mut self.slots {
             // One that is on its way is refused where something else stands than was there, and tried again.
             let settled = !matches!(slot.state, State::Publishing { .. }) && !bound.contains(target);
-            let found = kept.get(target).copied().unwrap_or_default();
+            let found = sequences.get(target).copied().unwrap_or_default();
             let Some(stored) = slot.stored.as_mut().filter(|stored| settled && found < stored.sequence)
             else {
                 continue;

@@ -3,7 +3,7 @@ mod unchanged;
 use super::*;
 
 /// No switch has to do with another.
-fn apart(names: &[Name]) -> Vec<TransactionGroup> {
+fn ungrouped(names: &[Name]) -> Vec<TransactionGroup> {
     names.iter().map(|name| TransactionGroup { holding: vec![name.clone()], plain: vec![] }).collect()
 }
 
@@ -29,7 +29,7 @@ fn issue(
     now: Instant,
 ) -> Option<PendingCommand> {
     scheduler.mark_dirty(target.clone(), now);
-    if !scheduler.ready(now, apart).single.contains(target) {
+    if !scheduler.ready(now, ungrouped).single.contains(target) {
         return None;
     }
     let command = scheduler.issue_if_changed(target, &"netconf".into(), hash.into(), now)?;
@@ -49,7 +49,7 @@ fn target_has_one_outstanding_command_while_driver_is_alive() {
     let first = issue(&mut scheduler, &nad(), "a", now).unwrap();
     assert_eq!((first.generation.term, first.generation.sequence, first.expected), (3, 1, 0));
     assert_eq!(issue(&mut scheduler, &nad(), "b", now), None);
-    let ready = scheduler.ready(now, apart);
+    let ready = scheduler.ready(now, ungrouped);
     assert!(ready.single.is_empty());
     assert_eq!(ready.next, Some(now + DRIVER_TIMEOUT));
     scheduler.handle_report(&nad(), &first.generation, DriverAnswer::Applied, now);
@@ -66,7 +66,7 @@ fn large_namespace_does_not_starve_others() {
     let (other, node) = (Target::Nad("other".into(), "a".into()), Target::Node("worker1".into()));
     scheduler.mark_dirty(other.clone(), now);
     scheduler.mark_dirty(node.clone(), now);
-    let ready = scheduler.ready(now, apart).single;
+    let ready = scheduler.ready(now, ungrouped).single;
     assert_eq!(ready.len(), MAX_PUBLISHING);
     assert!(ready[..3].contains(&other) && ready[..3].contains(&node), "{:?}", &ready[..3]);
 }
@@ -103,7 +103,7 @@ fn late_command_of_former_leader_is_replaced() {
     assert!(scheduler.is_commanded(&nad(), &"netconf".into(), "a"));
     assert!(scheduler.command_replaced(&nad(), &generation(2, 6, "b"), now));
     assert!(!scheduler.is_commanded(&nad(), &"netconf".into(), "a"));
-    assert_eq!(scheduler.ready(now, apart).single, [nad()]);
+    assert_eq!(scheduler.ready(now, ungrouped).single, [nad()]);
     let command = scheduler.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
     // It is on its way: NATS refuses it, or has it after theirs.
     assert!(!scheduler.command_replaced(&nad(), &generation(2, 7, "c"), now));
@@ -124,15 +124,16 @@ fn invalid_or_foreign_command_is_replaced() {
     let issued = issue(&mut scheduler, &nad(), "a", now).unwrap().generation;
     // It has no generation of its own, and the driver knows only what came before.
     assert!(scheduler.command_replaced(&nad(), &generation(issued.term, issued.sequence, ""), now));
-    let again = issue(&mut scheduler, &nad(), "a", now).unwrap().generation;
+    let reissued = issue(&mut scheduler, &nad(), "a", now).unwrap().generation;
     assert!(
-        !scheduler.command_replaced(&nad(), &issued, now) && !scheduler.command_replaced(&nad(), &again, now)
+        !scheduler.command_replaced(&nad(), &issued, now)
+            && !scheduler.command_replaced(&nad(), &reissued, now)
     );
     // It has one, which was given to another target, or to none.
     issue(&mut scheduler, &fabric(), "b", now).unwrap();
-    assert!(scheduler.command_replaced(&nad(), &generation(3, again.sequence + 1, "x"), now));
-    assert!(scheduler.has_issued(&generation(3, again.sequence + 1, "x")));
-    assert!(!scheduler.has_issued(&generation(3, again.sequence + 2, "x")));
+    assert!(scheduler.command_replaced(&nad(), &generation(3, reissued.sequence + 1, "x"), now));
+    assert!(scheduler.has_issued(&generation(3, reissued.sequence + 1, "x")));
+    assert!(!scheduler.has_issued(&generation(3, reissued.sequence + 2, "x")));
     // NATS took it, and nobody heard of that: it is not taken for what was there before.
     issue(&mut scheduler, &nad(), "a", now).unwrap();
     scheduler.mark_dirty(nad(), now);
@@ -160,8 +161,8 @@ fn unreadable_report_causes_one_republish() {
     scheduler.report_unreadable(&nad(), &"ovs".into(), now);
     assert_eq!(issue(&mut scheduler, &nad(), "a", now), None, "it is another driver's");
     scheduler.report_unreadable(&nad(), &"netconf".into(), now);
-    let again = scheduler.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap().generation;
-    scheduler.confirm_published(&nad(), &again, 8, now);
+    let reissued = scheduler.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap().generation;
+    scheduler.confirm_published(&nad(), &reissued, 8, now);
     scheduler.report_unreadable(&nad(), &"netconf".into(), now);
     assert!(scheduler.is_commanded(&nad(), &"netconf".into(), "a"));
 }
@@ -173,7 +174,7 @@ fn node_target_waits_only_for_its_own_agent() {
     let mut scheduler = CommandScheduler::new(1);
     let go = |scheduler: &mut CommandScheduler, hash: &str| {
         scheduler.mark_dirty(node.clone(), now);
-        if !scheduler.ready(now, apart).single.contains(&node) {
+        if !scheduler.ready(now, ungrouped).single.contains(&node) {
             return false;
         }
         let command = scheduler.issue_if_changed(&node, &"node".into(), hash.into(), now).unwrap();
@@ -207,10 +208,10 @@ fn report_before_publish_confirmation_finishes_command() {
     scheduler.mark_dirty(nad(), now);
     let command = scheduler.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
     scheduler.mark_dirty(nad(), now);
-    assert_eq!(scheduler.ready(now, apart).single, []);
+    assert_eq!(scheduler.ready(now, ungrouped).single, []);
     scheduler.handle_report(&nad(), &command.generation, DriverAnswer::Applied, now);
     scheduler.confirm_published(&nad(), &command.generation, 1, now);
-    assert_eq!(scheduler.ready(now, apart).single, [nad()]);
+    assert_eq!(scheduler.ready(now, ungrouped).single, [nad()]);
 }
 
 #[test]
@@ -228,11 +229,11 @@ fn unchanged_state_keeps_its_generation() {
         },
     );
     assert_eq!(issue(&mut scheduler, &nad(), "a", now), None);
-    assert_eq!(scheduler.ready(now, apart).single, []);
+    assert_eq!(scheduler.ready(now, ungrouped).single, []);
     assert_eq!(issue(&mut scheduler, &nad(), "b", now).unwrap().expected, 4);
     scheduler.streams_lost();
-    let again = issue(&mut scheduler, &nad(), "b", now).unwrap();
-    assert_eq!((again.expected, again.generation.term), (0, 9));
+    let reissued = issue(&mut scheduler, &nad(), "b", now).unwrap();
+    assert_eq!((reissued.expected, reissued.generation.term), (0, 9));
 }
 
 #[test]
@@ -249,7 +250,10 @@ fn switch_commands_are_debounced_and_nad_commands_are_not() {
     let later = start + Duration::from_secs(20);
     assert!(issue(&mut scheduler, &fabric(), "lone", later).is_some());
     assert!(issue(&mut scheduler, &fabric(), "next", later + DEBOUNCE / 2).is_none());
-    assert!(scheduler.ready(later + DEBOUNCE * 2, apart).single.contains(&fabric()), "the changes paused");
+    assert!(
+        scheduler.ready(later + DEBOUNCE * 2, ungrouped).single.contains(&fabric()),
+        "the changes paused"
+    );
     for hash in 0..20 {
         assert!(issue(&mut scheduler, &nad(), &hash.to_string(), start).is_some());
     }
@@ -298,10 +302,13 @@ fn command_lost_by_nats_is_republished() {
     scheduler.mark_dirty(on_its_way.clone(), now);
     scheduler.issue_if_changed(&on_its_way, &"netconf".into(), "a".into(), now).unwrap();
     let all = BTreeMap::from([(idle.clone(), 7), (waiting.clone(), 7)]);
-    assert_eq!((scheduler.compare_with_stream(&all, now), scheduler.ready(now, apart).single), (0, vec![]));
+    assert_eq!(
+        (scheduler.compare_with_stream(&all, now), scheduler.ready(now, ungrouped).single),
+        (0, vec![])
+    );
     // Of one the message before is there again.
     assert_eq!(scheduler.compare_with_stream(&BTreeMap::from([(idle.clone(), 3)]), now), 2);
-    let ready = scheduler.ready(now + MAX_DELAY, apart).single;
+    let ready = scheduler.ready(now + MAX_DELAY, ungrouped).single;
     assert_eq!(ready, [idle.clone(), waiting.clone()]);
     let expected = |scheduler: &mut CommandScheduler, target| {
         scheduler.issue_if_changed(target, &"netconf".into(), "a".into(), now).unwrap().expected
@@ -319,9 +326,9 @@ fn failed_publish_is_retried() {
     let command = scheduler.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
     assert_eq!(command.expected, 42);
     scheduler.publish_failed(&nad(), None, now);
-    let ready = scheduler.ready(now, apart);
+    let ready = scheduler.ready(now, ungrouped);
     assert_eq!((ready.single, ready.next), (vec![], Some(now + RETRY_DELAY)));
-    assert_eq!(scheduler.ready(now + RETRY_DELAY, apart).single, [nad()]);
+    assert_eq!(scheduler.ready(now + RETRY_DELAY, ungrouped).single, [nad()]);
 }
 
 fn switch(name: &str) -> Target {
@@ -329,13 +336,13 @@ fn switch(name: &str) -> Target {
 }
 
 /// A gate with two switches and one that can't hold a change, all in one transaction that is open.
-struct Fabric {
+struct TransactionTest {
     scheduler: CommandScheduler,
     now: Instant,
     generations: HashMap<Target, Generation>,
 }
 
-impl Fabric {
+impl TransactionTest {
     fn new(names: &[&str]) -> Self {
         let mut scheduler = CommandScheduler::new(3);
         alive(&mut scheduler);
@@ -421,7 +428,7 @@ impl Fabric {
 
 #[test]
 fn transaction_is_confirmed_when_all_hold() {
-    let mut f = Fabric::new(&["leaf1", "leaf2", "plain1"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2", "plain1"]);
     assert_eq!(f.open(), [switch("leaf1"), switch("leaf2")]);
     assert_eq!(f.scheduler.transaction(&switch("leaf1")), Some("3-1"));
     f.hold("leaf1");
@@ -443,12 +450,12 @@ fn transaction_is_confirmed_when_all_hold() {
     f.now += MAX_DELAY;
     assert_eq!(f.ready().joint, [[switch("leaf1"), switch("leaf3")]]);
     // A switch that has nothing to do with them is not held up at any time.
-    assert_eq!(f.scheduler.ready(f.now, apart).single.len(), 3);
+    assert_eq!(f.scheduler.ready(f.now, ungrouped).single.len(), 3);
 }
 
 #[test]
 fn transaction_is_aborted_on_refusal_and_retried_at_once() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     f.answer("leaf1", DriverAnswer::Held { refused: true });
     assert!(f.send_decisions().is_empty(), "the other one may refuse something as well");
@@ -463,8 +470,8 @@ fn transaction_is_aborted_on_refusal_and_retried_at_once() {
 
 #[test]
 fn repeated_aborts_back_off_until_confirmed() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
-    let abort = |f: &mut Fabric| {
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
+    let abort = |f: &mut TransactionTest| {
         f.open();
         f.answer("leaf1", DriverAnswer::Held { refused: true });
         f.hold("leaf2");
@@ -495,7 +502,7 @@ fn repeated_aborts_back_off_until_confirmed() {
 
 #[test]
 fn transaction_is_aborted_at_once_on_failure() {
-    let mut f = Fabric::new(&["leaf1", "leaf2", "leaf3"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2", "leaf3"]);
     f.open();
     f.hold("leaf1");
     f.answer("leaf2", DriverAnswer::Failed);
@@ -515,7 +522,7 @@ fn transaction_is_aborted_at_once_on_failure() {
 
 #[test]
 fn participant_without_answer_at_deadline_is_late() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     f.hold("leaf1");
     f.now += DEADLINE;
@@ -532,7 +539,7 @@ fn participant_without_answer_at_deadline_is_late() {
 
 #[test]
 fn lost_decision_is_detected_after_transaction_ends() {
-    let mut f = Fabric::with_leaf2_behind();
+    let mut f = TransactionTest::with_leaf2_behind();
     // The decision for the other one is lost. Who does not do as decided is let go after a while.
     let left = BTreeMap::from([(switch("leaf1"), 2)]);
     assert_eq!(f.scheduler.compare_with_stream(&left, f.now), 0);
@@ -546,7 +553,7 @@ fn lost_decision_is_detected_after_transaction_ends() {
 
 #[test]
 fn participant_that_rolls_back_on_its_own_is_late() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     f.hold("leaf1");
     f.answer("leaf1", DriverAnswer::RolledBack);
@@ -556,7 +563,7 @@ fn participant_that_rolls_back_on_its_own_is_late() {
 
 #[test]
 fn participant_that_ignores_decision_is_released() {
-    let mut f = Fabric::with_leaf2_behind();
+    let mut f = TransactionTest::with_leaf2_behind();
     f.scheduler.mark_dirty(switch("leaf2"), f.now);
     assert!(f.ready().single.is_empty());
     f.now += DRIVER_TIMEOUT;
@@ -565,7 +572,7 @@ fn participant_that_ignores_decision_is_released() {
 
 #[test]
 fn failed_decision_publish_is_retried_and_failed_opening_aborts() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     f.hold("leaf1");
     f.hold("leaf2");
@@ -577,7 +584,7 @@ fn failed_decision_publish_is_retried_and_failed_opening_aborts() {
     f.now += RETRY_DELAY;
     assert_eq!(f.ready().decisions.len(), 2);
     // One that was to open a transaction ends it.
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     f.scheduler.publish_failed(&switch("leaf1"), Some(7), f.now);
     assert_eq!((f.outcome().0, f.send_decisions().len()), ("failed", 1));
@@ -585,7 +592,7 @@ fn failed_decision_publish_is_retried_and_failed_opening_aborts() {
 
 #[test]
 fn removed_target_aborts_its_transaction() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     f.hold("leaf1");
     f.scheduler.remove_target(&switch("leaf2"), f.now);
@@ -606,10 +613,10 @@ fn inherited_open_transaction_is_aborted_before_new_commands() {
     scheduler.load_stored(fabric(), stored);
     assert!(!scheduler.is_commanded(&fabric(), &"netconf".into(), "a"));
     // It is taken back first.
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     let open = f.scheduler.transactions.remove(0);
-    let (participant, generation) = open.found();
+    let (participant, generation) = open.first_participant();
     alive(&mut scheduler);
     let aborted = Transaction { decision: Some(Decision::Abort), ..open.transaction().clone() };
     scheduler.decide_inherited(participant.clone(), generation, aborted, now);
@@ -629,10 +636,10 @@ fn inherited_open_transaction_is_aborted_before_new_commands() {
 
 #[test]
 fn inherited_participant_with_changed_endpoint_is_released() {
-    let mut f = Fabric::new(&["leaf1", "leaf2"]);
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     let open = f.scheduler.transactions.remove(0);
-    let (participant, generation) = open.found();
+    let (participant, generation) = open.first_participant();
     let mut scheduler = CommandScheduler::new(9);
     let aborted = Transaction { decision: Some(Decision::Abort), ..open.transaction().clone() };
     scheduler.decide_inherited(participant.clone(), generation, aborted, f.now);

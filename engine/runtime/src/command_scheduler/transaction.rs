@@ -115,7 +115,7 @@ impl OpenTransaction {
     }
 
     #[cfg(test)]
-    pub fn found(&self) -> (Participant, Generation) {
+    pub fn first_participant(&self) -> (Participant, Generation) {
         (self.participants[0].participant.clone(), self.participants[0].generation.clone())
     }
 
@@ -267,7 +267,7 @@ impl CommandScheduler {
             let late = late.collect();
             self.decide(index, Decision::Abort, "late", late, now);
         }
-        let silent = |slots: &std::collections::HashMap<Target, super::Slot>, part: &ParticipantState| {
+        let timed_out = |slots: &std::collections::HashMap<Target, super::Slot>, part: &ParticipantState| {
             let state = slots.get(&part.participant.target).map(|slot| &slot.state);
             match state {
                 Some(State::Outstanding(_, since)) => *since + super::DRIVER_TIMEOUT <= now,
@@ -277,7 +277,7 @@ impl CommandScheduler {
         };
         for open in &mut self.transactions {
             for part in &mut open.participants {
-                if part.stage == Stage::DecisionSent && !part.inherited && silent(&self.slots, part) {
+                if part.stage == Stage::DecisionSent && !part.inherited && timed_out(&self.slots, part) {
                     part.stage = Stage::Released;
                 }
             }

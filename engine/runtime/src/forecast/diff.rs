@@ -257,8 +257,8 @@ fn add_target(
             forecast.switches.push(switch(name, driver, was.as_ref(), now, unreachable));
         }
         Target::Nad(namespace, name) => {
-            let there = |desired: Option<&Desired>| matches!(desired, Some(Desired::Nad(nad)) if nad.attachment.is_some());
-            let act = act(there(was), there(is.map(|(_, desired)| desired)));
+            let is_present = |desired: Option<&Desired>| matches!(desired, Some(Desired::Nad(nad)) if nad.attachment.is_some());
+            let act = act(is_present(was), is_present(is.map(|(_, desired)| desired)));
             let (namespace, name) = (namespace.to_string(), name.to_string());
             forecast.network_attachment_definitions.push(NadForecast { namespace, name, act });
         }

@@ -37,9 +37,10 @@ pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
     for change in changes {
         match change {
             Change::Apply(key, object) => {
-                let there = cluster.object(key);
-                let same = there.is_some_and(|there| there.data.get("spec") == object.data.get("spec"));
-                let act = match there {
+                let existing = cluster.object(key);
+                let same =
+                    existing.is_some_and(|existing| existing.data.get("spec") == object.data.get("spec"));
+                let act = match existing {
                     None => Action::Create,
                     Some(_) if same => Action::None,
                     Some(_) => Action::Change,

@@ -13,10 +13,10 @@ use super::interface_name;
 const NETCONF: u16 = 830;
 
 pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Invalid> {
-    let mut seen = BTreeSet::new();
+    let mut known = BTreeSet::new();
     let mut ports = Vec::with_capacity(source.ports.len());
     for (index, port) in source.ports.iter().enumerate() {
-        if !seen.insert(port.name.as_str()) {
+        if !known.insert(port.name.as_str()) {
             let problem = format!("port {} is listed twice; list it once", port.name);
             return Err(Invalid::new(format!("Ports[{index}].Name"), problem));
         }

@@ -307,7 +307,7 @@ fn network(field: &str, text: &str) -> Result<IpNet, Invalid> {
 
 /// Addresses of hosts, each once.
 fn addresses(field: &str, texts: &[String]) -> Result<Vec<IpNet>, Invalid> {
-    let mut seen = BTreeSet::new();
+    let mut known = BTreeSet::new();
     let mut all = Vec::new();
     for (index, text) in texts.iter().enumerate() {
         let field = format!("{field}[{index}]");
@@ -322,7 +322,7 @@ fn addresses(field: &str, texts: &[String]) -> Result<Vec<IpNet>, Invalid> {
                 format!("{text} is not the address of a host; choose another one"),
             ));
         }
-        if !seen.insert(net.addr()) {
+        if !known.insert(net.addr()) {
             return Err(Invalid::new(field, format!("{} is there twice; name it once", net.addr())));
         }
         all.push(net);

@@ -122,8 +122,8 @@ fn vlan(field: &str, id: u16) -> Result<VlanId, Invalid> {
 
 /// Names of other objects, none of them twice.
 fn names(field: &str, names: &[String]) -> Result<Vec<Name>, Invalid> {
-    let mut seen = std::collections::BTreeSet::new();
-    if let Some(double) = names.iter().find(|name| !seen.insert(*name)) {
+    let mut known = std::collections::BTreeSet::new();
+    if let Some(double) = names.iter().find(|name| !known.insert(*name)) {
         return Err(Invalid::new(field, format!("{double} is named twice; name it once")));
     }
     Ok(names.iter().map(|name| Name::from(name.as_str())).collect())

@@ -37,7 +37,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         capabilities: source.capabilities,
         host_key_fingerprint: source.host_key_fingerprint,
         model: source.model,
-        rollback: source.rollback.and_then(|word| serde_json::from_value(word.into()).ok()),
+        rollback: source.rollback.and_then(|text| serde_json::from_value(text.into()).ok()),
         audit_interval: source.audit_interval.and_then(|seconds| u32::try_from(seconds).ok()),
         change_notifications: source.change_notifications,
     };
@@ -104,8 +104,8 @@ fn of_configuration(kind: Kind, source: crds::ConfigStatus) -> Status {
 }
 
 fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>) -> Vec<Condition> {
-    let ours = source.into_iter().filter(|condition| condition.type_ != crds::CALLBACK_DELIVERED);
-    let conditions = ours.filter_map(|condition| {
+    let own = source.into_iter().filter(|condition| condition.type_ != crds::CALLBACK_DELIVERED);
+    let conditions = own.filter_map(|condition| {
         Some(Condition {
             kind: intern(&condition.type_)?,
             holds: condition.status == "True",
@@ -173,18 +173,18 @@ fn config_phase(source: crds::ConfigPhase) -> Option<Phase> {
 
 /// Condition types and reasons are a small fixed set of words, which the core holds as such. Words of other makers are
 /// taken up to a bound, so that nothing grows without end.
-fn intern(word: &str) -> Option<&'static str> {
-    static WORDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    const MOST: usize = 1024;
-    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let words = words.get_or_insert_default();
-    if let Some(known) = words.get(word) {
+fn intern(text: &str) -> Option<&'static str> {
+    static INTERNED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    const MAX_INTERNED: usize = 1024;
+    let mut texts = INTERNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let texts = texts.get_or_insert_default();
+    if let Some(known) = texts.get(text) {
         return Some(known);
     }
-    if words.len() >= MOST || word.len() > 256 {
+    if texts.len() >= MAX_INTERNED || text.len() > 256 {
         return None;
     }
-    let word: &'static str = Box::leak(word.to_owned().into_boxed_str());
-    words.insert(word);
-    Some(word)
+    let text: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    texts.insert(text);
+    Some(text)
 }

@@ -58,10 +58,10 @@ pub(super) fn route(source: &crds::RouteSpec) -> Result<RouteSpec, Invalid> {
 
 /// The network of an address, without the address's host bits.
 fn network(address: IpAddr, mask: u8) -> Result<IpNet, Invalid> {
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    IpNet::new(address, mask)
-        .map(|network| network.trunc())
-        .map_err(|_| Invalid::new("Mask", format!("{mask} is too long for {address}; use at most {most}")))
+    let max_prefix = if address.is_ipv4() { 32 } else { 128 };
+    IpNet::new(address, mask).map(|network| network.trunc()).map_err(|_| {
+        Invalid::new("Mask", format!("{mask} is too long for {address}; use at most {max_prefix}"))
+    })
 }
 
 /// Pods can have addresses of a network: single ones of hosts, and more than the IPAM plugin needs for itself.
@@ -79,11 +79,12 @@ fn check_network(network: &IpNet, ipam: crds::Ipam) -> Result<(), Invalid> {
         return Err(Invalid::new("Address", problem));
     }
     // whereabouts and host-local refuse networks of two addresses.
-    let spare = if ipam == crds::Ipam::Static { 1 } else { 2 };
-    let most = network.max_prefix_len() - spare;
-    if network.prefix_len() > most {
-        let problem =
-            format!("{network} is too small for pods to get addresses by Ipam {ipam}; use at most {most}");
+    let host_bits = if ipam == crds::Ipam::Static { 1 } else { 2 };
+    let max_prefix = network.max_prefix_len() - host_bits;
+    if network.prefix_len() > max_prefix {
+        let problem = format!(
+            "{network} is too small for pods to get addresses by Ipam {ipam}; use at most {max_prefix}"
+        );
         return Err(Invalid::new("Mask", problem));
     }
     Ok(())

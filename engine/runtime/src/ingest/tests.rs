@@ -386,14 +386,14 @@ fn devices_parse_or_name_the_invalid_field() {
     assert_eq!(ports(json!([{ "Name": "a", "Node": "n", "Interface": "a/b" }])).0, "spec.Ports[0].Interface");
 }
 
-fn seen(kind: Kind, value: Value) -> Object {
+fn known(kind: Kind, value: Value) -> Object {
     let source: DynamicObject = serde_json::from_value(value).unwrap();
     object(key(kind, &source.metadata).unwrap(), &source)
 }
 
 #[test]
 fn object_metadata_is_converted() {
-    let object = seen(
+    let object = known(
         Kind::FabricDevice,
         json!({
             "apiVersion": "eno.k8s.io/v1alpha1", "kind": "FabricDevice",
@@ -413,13 +413,13 @@ fn object_metadata_is_converted() {
         (Kind::Bridge, "bridge.finalizers.opdev.io"),
     ] {
         let of = |finalizer: &str| json!({ "metadata": { "name": "a", "namespace": "ns", "finalizers": [finalizer] } });
-        assert!(seen(kind, of(finalizer)).finalized && !seen(kind, of("eno.k8s.io/engine")).finalized);
+        assert!(known(kind, of(finalizer)).finalized && !known(kind, of("eno.k8s.io/engine")).finalized);
     }
     let of = |opts: &str| json!({ "metadata": { "name": "cp" }, "spec": cp("ovs", opts) });
-    let point = seen(Kind::ConnectionPoint, of(r#"{"BridgeName": "b", "Brigde": ""}"#));
+    let point = known(Kind::ConnectionPoint, of(r#"{"BridgeName": "b", "Brigde": ""}"#));
     assert!(point.spec.is_ok() && point.unknown_opts.is_some_and(|message| message.contains("Brigde")));
-    assert_eq!(seen(Kind::ConnectionPoint, of(r#"{"BridgeName": "b"}"#)).unknown_opts, None);
-    let domain = seen(
+    assert_eq!(known(Kind::ConnectionPoint, of(r#"{"BridgeName": "b"}"#)).unknown_opts, None);
+    let domain = known(
         Kind::L2BridgeDomain,
         json!({ "metadata": { "name": "d", "labels": { "app.kubernetes.io/managed-by": "eno" } },
                 "spec": { "Vlan": 5, "ConnectionPoints": ["cp"] } }),

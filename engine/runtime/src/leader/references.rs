@@ -41,7 +41,7 @@ impl Leader {
         self.publishing.spawn(async move {
             // Many may name the same.
             let missing: BTreeSet<Key> = stop_all.iter().flat_map(|(_, missing)| missing).cloned().collect();
-            let there: BTreeSet<Key> = stream::iter(missing)
+            let existing: BTreeSet<Key> = stream::iter(missing)
                 .map(|key| {
                     let client = client.clone();
                     async move { api::may_exist(&client, &key).await.then_some(key) }
@@ -51,7 +51,7 @@ impl Leader {
                 .collect()
                 .await;
             for (key, missing) in stop_all {
-                let arrives = !missing.is_disjoint(&there);
+                let arrives = !missing.is_disjoint(&existing);
                 let input = if arrives {
                     Input::ReferenceExists(key)
                 } else {

@@ -63,27 +63,27 @@ mod tests {
     #[test]
     fn low_priority_writes_yield_and_still_proceed() {
         let mut now = Instant::now();
-        let mut line = LowPriorityQueue::new(now);
-        assert_eq!(line.due(), None);
+        let mut queue = LowPriorityQueue::new(now);
+        assert_eq!(queue.due(), None);
         let keys = ["a", "b", "c"].map(|name| Key::cluster(Kind::L2Service, &name.into()));
         for key in &keys {
-            line.push(key.clone());
+            queue.push(key.clone());
         }
         // Something else is written all the time.
-        line.other_written(now);
+        queue.other_written(now);
         now += MAX_WAIT;
-        line.other_written(now);
-        assert_eq!(line.pop(now).as_ref(), Some(&keys[0]));
-        line.written(now);
+        queue.other_written(now);
+        assert_eq!(queue.pop(now).as_ref(), Some(&keys[0]));
+        queue.written(now);
         now += Duration::from_millis(200);
-        line.other_written(now);
-        assert_eq!((line.pop(now), line.due()), (None, Some(now + Duration::from_millis(50))));
+        queue.other_written(now);
+        assert_eq!((queue.pop(now), queue.due()), (None, Some(now + Duration::from_millis(50))));
         // Then nothing else.
         now += QUIET_PERIOD;
-        assert_eq!(line.pop(now).as_ref(), Some(&keys[1]));
-        line.written(now);
-        assert_eq!((line.pop(now), line.due()), (None, Some(now + MIN_INTERVAL)));
-        assert_eq!(line.pop(now + MIN_INTERVAL).as_ref(), Some(&keys[2]));
-        assert_eq!(line.due(), None);
+        assert_eq!(queue.pop(now).as_ref(), Some(&keys[1]));
+        queue.written(now);
+        assert_eq!((queue.pop(now), queue.due()), (None, Some(now + MIN_INTERVAL)));
+        assert_eq!(queue.pop(now + MIN_INTERVAL).as_ref(), Some(&keys[2]));
+        assert_eq!(queue.due(), None);
     }
 }

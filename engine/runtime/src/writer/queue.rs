@@ -234,7 +234,7 @@ impl Queue {
                 self.status(status, uid, now, STATUS_DELAY, urgency);
             }
             Change::RemoveFinalizer(removal) => self.todo.remove = Some(removal),
-            Change::StatusKnown(told) => self.todo.written = Some(told),
+            Change::StatusKnown(written) => self.todo.written = Some(written),
             Change::StatusObserved { found, uid, status } => {
                 let other = self.todo.uid.as_ref().is_some_and(|known| *known != uid);
                 if self.running && !other {
@@ -331,7 +331,7 @@ impl Queue {
                 todo.leased = Some(status.leased).filter(|leased| *leased > self.todo.leased_reported);
                 self.leased_given = self.leased_given.max(status.leased);
                 let content = content(self.kind, &status);
-                let written = self.todo.written.is_some_and(|told| told.content == content);
+                let written = self.todo.written.is_some_and(|written| written.content == content);
                 todo.status = Some(status).filter(|_| !written || todo.leased.is_some());
             }
         }

@@ -95,7 +95,7 @@ pub async fn carry_out(context: &WriterContext, key: &Key, todo: &mut Todo) -> R
     if let Some(now) = &todo.status {
         let content = status::content(key.kind, now);
         // One that says what is there already is only to be told of.
-        if todo.written.is_none_or(|told| told.content != content) {
+        if todo.written.is_none_or(|written| written.content != content) {
             let mut body = api::apply_body(key, &uid);
             body["status"] = status::to_json(key.kind, now);
             let patch = Patch::Apply(body);

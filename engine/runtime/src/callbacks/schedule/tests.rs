@@ -7,7 +7,9 @@ fn retry() -> AttemptEnd {
 }
 
 fn due_callbacks(schedule: &mut Schedule, now: i64) -> Vec<(String, u64)> {
-    std::iter::from_fn(|| schedule.next(now)).map(|turn| (turn.object.to_string(), turn.sequence)).collect()
+    std::iter::from_fn(|| schedule.next(now))
+        .map(|callback| (callback.object.to_string(), callback.sequence))
+        .collect()
 }
 
 fn save(schedule: &mut Schedule) -> Vec<Change> {
@@ -99,8 +101,8 @@ fn retries_continue_for_days_with_bounded_delay() {
     let mut now = 0;
     let mut tries = Vec::new();
     for attempts in 0..100 {
-        let turn = schedule.next(now).unwrap();
-        assert_eq!((turn.sequence, turn.attempts), (1, attempts));
+        let callback = schedule.next(now).unwrap();
+        assert_eq!((callback.sequence, callback.attempts), (1, attempts));
         tries.push(now);
         schedule.attempt_ended(&"a".into(), retry(), FAST, now, 1.0);
         let next = schedule.wake().unwrap();
@@ -155,8 +157,8 @@ fn simulate(good: u64, bad: u64, dead: Dead) -> i64 {
         for n in 0..good {
             add(&mut schedule, format!("good{n}"), format!("good{n}"));
         }
-        while let Some(turn) = schedule.next(now) {
-            schedule.attempt_ended(&turn.object, AttemptEnd::Done, FAST, now, 0.5);
+        while let Some(callback) = schedule.next(now) {
+            schedule.attempt_ended(&callback.object, AttemptEnd::Done, FAST, now, 0.5);
         }
     }
     for n in 0..bad * 10 {
@@ -174,9 +176,9 @@ fn simulate(good: u64, bad: u64, dead: Dead) -> i64 {
     let mut left = good * OBJECTS * EACH;
     let mut under_way: BTreeSet<(i64, Name)> = BTreeSet::new();
     while left > 0 {
-        while let Some(turn) = schedule.next(now) {
-            let takes = if turn.object.starts_with("bad") { 15_000 } else { 20 };
-            under_way.insert((now + takes, turn.object));
+        while let Some(callback) = schedule.next(now) {
+            let takes = if callback.object.starts_with("bad") { 15_000 } else { 20 };
+            under_way.insert((now + takes, callback.object));
         }
         assert!(under_way.len() <= MAX_POSTS);
         let ends = under_way.first().map(|(at, _)| *at);
@@ -277,7 +279,7 @@ fn unattempted_callback_does_not_count_as_attempt() {
     schedule.attempt_ended(&"a".into(), AttemptEnd::NotAttempted, Duration::from_hours(1), 0, 0.5);
     assert!(save(&mut schedule).is_empty());
     assert_eq!((schedule.wake(), schedule.floor(), schedule.len()), (Some(NOT_ATTEMPTED_DELAY), 0, 1));
-    assert_eq!(schedule.next(NOT_ATTEMPTED_DELAY).map(|turn| turn.attempts), Some(0));
+    assert_eq!(schedule.next(NOT_ATTEMPTED_DELAY).map(|callback| callback.attempts), Some(0));
 }
 
 #[test]

@@ -35,8 +35,8 @@ async fn refused_addresses_receive_nothing_and_condition_names_reason() {
     }
     let (stop, task) = bench.start_delivery_with(&args);
     for n in 0..urls.len() {
-        let said = bench.cluster.wait_for_condition(&format!("o{n}"), "False", "GivenUp").await;
-        let message = said["message"].as_str().unwrap();
+        let condition = bench.cluster.wait_for_condition(&format!("o{n}"), "False", "GivenUp").await;
+        let message = condition["message"].as_str().unwrap();
         assert!(
             message.contains("is refused, since it is") && message.contains("--callback-allow"),
             "{message}"
@@ -134,9 +134,9 @@ async fn server_certificate_is_verified_and_client_certificate_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn proxy_resolves_host_names() {
-    let (asked, mut asks) = mpsc::unbounded_channel();
+    let (uri_sender, mut uris) = mpsc::unbounded_channel();
     let router = Router::new().fallback(async move |uri: Uri| {
-        let _ = asked.send(uri.to_string());
+        let _ = uri_sender.send(uri.to_string());
         StatusCode::NO_CONTENT
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -151,9 +151,9 @@ async fn proxy_resolves_host_names() {
         try_once(&context, &"L2Service._.a".into(), 1, 0, false, &payload).await.0
     };
     assert_eq!(post("http://nfvo.invalid/x").await, AttemptEnd::Done);
-    assert_eq!(asks.recv().await.unwrap(), "http://nfvo.invalid/x");
+    assert_eq!(uris.recv().await.unwrap(), "http://nfvo.invalid/x");
     // An address needs no looking up.
     assert_eq!(post("http://127.0.0.1/x").await, AttemptEnd::Done);
-    assert!(asks.try_recv().is_err());
+    assert!(uris.try_recv().is_err());
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
 }

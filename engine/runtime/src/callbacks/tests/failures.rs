@@ -22,8 +22,8 @@ async fn condition_tracks_failing_callbacks_across_restart() {
     }
     receiver.refuse("a", u32::MAX, StatusCode::SERVICE_UNAVAILABLE);
     bench.transition("a", 2, None).await;
-    let said = bench.cluster.wait_for_condition("a", "False", "Retrying").await;
-    let message = said["message"].as_str().unwrap();
+    let condition = bench.cluster.wait_for_condition("a", "False", "Retrying").await;
+    let message = condition["message"].as_str().unwrap();
     assert!(message.starts_with("callback 2 was not taken at try "), "{message}");
     assert!(message.contains("answered 503 Service Unavailable; the next is at 2"), "{message}");
     assert!(message.ends_with("; the last one delivered is 1"), "{message}");
@@ -36,8 +36,8 @@ async fn condition_tracks_failing_callbacks_across_restart() {
     let (stop, task) = bench.start_delivery();
     receiver.refuse("a", 0, StatusCode::OK);
     assert_eq!(next(&mut gets).await, ("a".into(), 2));
-    let said = bench.cluster.wait_for_condition("a", "True", "Delivered").await;
-    assert_eq!(said["message"], "callback 2 was delivered");
+    let condition = bench.cluster.wait_for_condition("a", "True", "Delivered").await;
+    assert_eq!(condition["message"], "callback 2 was delivered");
     let forgotten = async {
         while !undelivered(&bench.connection).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
@@ -88,10 +88,10 @@ async fn dead_letters_are_stored_and_retried_on_request() {
     timeout(TIMEOUT, dead).await.unwrap();
     receiver.refuse("a", 1, StatusCode::INTERNAL_SERVER_ERROR);
     let retry = request(CallbackAction::Retry, "a");
-    let answer = ask(&bench.connection, &retry).await.unwrap();
+    let answer = send_request(&bench.connection, &retry).await.unwrap();
     let error = Some("answered 500 Internal Server Error".to_owned());
     assert_eq!(answer, CallbackAnswer { delivered: 0, dead: 2, waiting: 0, error });
-    let answer = ask(&bench.connection, &retry).await.unwrap();
+    let answer = send_request(&bench.connection, &retry).await.unwrap();
     assert_eq!(answer, CallbackAnswer { delivered: 2, ..CallbackAnswer::default() });
     for counter in 1..=2 {
         assert_eq!(next(&mut gets).await, ("a".into(), counter));
@@ -103,10 +103,10 @@ async fn dead_letters_are_stored_and_retried_on_request() {
     bench.transition("a", 3, None).await;
     let mut waiting = CallbackAnswer::default();
     while waiting.waiting == 0 {
-        waiting = ask(&bench.connection, &retry).await.unwrap();
+        waiting = send_request(&bench.connection, &retry).await.unwrap();
     }
     receiver.refuse("a", 0, StatusCode::OK);
-    ask(&bench.connection, &retry).await.unwrap();
+    send_request(&bench.connection, &retry).await.unwrap();
     assert_eq!(next(&mut gets).await, ("a".into(), 3));
     stop.cancel();
     task.await.unwrap();
@@ -123,9 +123,9 @@ async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
     let object = Name::from("L2Service._.a");
     for (attempts, old, given_up) in [(0, true, false), (8, true, false), (50, false, false), (9, true, true)]
     {
-        let (ended, _, news) = try_once(&context, &object, 1, attempts, old, &payload).await;
+        let (ended, _, change) = try_once(&context, &object, 1, attempts, old, &payload).await;
         assert_eq!(ended == AttemptEnd::Done, given_up, "{attempts} {old}");
-        let DeliveryChange::Undelivered(about) = news else { panic!("{attempts}") };
+        let DeliveryChange::Undelivered(about) = change else { panic!("{attempts}") };
         assert_eq!((about.attempts, about.next_try.is_none()), (attempts + 1, given_up));
     }
     let dead = dead_letters(&bench.connection).await.unwrap();
@@ -154,7 +154,7 @@ async fn endpoint_test_runs_on_request() {
     // From then on it listens.
     next(&mut gets).await;
     let test = async |action, name: &str| {
-        let answer = ask(&bench.connection, &request(action, name)).await.unwrap();
+        let answer = send_request(&bench.connection, &request(action, name)).await.unwrap();
         (answer.delivered, answer.error)
     };
     assert_eq!(test(CallbackAction::TestEndpoint, "a").await, (1, None));
@@ -187,8 +187,8 @@ async fn endpoint_test_precedes_first_callback() {
     let mut came = [next(&mut gets).await, next(&mut gets).await];
     came.sort();
     assert_eq!(came, [("a".into(), 1), ("not-b".into(), 2)]);
-    let said = bench.cluster.wait_for_condition("not-a", "False", "Retrying").await;
-    assert!(said["message"].as_str().unwrap().contains("answered 200 OK, not 204"), "{said}");
+    let condition = bench.cluster.wait_for_condition("not-a", "False", "Retrying").await;
+    assert!(condition["message"].as_str().unwrap().contains("answered 200 OK, not 204"), "{condition}");
     stop.cancel();
     task.await.unwrap();
 }
@@ -205,8 +205,8 @@ async fn stale_entries_of_former_leader_are_deleted() {
     let at = schedule::Entry { from: 1, attempts: 3, next_try: 0, last_error: "no".into() };
     bucket.put("at.L2Service._.gone", serde_json::to_vec(&at).unwrap().into()).await.unwrap();
     let message = serde_json::from_slice(&encode(&transition("gone", 1, &json!({}))).unwrap()).unwrap();
-    let told = Undelivered { next_try: Some(0), ..about(&message, 1, 3, "no".into()) };
-    bucket.put("told.L2Service._.gone", serde_json::to_vec(&told).unwrap().into()).await.unwrap();
+    let undelivered = Undelivered { next_try: Some(0), ..about(&message, 1, 3, "no".into()) };
+    bucket.put("told.L2Service._.gone", serde_json::to_vec(&undelivered).unwrap().into()).await.unwrap();
     bench.wait_until_no_entries().await;
     stop.cancel();
     task.await.unwrap();
@@ -217,8 +217,9 @@ async fn unexpired_tombstones_are_renewed() {
     let (_receiver, address, _gets) = Receiver::start().await;
     let bench = Bench::new(address).await;
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
-    let [at, told, waiting] = ["at.L2Service._.gone", "told.L2Service._.gone", "at.L2Service._.waiting"];
-    for key in [at, told, waiting] {
+    let [at, undelivered, waiting] =
+        ["at.L2Service._.gone", "told.L2Service._.gone", "at.L2Service._.waiting"];
+    for key in [at, undelivered, waiting] {
         bucket.purge(key).await.unwrap();
     }
     let mut entries = EntryWatch::read(&bucket).await.unwrap();
@@ -236,13 +237,20 @@ async fn unexpired_tombstones_are_renewed() {
         }
         (entry.key, needless)
     };
-    for key in [at, told, waiting, fresh] {
+    for key in [at, undelivered, waiting, fresh] {
         assert_eq!(next(&mut entries).await, (key.into(), false));
     }
     entries.make_reread_due();
     entries.read_again(&bucket).await.unwrap();
-    let seen = [(at, true), (told, true), (waiting, false), (fresh, false), (at, false), (told, false)];
-    for (key, needless) in seen {
+    let expected = [
+        (at, true),
+        (undelivered, true),
+        (waiting, false),
+        (fresh, false),
+        (at, false),
+        (undelivered, false),
+    ];
+    for (key, needless) in expected {
         assert_eq!(next(&mut entries).await, (key.into(), needless));
     }
     // The entry that is missing is to be written.

@@ -42,7 +42,7 @@ fn start_sender(nats_url: &str) -> Child {
 
 /// What an object's endpoint saw.
 #[derive(Default)]
-struct Seen {
+struct EndpointLog {
     /// The first arrivals, in order.
     counters: Vec<u64>,
     ids: HashSet<String>,
@@ -51,7 +51,7 @@ struct Seen {
 }
 
 struct Flaky {
-    objects: Mutex<HashMap<String, Seen>>,
+    objects: Mutex<HashMap<String, EndpointLog>>,
     /// How many different ones arrived, and how many in all.
     progress: watch::Sender<(u64, u64)>,
     failed: std::sync::atomic::AtomicU64,
@@ -61,7 +61,7 @@ struct Flaky {
 struct Random(u64);
 
 impl Random {
-    fn roll(&mut self, sides: u64) -> u64 {
+    fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -77,16 +77,16 @@ async fn receive(
 ) -> StatusCode {
     let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
     let (_, total) = *flaky.progress.borrow();
-    let mut dice = Random(total << 32);
+    let mut random = Random(total << 32);
     let mut objects = flaky.objects.lock().unwrap();
-    let seen = objects.entry(path).or_default();
+    let log = objects.entry(path).or_default();
     // Three in ten fail; of these, half were taken all the same. Back-off grows, so that no more than four fail in a row.
-    let fails = dice.roll(10) < 3 && seen.failures < 4;
-    let taken = !fails || dice.roll(2) == 0;
-    seen.failures = if fails { seen.failures + 1 } else { 0 };
-    let new = taken && seen.ids.insert(header("webhook-id"));
+    let fails = random.below(10) < 3 && log.failures < 4;
+    let taken = !fails || random.below(2) == 0;
+    log.failures = if fails { log.failures + 1 } else { 0 };
+    let new = taken && log.ids.insert(header("webhook-id"));
     if new {
-        seen.counters.push(header("eno-transition").parse().unwrap());
+        log.counters.push(header("eno-transition").parse().unwrap());
     }
     drop(objects);
     flaky.progress.send_modify(|(different, total)| {
@@ -131,11 +131,11 @@ async fn ten_thousand_transitions_survive_a_hundred_kills_in_order() {
     });
 
     let mut progress = flaky.progress.subscribe();
-    let mut dice = Random(42);
+    let mut random = Random(42);
     for kill in 1..=KILLS {
         let mut sender = start_sender(&nats_url);
         // Anywhere between two posts, up to a few from the end.
-        let until = (OBJECTS * EACH * kill / (KILLS + 1)).saturating_sub(dice.roll(60));
+        let until = (OBJECTS * EACH * kill / (KILLS + 1)).saturating_sub(random.below(60));
         let more = timeout(SOAK, progress.wait_for(|(different, _)| *different >= until)).await;
         more.expect("it goes on").unwrap();
         sender.kill().await.unwrap();
@@ -146,8 +146,8 @@ async fn ten_thousand_transitions_survive_a_hundred_kills_in_order() {
     let (different, total) = *all.expect("all arrive").unwrap();
     let objects = flaky.objects.lock().unwrap();
     let expected: Vec<u64> = (1..=EACH).collect();
-    for (name, seen) in objects.iter() {
-        assert_eq!(seen.counters, expected, "{name}");
+    for (name, log) in objects.iter() {
+        assert_eq!(log.counters, expected, "{name}");
     }
     assert_eq!((objects.len() as u64, different), (OBJECTS, OBJECTS * EACH));
     let failed = flaky.failed.load(std::sync::atomic::Ordering::Relaxed);

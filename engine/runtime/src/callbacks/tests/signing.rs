@@ -33,9 +33,9 @@ fn python() -> PathBuf {
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     };
     let program = std::env::current_exe().unwrap();
-    let place = program.parent().unwrap().parent().unwrap().to_owned();
-    let venv = place.join("venv-standardwebhooks");
-    let lock = File::create(place.join("venv-standardwebhooks.lock")).unwrap();
+    let cache_dir = program.parent().unwrap().parent().unwrap().to_owned();
+    let venv = cache_dir.join("venv-standardwebhooks");
+    let lock = File::create(cache_dir.join("venv-standardwebhooks.lock")).unwrap();
     lock.lock().unwrap();
     let (python, stamp) = (venv.join("bin/python"), venv.join("installed-requirements.txt"));
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == REQUIREMENT) {
@@ -95,12 +95,12 @@ async fn reference_library_verifies_signatures() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     let (old, new) = (secret(1), secret(2));
-    let held = |values: &[String]| {
-        let mut held = bench.cluster.0.lock().unwrap();
-        held.secrets.insert("eno-system/eno-callback".into(), data(values));
+    let set_keys = |values: &[String]| {
+        let mut state = bench.cluster.0.lock().unwrap();
+        state.secrets.insert("eno-system/eno-callback".into(), data(values));
     };
     // While keys are changed, both sign.
-    held(&[old.clone(), new.clone()]);
+    set_keys(&[old.clone(), new.clone()]);
     let url = |name: &str| format!("http://{address}/{name}");
     let spec = |name: &str, format: &str| json!({ "CallbackURL": url(name), "CallbackSecret": { "Name": "eno-callback" }, "CallbackFormat": format });
     bench.transition_of("plain", 1, &spec("plain", "Object")).await;
@@ -130,9 +130,9 @@ async fn reference_library_verifies_signatures() {
         changed,
         other_id,
     ];
-    let verify_all = tokio::task::spawn_blocking(move || verify_all(&cases)).await.unwrap();
-    let good: Vec<bool> = verify_all.iter().map(|verdict| verdict == "good").collect();
-    assert_eq!(good, [true, true, true, true, false, false, false], "{verify_all:?}");
+    let results = tokio::task::spawn_blocking(move || verify_all(&cases)).await.unwrap();
+    let good: Vec<bool> = results.iter().map(|result| result == "good").collect();
+    assert_eq!(good, [true, true, true, true, false, false, false], "{results:?}");
     // It was read for the first and was fresh for the second.
     assert_eq!(bench.cluster.0.lock().unwrap().reads, 1);
     stop.cancel();
@@ -147,10 +147,10 @@ async fn callback_waits_while_secret_is_missing_or_invalid() {
     bench.cluster.put("a", &spec);
     bench.transition_of("a", 1, &spec).await;
     let (stop, task) = bench.start_delivery();
-    let said = bench.cluster.wait_for_condition("a", "False", "Retrying").await;
+    let condition = bench.cluster.wait_for_condition("a", "False", "Retrying").await;
     assert!(
-        said["message"].as_str().unwrap().contains("Secret eno-system/mine: it does not exist"),
-        "{said}"
+        condition["message"].as_str().unwrap().contains("Secret eno-system/mine: it does not exist"),
+        "{condition}"
     );
     let canary = "hunter2-canary".to_owned();
     bench
@@ -162,9 +162,9 @@ async fn callback_waits_while_secret_is_missing_or_invalid() {
         .insert("eno-system/mine".into(), data(std::slice::from_ref(&canary)));
     let no_key = async {
         loop {
-            let said = bench.cluster.wait_for_condition("a", "False", "Retrying").await.to_string();
-            assert!(!said.contains("hunter2"), "{said}");
-            if said.contains("its value \\\"key0\\\" is no key") {
+            let condition = bench.cluster.wait_for_condition("a", "False", "Retrying").await.to_string();
+            assert!(!condition.contains("hunter2"), "{condition}");
+            if condition.contains("its value \\\"key0\\\" is no key") {
                 return;
             }
             tokio::task::yield_now().await;

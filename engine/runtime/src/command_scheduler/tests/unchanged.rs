@@ -49,7 +49,7 @@ fn issue_all_ready(
 fn ten_thousand_unchanged_targets_settle_at_once() {
     let now = Instant::now();
     let mut scheduler = restarted_scheduler(&nads(10_000), now);
-    assert_eq!(issue_all_ready(&mut scheduler, now, apart, |_| "same"), []);
+    assert_eq!(issue_all_ready(&mut scheduler, now, ungrouped, |_| "same"), []);
     assert_eq!(scheduler.counts(), (0, 0));
 }
 
@@ -63,7 +63,7 @@ fn changed_target_behind_unchanged_ones_is_published_at_once() {
     let hash = |target: &Target| {
         if matches!(target, Target::Nad(_, name) if &**name == "behind") { "new" } else { "same" }
     };
-    assert_eq!(issue_all_ready(&mut scheduler, now, apart, hash), [changed]);
+    assert_eq!(issue_all_ready(&mut scheduler, now, ungrouped, hash), [changed]);
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn changed_switch_behind_unchanged_group_is_published_at_once() {
 fn publishes_beyond_limit_wait_for_confirmation() {
     let now = Instant::now();
     let mut scheduler = restarted_scheduler(&nads(1000), now);
-    let first = issue_all_ready(&mut scheduler, now, apart, |_| "new");
+    let first = issue_all_ready(&mut scheduler, now, ungrouped, |_| "new");
     assert_eq!(first.len(), MAX_PUBLISHING);
     scheduler.confirm_published(&first[0], &Generation { term: 3, sequence: 1, hash: "new".into() }, 2, now);
-    assert_eq!(issue_all_ready(&mut scheduler, now, apart, |_| "new").len(), 1);
+    assert_eq!(issue_all_ready(&mut scheduler, now, ungrouped, |_| "new").len(), 1);
 }
