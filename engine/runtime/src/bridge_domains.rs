@@ -1,4 +1,4 @@
-//! L2BridgeDomains for fabric plugins that watch them, one per L2Service in use.
+//! Maintains an L2BridgeDomain for each L2Service in use, for fabric plugins that watch them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::ingest::MANAGED_BY;
 use crate::metrics::Metrics;
 use crate::reconcile_queue::{self, QueueOptions};
 
-/// What is wanted of a service's bridge domain; `None`: that it is not there.
+/// A service and the desired spec of its bridge domain; `None`: it is to be deleted.
 pub type DesiredBridgeDomain = (Name, Option<BridgeDomainSpec>);
 
-/// Brings them to what is wanted until `stop`.
+/// Reconciles bridge domains until `stop`.
 pub async fn run(
     client: Client,
     desired: mpsc::UnboundedReceiver<DesiredBridgeDomain>,
@@ -48,7 +48,7 @@ async fn reconcile(
     };
     let foreign = found.as_ref().is_some_and(|found| !is_managed(&found.metadata.labels));
     if foreign {
-        // Written by hand: an input, which is never touched.
+        // Written by a user: an input that the engine never changes.
         return Ok(());
     }
     let Some(spec) = spec else {

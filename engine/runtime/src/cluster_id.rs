@@ -1,5 +1,5 @@
-//! What identifies the cluster in the names of its VLANs on devices. It stays what it is: under another one, what is
-//! there would no longer be ours.
+//! The identifier of the cluster in the names of its VLANs on devices. It has to stay the same: the engine would not
+//! recognise VLANs under another identifier as its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,44 +17,44 @@ use crate::metrics::Metrics;
 use crate::status::CLUSTER_ID;
 use crate::{api, drivers};
 
-/// Between two tries.
+/// Delay between two attempts.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// What manifests pinned for every cluster when no engine kept its identifier.
+/// The identifier that manifests set for every cluster before engines stored one.
 const LEGACY_ID: &str = "k8s";
 
-/// Where the identifier may be found.
+/// Sources of the identifier.
 pub struct Sources<'a> {
-    /// The API server.
+    /// Client of the API server.
     pub client: &'a Client,
-    /// NATS.
+    /// Connection to NATS.
     pub connection: &'a Connection,
-    /// Counts what can't be read.
+    /// Metrics; unreadable messages are counted.
     pub metrics: &'a Metrics,
-    /// What the flags say.
+    /// The identifier from the flags.
     pub configured: Option<&'a str>,
 }
 
-/// A cluster, as devices know it.
+/// A cluster, as devices identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// 1 to 8 characters of a-z and 0-9.
     pub id: String,
-    /// That of the namespace kube-system; `None`: the engine may not read it.
+    /// Uid of the namespace kube-system; `None`: the engine may not read it.
     pub uid: Option<String>,
 }
 
-/// What is known of the identifier.
+/// Identifiers that were found in use.
 #[derive(Clone, Debug, Default)]
 struct ExistingIds {
-    /// Of each FabricDevice that has a status: the identifier in it.
+    /// For each FabricDevice with a status: the identifier in it.
     devices: Vec<Option<String>>,
-    /// Of each command on NATS.
+    /// The identifier in each command on NATS.
     commands: Vec<String>,
 }
 
 impl Sources<'_> {
-    /// The identifier that is configured, else the one that is `kept` in the Lease, else the one under which devices
-    /// were configured before, else one from the cluster's uid. Waits for the API server and for NATS.
+    /// Returns the configured identifier, else the one that the Lease stores, else the one in use on devices, else one
+    /// derived from the cluster's uid. Waits for the API server and NATS.
     pub async fn find(&self, kept: Option<&str>) -> Cluster {
         let kept = kept.filter(|kept| match parse(kept) {
             Ok(_) => true,
@@ -149,7 +149,7 @@ fn most_frequent<'a>(ids: impl IntoIterator<Item = &'a String>) -> Option<String
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(id, _)| id)
 }
 
-/// Checks an identifier.
+/// Validates an identifier.
 pub fn parse(text: &str) -> Result<String, String> {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if (1..=8).contains(&text.len()) && text.bytes().all(good) {
@@ -159,7 +159,7 @@ pub fn parse(text: &str) -> Result<String, String> {
     }
 }
 
-/// 8 characters of `[a-z0-9]` that stand for a uid.
+/// Derives 8 characters of `[a-z0-9]` from a uid.
 fn short(uid: &str) -> String {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let digit = |byte: &u8| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]);
@@ -193,7 +193,7 @@ mod tests {
             (&["lab", ""], &["k8s"], "lab".into()),
             (&["a", "b", "b"], &[], "b".into()),
             (&["", ""], &["k8s", "k8s", "x"], "k8s".into()),
-            // Of a node.
+            // From the command of a node.
             (&[], &["lab"], "lab".into()),
             (&[], &["NOT ONE"], short(UID)),
             (&[""], &[], LEGACY_ID.into()),

@@ -1,4 +1,4 @@
-//! What is read of pods and nodes, and what is written for them, on a real API server.
+//! Watches of pods and nodes, and writes for them, on a real API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ async fn api_server_watches_and_writes_cover_nodes_pods_and_samples() {
     tasks.spawn(node_labels::run(client.clone(), labelled, metrics.clone(), CancellationToken::new()));
     nodes(&client, &updates, &mut inputs).await;
     pods(&client, &mut inputs).await;
-    // Nobody reads any more: the watches end.
+    // The watches end without a receiver.
     drop(inputs);
     pod_networks_of(&client).await;
     samples_of(&client).await;
@@ -63,7 +63,7 @@ where
     timeout(TIMEOUT, await_condition(api.clone(), name, condition)).await.expect(name).unwrap()
 }
 
-/// What is told of the world until something is what is waited for.
+/// Receives inputs until an event matches.
 async fn wait_for_event<T>(inputs: &mut mpsc::Receiver<Input>, desired: impl Fn(&Event) -> Option<T>) -> T {
     let wait = async {
         loop {
@@ -120,7 +120,7 @@ async fn nodes(
     until(&api, "worker1", labelled).await;
     let (labels, _) = wait_for_event(inputs, ready).await;
     assert_eq!(labels.len(), 1, "our own labels are no news: {labels:?}");
-    // What somebody else takes off comes back.
+    // The engine restores what another client removed.
     let off = json!({ "metadata": { "labels": { POINT: null } }, "status": { "capacity": { BRIDGE: "0" } } });
     api.patch("worker1", &PatchParams::default(), &Patch::Merge(&off)).await.unwrap();
     let kubelet = PatchParams { field_manager: Some("kubelet".into()), ..PatchParams::default() };
@@ -180,7 +180,7 @@ async fn pods(client: &Client, inputs: &mut mpsc::Receiver<Input>) {
     let runs = status(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }));
     api.patch_status("p", &PatchParams::default(), &Patch::Merge(runs)).await.unwrap();
     assert_eq!(wait_for_event(inputs, pod).await, Pod { container: Some("containerd://4b".into()), ..fresh });
-    // Finished is gone.
+    // A finished pod counts as gone.
     let done = json!({ "status": { "phase": "Succeeded" } });
     api.patch_status("p", &PatchParams::default(), &Patch::Merge(done)).await.unwrap();
     wait_for_event(inputs, |event| {
@@ -245,7 +245,7 @@ async fn pod_networks_of(client: &Client) {
     stop.cancel();
     timeout(TIMEOUT, task).await.unwrap().unwrap();
 
-    // The next leader writes nothing that is there, and takes away what nobody asks for.
+    // The next leader leaves unchanged objects alone and deletes those that are not desired.
     let (updates, stop, task) = start();
     want(&updates, "a", &uids[0], Some(Box::new(view(1500))));
     updates.send(pod_networks::Update::InitialSyncDone).unwrap();
@@ -253,14 +253,14 @@ async fn pod_networks_of(client: &Client) {
     assert_eq!(api.get("a").await.unwrap().metadata.resource_version, made.metadata.resource_version);
     want(&updates, "a", &uids[0], Some(Box::new(view(9000))));
     until(&api, "a", mtu(9000)).await;
-    // Another pod of that name: its own object, and the words on the former one no longer count.
+    // A new pod of the same name gets a new object, and updates of the former pod are ignored.
     pods.delete("a", &DeleteParams::default()).await.unwrap();
     until(&pods, "a", conditions::is_deleted(&uids[0])).await;
     let next = Name::from(pods.create(&PostParams::default(), &a_pod("a")).await.unwrap().uid().unwrap());
     want(&updates, "a", &next, Some(Box::new(view(1400))));
     until(&api, "a", mtu(1400)).await;
     want(&updates, "a", &uids[0], None);
-    // The pod gets an Event about what its label names and nobody made.
+    // The pod gets an Event about a PodConfig that its label names and that does not exist.
     let mut missing = view(1300);
     missing.interfaces.push(PodInterface {
         kind: "none",
@@ -281,7 +281,7 @@ async fn pod_networks_of(client: &Client) {
     timeout(TIMEOUT, written).await.expect("an Event on the pod");
     let left = api.get("a").await.unwrap();
     assert_eq!(left.owner_references()[0].uid, *next);
-    // It goes with its pod, whether or not that is told.
+    // The object is garbage-collected with its pod, without any update.
     pods.delete("a", &DeleteParams::default()).await.unwrap();
     until(&api, "a", |object: Option<&DynamicObject>| object.is_none()).await;
     want(&updates, "a", &next, None);
@@ -299,7 +299,7 @@ async fn samples_of(client: &Client) {
     config.metadata.namespace = Some("default".into());
     let uid = Name::from(configs.create(&PostParams::default(), &config).await.unwrap().uid().unwrap());
     let owner = Key::namespaced(Kind::PodConfig, &"default".into(), &"podconfig-sample-a".into());
-    // Without a pod to be had, the Deployment's pods are refused.
+    // The quota allows no pods, so the pods of the Deployment are refused.
     let quotas: Api<core::ResourceQuota> = Api::default_namespaced(client.clone());
     let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
@@ -354,7 +354,7 @@ async fn samples_of(client: &Client) {
         stop.cancel();
         timeout(TIMEOUT, task).await.unwrap().unwrap();
     }
-    // It goes with its owner.
+    // The Deployment is garbage-collected with its owner.
     configs.delete("podconfig-sample-a", &DeleteParams::default()).await.unwrap();
     until(&deployments, "cnf-example-a", |one: Option<&Deployment>| one.is_none()).await;
 }

@@ -1,14 +1,14 @@
-//! What differs on switches from what should be there, and since when that is known. Pure.
+//! Finds notes in reports that are new since the previous report of the switch. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
 use eno_core::Name;
 use eno_schemas::{Drift, Report};
 
-/// The kind of notes that tell of drift.
+/// Kind of the notes about drift.
 pub const DRIFT: &str = "Drift";
 
-/// The notes of one kind about each switch, as last reported.
+/// The notes of one kind in the last report of each switch.
 #[derive(Debug)]
 pub struct NoteTracker {
     kind: &'static str,
@@ -16,13 +16,13 @@ pub struct NoteTracker {
 }
 
 impl NoteTracker {
-    /// Those of a kind.
+    /// Tracks notes of one kind.
     pub fn new(kind: &'static str) -> Self {
         Self { kind, last: HashMap::new() }
     }
 
-    /// Takes in a report; the differences that were not there at the one before. On a switch
-    /// whose differences are put right, a report with a change names those that are gone by then.
+    /// Takes a report and returns the notes that the previous report did not have. A switch with the policy `Repair`
+    /// reports a change together with the drift that it removed, so those notes are not kept.
     pub fn new_notes(&mut self, name: &Name, report: &Report, policy: Drift) -> Vec<String> {
         let notes = report.notes.iter().filter(|note| note.kind == self.kind);
         let found: BTreeSet<String> = notes.map(|note| note.message.clone()).collect();
@@ -83,7 +83,7 @@ mod tests {
         assert!(take(&leaf, report(&["a", "b"])).is_empty());
         assert!(take(&leaf, changed(&["a", "b"])).is_empty(), "the change was another one");
         assert_eq!(take(&"leaf2".into(), report(&["a"])), ["a"]);
-        // Somebody put it right, and it is there again.
+        // The drift was removed by a user and comes back.
         assert!(take(&leaf, report(&[])).is_empty());
         assert_eq!(take(&leaf, report(&["a"])), ["a"]);
     }
@@ -106,7 +106,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(take(changed(&["a"])), ["a"]);
         }
-        // What could not be put right stays.
+        // Drift that could not be repaired stays.
         assert_eq!(take(report(&["a"])), ["a"]);
         assert!(take(report(&["a"])).is_empty());
     }

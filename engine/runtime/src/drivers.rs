@@ -1,4 +1,4 @@
-//! What drivers say: that they are alive, and their reports.
+//! Presence and reports of drivers, from NATS.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::mailbox::{Input, Mailbox, Source, post};
 use crate::metrics::Metrics;
 use crate::stream_reader;
 
-/// A driver whose presence was not renewed for so long is gone, should the server not have said so.
+/// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
-/// Between two tries.
+/// Delay between two attempts.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The driver whose targets are nodes.
 const NODE_DRIVER: &str = "node";
 
-/// The target of this name: a NAD's has a slash in it, which no other's can have; nodes are the targets of one driver.
+/// The target of a name in a subject. Only names of NADs have a slash; nodes are the targets of one driver.
 pub fn target(driver: &str, name: &str) -> Target {
     match name.split_once('/') {
         Some((namespace, name)) => Target::Nad(namespace.into(), name.into()),
@@ -39,12 +39,12 @@ pub fn target(driver: &str, name: &str) -> Target {
     }
 }
 
-/// What [`Event::Drivers`] calls the instance of a driver that works on this target only.
+/// The name in [`Event::Drivers`] of an instance that serves only this target.
 pub fn instance_of(driver: &str, target: &str) -> Name {
     format!("{driver}/{target}").into()
 }
 
-/// Follows the reports, the last of each target first.
+/// Follows the reports, starting with the last one of each target.
 pub async fn reports(
     connection: Connection,
     mailbox: Mailbox,
@@ -62,7 +62,7 @@ pub async fn reports(
                 Ok(()) => return,
                 Err(error) => warn!(%error, "reading reports from NATS, trying again"),
             },
-            // What was on the way when the connection broke is lost.
+            // Messages in flight when the connection broke are lost.
             changed = connects.changed() => if changed.is_err() { return },
             changed = lost.changed() => if changed.is_err() { return },
         }
@@ -70,7 +70,7 @@ pub async fn reports(
     }
 }
 
-/// `Ok`: nobody reads any more.
+/// `Ok`: the receiver has ended.
 async fn follow_reports(
     connection: &Connection,
     mailbox: &Mailbox,
@@ -126,21 +126,21 @@ async fn follow_reports(
     Err("the consumer ended".into())
 }
 
-/// The driver's word in a message.
+/// Decodes a report and checks its origin.
 fn report(message: &Message) -> Result<Report, String> {
     let report: Report = decode(&message.payload).map_err(|error| error.to_string())?;
-    // Who may not report for a driver had the server do it.
+    // A client without the right to report could make the server republish a stored message.
     if is_stream_readout(message.headers.as_ref()) {
         return Err("it was read out of a stream, and so is no driver's word".into());
     }
-    // A driver speaks for itself.
+    // A driver may report under its own subject only.
     if subject::result(&report.driver, &report.target) != message.subject.as_str() {
         return Err(format!("it is of driver {} on target {}", report.driver, report.target));
     }
     Ok(report)
 }
 
-/// The commands that NATS holds, by target and driver.
+/// The commands that NATS stores, by target and driver.
 pub async fn commands(
     connection: &Connection,
     metrics: &Metrics,
@@ -185,7 +185,7 @@ pub async fn commands(
     Ok(found)
 }
 
-/// The commands that NATS holds, whether they can be read or not, by the sequence of each target's last one.
+/// The sequence of each target's last command on NATS, readable or not.
 pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Target, u64>, async_nats::Error> {
     let mut found = BTreeMap::new();
     let visit = |message: &Message, info: &Info<'_>| {
@@ -207,7 +207,7 @@ pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Targe
     Ok(found)
 }
 
-/// The driver and the target of a subject that begins with this.
+/// Driver and target of a subject with this prefix.
 fn parts(begin: &str, subject: &str) -> Option<(String, Target)> {
     let (driver, name) = subject.strip_prefix(begin)?.split_once('.')?;
     let driver = untoken(driver)?;
@@ -215,7 +215,7 @@ fn parts(begin: &str, subject: &str) -> Option<(String, Target)> {
     Some((driver, target))
 }
 
-/// The name that [`subject::token`] wrote.
+/// Decodes a name that [`subject::token`] encoded.
 pub fn untoken(token: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.bytes();
@@ -245,7 +245,7 @@ pub async fn presence(
                 Ok(()) => return,
                 Err(error) => warn!(%error, "watching the drivers' presence, trying again"),
             },
-            // The watch would wait for the sequence at which the former bucket was.
+            // The watch would wait for a sequence of the former bucket.
             changed = lost.changed() => if changed.is_err() { return },
         }
         sleep(RETRY_DELAY).await;
@@ -256,22 +256,22 @@ pub async fn presence(
 #[derive(Debug)]
 struct Process {
     driver: Name,
-    /// The target that it works on, where that is only one.
+    /// The only target that it serves; `None`: it serves several.
     target: Option<Name>,
     /// It can hold a change until a transaction is decided.
     holds: bool,
 }
 
-/// What is known of drivers.
+/// The drivers that are present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PresentDrivers {
-    /// Those that are alive.
+    /// Drivers that are alive.
     alive: BTreeSet<Name>,
-    /// Those of them of which each process can hold a change.
+    /// Alive drivers all of whose processes can hold a change.
     holding: BTreeSet<Name>,
 }
 
-/// Which driver processes are alive, and which drivers were told of last.
+/// The driver processes that are alive, and the drivers reported last.
 #[derive(Debug, Default)]
 struct DriverPresence {
     instances: HashMap<String, (Process, Instant)>,
@@ -279,7 +279,7 @@ struct DriverPresence {
 }
 
 impl DriverPresence {
-    /// The drivers, if they are others than last time.
+    /// The present drivers, if they changed since the last call.
     fn changes(&mut self, now: Instant) -> Option<PresentDrivers> {
         self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < PRESENCE_TIMEOUT);
         let mut present = PresentDrivers::default();
@@ -328,7 +328,7 @@ async fn follow_presence(
                 caught_up |= entry.delta == 0;
                 match entry.operation {
                     Operation::Put => match decode::<DriverHello>(&entry.value) {
-                        // A driver speaks for itself.
+                        // A driver may announce itself under its own key only.
                         Ok(hello) if subject::key(&hello.driver, &hello.instance) != entry.key => {
                             metrics.malformed("driver");
                             warn!(key = entry.key, driver = hello.driver, "a presence under the key of another");
@@ -389,7 +389,7 @@ mod tests {
         };
         assert_eq!(alive.changes(start), Some(present(&["netconf"])));
         assert_eq!(alive.changes(start), None);
-        // One process that can't is enough: it may be the one that is given the command.
+        // One process that can't hold a change is enough: it may get the command.
         alive.instances.insert("netconf.2".into(), process("netconf", None, false));
         assert_eq!(alive.changes(start), Some(present(&[])));
         assert_eq!(alive.changes(start + PRESENCE_TIMEOUT), Some(PresentDrivers::default()));

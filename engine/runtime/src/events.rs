@@ -1,4 +1,5 @@
-//! Kubernetes Events, for errors, recoveries and deletions. They are courtesy: what can't be written is dropped.
+//! Kubernetes Events for errors, recoveries and deletions. They are best effort: an Event that can't be written is
+//! dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use tracing::debug;
 use crate::api;
 use crate::metrics::Metrics;
 
-/// So many wait at most.
+/// Maximum queued Events of each queue.
 const QUEUE_CAPACITY: usize = 8192;
-/// `note` has at most 1 kB.
+/// Maximum bytes of a note (the API server allows 1 kB).
 const MAX_NOTE_LEN: usize = 1000;
-/// While the writer is busy, Events of deletions come so far apart.
+/// Interval of deletion Events while the writer is busy.
 const DELETION_DELAY: Duration = Duration::from_millis(250);
 
-/// The way to the Events of the cluster.
+/// Sender of Events.
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<(ObjectReference, Event)>,
@@ -32,18 +33,18 @@ pub struct Events {
     metrics: Arc<Metrics>,
 }
 
-/// What is to be written. Deletions give way: where many objects go at once, their Events would slow down just that. No
-/// Event of the object can come after it, so the order of each object's Events stays.
+/// The queued Events. Deletions yield to other writes: Events of a mass deletion would slow it down. A deletion is the last
+/// Event of its object, so the order per object is kept.
 struct EventQueue<T> {
     queue: mpsc::Receiver<T>,
     deletions: mpsc::Receiver<T>,
     busy: watch::Receiver<bool>,
-    /// The first deletion, and until when it gives way.
+    /// The first deletion, and until when it yields.
     delayed: Option<(T, Instant)>,
 }
 
 impl<T> EventQueue<T> {
-    /// The next one; `None`: nothing will come any more.
+    /// The next Event; `None`: the senders have ended.
     async fn next(&mut self) -> Option<T> {
         loop {
             let until = self.delayed.as_ref().map_or_else(Instant::now, |(_, until)| *until);
@@ -63,7 +64,7 @@ impl<T> EventQueue<T> {
 }
 
 impl Events {
-    /// Writes them until `stop`, one after the other, so that they never crowd out anything that matters.
+    /// Writes Events one at a time until `stop`, so that they never delay other writes.
     pub fn start(client: Client, identity: &str, metrics: Arc<Metrics>, stop: CancellationToken) -> Self {
         let (queue, events) = mpsc::channel::<(ObjectReference, Event)>(QUEUE_CAPACITY);
         let (deletions, last) = mpsc::channel(QUEUE_CAPACITY);
@@ -94,12 +95,12 @@ impl Events {
         Self { queue, deletions, busy, metrics }
     }
 
-    /// More urgent things are written, or no longer.
+    /// Sets whether the writer is busy with more urgent writes.
     pub fn busy(&self, busy: bool) {
         self.busy.send_if_modified(|before| std::mem::replace(before, busy) != busy);
     }
 
-    /// Tells of a transition, if it is worth an Event.
+    /// Publishes an Event of a transition to or from an error, or of a deletion.
     pub fn transition(&self, key: &Key, uid: &str, previous: Option<Phase>, status: &Status) {
         let (type_, reason) = match (previous, status.phase) {
             (_, Some(Phase::Error)) => (EventType::Warning, "Error"),
@@ -111,7 +112,7 @@ impl Events {
         self.enqueue(queue, object_ref(key, uid), event(type_, reason, "Reconcile", &status.message));
     }
 
-    /// Tells of something about an object.
+    /// Publishes an Event about an object.
     pub fn publish(&self, object: ObjectReference, type_: EventType, reason: &str, action: &str, note: &str) {
         self.enqueue(&self.queue, object, event(type_, reason, action, note));
     }
@@ -133,7 +134,7 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     Event { type_, reason: reason.into(), note, action: action.into(), secondary: None }
 }
 
-/// A custom resource, as an Event refers to it.
+/// Reference to a custom resource.
 pub fn object_ref(key: &Key, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some(api::api_version(key.kind)),
@@ -145,7 +146,7 @@ pub fn object_ref(key: &Key, uid: &str) -> ObjectReference {
     }
 }
 
-/// A pod, as an Event refers to it.
+/// Reference to a pod.
 pub fn pod_ref(namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
@@ -157,7 +158,7 @@ pub fn pod_ref(namespace: &str, name: &str, uid: &str) -> ObjectReference {
     }
 }
 
-/// A node, as an Event refers to it: with its name as its uid, as the kubelet does.
+/// Reference to a node; its uid is its name, as in Events of the kubelet.
 pub fn node_ref(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
@@ -185,7 +186,7 @@ mod tests {
         let started = Instant::now();
         assert_eq!((waiting.next().await, started.elapsed()), (Some("error"), Duration::ZERO));
         assert_eq!((waiting.next().await, started.elapsed()), (Some("gone 1"), DELETION_DELAY));
-        // An error does not wait for the deletion that is held back.
+        // An error does not wait for the delayed deletion.
         let next = tokio::time::timeout(DELETION_DELAY / 2, waiting.next()).await;
         assert!(next.is_err());
         sender.try_send("another").unwrap();

@@ -1,5 +1,5 @@
-//! One time of leading, from taking the lead to losing it. One task owns the core and decides; all others watch or
-//! write.
+//! One term of leadership, from acquiring the Lease to losing it. One task owns the core and decides; all other tasks
+//! watch or write.
 
 mod commands;
 mod deadlines;
@@ -38,61 +38,61 @@ use crate::streams;
 use crate::watch;
 use crate::writer::{self, Change, Job, WrittenStatus};
 
-/// The mailbox holds so much; then those who fill it wait.
+/// Capacity of the mailbox in messages; senders wait when it is full.
 const MAILBOX_CAPACITY: usize = 4096;
-/// So long nothing may need to be done.
+/// Maximum time between two runs of the loop.
 const MAX_IDLE: Duration = Duration::from_mins(1);
-/// Writes to the API server at any time.
+/// Maximum concurrent writes to the API server.
 const MAX_CONCURRENT_WRITES: usize = 32;
 
-/// What one time of leading is done with.
+/// Connections and settings that a leader uses.
 #[derive(Clone)]
 pub struct LeaderContext {
-    /// The API server.
+    /// Client of the API server.
     pub client: Client,
-    /// NATS.
+    /// Connection to NATS.
     pub connection: Connection,
     /// Posts callbacks.
     pub poster: Arc<callbacks::Poster>,
-    /// For the core.
+    /// Configuration of the core.
     pub config: Config,
-    /// Of sample Deployments.
+    /// Image of sample Deployments; `None`: none are made.
     pub sample_image: Option<Arc<str>>,
-    /// Counts and measures.
+    /// Prometheus metrics of the engine.
     pub metrics: Arc<Metrics>,
-    /// This process, in Kubernetes Events.
+    /// Name of this process, as reporting instance of Kubernetes Events.
     pub identity: Arc<str>,
-    /// Set while the engine is in step with the cluster.
+    /// True while the engine is in sync with the cluster.
     pub synced: Arc<std::sync::atomic::AtomicBool>,
-    /// Until when this process leads for sure.
+    /// Until when this process is sure to hold the Lease.
     pub lease_guard: LeaseGuard,
 }
 
-/// Why leading ended by itself.
+/// Why leadership ended on its own.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaderError {
-    /// NATS did not do what is needed to begin. A retry may help.
+    /// NATS failed during the start. A retry may help.
     #[error("{0}")]
     Nats(#[from] async_nats::Error),
-    /// Words of this or a later term are on NATS: the Lease was made anew and counts from the beginning. A term above
-    /// this one is needed, since drivers follow the highest only.
+    /// NATS holds messages of this or a later term: the Lease was recreated and counts from the beginning. The engine
+    /// needs a higher term, since drivers follow the highest one only.
     #[error("words of term {found} are on NATS already")]
     TermUsed {
-        /// The highest that was found.
+        /// The highest term that was found.
         found: u64,
     },
-    /// The outbox was lost and is empty. Who begins again tells the last transition of every object once more.
+    /// The outbox was lost and is empty. The next leadership publishes the last transition of every object again.
     #[error("the outbox was lost")]
     OutboxLost,
 }
 
-/// Leads until `stop`, or until it turns out that another does. All that it started has ended when it returns.
+/// Leads until `stop`, or until another process leads. All tasks that it started have ended when it returns.
 pub async fn run_leader(
     context: &LeaderContext,
     term: u64,
     stop: impl Future<Output = ()>,
 ) -> Result<(), LeaderError> {
-    // Ends all tasks of this time of leading, whoever brings that about.
+    // Cancels all tasks of this leadership, whichever of them ends it.
     let stop_all = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let result = tokio::select! {
@@ -218,7 +218,7 @@ async fn run_loop(
         caught_up: false,
         leading_since: Timestamp::now(),
     };
-    // What one participant was told is decided for all.
+    // A decision that reached one participant holds for all of them.
     let confirmed = |(_, _, command): &(Target, crate::command_scheduler::StoredCommand, Option<Command>)| {
         let transaction = command.as_ref()?.transaction.as_ref()?;
         (transaction.decision == Some(Decision::Confirm)).then(|| transaction.id.clone())
@@ -268,7 +268,7 @@ async fn run_loop(
         leader.run_due_deadlines();
         loop {
             wake = leader.publish_ready();
-            // What is commanded now is judged by what was reported before.
+            // The core relates new commands to the reports that it already has.
             if !leader.settle() {
                 break;
             }
@@ -281,53 +281,72 @@ async fn run_loop(
     }
 }
 
-/// Where it is decided.
+/// State of the task that owns the core.
 struct Leader {
+    /// Connections and settings.
     context: LeaderContext,
+    /// The term of this leadership.
     term: u64,
-    /// A term that another engine has used and that is not below this one.
+    /// A term that another engine used and that is not lower than this one.
     conflicting_term: Option<u64>,
+    /// The core.
     engine: Engine,
+    /// Decides when commands are published.
     scheduler: CommandScheduler,
+    /// The last version of every object.
     objects: Objects,
-    /// The phase of each object, for the metrics.
+    /// Phase of each object, for the metrics.
     phases: HashMap<Key, Option<Phase>>,
-    /// The last outbox entry of each object that was not seen yet.
+    /// Last outbox entry of each object that no watch has shown yet.
     outbox: LoadedOutbox,
-    /// It was made anew since: who leads next tells again what it held.
+    /// The outbox was recreated empty: the next leader publishes its last transitions again.
     outbox_lost: bool,
+    /// Sources whose initial state is not complete.
     unsynced: HashSet<Source>,
-    /// Objects that name something that is not there yet, and until when that is waited for, the first first.
+    /// Objects with missing references, and until when those may still arrive; earliest first.
     reference_waits: VecDeque<(Instant, Key)>,
-    /// Networks that a switch refused, with the time at which they are tried again and their attempt.
+    /// Networks that a switch refused: time of the retry, network and attempt.
     retries: BTreeSet<(Instant, Key, u32)>,
-    /// When errors that may pass count as lasting: the object, and when its error began.
+    /// When transient errors count as lasting: time, object and start of the error.
     deadlines: BTreeSet<(Instant, Key, Name)>,
+    /// New drift in reports on switches.
     drift_notes: NoteTracker,
+    /// New notes of removed VLANs in reports on switches.
     vlan_taken_off_notes: NoteTracker,
-    /// Objects that went away in this batch; their last words may still be said.
+    /// Objects that are gone since the last batch; their last transitions may still have to be written.
     gone_objects: Vec<Key>,
+    /// Sender of the mailbox, for spawned tasks.
     mailbox: mpsc::Sender<Input>,
+    /// Sender to the writer.
     jobs: mpsc::UnboundedSender<Job>,
+    /// Sender to the task that maintains L2BridgeDomains.
     bridge_domains: mpsc::UnboundedSender<bridge_domains::DesiredBridgeDomain>,
+    /// Sender to the task that maintains PodNetworks.
     pod_networks: mpsc::UnboundedSender<pod_networks::Update>,
+    /// Sender to the task that labels nodes.
     node_labels: mpsc::UnboundedSender<node_labels::Update>,
+    /// Sender to the task that creates sample Deployments.
     samples: mpsc::UnboundedSender<samples::DesiredSample>,
+    /// Publishes Kubernetes Events.
     events: Events,
-    /// What follows from all that there was at the start is handed out.
+    /// The effects of the initial state are dispatched.
     settled_once: bool,
-    /// Targets, with their drivers, that were reported on before that and of which there is no command.
+    /// Targets and drivers of reports that arrived before that and have no command.
     uncommanded: Vec<(Target, Name)>,
+    /// Tasks that publish commands or purge targets.
     publishing: JoinSet<Result<(), publish::Superseded>>,
+    /// Ends this leadership when cancelled.
     stop_all: CancellationToken,
+    /// When this leadership began, for durations.
     started: Instant,
-    /// Nothing is left to be published of what follows from all that there was at the start.
+    /// All commands that follow from the initial state are published.
     caught_up: bool,
+    /// The same as wall-clock time, to recognise older reports.
     leading_since: Timestamp,
 }
 
 impl Leader {
-    /// A command that was on NATS before this time of leading. `confirmed`: the transactions that are.
+    /// Loads a command that NATS held before this leadership. `confirmed`: identifiers of the confirmed transactions.
     fn load_command(
         &mut self,
         target: Target,
@@ -410,7 +429,7 @@ impl Leader {
         }
     }
 
-    /// A target is gone: its words are taken off NATS.
+    /// Purges the messages of a removed target from NATS.
     fn remove_target(&mut self, target: Target, driver: Name) {
         let LeaderContext { connection, lease_guard, .. } = self.context.clone();
         let mailbox = self.mailbox.clone();
@@ -421,7 +440,7 @@ impl Leader {
         });
     }
 
-    /// An object is seen for the first time: its last outbox entry counts, when that is ahead of its status.
+    /// Handles the first sight of an object. Its last outbox entry replaces its status if that is older.
     fn first_seen(&mut self, object: &mut eno_core::Object, stored: &Arc<StoredObject>) {
         let uid = &stored.uid;
         if let Some(content) = stored.status_content {
@@ -440,7 +459,7 @@ impl Leader {
         } else {
             self.repeat_transition(object, stored);
         }
-        // The core sees nothing new in it. Of one with pods it does, as soon as their nodes report.
+        // The core sees no change in it. A status with pods changes anyway as soon as their nodes report.
         if let Some(status) =
             object.status.as_ref().filter(|status| stored.status_is_outdated && status.pods.is_empty())
         {
@@ -448,7 +467,7 @@ impl Leader {
         }
     }
 
-    /// Tells the last transition of an object once more, when the outbox that had it was lost.
+    /// Publishes the last transition of an object again if the outbox that had it was lost.
     fn repeat_transition(&self, object: &eno_core::Object, stored: &Arc<StoredObject>) {
         let repeated =
             object.status.as_ref().filter(|status| self.outbox.is_complete && status.transitions > 0);
@@ -467,7 +486,7 @@ impl Leader {
         info!(took = ?self.started.elapsed(), "in step with the cluster");
     }
 
-    /// Tells how long it took until nothing was left to be published.
+    /// Records how long the start took until no command was left to publish.
     fn report_catch_up(&mut self) {
         if !self.caught_up && self.settled_once && self.scheduler.counts().0 == 0 {
             self.caught_up = true;
@@ -477,7 +496,7 @@ impl Leader {
         }
     }
 
-    /// Works out what follows from all that was taken in, and hands it out; true: there is something to publish.
+    /// Lets the core work out the effects of all inputs, and dispatches them. True: there is something to publish.
     fn settle(&mut self) -> bool {
         if !self.unsynced.is_empty() {
             return false;
@@ -494,7 +513,7 @@ impl Leader {
             self.dispatch(effect, &at);
         }
         if !std::mem::replace(&mut self.settled_once, true) {
-            // Where nodes are left alone, nobody listens.
+            // Without node management, nothing receives this.
             let _ = self.pod_networks.send(pod_networks::Update::InitialSyncDone);
             for (target, driver) in std::mem::take(&mut self.uncommanded) {
                 self.remove_unwanted(&target, &driver);
@@ -519,7 +538,7 @@ impl Leader {
                 }
             }
             Effect::BridgeDomain { service, spec } => {
-                // It ends with this time of leading, and then nothing is handed out any more.
+                // The receiver ends together with this leadership.
                 let _ = self.bridge_domains.send((service, spec));
             }
             Effect::PodNetwork { namespace, name, uid, view } => {
@@ -581,7 +600,7 @@ impl Leader {
 
     fn enqueue_job(&self, key: &Key, change: Change) {
         if self.jobs.send(Job { key: key.clone(), change }).is_err() {
-            // The writer ended, and with it this time of leading.
+            // The writer ended, which ends this leadership.
             self.stop_all.cancel();
         }
     }

@@ -1,5 +1,5 @@
-//! Who leads: a Lease, and in its annotations the term, which is counted up each time a process takes the lead, and what
-//! identifies the cluster on devices.
+//! Leader election by a Lease. Its annotations hold the term, which each acquisition increments, and the identifier of
+//! the cluster on devices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,22 +17,22 @@ use tracing::{info, warn};
 
 use crate::lease_guard::LeaseGuard;
 
-/// The annotation that counts the times that a process took the lead.
+/// Annotation with the number of acquisitions.
 pub const TERM: &str = "eno.k8s.io/term";
 
-/// The annotation that keeps what identifies the cluster on devices.
+/// Annotation with the identifier of the cluster on devices.
 pub const CLUSTER: &str = "eno.k8s.io/cluster-id";
 
-/// How long things take. A holder stops before another may begin: `give_up` is shorter than `duration`.
+/// Timing of the leader election. `give_up` is shorter than `duration`, so that a holder stops before another begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// How long the Lease holds after its last renewal.
+    /// Time that the Lease is valid after a renewal.
     pub duration: Duration,
-    /// How often it is renewed.
+    /// Interval of renewals.
     pub renew: Duration,
-    /// A holder that could not renew for so long gives up.
+    /// Time without a successful renewal after which the holder gives up.
     pub give_up: Duration,
-    /// How often the others look.
+    /// Interval at which candidates read the Lease.
     pub poll: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Default for Times {
     }
 }
 
-/// One candidate for the lead.
+/// A candidate for leadership.
 #[derive(Clone)]
 pub struct Candidate {
     leases: Api<Lease>,
@@ -57,21 +57,21 @@ pub struct Candidate {
     lease_guard: LeaseGuard,
 }
 
-/// The lead, while it is held.
+/// Leadership, while it is held.
 #[derive(Debug)]
 pub struct Leadership {
-    /// Which term this is.
+    /// The term.
     pub term: u64,
-    /// What the Lease keeps as the identifier of the cluster.
+    /// The identifier of the cluster that the Lease holds.
     pub cluster: Option<String>,
-    /// Ends when the lead is lost.
+    /// Cancelled when leadership is lost.
     pub lost: CancellationToken,
     cluster_sender: watch::Sender<Option<String>>,
     renewal: JoinHandle<Lease>,
 }
 
 impl Leadership {
-    /// Has the Lease keep the identifier of the cluster from its next renewal on, which is made at once.
+    /// Writes the identifier of the cluster into the Lease by an immediate renewal.
     pub fn store_cluster_id(&self, cluster: &str) {
         if self.cluster.as_deref() != Some(cluster) {
             self.cluster_sender.send_replace(Some(cluster.to_owned()));
@@ -79,14 +79,15 @@ impl Leadership {
     }
 }
 
-/// What the Lease looked like and since when, by this process's own clock: the clocks of others are not trusted.
+/// Resource version of the Lease and since when it is unchanged, by the clock of this process. Clocks of others are
+/// not trusted.
 struct ObservedLease {
     version: Option<String>,
     since: Instant,
 }
 
 impl Candidate {
-    /// `identity` is unique among processes and appears in the Lease.
+    /// `identity` is unique among processes and becomes the holder of the Lease.
     pub fn new(client: Client, namespace: &str, name: &str, identity: &str, times: Times) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
@@ -97,12 +98,12 @@ impl Candidate {
         }
     }
 
-    /// Until when this process leads for sure.
+    /// Until when this process is sure to hold the Lease.
     pub fn lease_guard(&self) -> LeaseGuard {
         self.lease_guard.clone()
     }
 
-    /// Waits until this process leads, in a term higher than `above`; `None` when told to stop before.
+    /// Waits until this process leads, in a term higher than `above`. `None`: `stop` came first.
     pub async fn lead(&self, above: u64, stop: &CancellationToken) -> Option<Leadership> {
         let mut observed = ObservedLease { version: None, since: Instant::now() };
         let mut announced = None;
@@ -157,8 +158,7 @@ impl Candidate {
         none_on_conflict(self.leases.replace(&self.name, &PostParams::default(), &lease).await)
     }
 
-    /// Writes this process and the next term into a Lease. The resource version in it makes the update a
-    /// compare-and-swap.
+    /// Writes this process and the next term into a Lease. The resource version makes the update a compare-and-swap.
     fn claim(&self, above: u64, lease: &mut Lease) {
         let annotations = lease.metadata.annotations.get_or_insert_default();
         let term = annotations.get(TERM).and_then(|term| term.parse::<u64>().ok()).unwrap_or_default();
@@ -172,7 +172,7 @@ impl Candidate {
         spec.renew_time = Some(now);
     }
 
-    /// `started`: before the Lease was asked for.
+    /// `started`: the time before the Lease was read or written.
     fn start_renewal(&self, lease: Lease, started: Instant) -> Leadership {
         let annotation = |name| lease.metadata.annotations.as_ref().and_then(|all| all.get(name).cloned());
         let term = annotation(TERM).and_then(|term| term.parse().ok());
@@ -184,7 +184,7 @@ impl Candidate {
         Leadership { term: term.unwrap_or_default(), cluster, lost, cluster_sender, renewal }
     }
 
-    /// Renews until `lost`, which it also brings about when it can't.
+    /// Renews the Lease until `lost`, and cancels `lost` when renewal fails for too long.
     async fn renew(
         self,
         mut lease: Lease,
@@ -243,7 +243,8 @@ impl Candidate {
         }
     }
 
-    /// A renewal that got no answer may have been done: then the Lease is newer than remembered, and still ours.
+    /// Reads the Lease if this process still holds it. A renewal without an answer may have succeeded and changed the
+    /// version.
     async fn own_lease(&self) -> kube::Result<Option<Lease>> {
         let lease = self.leases.get_opt(&self.name).await?;
         let is_own = |lease: &Lease| {
@@ -252,8 +253,7 @@ impl Candidate {
         Ok(lease.filter(is_own))
     }
 
-    /// Gives the lead back, so that another process need not wait for the Lease to run out. All writers have stopped
-    /// before.
+    /// Releases the Lease, so that another process need not wait until it expires. All writers have stopped before.
     pub async fn release(&self, leadership: Leadership) {
         let is_held = !leadership.lost.is_cancelled();
         leadership.lost.cancel();

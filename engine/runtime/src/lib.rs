@@ -1,9 +1,9 @@
-//! The engine's runtime: watches the API server and NATS, feeds the pure core, and carries out what it says. All IO of
-//! the engine is here, all decisions are in `eno-core`.
+//! The engine's runtime. It watches the API server and NATS, feeds the pure core and carries out its effects. All IO
+//! of the engine is here, all decisions are in `eno-core`.
 //!
-//! One task owns the core (`reign`). Watches ([`mod@ingest`] turns their objects into values) and drivers' reports come
-//! in by one mailbox; commands go out by the publisher as the gate lets them; what is said of objects goes out by the
-//! writer, for each object in order: outbox, status, finalizer. Callbacks are posted from the outbox.
+//! One task owns the core (`leader`). Watches and reports of drivers reach it by one mailbox; [`mod@ingest`] converts
+//! objects into values. The command scheduler decides when commands are published. The writer writes each object in
+//! order: outbox, status, finalizer. Callbacks are posted from the outbox.
 
 mod api;
 mod args;

@@ -9,9 +9,9 @@ use serde::Deserialize;
 /// The annotation of Multus.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
-/// The namespaces and names of the NADs that a pod uses, ascending, each once: by the annotation, and in its own namespace
-/// by labels `attach.eno.k8s.io/<attachment>`, whatever their value. What can't be read names none: Multus would refuse
-/// such a pod.
+/// Namespaces and names of the NADs that a pod uses, ascending and without duplicates. They come from the Multus
+/// annotation, and from labels `attach.eno.k8s.io/<attachment>` for its own namespace, whatever their value. An
+/// unreadable annotation names none: Multus would refuse the pod.
 pub fn used(
     namespace: &str,
     annotations: Option<&BTreeMap<String, String>>,

@@ -1,5 +1,6 @@
-//! What Nodes say of the networks on them: a label for each ConnectionPoint whose path is there, and an extended
-//! resource for each Open vSwitch bridge, as ovs-cni's marker writes it, which a pod that needs the bridge asks for.
+//! Node labels and extended resources for the networks on nodes: a label per ConnectionPoint whose path is ready, and
+//! an extended resource per Open vSwitch bridge. The resource is that of ovs-cni's marker; pods that need the bridge
+//! request it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,20 +21,20 @@ use crate::api::MANAGER;
 use crate::metrics::Metrics;
 use crate::slim_objects::{self, SlimNode};
 
-/// Before the name of a ConnectionPoint: a label of the nodes on which its path is there.
+/// Prefix of the label of a ConnectionPoint; the node has it while the path is ready.
 pub const LABEL_PREFIX: &str = "cp.eno.k8s.io/";
-/// The value of such a label.
+/// Value of that label.
 const LABEL_VALUE: &str = "ready";
-/// Before the name of an Open vSwitch bridge: the resource that ovs-cni's marker offers and that NADs name.
+/// Prefix of the extended resource of an Open vSwitch bridge, as ovs-cni's marker writes it and NADs name it.
 const RESOURCE_PREFIX: &str = "ovs-cni.network.kubevirt.io/";
-/// So many pods of a node may use a bridge, as ovs-cni's marker has it.
+/// Quantity of the resource, as ovs-cni's marker writes it.
 const RESOURCE_COUNT: &str = "1k";
-/// The longest name of a label, after its prefix.
+/// Maximum length of a label after its prefix (Kubernetes label syntax).
 const MAX_LABEL_LEN: usize = 63;
-/// After a failure.
+/// Delay after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// The label of a ConnectionPoint. A name that is too long ends in a hash.
+/// The label of a ConnectionPoint. A name that is too long is cut and ends in a hash.
 pub fn label(point: &str) -> String {
     if point.len() <= MAX_LABEL_LEN {
         return format!("{LABEL_PREFIX}{point}");
@@ -44,7 +45,7 @@ pub fn label(point: &str) -> String {
     format!("{LABEL_PREFIX}{}-{hash}", &point[..kept])
 }
 
-/// What is wanted of a node.
+/// The desired labels and resources of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredLabels {
     labels: BTreeSet<String>,
@@ -52,7 +53,7 @@ pub struct DesiredLabels {
 }
 
 impl DesiredLabels {
-    /// Of these ConnectionPoints and Open vSwitch bridges.
+    /// For these ConnectionPoints and Open vSwitch bridges.
     pub fn new(points: &BTreeSet<Name>, bridges: &BTreeSet<Name>) -> Self {
         Self {
             labels: points.iter().map(|point| label(point)).collect(),
@@ -61,29 +62,29 @@ impl DesiredLabels {
     }
 }
 
-/// What is on a node.
+/// The current labels and resources of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
     uid: String,
-    /// Those with our prefix.
+    /// Labels with [`LABEL_PREFIX`].
     labels: BTreeMap<String, String>,
-    /// Those with the prefix of ovs-cni.
+    /// Resources with [`RESOURCE_PREFIX`].
     resources: BTreeMap<String, ResourceOwner>,
 }
 
-/// Who offers a resource.
+/// The manager that wrote a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResourceOwner {
-    /// We do.
+    /// This engine.
     Ours,
     /// Another manager does, such as ovs-cni's marker.
     Other,
-    /// Nobody: the kubelet took it back when it began anew.
+    /// None: a restarted kubelet reset it to 0.
     Nobody,
 }
 
 impl NodeState {
-    /// Reads what a Node has.
+    /// Reads the state of a Node.
     pub fn read<'a>(meta: &ObjectMeta, capacity: impl Iterator<Item = &'a BTreeMap<String, String>>) -> Self {
         let labels = meta.labels.iter().flatten().filter(|(label, _)| label.starts_with(LABEL_PREFIX));
         let resources = capacity.flatten().filter(|(name, _)| name.starts_with(RESOURCE_PREFIX));
@@ -100,7 +101,7 @@ impl NodeState {
     }
 }
 
-/// We were the last to write this resource of a Node.
+/// True when the engine wrote this resource of a Node last.
 fn is_ours(meta: &ObjectMeta, resource: &str) -> bool {
     let mut entries = meta.managed_fields.iter().flatten();
     entries.any(|entry| {
@@ -110,8 +111,7 @@ fn is_ours(meta: &ObjectMeta, resource: &str) -> bool {
     })
 }
 
-/// The merge patches that bring a node from what is there to what is wanted, of its metadata and of its status.
-/// `None`: nothing is to be done.
+/// The merge patches of a node's metadata and status from the current to the desired state. `None`: nothing to change.
 fn patches(desired: &DesiredLabels, current: &NodeState) -> (Option<Value>, Option<Value>) {
     let mut labels = Map::new();
     for label in &desired.labels {
@@ -133,24 +133,25 @@ fn patches(desired: &DesiredLabels, current: &NodeState) -> (Option<Value>, Opti
             resources.insert(resource.clone(), Value::Null);
         }
     }
-    // With the uid in it, a patch never touches another node of the same name.
+    // With the uid, the patch never changes another node of the same name.
     let labels =
         (!labels.is_empty()).then(|| json!({ "metadata": { "uid": current.uid, "labels": labels } }));
     let status = (!resources.is_empty()).then(|| {
-        // The kubelet works `allocatable` out from `capacity` at its next report; the scheduler need not wait for that.
+        // The kubelet derives `allocatable` from `capacity` at its next report; writing both lets the scheduler use it
+        // at once.
         json!({ "metadata": { "uid": current.uid }, "status": { "capacity": resources, "allocatable": resources } })
     });
     (labels, status)
 }
 
-/// What the task that marks nodes is told.
+/// Messages to the task that labels nodes.
 #[derive(Debug)]
 pub enum Update {
-    /// A node was seen.
+    /// The current state of a node.
     NodeSeen(Name, Arc<NodeState>),
-    /// A node is gone.
+    /// The node is gone.
     NodeGone(Name),
-    /// This is to be on the node.
+    /// The desired state of a node.
     Desired(Name, DesiredLabels),
 }
 
@@ -161,7 +162,7 @@ struct Slot {
     running: bool,
 }
 
-/// Keeps the nodes marked until `stop`, whoever else changes what is there.
+/// Keeps nodes in their desired state until `stop`, whoever changes them.
 pub async fn run(
     client: Client,
     mut updates: mpsc::UnboundedReceiver<Update>,
@@ -176,7 +177,7 @@ pub async fn run(
     loop {
         for name in std::mem::take(&mut to_check) {
             let Some(slot) = slots.get_mut(&name).filter(|slot| !slot.running) else { continue };
-            // Until something is said of a node, what it was marked with before stays.
+            // A node without a known desired state keeps its labels.
             let (Some(desired), Some(current)) = (&slot.desired, &slot.current) else { continue };
             let (labels, status) = patches(desired, current);
             if labels.is_some() || status.is_some() {
@@ -210,14 +211,14 @@ pub async fn run(
                     Ok(current) => {
                         metrics.write("node", "done");
                         slot.running = false;
-                        // A node that is gone is looked at again when one of its name is seen.
+                        // A node that is gone is checked again when a node of its name appears.
                         slot.current = current;
                         to_check.insert(name);
                     }
                     Err(error) => {
                         metrics.write("node", "retry");
                         warn!(node = &*name, %error, "the Node was not marked, trying again");
-                        // It counts as running until then.
+                        // The slot counts as running until the retry.
                         retries.insert((Instant::now() + RETRY_DELAY, name));
                     }
                 }
@@ -236,7 +237,7 @@ pub async fn run(
     }
 }
 
-/// What is there after a write; `None`: the node is gone.
+/// The state after a write; `None`: the node is gone.
 type WriteResult = Result<Option<Arc<NodeState>>, kube::Error>;
 
 /// Writes the patches.
@@ -338,7 +339,7 @@ mod tests {
         );
         assert_eq!(patches(&desired(&[], &["br-data"]), &foreign), (None, None));
         assert_eq!(patches(&desired(&[], &[]), &foreign), (None, None));
-        // The kubelet takes back all extended resources when the node began anew.
+        // A restarted kubelet resets all extended resources.
         let reset = current(
             &json!({ "metadata.managedFields": managed("kubelet"), "status.capacity": capacity("0") }),
         );

@@ -1,4 +1,4 @@
-//! The objects as the API server sent them last, kept as compact text for the bodies of callbacks.
+//! The last version of every object from the API server, stored as compact JSON for callbacks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,25 +9,27 @@ use serde_json::Value;
 
 use crate::{api, ingest, status};
 
-/// An object without its managed fields and its status.
+/// An object without managed fields and status.
 #[derive(Debug)]
 pub struct StoredObject {
     /// `metadata.uid`.
     pub uid: Name,
     /// `metadata.finalizers`.
     pub finalizers: Box<[Name]>,
-    /// Names the content of the status that the API server holds, as [`status::content`] does.
+    /// Hash of the status content that the API server holds, from [`status::content`].
     pub status_content: Option<u64>,
-    /// As [`status::is_outdated`] has it, of that status.
+    /// The status lacks fields, see [`status::is_outdated`].
     pub status_is_outdated: bool,
-    /// As [`api::version`] has it.
+    /// Resource version as a number, see [`api::version`].
     pub version: u64,
+    /// Its kind.
     kind: Kind,
+    /// The object as JSON.
     json: Box<[u8]>,
 }
 
 impl StoredObject {
-    /// Keeps what is needed of an object.
+    /// Keeps the needed parts of an object.
     pub fn new(key: &Key, mut object: DynamicObject) -> Self {
         object.types =
             Some(TypeMeta { api_version: api::api_version(key.kind), kind: key.kind.as_str().into() });
@@ -46,12 +48,12 @@ impl StoredObject {
             status_is_outdated: status.as_ref().is_some_and(|status| status::is_outdated(key.kind, status)),
             status_content: status.filter(ingest::is_observed).map(status::content_of),
             version: api::version(&object.metadata),
-            // An object that came as JSON goes as JSON.
+            // Parsed JSON can always be serialised again.
             json: serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice(),
         }
     }
 
-    /// The whole object with this status, as a subscriber sees it.
+    /// The object with this status, as subscribers get it.
     pub fn with_status(&self, now: &Status) -> Value {
         let mut object = serde_json::from_slice(&self.json).unwrap_or(Value::Null);
         if let Some(fields) = object.as_object_mut() {
@@ -66,17 +68,17 @@ impl StoredObject {
 pub struct Objects(HashMap<Key, Arc<StoredObject>>);
 
 impl Objects {
-    /// An object is there, new or changed.
+    /// Stores an object that was created or changed.
     pub fn put(&mut self, key: Key, object: Arc<StoredObject>) {
         self.0.insert(key, object);
     }
 
-    /// An object is gone.
+    /// Removes a deleted object.
     pub fn remove(&mut self, key: &Key) {
         self.0.remove(key);
     }
 
-    /// An object as last seen.
+    /// The last version of an object.
     pub fn get(&self, key: &Key) -> Option<&Arc<StoredObject>> {
         self.0.get(key)
     }

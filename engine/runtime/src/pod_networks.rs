@@ -1,5 +1,5 @@
-//! PodNetworks: what each pod was given, in one object that is called as the pod and owned by it, so that it goes
-//! with it. Nobody else writes them.
+//! Maintains PodNetworks: one object per pod with its interfaces. It has the name of the pod and is owned by it, so it
+//! is garbage-collected with the pod. No other client writes them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -24,21 +24,21 @@ use crate::metrics::Metrics;
 use crate::reconcile_queue::{self, QueueOptions};
 use crate::status::joined;
 
-/// Objects per answer of a list.
+/// Objects per page of a list.
 const PAGE_SIZE: u32 = 500;
-/// After a failure.
+/// Delay after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
-/// What is given to a pod comes in steps, which are told together.
+/// Delay that combines the steps in which a pod gets its interfaces.
 const BATCH_DELAY: Duration = Duration::from_millis(250);
-/// So many are written at once.
+/// Maximum concurrent writes.
 const MAX_CONCURRENT_WRITES: usize = 8;
 
-/// What the task that writes them is told.
+/// Messages to the task that writes PodNetworks.
 #[derive(Debug)]
 pub enum Update {
-    /// Of the pod of this namespace, name and uid; `None`: nothing is there any more.
+    /// Namespace, name, uid and interfaces of a pod; `None`: it has none any more.
     Desired(Name, Name, Name, Option<Box<PodView>>),
-    /// All that is wanted at the start was said: what else is there is of former times.
+    /// All pods of the initial state were sent; other PodNetworks are leftovers.
     InitialSyncDone,
 }
 
@@ -52,19 +52,20 @@ impl std::fmt::Display for PodName {
     }
 }
 
-/// A PodNetwork that is there.
+/// A PodNetwork on the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StoredPodNetwork {
-    /// Of the pod that owns it.
+    /// Uid of the pod that owns it.
     uid: Name,
-    /// Of its status.
+    /// Hash of its status.
     content: u64,
 }
 
-/// Those that are there. Nobody else makes or changes them, and one that goes with its pod is no longer wanted.
+/// All PodNetworks on the API server. Only this task creates or changes them. One that is garbage-collected with its
+/// pod is not desired any more.
 type StoredPodNetworks = Arc<Mutex<HashMap<PodName, StoredPodNetwork>>>;
 
-/// Keeps them as wanted until `stop`.
+/// Keeps PodNetworks in their desired state until `stop`.
 pub async fn run(
     client: Client,
     mut updates: mpsc::UnboundedReceiver<Update>,
@@ -82,7 +83,7 @@ pub async fn run(
                 Update::Desired(namespace, name, uid, view) => {
                     let id = PodName(namespace, name);
                     leftover.remove(&id);
-                    // It ends with this task.
+                    // The receiver ends together with this task.
                     let _ = queue.send((id, (Some(uid), view)));
                 }
                 Update::InitialSyncDone => {
@@ -104,7 +105,7 @@ pub async fn run(
     }
 }
 
-/// Those that are there; it is tried until it works.
+/// Lists the PodNetworks, with retries until it succeeds.
 async fn list(client: &Client) -> HashMap<PodName, StoredPodNetwork> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     loop {
@@ -140,12 +141,12 @@ async fn pages(api: &Api<DynamicObject>) -> Result<HashMap<PodName, StoredPodNet
         .await
 }
 
-/// Where they are served. They have no spec.
+/// The resource of PodNetworks. They have no spec.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<PodNetwork>(&())
 }
 
-/// What one says; what can't be read is written anew.
+/// The status of a PodNetwork; an unreadable one counts as empty and is rewritten.
 pub fn read_status(object: &DynamicObject) -> PodNetworkStatus {
     object
         .data
@@ -160,7 +161,7 @@ fn content(status: &PodNetworkStatus) -> u64 {
     hasher.finish()
 }
 
-/// Brings one to what is wanted of the pod of this uid; without a uid, it goes whosever it is.
+/// Reconciles the PodNetwork of a pod. Without a uid, it is deleted whatever pod owns it.
 async fn reconcile(
     client: Client,
     all: StoredPodNetworks,
@@ -190,7 +191,7 @@ async fn reconcile(
     let status = status(&view);
     let content = content(&status);
     if is_other_pods {
-        // The pod before of this name, whose object is about to go with it.
+        // The object of a former pod of this name, which is about to be garbage-collected.
         delete(&api, &id.1).await?;
         remember(None);
     } else if existing.as_ref().is_some_and(|existing| existing.content == content) {
@@ -253,7 +254,7 @@ async fn write_status(
     api.patch_status(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await.map(|_| ())
 }
 
-/// What it says.
+/// The status for a pod.
 fn status(view: &PodView) -> PodNetworkStatus {
     let interfaces: Vec<_> = view.interfaces.iter().map(interface).collect();
     PodNetworkStatus {

@@ -1,5 +1,5 @@
-//! Brings many things to what is wanted of each. Only the latest word on a thing counts, a thing is written by one
-//! write at a time, and what fails is tried again.
+//! A work queue that reconciles many items. Only the latest value of an item counts, each item is written by one task
+//! at a time, and failures are retried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -13,21 +13,21 @@ use tracing::warn;
 
 use crate::metrics::Metrics;
 
-/// After a failure.
+/// Delay after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// How it is done.
+/// Options of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOptions {
-    /// For metrics and logs.
+    /// Name of the items in metrics and logs.
     pub what: &'static str,
-    /// So many are written at once.
+    /// Maximum concurrent writes.
     pub concurrency: usize,
-    /// A word waits for so long for a later one.
+    /// Delay in which a later value may replace one.
     pub delay: Duration,
 }
 
-/// Takes words and carries them out with `reconcile` until `stop` or until nobody says anything any more.
+/// Takes updates and carries them out with `reconcile`, until `stop` or until the senders have ended.
 pub async fn run<K, V, F, Work, E>(
     options: QueueOptions,
     mut updates: mpsc::UnboundedReceiver<(K, V)>,
@@ -51,7 +51,7 @@ pub async fn run<K, V, F, Work, E>(
             && let Some((_, key)) = due.first().filter(|(at, _)| *at <= now).cloned()
         {
             due.pop_first();
-            // A word on a thing that is being written is due after that.
+            // An update of an item that is being written is due afterwards.
             let Some(value) = desired.remove(&key) else { continue };
             busy.insert(key.clone());
             let work = reconcile(key.clone(), value.clone());

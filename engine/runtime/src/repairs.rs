@@ -1,4 +1,4 @@
-//! What agents tell that they have put right on their nodes, as Kubernetes Events. Pure.
+//! Kubernetes Events for repairs that agents report. Pure.
 
 use eno_core::{Key, Kind, Name};
 use eno_schemas::{NodeDesired, Report};
@@ -7,16 +7,16 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use crate::objects::Objects;
 use crate::{api, events};
 
-/// The kind of notes that tell of it.
+/// Kind of the notes about repairs.
 const REPAIRED: &str = "Repaired";
 
-/// The report tells of something that was put right.
+/// True when the report has repairs.
 pub fn has_repairs(report: &Report) -> bool {
     report.notes.iter().any(|note| note.kind == REPAIRED)
 }
 
-/// What was put right, each on the object that asked for the interface, on the pod, or else on the Node. `desired`: what
-/// is wanted of the node.
+/// The repairs in a report with the object of each Event: the object that requested the interface, else the pod, else
+/// the Node. `desired`: the desired state of the node.
 pub fn repair_events<'a>(
     node: &Name,
     desired: Option<&NodeDesired>,
@@ -38,7 +38,7 @@ pub fn repair_events<'a>(
     repairs.collect()
 }
 
-/// The kind and the name of the object that asked for an interface, by the interface's id: `<kind>/<object>/<link>`.
+/// Kind and name of the object that requested an interface, from the interface's id `<kind>/<object>/<link>`.
 fn owner_of(link: &str) -> Option<(Kind, &str)> {
     let (kind, rest) = link.split_once('/')?;
     let (name, _) = rest.split_once('/')?;

@@ -1,4 +1,4 @@
-//! The sample Deployment of a PodConfig: two pods without any privilege, to see what the PodConfig does to them.
+//! Creates the sample Deployment of a PodConfig: two unprivileged pods that show its effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::mailbox::Input;
 use crate::metrics::Metrics;
 use crate::reconcile_queue::{self, QueueOptions};
 
-/// The PodConfig, and its uid with the name of its Deployment.
+/// The PodConfig; its uid and the name of its Deployment.
 pub type DesiredSample = (Key, (Name, Name));
 
-/// Kubernetes makes the pods of a Deployment, or says why not, within a moment. So often it is looked at, with [`POLL_INTERVAL`]
-/// between: the engine may `get` a Deployment and not watch all of them.
+/// Maximum polls of a Deployment, [`POLL_INTERVAL`] apart: Kubernetes creates its pods, or reports why not, within
+/// moments. The engine may `get` a Deployment but not watch all of them.
 const MAX_POLLS: u32 = 30;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// So many characters of a refusal are passed on.
+/// Maximum characters of a refusal that are passed on.
 const MAX_REFUSAL_CHARS: usize = 512;
 
-/// Makes them until `stop`. One that is there stays as it is: who looks at it may have scaled it.
+/// Creates Deployments until `stop`. An existing one stays unchanged, since users may have scaled it.
 pub async fn run(
     client: Client,
     image: Option<Arc<str>>,
@@ -77,13 +77,13 @@ async fn create_once(
     if let Some(refusal) = refusal(&deployments, &name).await? {
         let message = format!("the pods of the Deployment {name} are refused: {refusal}");
         warn("SamplePodsRefused", message.clone());
-        // Nobody reads when this process leads no more.
+        // The receiver has ended if this process no longer leads.
         let _ = mailbox.send(Input::Event(Event::SampleRefused(owner, message.as_str().into()))).await;
     }
     Ok(())
 }
 
-/// True when it is made; false when it was refused.
+/// True when it was created; false when it was refused.
 async fn create(
     deployments: &Api<Deployment>,
     image: Option<Arc<str>>,
@@ -103,7 +103,7 @@ async fn create(
         serde_json::from_value(deployment(owner, uid, name, &image)).map_err(kube::Error::SerdeError)?;
     match deployments.create(&PostParams::default(), &body).await {
         Ok(_) => Ok(true),
-        // A refusal of its namespace's quota or policy is told and not repeated.
+        // A refusal by quota or policy is reported and not retried.
         Err(kube::Error::Api(answer)) if matches!(answer.code, 400 | 403 | 404 | 422) => {
             warn("SampleNotMade", format!("the Deployment {name} was refused: {}", answer.message));
             Ok(false)
@@ -112,7 +112,7 @@ async fn create(
     }
 }
 
-/// What keeps Kubernetes from making a Deployment's pods.
+/// Why Kubernetes does not create the pods of a Deployment.
 async fn refusal(deployments: &Api<Deployment>, name: &str) -> Result<Option<String>, kube::Error> {
     for _ in 0..MAX_POLLS {
         let Some(found) = deployments.get_opt(name).await? else { return Ok(None) };
@@ -129,10 +129,10 @@ async fn refusal(deployments: &Api<Deployment>, name: &str) -> Result<Option<Str
     Ok(None)
 }
 
-/// It passes the Pod Security Standard `restricted`.
+/// The Deployment passes the Pod Security Standard `restricted`.
 fn deployment(owner: &Key, uid: &str, name: &str, image: &str) -> Value {
     let labels = json!({ eno_nbi_crds::PODCONFIG_LABEL: &*owner.name });
-    // As PID 1 a shell ends on a signal only if it says so.
+    // A shell that runs as PID 1 ignores signals without a trap.
     let script = "trap 'exit 0' TERM INT; while :; do sleep 30 & wait $!; done";
     let (managed_by, eno) = MANAGED_BY;
     json!({

@@ -1,4 +1,4 @@
-//! Reading what a stream holds.
+//! Reads the stored messages of a stream.
 
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
@@ -6,7 +6,7 @@ use async_nats::jetstream::message::Info;
 use eno_sbi::nats::Connection;
 use futures::StreamExt as _;
 
-/// Goes through the messages of a stream on the subjects of `filter`, up to the one after which none waits.
+/// Visits the messages of a stream that match `filter`, up to the last one stored.
 pub async fn for_each_message(
     nats: &Connection,
     stream: &str,

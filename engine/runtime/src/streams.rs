@@ -1,4 +1,4 @@
-//! Sees when NATS has lost its streams, and makes them anew.
+//! Detects lost streams of NATS and recreates them.
 
 use std::time::Duration;
 
@@ -11,27 +11,27 @@ use tracing::warn;
 use crate::drivers;
 use crate::mailbox::{Input, Mailbox, post};
 
-/// How often the streams are looked at while the connection holds.
+/// Interval of checks while the connection holds.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// So often the commands are read after a new connection: what a transaction held up at first is seen later.
+/// Number of reads of the commands after a reconnect: a message that a transaction hides at first is seen later.
 const COMMAND_READS: u32 = 6;
 
-/// When those were made whose loss has to be answered. Others are filled by who writes into them.
+/// Creation times of the streams whose loss needs a reaction, in nanoseconds since 1970. Others are refilled by their
+/// writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CreationTimes {
-    /// Commands, reports and presence.
+    /// Of commands, reports and presence.
     messaging: [i128; 3],
     outbox: i128,
 }
 
-/// Looks at the streams after each new connection and now and then, and makes those that are missing. A stream that was
-/// made later than remembered has lost what it held: `lost` counts that, for those who read from streams to begin again.
-/// One that was not may have lost single messages with its server: after each new connection the commands are read, for
-/// a minute.
+/// Checks the streams after each reconnect and periodically, and recreates missing ones. A stream with a new creation
+/// time has lost its messages: `lost` counts that, so that readers start over. Other streams may have lost single
+/// messages, so the commands are read for a minute after each reconnect.
 pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender<u64>) {
     let mut connects = connection.connects();
     let mut previous: Option<CreationTimes> = None;
-    // The connection may have broken since the commands were read.
+    // The connection may have broken since the leader read the commands.
     let mut reads_left = 1;
     loop {
         if connects.has_changed().unwrap_or_default() && previous.is_some() {
@@ -64,7 +64,7 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
         tokio::select! {
             () = sleep(if previous.is_some() { CHECK_INTERVAL } else { CHECK_INTERVAL / 10 }) => {}
             changed = connects.changed() => match changed {
-                // Said above, where one that comes while the streams are looked at is seen as well.
+                // Marks the change again for the check above, which also sees reconnects during a read.
                 Ok(()) => connects.mark_changed(),
                 Err(_) => return,
             },

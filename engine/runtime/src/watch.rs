@@ -1,4 +1,4 @@
-//! The watches of the API server. Nothing is stored here but names: what is seen goes straight into the mailbox.
+//! The watches of the API server. They store only names; objects go to the mailbox.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -23,16 +23,16 @@ use crate::objects::StoredObject;
 use crate::slim_objects::{self, SlimNode, SlimPod};
 use crate::{api, ingest, node_labels};
 
-/// Objects per answer where lists are not streamed.
+/// Objects per page where lists are not streamed.
 const PAGE_SIZE: u32 = 500;
-/// The first minor version of Kubernetes that streams lists without being asked to allow it.
+/// The first minor version of Kubernetes that streams lists by default.
 const STREAMING_LIST_MINOR: u32 = 34;
 
-/// A watch that the server does not end after so many seconds, nor says anything on for a little longer, is dead, and
-/// another begins where it was.
+/// Maximum duration of a watch in seconds. A watch that is silent for longer is broken, and another one resumes at its
+/// position.
 const WATCH_SECONDS: u32 = 60;
 
-/// Begins all watches. What nodes are marked with is told to `label_updates`.
+/// Starts all watches. The state of nodes is also sent to `label_updates`.
 pub async fn start(
     tasks: &mut JoinSet<()>,
     client: &Client,
@@ -63,7 +63,7 @@ pub async fn start(
     let stream = watcher::watcher(nodes, config.clone()).default_backoff();
     let id = |node: &SlimNode| node.metadata.name.as_deref().map(Name::from);
     tasks.spawn(follow(Source::Nodes, stream, mailbox.clone(), metrics.clone(), id, move |name, node| {
-        // Whoever marks nodes may not be there: then nothing needs to be told.
+        // Without node management, nothing receives this.
         let Some(node) = node else {
             let _ = label_updates.send(node_labels::Update::NodeGone(name.clone()));
             return Input::Event(Event::NodeGone(name));
@@ -88,7 +88,7 @@ pub async fn start(
             })
         },
     ));
-    // A pod that finishes no longer matches, and the server says that it is gone.
+    // A pod that finishes no longer matches, so the server reports it as deleted.
     let unfinished = config.fields("status.phase!=Succeeded,status.phase!=Failed");
     let pods: Api<SlimPod> = Api::all_with(client.clone(), &slim_objects::pods());
     let stream = watcher::watcher(pods, unfinished).default_backoff();
@@ -121,7 +121,7 @@ fn name<K>(object: &PartialObjectMeta<K>) -> Option<Name> {
     object.metadata.name.as_deref().map(Name::from)
 }
 
-/// Turns one watch into messages. A new list tells what vanished meanwhile, by the names that are missing from it.
+/// Converts one watch into messages. A new list reveals deleted objects by their missing names.
 async fn follow<T, Id>(
     source: Source,
     stream: impl Stream<Item = watcher::Result<watcher::Event<T>>>,

@@ -1,5 +1,4 @@
-//! Carries out what is to be done about objects: for each object in order, outbox before status before finalizer; for
-//! many objects at once.
+//! Writes objects. For each object in order: outbox, status, finalizer. Many objects are written concurrently.
 
 mod low_priority;
 mod queue;
@@ -26,13 +25,13 @@ use work::{Failure, carry_out};
 use crate::api;
 use crate::objects::StoredObject;
 
-/// With more objects than that at work, what can wait does.
+/// With more objects than this in progress, low-priority writes wait.
 const BUSY_ABOVE: usize = 4;
-/// So many are at work at once. Those that come behind them take turns by namespace.
+/// Maximum objects in progress. Others wait, fairly by namespace.
 const MAX_RUNNING: usize = 256;
 
-/// Takes jobs until `stop`; ends by itself when the lead turns out to be lost. `sequences`: the last outbox sequence of
-/// each object.
+/// Takes jobs until `stop`, which it cancels when another engine leads. `sequences`: the last outbox sequence of each
+/// object.
 pub async fn run(
     context: Arc<WriterContext>,
     mut jobs: mpsc::UnboundedReceiver<Job>,
@@ -110,7 +109,7 @@ pub async fn run(
             let next = queue.next(now, busy, is_turn);
             match (is_turn, &next) {
                 (true, _) if queue.is_queued_low_priority() => {
-                    // Work on it is under way, or has failed.
+                    // A write is in progress, or the last one failed.
                     low_priority.written(now);
                     low_priority.push(key.clone());
                 }
@@ -135,18 +134,19 @@ pub async fn run(
                 Next::Nothing if queue.gone() => {
                     let sequence = queue.sequence();
                     queues.remove(&key);
-                    // Its next object of this name goes on from there.
+                    // A new object of this name continues at this sequence.
                     sequences.insert(key, sequence);
                 }
                 Next::Nothing => {}
             }
         }
     }
-    // What is under way is given up: the next leader does it again.
+    // Writes in progress are cancelled: the next leader repeats them.
     running.shutdown().await;
 }
 
-/// Objects that may have something to be done, each once; namespaces take turns, and what is in none is one among them.
+/// Objects that may have work, without duplicates and fair between namespaces. Cluster-scoped objects count as one
+/// namespace.
 #[derive(Debug, Default)]
 struct ReadyObjects {
     ready: FairQueue<Key>,
@@ -168,7 +168,7 @@ impl ReadyObjects {
     }
 }
 
-/// Taking our finalizer off an object as last seen.
+/// The change that removes the operator's finalizer from an object.
 pub fn removal(kind: Kind, stored: &StoredObject) -> Change {
     let index = stored.finalizers.iter().position(|one| &**one == api::finalizer(kind));
     Change::RemoveFinalizer(Removal { index })

@@ -1,4 +1,4 @@
-//! The engine on a real API server and a real NATS server: the lead, finalizers, and the outbox before the status.
+//! The engine on a real API server and a real NATS server: leader election, finalizers, and outbox before status.
 
 use std::time::Duration;
 
@@ -58,25 +58,25 @@ async fn lease_has_one_holder(client: &Client) {
     let never = CancellationToken::new();
     let first = a.lead(0, &never).await.unwrap();
     assert_eq!(first.term, 1);
-    // The second waits longer than the Lease lasts, since it is renewed, and leads as soon as it is given back.
+    // The second candidate waits beyond the Lease duration, since the first renews, and leads after the release.
     let mut second = std::pin::pin!(b.lead(0, &never));
     assert!(timeout(times.duration * 2, &mut second).await.is_err());
     assert!(!first.lost.is_cancelled());
     a.release(first).await;
     let second = timeout(times.duration / 2, second).await.expect("at once").unwrap();
     assert_eq!(second.term, 2);
-    // Somebody else writes a name into it: the lead is lost.
+    // Another holder in the Lease ends the leadership.
     let patch = json!({ "spec": { "holderIdentity": "c", "leaseDurationSeconds": 1 } });
     leases.patch("test", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     timeout(TIMEOUT, second.lost.cancelled()).await.expect("the loss is seen");
     b.release(second).await;
-    // c never renews. A term can be asked to be higher than others that were seen.
+    // Candidate c never renews. A candidate may require a term above one that it found in use.
     let third = timeout(TIMEOUT, a.lead(41, &never)).await.expect("c's Lease runs out").unwrap();
     assert_eq!(third.term, 42);
     let lease = leases.get("test").await.unwrap();
     assert_eq!(lease.annotations()[TERM], "42");
     a.release(third).await;
-    // Who is told to stop does not take the lead.
+    // A stopped candidate does not acquire the Lease.
     let stopped = CancellationToken::new();
     stopped.cancel();
     assert!(candidate("d").lead(0, &stopped).await.is_none());
@@ -118,7 +118,7 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
     let services: Api<L2Service> = Api::all(client.clone());
 
-    // To ready, with the finalizer and every transition in the outbox.
+    // The object becomes ready, with the finalizer and every transition in the outbox.
     services.create(&PostParams::default(), &service(10)).await.unwrap();
     let ready = phase(&services, "s10", Phase::Ready).await;
     assert!(ready.finalizers().iter().any(|one| one == FINALIZER));
@@ -129,7 +129,7 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     assert_eq!(last.object["spec"]["SegmentationID"], 10);
     assert_eq!(last.object["status"]["phase"], "ready");
 
-    // The finalizer of somebody else stays, and holds the object.
+    // A foreign finalizer is preserved and delays the deletion.
     let mut with_finalizer = service(11);
     with_finalizer.finalizers_mut().push("example.com/hold".into());
     services.create(&PostParams::default(), &with_finalizer).await.unwrap();
@@ -141,7 +141,7 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     let release = json!({ "metadata": { "finalizers": [] } });
     services.patch("s11", &PatchParams::default(), &Patch::Merge(release)).await.unwrap();
 
-    // Without NATS nothing is said in a status; with it again, first there and then here.
+    // Without NATS no status is written; afterwards the outbox comes before the status.
     drop(connection);
     nats.kill().await;
     services.create(&PostParams::default(), &service(12)).await.unwrap();
@@ -165,7 +165,7 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     };
     timeout(TIMEOUT, received).await.expect("s12 becomes ready");
 
-    // The next leader takes over, with a higher term, and changes nothing.
+    // The next leader has a higher term and changes nothing.
     shutdown.cancel();
     timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
     let before = services.get("s12").await.unwrap().resource_version();
@@ -177,7 +177,7 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "eno-system");
     assert_eq!(leases.get("eno-engine").await.unwrap().annotations()[TERM], "2");
 
-    // Deleted: told last, then gone.
+    // The last transition is published before the object is gone.
     for name in ["s10", "s12", "s13"] {
         delete(&services, name).await;
         assert_eq!(last_phase(&connection, name).await, Some(eno_schemas::Phase::Deleted));
@@ -188,7 +188,7 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     crate::cluster_id::id_survives_losses(&nats, client, &args).await;
 }
 
-/// A service that is led out to a physical network, through a switch.
+/// A service with a physical network behind a switch.
 async fn service_reaches_switch_and_leaves(nats: &NatsServer, client: &Client) {
     let services: Api<L2Service> = Api::all(client.clone());
     let networks: Api<PhysicalNetwork> = Api::all(client.clone());
@@ -208,7 +208,7 @@ async fn service_reaches_switch_and_leaves(nats: &NatsServer, client: &Client) {
     let port = received.lock().unwrap().last().unwrap().ports[0].clone();
     assert_eq!((port.name.as_str(), port.vlans.to_string().as_str()), ("eth1", "100"));
 
-    // NATS forgets everything: it is told again all that is wanted.
+    // NATS loses all streams: the engine publishes every command again.
     let before = received.lock().unwrap().len();
     for stream in [subject::COMMANDS, subject::RESULTS] {
         connection.jetstream.delete_stream(stream).await.unwrap();
@@ -222,7 +222,7 @@ async fn service_reaches_switch_and_leaves(nats: &NatsServer, client: &Client) {
         assert_eq!(received.last().unwrap().ports[0].vlans.to_string(), "100-101");
     }
 
-    // All of it leaves again, and the switch is forgotten.
+    // All objects are deleted, and the switch is removed from NATS.
     for name in ["led-out", "after"] {
         delete(&services, name).await;
     }
@@ -264,7 +264,7 @@ async fn last_phase(connection: &eno_sbi::nats::Connection, name: &str) -> Optio
     last(connection, name).await.map(|transition| transition.phase)
 }
 
-/// The role that `deploy/` ships.
+/// Installs the role from `deploy/`.
 async fn install_role(client: &Client) {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac/engine.yaml");
     let text = std::fs::read_to_string(file).unwrap();

@@ -1,5 +1,6 @@
-//! How GitOps tools judge objects on a real API server: kstatus by its own library, and the health checks of
-//! `deploy/gitops` by Argo CD's interpreter. Before the engine has seen them, in each phase, and while no engine runs.
+//! The health of objects in GitOps tools on a real API server: kstatus by its own library, and the health checks of
+//! `deploy/gitops` by Argo CD's interpreter. Before the engine has seen the objects, in each phase, and while no
+//! engine runs.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// One of each kind that people write: its name and spec, what kstatus says of it in the end, and Argo CD.
+/// An object of each kind for users: kind, name, spec, and its final health in kstatus and Argo CD.
 const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
     ("NodePool", "np", "{NodeSelector: {}}", "Current", "Healthy"),
     ("PhysicalNetwork", "pnw", "{SegmentationIDs: [1-4094]}", "Current", "Healthy"),
@@ -39,7 +40,7 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
     ),
     ("L2Service", "l2s", "{SegmentationID: 20}", "Current", "Healthy"),
     ("L2BridgeDomain", "l2bd", "{Vlan: 5, ConnectionPoints: []}", "Current", "Healthy"),
-    // Its own fields make it impossible.
+    // Invalid spec.
     (
         "Subnet",
         "swapped",
@@ -47,7 +48,7 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
         "Failed",
         "Degraded",
     ),
-    // What they name may come.
+    // A missing reference, which may arrive.
     (
         "L2ServiceAttachment",
         "early",
@@ -55,7 +56,7 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
         "InProgress",
         "Progressing",
     ),
-    // They wait: for drivers and agents that do not run.
+    // Waits for drivers and agents that do not run.
     (
         "L2ServiceAttachment",
         "waits",
@@ -97,7 +98,7 @@ impl World {
         serde_json::to_value(self.api(kind).get(name).await.unwrap()).unwrap()
     }
 
-    /// Waits until the object's status is so, and gives the object.
+    /// Waits until the object's status matches, and returns the object.
     async fn until(&self, kind: &str, name: &str, what: impl Fn(&Value) -> bool) -> Value {
         let reached = |object: Option<&DynamicObject>| {
             object.is_some_and(|object| {
@@ -110,7 +111,7 @@ impl World {
         self.get(kind, name).await
     }
 
-    /// What kstatus and Argo CD say of objects.
+    /// The health of objects in kstatus and Argo CD.
     fn evaluate(&self, objects: &[Value]) -> Vec<(String, String)> {
         let mut tool = Command::new(&self.tool)
             .arg(&self.checks)
@@ -157,7 +158,7 @@ async fn gitops_health_matches_engine_status() {
     let w = World { client, resources, tool, checks: checks(dir.path()) };
     let nats = NatsServer::start().await;
 
-    // Nobody has seen them yet. Without the default of the CRD kstatus would take them for done.
+    // No engine runs yet. Without the default status of the CRD, kstatus would report them as current.
     for (kind, name, spec, ..) in OBJECTS {
         w.create(kind, name, spec).await;
         let mut object = w.get(kind, name).await;
@@ -195,7 +196,7 @@ async fn gitops_health_matches_engine_status() {
     let early = w.get("L2ServiceAttachment", "early").await;
     assert_eq!(condition(&early, "Ready")["reason"], "ReferenceNotFound");
     assert_eq!(condition(&early, "Stalled")["status"], "False");
-    // An ID that another one holds may be given up.
+    // The other service may release the ID.
     w.create("L2Service", "same", "{SegmentationID: 20}").await;
     let same = w.until("L2Service", "same", |status| status["phase"] == "error").await;
     assert_eq!(w.evaluate_object("L2Service", "same").await, health("InProgress", "Progressing"));
@@ -204,7 +205,7 @@ async fn gitops_health_matches_engine_status() {
     w.until("ConnectionPoint", "cp", |status| status["phase"] == "terminating").await;
     assert_eq!(w.evaluate_object("ConnectionPoint", "cp").await, health("Terminating", "Progressing"));
 
-    // Nobody is there: what is ready is, what was changed since is not.
+    // No engine runs: ready objects stay healthy, and changed ones are in progress.
     stop.cancel();
     timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
     assert_eq!(w.evaluate_object("L2Service", "l2s").await, health("Current", "Healthy"));
@@ -214,7 +215,7 @@ async fn gitops_health_matches_engine_status() {
     w.create("L2Service", "late", "{SegmentationID: 30}").await;
     assert_eq!(w.evaluate_object("L2Service", "late").await, health("InProgress", "Progressing"));
 
-    // The next engine knows how long an error stands.
+    // The next engine knows how long an error lasts.
     let mut conditions = early["status"]["conditions"].clone();
     for condition in conditions.as_array_mut().unwrap() {
         if condition["type"] == "Stalled" {
@@ -256,7 +257,7 @@ async fn install_crds(client: &Client) -> BTreeMap<String, (ApiResource, bool)> 
     resources
 }
 
-/// The data of the ConfigMap that `deploy/gitops` ships.
+/// Writes the data of the ConfigMap from `deploy/gitops` to files.
 fn checks(dir: &Path) -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/gitops/argocd-cm.yaml");
     let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Running pods that are given interfaces, on a real API server and a real NATS server; only the agent is made up.
+//! Interfaces of running pods on a real API server and a real NATS server, with a simulated agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ where
     }
 }
 
-/// The object as an API server of its users takes it.
+/// Applies an object by server-side apply, as users do.
 async fn apply(client: &Client, object: Value) {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let types = object.types.clone().unwrap();
@@ -51,7 +51,7 @@ async fn apply(client: &Client, object: Value) {
     api.patch(&object.name_any(), &PatchParams::apply("kubectl"), &Patch::Apply(&object)).await.unwrap();
 }
 
-/// A pod on a node, whose container runs.
+/// Creates a pod with a running container on the node.
 async fn run_pod(client: &Client, name: &str, label: &str, value: &str) -> Pod {
     let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let pod = serde_json::from_value(json!({
@@ -74,7 +74,7 @@ async fn end_pod(client: &Client, name: &str) {
     until(&api, name, conditions::is_deleted(&uid)).await;
 }
 
-/// No address reaches a node before it is written down.
+/// Asserts that addresses are stored in the status before the node gets them.
 async fn check_addresses_are_recorded(client: Client, desired: NodeDesired) {
     let mut written: Vec<(String, String)> = Vec::new();
     for pod in desired.pods.values() {
@@ -154,7 +154,7 @@ async fn running_pods_get_requested_interfaces() {
     let configs: Api<PodConfig> = Api::namespaced(client.clone(), NAMESPACE);
     check_two_pods(&client, &configs).await;
 
-    // The next leader writes nothing and gives nobody another address.
+    // The next leader writes nothing and changes no address.
     let before = configs.get("podconfig-sample-a").await.unwrap();
     shutdown.cancel();
     timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
@@ -173,7 +173,7 @@ async fn running_pods_get_requested_interfaces() {
     cluster.stop().await;
 }
 
-/// The node says that the path of a ConnectionPoint is there, and no longer when the ConnectionPoint goes.
+/// The node has the label of a ConnectionPoint until that is deleted.
 async fn check_node_labels(client: &Client, nodes: &Api<Node>) {
     let opts = r#"{"BridgeName": "br-data"}"#;
     let cnis = json!([{ "Name": "ovs", "SupportedInterfaceTypes": ["kernel"], "Opts": opts }]);
@@ -237,7 +237,7 @@ async fn check_two_pods(client: &Client, configs: &Api<PodConfig>) {
     };
     assert_eq!(leases, [("p1", &vec![pc(0, 2), pc(1, 2)]), ("p2", &vec![pc(0, 3), pc(1, 3)])]);
 
-    // What the pod has stands in one place.
+    // The PodNetwork lists all interfaces of the pod.
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", "PodNetwork"));
     let networks: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
     let both = |object: Option<&DynamicObject>| {
@@ -250,7 +250,7 @@ async fn check_two_pods(client: &Client, configs: &Api<PodConfig>) {
     assert_eq!(Some(&network.owner_references()[0].uid), pod.uid().as_ref());
     assert_eq!(network.data["status"]["node"], "worker1");
 
-    // What the agent put right is told on the pod.
+    // The pod gets an Event of the repair.
     let events: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
     let mut wait = tokio::time::interval(Duration::from_millis(50));
     let received = async {
@@ -310,7 +310,7 @@ async fn check_other_kinds(client: &Client) {
 }
 
 async fn check_cleanup(client: &Client, configs: &Api<PodConfig>, received: &crate::agent::ReceivedCommands) {
-    // A pod that goes gives its addresses back.
+    // A deleted pod releases its addresses.
     end_pod(client, "p1").await;
     let object = until(configs, "podconfig-sample-a", reads(ConfigPhase::Configured, 1)).await.unwrap();
     assert!(object.status.unwrap().addresses.iter().all(|lease| lease.pod == "p2"));

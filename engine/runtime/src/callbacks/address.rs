@@ -1,7 +1,8 @@
-//! Where callbacks may go. Pure.
+//! The addresses that callbacks may go to. Pure.
 //!
-//! A CallbackURL is written by whoever may write the object, and the engine stands where they perhaps don't: without a
-//! rule it would post to the API server of its node's cloud, or to itself, for anybody.
+//! Any user who may write an object sets its CallbackURL, and the engine has network access that the user may lack.
+//! Without this policy the engine could be made to post to itself or to the metadata service of its cloud (server-side
+//! request forgery).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,14 +11,14 @@ use std::str::FromStr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use reqwest::Url;
 
-/// What is allowed although it would be refused otherwise.
+/// An exception from the refused addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
     /// All addresses of a network.
     Net(IpNet),
-    /// A host of this name, whatever its addresses.
+    /// The host of this name, whatever its addresses.
     Host(String),
-    /// All hosts whose names end so; begins with a dot.
+    /// All hosts whose names end with this text, which begins with a dot.
     Subdomains(String),
 }
 
@@ -47,36 +48,36 @@ impl FromStr for Allowed {
     }
 }
 
-/// Why a callback may not go where it is to go. It is final: the same URL is refused again.
+/// Why a callback is refused. It is permanent: the same URL is refused again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
-    /// It is plain HTTP.
+    /// Plain HTTP is refused.
     #[error("http is refused by --callback-https-only: use https")]
     Plain,
     /// An address is refused.
     #[error("the address {address} is refused, since it is {why}; --callback-allow can allow it")]
     Address {
-        /// Which.
+        /// The address.
         address: IpAddr,
-        /// What it is.
+        /// The class of the address.
         why: Reason,
     },
 }
 
-/// What is wrong with an address.
+/// Classes of refused addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The engine's own host.
+    /// Loopback: the engine's own host.
     Loopback,
-    /// No address at all.
+    /// The unspecified address.
     Unspecified,
-    /// The link's own, among them most metadata services.
+    /// Link-local, which most metadata services are.
     LinkLocal,
-    /// A metadata service of a cloud.
+    /// The metadata service of a cloud.
     Metadata,
-    /// A group.
+    /// Multicast.
     Multicast,
-    /// For protocols or for nobody.
+    /// Reserved for protocols or future use.
     Reserved,
     /// Named by --callback-deny, or the API server.
     Internal,
@@ -96,7 +97,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// As in the IANA registries of special-purpose addresses; metadata services as their clouds document them.
+/// From the IANA registries of special-purpose addresses, and from the clouds' documentation of metadata services.
 const V4: &[(Ipv4Addr, u8, Reason)] = &[
     (Ipv4Addr::UNSPECIFIED, 8, Reason::Unspecified),
     (Ipv4Addr::new(127, 0, 0, 0), 8, Reason::Loopback),
@@ -118,7 +119,7 @@ const V6: &[(Ipv6Addr, u8, Reason)] = &[
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Reason::Multicast),
 ];
 
-/// What is refused and what is allowed.
+/// The refused addresses and their exceptions.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     allow: Vec<Allowed>,
@@ -127,25 +128,25 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// `allow` goes before `deny`, and that before all others.
+    /// `allow` overrides `deny` and the classes of refused addresses.
     pub fn new(allow: Vec<Allowed>, deny: Vec<IpNet>, https_only: bool) -> Self {
         Self { allow, deny, https_only }
     }
 
-    /// What can be said of a URL before its host is looked up.
+    /// Checks a URL before its host name is resolved.
     pub fn url(&self, url: &Url) -> Result<(), Forbidden> {
         if self.https_only && url.scheme() != "https" {
             return Err(Forbidden::Plain);
         }
         let host = url.host_str().unwrap_or_default();
-        // The parser has made an address of everything that a resolver would take for one, such as 0x7f.1.
+        // The URL parser has converted every notation that a resolver takes for an address, such as 0x7f.1.
         match host.trim_matches(['[', ']']).parse() {
             Ok(address) => self.address(address),
             Err(_) => Ok(()),
         }
     }
 
-    /// Whether a host may be reached whatever its addresses.
+    /// True when a host may be reached whatever its addresses.
     pub fn host_is_allowed(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         self.allow.iter().any(|allowed| match allowed {
@@ -155,7 +156,7 @@ impl Policy {
         })
     }
 
-    /// Whether an address may be dialled. One that stands for an IPv4 address is judged as that.
+    /// Checks an address before a connection. One that embeds an IPv4 address is checked as that.
     pub fn address(&self, address: IpAddr) -> Result<(), Forbidden> {
         let meant = match address {
             IpAddr::V6(v6) => embedded(v6).map_or(address, IpAddr::V4),
@@ -189,8 +190,8 @@ fn special(address: IpAddr) -> Option<Reason> {
     }
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped (RFC 4291), compatible, translated (RFC 6052, RFC 8215),
-/// or reached through 6to4 (RFC 3056).
+/// The IPv4 address that an IPv6 address embeds: mapped (RFC 4291), compatible, translated (RFC 6052, RFC 8215) or
+/// 6to4 (RFC 3056).
 fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let octets = v6.octets();
     let last = || Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]);

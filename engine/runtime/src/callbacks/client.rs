@@ -1,4 +1,4 @@
-//! What people see of callbacks, and what they ask the leading engine to do about them.
+//! Client functions for the CLI: reading the state of callbacks, and requests to the leading engine.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::notices::Undelivered;
 use super::state::UNDELIVERED_PREFIX;
 use crate::stream_reader;
 
-/// Many dead letters take a while.
+/// Timeout of a request; a retry may post many dead letters.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// NATS could not be read, or no engine answered. A retry may help.
@@ -30,13 +30,13 @@ impl ClientError {
 }
 
 impl Undelivered {
-    /// When it is tried again, RFC 3339; `None`: not by itself.
+    /// Time of the next attempt, RFC 3339; `None`: there is no automatic one.
     pub fn next_try_at(&self) -> Option<String> {
         self.next_try.map(time)
     }
 }
 
-/// The objects with a callback that was not taken, by kind, namespace and name.
+/// The objects with a failing callback, by kind, namespace and name.
 pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, ClientError> {
     let read = async {
         let bucket = nats.jetstream.get_key_value(subject::CALLBACKS).await?;
@@ -55,14 +55,14 @@ pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, ClientEr
     read.await.map_err(ClientError::new("reading what is known of callbacks"))
 }
 
-/// The callbacks that were given up, the oldest first.
+/// The dead letters, the oldest first.
 pub async fn dead_letters(nats: &Connection) -> Result<Vec<DeadLetter>, ClientError> {
     let letters = read_dead_letters(nats, "eno.v1.dead.>").await;
     let letters = letters.map_err(ClientError::new("reading dead letters"))?;
     Ok(letters.into_iter().map(|(_, letter)| letter).collect())
 }
 
-/// The dead letters on a subject, each with its sequence in the stream. What breaks its schema is left out.
+/// The dead letters on a subject, with their sequences in the stream. Those that break the schema are omitted.
 pub(super) async fn read_dead_letters(
     nats: &Connection,
     filter: &str,
@@ -81,7 +81,7 @@ pub(super) async fn read_dead_letters(
     Ok(found)
 }
 
-/// Asks the leading engine.
+/// Sends a request to the leading engine.
 pub async fn send_request(
     nats: &Connection,
     request: &CallbackRequest,

@@ -1,5 +1,5 @@
-//! The condition `CallbackDelivered`. It is written by a field manager of its own: what the core says of an object
-//! knows nothing of callbacks.
+//! The condition `CallbackDelivered`. It has a field manager of its own, since the core's status knows nothing of
+//! callbacks.
 
 use async_nats::jetstream::kv::Store;
 use bytes::Bytes;
@@ -18,10 +18,11 @@ use super::state::{UNDELIVERED_PREFIX, delete_key};
 use crate::api;
 
 const MANAGER: &str = "eno-callbacks";
-/// What a condition's message has at most.
+/// Maximum bytes of a condition's message.
 const MAX_MESSAGE_LEN: usize = 2000;
 
-/// Says it on the object, and remembers that it is said: before for what is not well, after for what is.
+/// Writes the condition, and records in the bucket that the object has it. The record is written before a failure and
+/// deleted after a recovery.
 pub async fn update(client: &Client, bucket: &Store, object: &Name, notice: &Notice) -> WriteOutcome {
     let entry = format!("{UNDELIVERED_PREFIX}{object}");
     let saved = async {
@@ -44,7 +45,7 @@ pub async fn update(client: &Client, bucket: &Store, object: &Name, notice: &Not
     outcome
 }
 
-/// The object that a callback is about.
+/// The object of a callback.
 pub fn key(about: &Undelivered) -> Option<Key> {
     let kind = api::kind(&about.kind)?;
     let name = Name::from(about.name.as_str());
@@ -107,7 +108,7 @@ fn condition(notice: &Notice) -> Value {
     condition
 }
 
-/// RFC 3339, in seconds.
+/// Unix milliseconds as RFC 3339 in seconds.
 pub fn time(milliseconds: i64) -> String {
     format!("{:.0}", Timestamp::from_millisecond(milliseconds).unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Signatures as Standard Webhooks 1.0 has them. Pure.
+//! Signatures after Standard Webhooks 1.0. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,9 @@ use ring::signature::Ed25519KeyPair;
 
 const HMAC_PREFIX: &str = "whsec_";
 const ED25519_PREFIX: &str = "whsk_";
-/// Of a key for HMAC, in bytes.
+/// Minimum bytes of an HMAC key.
 const MIN_HMAC_KEY_LEN: usize = 24;
-/// More keys than a rotation needs would only make the header long.
+/// Maximum keys of a Secret; a key rotation needs two.
 const MAX_KEYS: usize = 8;
 const SEED_LEN: usize = 32;
 
@@ -22,16 +22,16 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a Secret's data can't sign. No word of it is a value of the Secret.
+/// Why a Secret has no usable keys. The text never contains a value of the Secret.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KeysError {
-    /// There is none.
+    /// The Secret is empty.
     #[error("it has no data: a key such as whsec_… is needed")]
     None,
-    /// There are too many.
+    /// The Secret has too many values.
     #[error("it has {0} values, of which all would be keys: at most {MAX_KEYS}")]
     Many(usize),
-    /// A value is no key.
+    /// A value is not a key.
     #[error(
         "its value {0:?} is no key: whsec_ and the base64 of {MIN_HMAC_KEY_LEN} bytes or more, or whsk_ and the base64 of an \
          Ed25519 key"
@@ -44,7 +44,7 @@ enum Key {
     Ed25519(Box<Ed25519KeyPair>),
 }
 
-/// The keys that sign at this time.
+/// The current signing keys.
 pub struct Keys(Vec<Key>);
 
 impl fmt::Debug for Keys {
@@ -54,7 +54,7 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// The keys of a Secret: every value of its data.
+    /// Parses the keys of a Secret: every value of its data.
     pub fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, KeysError> {
         match data.len() {
             0 => return Err(KeysError::None),
@@ -66,7 +66,7 @@ impl Keys {
         keys.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The header `webhook-signature` of a message: one signature for each key.
+    /// Returns the header `webhook-signature` of a message, with one signature per key.
     pub fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let mut signed = format!("{id}.{timestamp}.").into_bytes();
         signed.extend_from_slice(body);
@@ -86,7 +86,7 @@ fn key(value: &[u8]) -> Option<Key> {
         return Some(Key::Hmac(hmac::Key::new(hmac::HMAC_SHA256, &bytes)));
     }
     let bytes = LENIENT.decode(text.strip_prefix(ED25519_PREFIX)?).ok()?;
-    // A seed, or a seed with the public key behind it.
+    // A seed, optionally followed by the public key.
     let pair = match bytes.split_at_checked(SEED_LEN)? {
         (seed, []) => Ed25519KeyPair::from_seed_unchecked(seed),
         (seed, public) => Ed25519KeyPair::from_seed_and_public_key(seed, public),

@@ -1,4 +1,4 @@
-//! What is posted, and where to. Pure.
+//! The posted message and its endpoint. Pure.
 
 use bytes::Bytes;
 use eno_nbi_crds::{CallbackFormat, CallbackSecret};
@@ -7,22 +7,28 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// A transition, as far as it is told to a subscriber. The object goes as it is.
+/// The fields of a transition that subscribers get. The object stays in its original text.
 #[derive(Debug, Deserialize)]
 pub struct Message {
-    /// The same for each try.
+    /// Identifier, the same for each attempt.
     pub id: String,
+    /// Uid of the object.
     pub uid: String,
-    /// Counts the object's transitions.
+    /// The transition counter of the object.
     pub counter: u64,
+    /// Kind of the object.
     pub kind: String,
+    /// Its namespace; `None`: it is cluster-scoped.
     pub namespace: Option<String>,
+    /// Its name.
     pub name: String,
+    /// Its phase after the transition.
     pub phase: Phase,
-    /// RFC 3339.
+    /// Time of the transition, RFC 3339.
     pub at: String,
+    /// The object in its original text.
     pub object: Box<RawValue>,
-    /// It is no transition but somebody wants to see one arrive.
+    /// A test message on request, which is no transition.
     #[serde(skip)]
     pub test: bool,
 }
@@ -40,7 +46,7 @@ struct Metadata {
     generation: Option<i64>,
 }
 
-/// Where an object wants its transitions to go, and how.
+/// The endpoint of an object's callbacks, from its spec.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Endpoint {
@@ -53,12 +59,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// As the object said when it made the transition.
+    /// The endpoint in the object at the time of the transition.
     pub fn of_message(message: &Message) -> Self {
         serde_json::from_str::<Object>(message.object.get()).map(|object| object.spec).unwrap_or_default()
     }
 
-    /// As a custom resource says.
+    /// The endpoint in a custom resource.
     pub fn of_object(object: &Value) -> Self {
         Object::deserialize(object).map(|object| object.spec).unwrap_or_default()
     }
@@ -70,7 +76,7 @@ impl Message {
         serde_json::from_str::<Object>(self.object.get()).ok()?.metadata.generation
     }
 
-    /// The body in a format, and its media type.
+    /// The body in a format, with its media type.
     pub fn body(&self, format: CallbackFormat) -> (Bytes, &'static str) {
         match format {
             CallbackFormat::Object => {
@@ -94,10 +100,10 @@ impl Message {
             "subject": endpoint,
             "time": self.at,
             "datacontenttype": "application/json",
-            // Sorts as text.
+            // Zero-padded, so that it sorts as text.
             "sequence": format!("{:020}", self.counter),
         });
-        // The object's text is not written anew.
+        // The object's text is embedded unchanged.
         let mut text = attributes.to_string();
         text.pop();
         text + ",\"data\":" + self.object.get() + "}"

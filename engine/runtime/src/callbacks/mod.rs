@@ -1,9 +1,9 @@
-//! Callbacks: every transition of an object that has a CallbackURL is posted there, from the outbox, in order per
-//! object, at least once.
+//! Callbacks: each transition of an object with a CallbackURL is posted there from the outbox, in order per object and
+//! at least once.
 //!
-//! Memory holds sequence numbers; the body is fetched when its turn comes. What was delivered is remembered in the
-//! bucket `ENO_CALLBACKS`: a floor, below which nothing is left to do, but for the objects that have an entry of their
-//! own, which are those whose endpoint did not take a callback. What is given up goes to `ENO_DEAD_LETTERS`.
+//! Memory holds only sequence numbers; the body is read when it is posted. The bucket `ENO_CALLBACKS` stores the
+//! progress. It has a floor: all transitions below it are delivered, except those of objects with an entry of their
+//! own. An object gets an entry when its endpoint fails. Callbacks that are given up go to `ENO_DEAD_LETTERS`.
 
 mod address;
 mod args;
@@ -53,19 +53,19 @@ use self::state::EntryWatch;
 use crate::lease_guard::LeaseGuard;
 use crate::metrics::Metrics;
 
-/// What is remembered is written so often at most.
+/// Interval of saving the progress.
 const SAVE_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// A callback that was tried so often, of a transition that is so old, is given up when it fails once more.
+/// A failed callback is given up after this number of attempts if its transition is older than [`GIVE_UP_AGE`].
 const MIN_ATTEMPTS: u32 = 10;
 const GIVE_UP_AGE: Duration = Duration::from_hours(3 * 24);
-/// Requests of people that wait; more are left unanswered.
+/// Maximum waiting requests; further ones get no answer.
 const MAX_PENDING_REQUESTS: usize = 64;
 const PREFIX: &str = "eno.v1.transition.";
-/// As [`subject::deliveries`] has it, before the object.
+/// Prefix of [`subject::deliveries`] before the object.
 const HISTORY_PREFIX: &str = "eno.v1.history.callback.";
 
-/// Delivers until `stop`. `lost` changes when the outbox was made anew.
+/// Delivers callbacks until `stop`. `lost` changes when the outbox was recreated.
 pub(crate) async fn run(
     connection: Connection,
     poster: Arc<Poster>,
@@ -90,17 +90,17 @@ pub(crate) async fn run(
     }
 }
 
-/// What callbacks are delivered with.
+/// Connections and settings for delivering callbacks.
 struct DeliveryContext {
     connection: Connection,
     poster: Arc<Poster>,
     metrics: Arc<Metrics>,
-    /// What a former leader says after its successor would be out of order.
+    /// A former leader must not post after its successor: that would break the order.
     lease_guard: LeaseGuard,
 }
 
 impl DeliveryContext {
-    /// Where the object of a message wants to be told at this time; `None`: it is gone, or can't be asked.
+    /// The current endpoint of a message's object; `None`: the object is gone or can't be read.
     async fn current_endpoint(&self, message: &Message) -> Option<Endpoint> {
         let about = about(message, 0, 0, String::new());
         let object = self.poster.object(&condition::key(&about)?).await?;
@@ -109,7 +109,7 @@ impl DeliveryContext {
     }
 }
 
-/// Which transition was read last: its sequence in the outbox, and when it was published, in nanoseconds since 1970.
+/// The newest transition that was read: its sequence in the outbox, and its time in nanoseconds since 1970.
 type Newest = Option<(u64, i128)>;
 
 async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Result<(), async_nats::Error> {
@@ -122,7 +122,8 @@ async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Result<
     let mut requests = connection.client.subscribe(subject::CALLBACK_REQUESTS).await?;
     let mut messages = follow(&stream, schedule.read() + 1).await?;
     let mut entries = EntryWatch::read(&bucket).await?;
-    // What was on the way is lost, and perhaps what was written before: only here it is still known.
+    // After a reconnect, messages in flight and recent writes may be lost. The state in memory is complete and is
+    // written again.
     let mut broken = false;
     let mut followed = Instant::now();
     let mut posts: JoinSet<AttemptResult> = JoinSet::new();
@@ -259,7 +260,7 @@ async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Result<
     }
 }
 
-/// A message, if the leader of its stream has it.
+/// A stored message; `None`: the stream leader does not have it.
 fn if_found(
     read: Result<StreamMessage, RawMessageError>,
 ) -> Result<Option<StreamMessage>, async_nats::Error> {
@@ -270,7 +271,7 @@ fn if_found(
     }
 }
 
-/// The transitions from a sequence on.
+/// Follows the transitions from a sequence on.
 async fn follow(stream: &Stream, start_sequence: u64) -> Result<pull::Ordered, async_nats::Error> {
     let consumer = stream.create_consumer(pull::OrderedConfig {
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
@@ -283,7 +284,7 @@ async fn follow(stream: &Stream, start_sequence: u64) -> Result<pull::Ordered, a
     Ok(consumer.messages().await?)
 }
 
-/// The part of a transition that says where it is to be posted.
+/// The fields of a transition that tell its endpoint.
 #[derive(Deserialize)]
 struct Addressed {
     object: AddressedObject,
@@ -300,7 +301,7 @@ struct AddressedSpec {
     callback_url: Option<String>,
 }
 
-/// The host that a transition is to be posted to; `None`: to none. An error: it is no transition.
+/// The host of a transition's endpoint; `None`: it has none. An error: the payload is no transition.
 fn host(payload: &[u8]) -> Result<Option<Name>, serde_json::Error> {
     // An empty message marks that the subject was purged.
     if payload.is_empty() {
@@ -314,7 +315,7 @@ fn host(payload: &[u8]) -> Result<Option<Name>, serde_json::Error> {
     }))
 }
 
-/// A try that is over.
+/// A completed attempt.
 struct AttemptResult {
     object: Name,
     ended: AttemptEnd,
@@ -322,27 +323,27 @@ struct AttemptResult {
     change: DeliveryChange,
 }
 
-/// What a try says of its object's callbacks.
+/// The effect of an attempt on the delivery state of its object.
 enum DeliveryChange {
     None,
-    /// With `None` it is not wanted any more.
+    /// Delivered transition; `None`: the object wants no callbacks any more.
     Delivered(Option<u64>),
-    /// With `next_try`, when there is to be one; when that is, is not known here.
+    /// `next_try` is set if there will be another attempt; its time is not known yet.
     Undelivered(Box<Undelivered>),
 }
 
-/// Posts one transition once.
+/// Attempts one callback.
 async fn attempt(context: Arc<DeliveryContext>, stream: Stream, callback: DueCallback) -> AttemptResult {
     let DueCallback { object, sequence, attempts } = callback;
     let read = match stream.direct_get(sequence).await {
-        // A server that is behind the others may not have it yet.
+        // A replica may lag behind and not have the message yet.
         Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
             if_found(stream.get_raw_message(sequence).await)
         }
         read => read.map(Some).map_err(Into::into),
     };
     let (ended, took, change) = match read {
-        // Otherwise the outbox has lost its end, and gave the sequence again.
+        // Any other subject means that the outbox lost its end and reused the sequence.
         Ok(Some(message)) if message.subject.strip_prefix(PREFIX) == Some(&*object) => {
             let sent = message.time.unix_timestamp_nanos();
             let age =
@@ -375,14 +376,14 @@ async fn try_once(
 ) -> (AttemptEnd, Duration, DeliveryChange) {
     let message = match serde_json::from_slice::<Message>(payload) {
         Ok(message) => message,
-        // Of another version, which told no address that is known here.
+        // A transition of another version, whose endpoint is unknown.
         Err(error) => {
             context.metrics.malformed("transition");
             warn!(object = &**object, sequence, %error, "a transition can't be called back");
             return (AttemptEnd::Done, Duration::ZERO, DeliveryChange::None);
         }
     };
-    // What was said wrongly may have been corrected meanwhile.
+    // The user may have corrected the endpoint meanwhile.
     let corrected = if attempts > 0 { context.current_endpoint(&message).await } else { None };
     let endpoint = corrected.unwrap_or_else(|| Endpoint::of_message(&message));
     let started = Instant::now();
@@ -438,7 +439,7 @@ fn about(message: &Message, sequence: u64, attempts: u32, error: String) -> Unde
     }
 }
 
-/// Puts a callback that is given up where it is kept. When this is done, it is stored.
+/// Stores a callback that is given up as a dead letter. It returns when the message is stored.
 async fn dead_letter(
     context: &DeliveryContext,
     payload: &[u8],
@@ -468,7 +469,7 @@ async fn dead_letter(
     }
 }
 
-/// Which transition of the object was delivered last, where the history knows.
+/// The last delivered transition of the object, if the history has it.
 async fn last_delivered(context: &DeliveryContext, object: &Name) -> Option<u64> {
     let stream = context.connection.jetstream.get_stream_no_info(subject::HISTORY).await.ok()?;
     let last = stream.get_last_raw_message_by_subject(&format!("{HISTORY_PREFIX}{object}")).await;
@@ -484,7 +485,7 @@ async fn last_delivered(context: &DeliveryContext, object: &Name) -> Option<u64>
     (last.end == DeliveryEnd::Delivered).then_some(last.counter)
 }
 
-/// Adds a try to the history; what can't be added is missing there.
+/// Adds an attempt to the history, best effort.
 async fn record_attempt(
     context: &DeliveryContext,
     object: &Name,
@@ -497,7 +498,7 @@ async fn record_attempt(
     }
 }
 
-/// Adds a try to the history. Nobody waits until it is stored: it is for people.
+/// Publishes an attempt to the history without waiting for storage: it is for people only.
 async fn publish_delivery(
     client: &async_nats::Client,
     object: &str,
@@ -517,7 +518,7 @@ async fn publish_delivery(
     Ok(())
 }
 
-/// Evenly spread over 0 to 1.
+/// A random number between 0 and 1.
 fn random() -> f64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = std::hash::RandomState::new().build_hasher().finish();

@@ -1,19 +1,19 @@
-//! What is said of callbacks on their objects: the condition `CallbackDelivered`, from the first callback that was not
-//! taken. An object whose callbacks are all taken is not written. Pure: times are Unix milliseconds.
+//! Schedules writes of the condition `CallbackDelivered`, from the first failed callback on. Objects whose callbacks
+//! all succeed get no condition. Pure: times are Unix milliseconds.
 
 use std::collections::{BTreeSet, HashMap};
 
 use eno_core::Name;
 use serde::{Deserialize, Serialize};
 
-/// Writes at any time.
+/// Maximum concurrent writes.
 const MAX_CONCURRENT_WRITES: usize = 4;
-/// What passes within this time is not said.
+/// Delay of the first failure in milliseconds; a recovery within it cancels the write.
 const FIRST_DELAY: i64 = 1000;
-/// An object is written so often at most, but to say that all is well again, or what may be lost.
+/// Minimum interval of writes of one object in milliseconds. Recoveries are written at once.
 const MIN_INTERVAL: i64 = 5000;
 
-/// A callback that was not taken.
+/// An object with a failing callback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Undelivered {
@@ -26,45 +26,44 @@ pub struct Undelivered {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Its generation at that transition, where that is known.
+    /// Its generation at the transition, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// Which of the object's transitions was not delivered.
+    /// Counter of the transition that was not delivered.
     pub counter: u64,
-    /// Its sequence in the outbox.
+    /// Sequence of that transition in the outbox.
     pub sequence: u64,
-    /// The last one that was, where that is known.
+    /// Counter of the last delivered transition, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered: Option<u64>,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
-    /// When it is tried again, Unix milliseconds; absent: not by itself.
+    /// Time of the next attempt in Unix milliseconds; absent: there is no automatic one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<i64>,
-    /// Why it was not taken.
+    /// Error of the last attempt.
     pub error: String,
-    /// When the first one was not taken, Unix milliseconds.
+    /// Time of the first failure, Unix milliseconds.
     pub since: i64,
 }
 
-/// What is to be said.
+/// A condition to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Of which object, and what was not delivered.
+    /// The object and its failing callback.
     pub about: Undelivered,
-    /// The callback that was taken and after which all was well again, or none when the object wants no callbacks any
-    /// more; and when that was.
+    /// The recovery and its time: the delivered callback, or `None` if the object wants no callbacks any more.
     pub recovered: Option<(Option<u64>, i64)>,
 }
 
-/// How saying it ended.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// It is said.
+    /// The condition is written.
     Done,
-    /// There is no such object any more.
+    /// The object is gone.
     Gone,
-    /// It is to be tried again.
+    /// The write has to be retried.
     Retry,
 }
 
@@ -73,13 +72,13 @@ struct Item {
     notice: Notice,
     /// The object has the condition, or may have it.
     shown: bool,
-    /// What is being written.
+    /// The notice being written.
     running: Option<Notice>,
     due: Option<i64>,
     last: i64,
 }
 
-/// All that is or was to be said.
+/// All pending and written notices.
 #[derive(Debug, Default)]
 pub struct Notices {
     items: HashMap<Name, Item>,
@@ -88,7 +87,7 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Takes up what was said before. `settled`: its callback is delivered, so far as is known.
+    /// Restores a notice that was written before. `settled`: its callback is delivered, as far as is known.
     pub fn restore(&mut self, object: &Name, about: Undelivered, settled: bool, now: i64) {
         let recovered = settled.then_some((Some(about.counter), now));
         let notice = Notice { about, recovered };
@@ -97,12 +96,12 @@ impl Notices {
         self.schedule(object, now);
     }
 
-    /// Whether something is or was to be said of an object.
+    /// True when the object has a notice.
     pub fn contains(&self, object: &Name) -> bool {
         self.items.contains_key(object)
     }
 
-    /// That it was said may be lost: all that is not well is said once more.
+    /// Schedules all written failures again, since records of them may be lost.
     pub fn rewrite_all(&mut self, now: i64) {
         let written = |item: &Item| item.shown || item.running.is_some();
         let lasting = self.items.iter().filter(|(_, item)| written(item) && item.notice.recovered.is_none());
@@ -113,7 +112,7 @@ impl Notices {
         }
     }
 
-    /// A callback was not taken.
+    /// A callback failed.
     pub fn failed(&mut self, object: &Name, mut about: Undelivered, now: i64) {
         let at = if let Some(item) = self.items.get_mut(object) {
             match item.notice.recovered {
@@ -134,7 +133,7 @@ impl Notices {
         self.schedule(object, at);
     }
 
-    /// A callback was taken, or with `None` is not wanted any more.
+    /// A callback was delivered; `None`: the object wants no callbacks any more.
     pub fn delivered(&mut self, object: &Name, counter: Option<u64>, now: i64) {
         let Some(item) = self.items.get_mut(object) else { return };
         if item.shown || item.running.is_some() {
@@ -155,13 +154,13 @@ impl Notices {
         if let Some(due) = item.due.replace(at) {
             self.due.remove(&(due, object.clone()));
         }
-        // While one is being written, the next waits for its end.
+        // A notice that is due during a write waits for its end.
         if item.running.is_none() {
             self.due.insert((at, object.clone()));
         }
     }
 
-    /// The next one to say, if its time has come.
+    /// The next notice to write, if one is due.
     pub fn next(&mut self, now: i64) -> Option<(Name, Notice)> {
         if self.running >= MAX_CONCURRENT_WRITES || self.due.first().is_none_or(|(at, _)| *at > now) {
             return None;
@@ -174,12 +173,12 @@ impl Notices {
         Some((object, item.notice.clone()))
     }
 
-    /// When [`Self::next`] has something that it has not now, unless a write ends before.
+    /// When [`Self::next`] may return a notice, unless a write ends before.
     pub fn wake(&self) -> Option<i64> {
         self.due.first().map(|(at, _)| *at).filter(|_| self.running < MAX_CONCURRENT_WRITES)
     }
 
-    /// Saying it ended.
+    /// A write ended.
     pub fn written(&mut self, object: &Name, outcome: WriteOutcome, now: i64) {
         let Some(item) = self.items.get_mut(object) else { return };
         let Some(notice) = item.running.take() else { return };
@@ -200,14 +199,14 @@ impl Notices {
                 }
             }
             WriteOutcome::Retry => {
-                // Whether it arrived is not known.
+                // The write may have succeeded.
                 item.shown = true;
                 self.schedule(object, now + MIN_INTERVAL);
             }
         }
     }
 
-    /// How many objects have a callback that was not taken.
+    /// Number of objects with a failing callback.
     pub fn len(&self) -> usize {
         self.items.values().filter(|item| item.notice.recovered.is_none()).count()
     }
@@ -258,7 +257,7 @@ mod tests {
         notices.failed(&name(), undelivered(3, 1), 0);
         let (_, notice) = notices.next(FIRST_DELAY).unwrap();
         assert_eq!((notice.about.counter, notice.recovered), (3, None));
-        // It fails again while that is written.
+        // Another failure during the write.
         notices.failed(&name(), Undelivered { since: 99, ..undelivered(3, 2) }, FIRST_DELAY);
         assert_eq!(notices.next(i64::MAX), None);
         notices.written(&name(), WriteOutcome::Done, FIRST_DELAY);
@@ -275,7 +274,7 @@ mod tests {
         assert_eq!(notices.len(), 0);
         notices.written(&name(), WriteOutcome::Done, again + 2);
         assert_eq!(notices.wake(), None);
-        // What was delivered meanwhile is known of the next one.
+        // The next failure knows the last delivery.
         notices.failed(&name(), undelivered(4, 1), again + 3);
         assert_eq!(notices.next(again + 3 + FIRST_DELAY).unwrap().1.about.counter, 4);
     }
@@ -315,11 +314,11 @@ mod tests {
     fn rewrite_all_schedules_written_failures_again() {
         let mut notices = Notices::default();
         notices.failed(&name(), undelivered(1, 1), 0);
-        // Not said yet.
+        // Not written yet.
         notices.rewrite_all(0);
         assert_eq!(notices.wake(), Some(FIRST_DELAY));
         notices.next(FIRST_DELAY).unwrap();
-        // While it is said the first time.
+        // During the first write.
         notices.rewrite_all(FIRST_DELAY);
         notices.written(&name(), WriteOutcome::Done, FIRST_DELAY);
         let again = notices.wake().unwrap();

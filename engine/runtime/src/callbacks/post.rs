@@ -1,4 +1,4 @@
-//! One POST.
+//! Posts one callback.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -21,76 +21,81 @@ use crate::api;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// No endpoint can ask for more patience than this: ten tries have to fit into the days that the outbox remembers.
+/// Maximum Retry-After of an endpoint: ten attempts have to fit into the retention time of the outbox.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(6);
 
-/// As Standard Webhooks names them.
+/// Header names of Standard Webhooks.
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const TRANSITION: HeaderName = HeaderName::from_static("eno-transition");
 const TEST: HeaderName = HeaderName::from_static("eno-test");
 
-/// What the other side said.
+/// Outcome of a post.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PostOutcome {
-    /// It took it.
+    /// The endpoint accepted it.
     Accepted,
-    /// There is no place to post it to.
+    /// The object has no valid CallbackURL.
     NoEndpoint,
-    /// Another try is of no use.
+    /// Permanent failure: a retry can't help.
     Rejected {
-        /// For the metrics.
+        /// Label of the metrics.
         what: &'static str,
-        /// Why.
+        /// Error text.
         error: String,
     },
-    /// It did not take it this time.
+    /// The attempt failed; a retry may help.
     Failed {
-        /// Why.
+        /// Error text.
         error: String,
-        /// It asks not to be tried before this has passed.
+        /// Minimum delay that the endpoint asked for.
         after: Option<Duration>,
     },
 }
 
-/// Why callbacks can't be posted as the flags say. A retry does not help.
+/// The flags for callbacks are invalid. A retry can't help.
 #[derive(Debug, thiserror::Error)]
 pub enum PosterError {
     /// A file can't be read.
     #[error("reading {file}: {source}", file = file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The IO error.
         source: std::io::Error,
     },
-    /// The HTTP client does not take something.
+    /// The HTTP client refuses a setting.
     #[error("{what}: {source}")]
     Client {
-        /// What.
+        /// The setting.
         what: &'static str,
-        /// Why.
+        /// Error of the HTTP client.
         source: reqwest::Error,
     },
 }
 
-/// Posts transitions.
+/// Posts callbacks.
 pub struct Poster {
+    /// HTTP client for callbacks.
     http: Client,
+    /// Addresses that callbacks may go to.
     policy: Arc<Policy>,
+    /// Signing keys.
     secrets: Secrets,
+    /// Client of the API server.
     kube: kube::Client,
-    /// Where Secrets for objects without a namespace are.
+    /// Namespace of the Secrets for cluster-scoped objects.
     namespace: String,
+    /// Test an endpoint before the first callback of an object.
     endpoint_test: bool,
 }
 
 impl Poster {
-    /// `namespace`: the operator's own.
+    /// `namespace`: the operator's namespace.
     pub fn new(args: &CallbackArgs, kube: kube::Client, namespace: &str) -> Result<Self, PosterError> {
         let mut deny = args.callback_deny.clone();
-        // In a pod, the API server's address in the cluster.
+        // In a pod: the cluster IP of the API server.
         let server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
         deny.extend(server.map(|address: std::net::IpAddr| ipnet::IpNet::from(address)));
         let policy = Arc::new(Policy::new(args.callback_allow.clone(), deny, args.callback_https_only));
@@ -104,12 +109,12 @@ impl Poster {
         })
     }
 
-    /// The way to the API server.
+    /// Client of the API server.
     pub fn kube(&self) -> &kube::Client {
         &self.kube
     }
 
-    /// An object as it is at this time, if it can be had.
+    /// The current version of an object; `None`: it is gone or can't be read.
     pub async fn object(&self, key: &Key) -> Option<DynamicObject> {
         let resource = api::resource(key.kind);
         let objects: Api<DynamicObject> = match key.namespace() {
@@ -145,7 +150,7 @@ impl Poster {
             });
             match signature {
                 Ok(signature) => drop(headers.insert(SIGNATURE, signature)),
-                // Never without the signature that was asked for.
+                // A callback with a CallbackSecret is never sent unsigned.
                 Err(error) => return PostOutcome::Failed { error, after: None },
             }
         }
@@ -164,7 +169,7 @@ impl Poster {
         }
     }
 
-    /// GETs a CallbackURL, as ETSI GS NFV-SOL 013 (5.9) has a notification endpoint tested: 204 is the one good answer.
+    /// Tests an endpoint by GET as in ETSI GS NFV-SOL 013 (5.9): the only valid response is 204.
     pub async fn test_endpoint(&self, url: &Url) -> PostOutcome {
         if let Err(forbidden) = self.policy.url(url) {
             return rejected(&forbidden);
@@ -190,7 +195,7 @@ fn http(args: &CallbackArgs, policy: &Arc<Policy>) -> Result<Client, PosterError
         .timeout(TIMEOUT)
         .connect_timeout(CONNECT_TIMEOUT)
         .user_agent(concat!("eno/", env!("CARGO_PKG_VERSION")))
-        // Those of the environment are added below, where their names are known.
+        // Proxies of the environment are added below, where their host names are recorded.
         .no_proxy();
     let mut proxies = Vec::new();
     for (text, make) in proxy_urls(args.callback_proxy.as_deref(), |name| std::env::var(name).ok()) {
@@ -212,7 +217,7 @@ fn http(args: &CallbackArgs, policy: &Arc<Policy>) -> Result<Client, PosterError
 
 type MakeProxy = fn(&str) -> reqwest::Result<Proxy>;
 
-/// The proxies that are to be used, each with what it is used for.
+/// The proxy URLs, each with its constructor for the URL schemes.
 fn proxy_urls(flag: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<(String, MakeProxy)> {
     if let Some(url) = flag {
         return vec![(url.to_owned(), |url| Proxy::all(url))];
@@ -227,10 +232,10 @@ fn proxy_urls(flag: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> 
     found
 }
 
-/// Looks a name up once; what it gives is checked and is what is dialled.
+/// Resolves a host name once, checks its addresses and returns them for the connection.
 struct CheckedResolver {
     policy: Arc<Policy>,
-    /// They are the admin's own, and look up the rest by themselves.
+    /// Host names of proxies: the administrator chose them, and they resolve other names themselves.
     proxies: Arc<[String]>,
 }
 
@@ -242,7 +247,7 @@ impl Resolve for CheckedResolver {
         Box::pin(async move {
             let addresses: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
             if !is_allowed {
-                // One bad address among good ones is one that an attacker put there.
+                // A refused address among others may be placed there by an attacker.
                 addresses.iter().try_for_each(|address| policy.address(address.ip()))?;
             }
             Ok(Box::new(addresses.into_iter()) as Addrs)
@@ -255,7 +260,7 @@ fn rejected(forbidden: &Forbidden) -> PostOutcome {
 }
 
 fn failed(error: reqwest::Error) -> PostOutcome {
-    // The URL may hold a secret in its path or query.
+    // The URL may contain a secret in its path or query.
     let error = error.without_url();
     let mut text = error.to_string();
     let mut source = error.source();
@@ -285,7 +290,7 @@ fn outcome(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> PostOutco
     PostOutcome::Failed { error, after }
 }
 
-/// Seconds, or a date as in RFC 9110.
+/// Seconds, or a date (RFC 9110, section 10.2.3).
 fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     let after = if let Ok(seconds) = text.parse::<u64>() {

@@ -1,4 +1,4 @@
-//! Does what people ask about callbacks.
+//! Carries out requests of users about callbacks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,29 +17,29 @@ use super::post::PostOutcome;
 use super::{DeliveryContext, PREFIX, publish_delivery};
 use crate::{api, status};
 
-/// What somebody asks.
+/// A received request.
 #[derive(Debug)]
 pub struct PendingRequest {
-    /// What.
+    /// The request.
     pub request: CallbackRequest,
     /// The object, as in the subject of its transitions.
     pub object: Name,
     reply: Option<Subject>,
 }
 
-/// What was done about it.
+/// A request that was carried out.
 #[derive(Debug)]
 pub struct FinishedRequest {
-    /// What was asked.
+    /// The request.
     pub request: PendingRequest,
-    /// What came of it.
+    /// The response.
     pub answer: CallbackAnswer,
-    /// The last transition that was delivered.
+    /// Counter of the last transition that it delivered.
     pub delivered: Option<u64>,
 }
 
 impl PendingRequest {
-    /// Reads a request; one that breaks its schema is left unanswered.
+    /// Decodes a request; one that breaks the schema gets no response.
     pub fn parse(message: async_nats::Message) -> Option<Self> {
         let request: CallbackRequest = match decode(&message.payload) {
             Ok(request) => request,
@@ -53,7 +53,7 @@ impl PendingRequest {
         Some(Self { request, object, reply: message.reply })
     }
 
-    /// Nothing else may be posted for the object meanwhile.
+    /// True when no other callback of the object may be posted meanwhile.
     pub fn needs_exclusive_delivery(&self) -> bool {
         self.request.action == CallbackAction::Retry
     }
@@ -67,7 +67,7 @@ impl PendingRequest {
         })
     }
 
-    /// Does it.
+    /// Carries out the request.
     pub async fn execute(self, context: Arc<DeliveryContext>) -> FinishedRequest {
         let mut delivered = None;
         let answer = match self.request.action {
@@ -79,7 +79,7 @@ impl PendingRequest {
 }
 
 impl FinishedRequest {
-    /// Answers the one who asked.
+    /// Sends the response.
     pub async fn reply(self, client: &async_nats::Client) {
         let Some(reply) = self.request.reply else { return };
         let sent = async {
@@ -92,7 +92,7 @@ impl FinishedRequest {
     }
 }
 
-/// Posts the dead letters of an object, the oldest first, up to one that is not taken.
+/// Posts the dead letters of an object, the oldest first, up to the first failure.
 async fn retry(
     context: &DeliveryContext,
     pending: &PendingRequest,
@@ -147,7 +147,7 @@ async fn retry(
     answer
 }
 
-/// Tests the endpoint of an object, or posts the object there as it is.
+/// Tests the endpoint of an object, or posts the object's current version there.
 async fn test(context: &DeliveryContext, pending: &PendingRequest) -> CallbackAnswer {
     let failed = |error: &str| CallbackAnswer { error: Some(error.to_owned()), ..CallbackAnswer::default() };
     let Some(key) = pending.key() else { return failed("there is no such kind") };
@@ -173,7 +173,7 @@ async fn test(context: &DeliveryContext, pending: &PendingRequest) -> CallbackAn
     }
 }
 
-/// An object as a message of its own, which no transition has the id of.
+/// A test message with the object's current version. Its id differs from those of transitions.
 fn message(key: &Key, mut object: kube::api::DynamicObject) -> Result<Message, serde_json::Error> {
     object.metadata.managed_fields = None;
     let uid = object.metadata.uid.clone().unwrap_or_default();

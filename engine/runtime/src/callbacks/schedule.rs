@@ -1,7 +1,8 @@
-//! Which callback is tried next. Pure: time and chance come in; times are Unix milliseconds.
+//! Decides which callback is posted next. Pure: times are Unix milliseconds, and time and random numbers are
+//! arguments.
 //!
-//! One at a time per object and in order; a bounded number per host and in all. Hosts that are not known to answer
-//! promptly share parts of all, so that those that don't answer never take the place of those that do.
+//! Callbacks of an object are posted in order and one at a time. Posts are limited per host and in total. Hosts that
+//! are not known to respond promptly share a part of the total, so that dead hosts never displace responsive ones.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -9,94 +10,99 @@ use std::time::Duration;
 use eno_core::Name;
 use serde::{Deserialize, Serialize};
 
-/// Posts at any time.
+/// Maximum concurrent posts.
 const MAX_POSTS: usize = 512;
-/// Posts to one host at any time.
+/// Maximum concurrent posts per host.
 const MAX_POSTS_PER_HOST: usize = 8;
-/// Of all, those to hosts of which nothing is known.
+/// Maximum concurrent posts to all hosts of unknown pace.
 const MAX_POSTS_UNKNOWN: usize = 256;
-/// Of all, those to hosts whose last answer was not prompt.
+/// Maximum concurrent posts to all slow hosts.
 const MAX_POSTS_SLOW: usize = 128;
-/// Posts to one host at any time that is not known to be prompt.
+/// Maximum concurrent posts per host of unknown or slow pace.
 const MAX_POSTS_PER_OTHER_HOST: usize = 2;
-/// An answer, whatever it is, within this time is prompt.
+/// A host is prompt if it responds within this time, whatever the response.
 const PROMPT: Duration = Duration::from_secs(1);
-/// How many hosts are remembered while nothing is to be posted to them.
+/// Maximum hosts that are remembered without pending posts.
 const MAX_IDLE_HOSTS: usize = 4096;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_hours(1);
-/// When what could not be tried is to be tried, in milliseconds.
+/// Delay in milliseconds after a callback could not be attempted.
 const NOT_ATTEMPTED_DELAY: i64 = 1000;
 
-/// What is remembered of an object whose endpoint did not take a callback.
+/// The stored state of an object whose endpoint failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The sequence of the first transition that was not delivered.
+    /// Sequence of the first transition that was not delivered.
     pub from: u64,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
-    /// When it is tried again.
+    /// Time of the next attempt, Unix milliseconds.
     pub next_try: i64,
-    /// Why it was not taken.
+    /// Error of the last attempt.
     pub last_error: String,
 }
 
-/// A callback to try.
+/// A callback to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueCallback {
-    /// Whose.
+    /// The object.
     pub object: Name,
     /// The transition's sequence in the outbox.
     pub sequence: u64,
-    /// How often it was tried before.
+    /// Number of earlier attempts.
     pub attempts: u32,
 }
 
-/// How a try ended.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptEnd {
-    /// There is nothing more to do about this transition.
+    /// Nothing is left to do for this transition.
     Done,
-    /// It could not be tried, through no fault of its endpoint.
+    /// It could not be attempted, for a reason other than its endpoint.
     NotAttempted,
-    /// It is to be tried again, after this time if one was asked for.
+    /// It has to be retried.
     Retry {
-        /// Why.
+        /// Error text.
         error: String,
-        /// What the endpoint asked for.
+        /// Minimum delay that the endpoint asked for.
         after: Option<Duration>,
     },
 }
 
-/// A change of what is remembered.
+/// A change of the stored state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Of which object.
+    /// The object.
     pub object: Name,
-    /// `None`: nothing is left to remember.
+    /// The new entry; `None`: the entry is deleted.
     pub entry: Option<Entry>,
 }
 
-/// All callbacks that are not delivered.
+/// All pending callbacks.
 #[derive(Debug, Default)]
 pub struct Schedule {
+    /// Pending callbacks of each object.
     objects: HashMap<Name, ObjectQueue>,
+    /// Known hosts.
     hosts: HashMap<Name, Host>,
-    /// Hosts that may get one more post, by their pace.
+    /// Hosts that may get another post, by pace.
     pools: [HostPool; Pace::ALL.len()],
-    /// The lane whose turn it is.
+    /// Index of the pool that is served next.
     next_pool: usize,
+    /// Objects that wait for a retry, by its time.
     later: BTreeSet<(i64, Name)>,
-    /// Transitions that only the floor remembers.
+    /// Pending transitions of objects without an entry; they hold the floor down.
     without_entry: BTreeSet<u64>,
-    /// The last transition that was read.
+    /// Sequence of the newest transition that was read.
     read: u64,
+    /// Objects whose stored entry has to change.
     changed: HashSet<Name>,
+    /// Number of pending callbacks.
     pending: usize,
-    /// When the outbox was created, which tells it from one that was made anew.
+    /// Creation time of the outbox, which identifies it.
     pub outbox: i128,
-    /// The floor that is written.
+    /// The stored floor.
     pub saved: u64,
 }
 
@@ -106,7 +112,7 @@ struct HostPool {
     running: usize,
 }
 
-/// How a host answered last.
+/// How fast a host responded last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Pace {
     Prompt,
@@ -118,7 +124,7 @@ enum Pace {
 impl Pace {
     const ALL: [Self; 3] = [Self::Prompt, Self::Unknown, Self::Slow];
 
-    /// Posts at any time to one host, and to all of them.
+    /// Maximum concurrent posts per host, and for all hosts of this pace.
     fn limits(self) -> (usize, usize) {
         match self {
             Self::Prompt => (MAX_POSTS_PER_HOST, MAX_POSTS),
@@ -130,11 +136,11 @@ impl Pace {
 
 #[derive(Debug, Default)]
 struct Host {
-    /// Objects whose turn it is.
+    /// Objects with a callback to post.
     waiting: VecDeque<Name>,
     busy: usize,
     pace: Pace,
-    /// It is in a lane.
+    /// The host is in a pool.
     in_pool: bool,
 }
 
@@ -144,44 +150,49 @@ impl Host {
     }
 }
 
-/// Where the first of a line is.
+/// The stage of the first callback of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// There is none, or it is still to be put somewhere.
+    /// There is none, or it is not queued yet.
     #[default]
     Idle,
     /// In the queue of its host.
     Queued,
-    /// A try is under way, to this host, which was of this pace.
+    /// An attempt is in progress, at this host, which had this pace.
     Running { host: Name, pace: Pace },
-    /// It is tried again at [`ObjectQueue::next_try`].
+    /// It waits for its retry at [`ObjectQueue::next_try`].
     Later,
-    /// Somebody else posts for this object.
+    /// A request posts for this object.
     Paused,
 }
 
 #[derive(Debug, Default)]
 struct ObjectQueue {
+    /// Sequence and host of each pending transition, in order.
     pending: VecDeque<(u64, Name)>,
+    /// Stage of the first one.
     stage: Stage,
+    /// Attempts of the first one.
     attempts: u32,
+    /// Time of its retry, Unix milliseconds.
     next_try: i64,
+    /// Error of its last attempt.
     last_error: String,
-    /// It has an entry of its own.
+    /// The object has an entry in the bucket.
     has_entry: bool,
 }
 
 impl Schedule {
-    /// Goes on after this transition.
+    /// Starts after the transition `floor`.
     pub fn new(outbox: i128, floor: u64) -> Self {
         Self { outbox, read: floor, saved: floor, ..Self::default() }
     }
 
-    /// Takes up an object that has an entry, with its transitions up to the floor.
+    /// Restores an object with an entry, with its transitions up to the floor.
     pub fn restore(&mut self, object: Name, entry: Entry, pending: Vec<(u64, Name)>) {
         let mut queue = ObjectQueue { pending: pending.into(), has_entry: true, ..ObjectQueue::default() };
         match queue.pending.front() {
-            // All of them were delivered or have left the outbox.
+            // All are delivered or have left the outbox.
             None => {
                 self.changed.insert(object.clone());
             }
@@ -189,7 +200,7 @@ impl Schedule {
                 if entry.attempts > 0 {
                     self.hosts.entry(host.clone()).or_default().pace = Pace::Slow;
                 }
-                // Tries are counted of the transition that they were made with.
+                // The attempts belong to the transition that they were made for.
                 queue.attempts = if *first == entry.from { entry.attempts } else { 0 };
                 queue.next_try = entry.next_try;
                 queue.last_error = entry.last_error;
@@ -201,7 +212,7 @@ impl Schedule {
         self.objects.insert(object, queue);
     }
 
-    /// An object was seen to have an entry. One that is not known here is written anew, or taken out.
+    /// The bucket has an entry of this object. An unknown entry is rewritten or deleted.
     pub fn entry_found(&mut self, object: &Name) {
         let queue = self.objects.entry(object.clone()).or_default();
         if !queue.has_entry {
@@ -210,7 +221,7 @@ impl Schedule {
         }
     }
 
-    /// An object was seen to have no entry any more. True: it is to have one, which is written anew.
+    /// The entry of this object is missing. True: it should exist, and is written again.
     pub fn entry_missing(&mut self, object: &Name) -> bool {
         let entry_expected = self.objects.get(object).is_some_and(|queue| queue.has_entry);
         if entry_expected {
@@ -219,15 +230,15 @@ impl Schedule {
         entry_expected
     }
 
-    /// What is remembered may be lost, and is written once more.
+    /// Stored entries may be lost: writes all of them again.
     pub fn rewrite_entries(&mut self) {
         let entry_expected = self.objects.iter().filter(|(_, queue)| queue.has_entry);
         self.changed.extend(entry_expected.map(|(object, _)| object.clone()));
         self.saved = 0;
     }
 
-    /// A transition was read; `host`: where it is to be posted, if anywhere. One that was read before is passed over:
-    /// a consumer that the server lost before anything came begins with the first.
+    /// Adds a transition; `host`: its endpoint, if it has one. A transition that was read before is skipped: a
+    /// consumer that the server recreated starts at the first one.
     pub fn add(&mut self, object: &Name, sequence: u64, host: Option<Name>) {
         if sequence <= self.read {
             return;
@@ -243,7 +254,7 @@ impl Schedule {
         self.enqueue_object(object);
     }
 
-    /// Puts the first of a line that is idle into the queue of its host.
+    /// Puts an idle object into the queue of its host.
     fn enqueue_object(&mut self, object: &Name) {
         let Some(queue) = self.objects.get_mut(object).filter(|queue| queue.stage == Stage::Idle) else {
             return;
@@ -267,7 +278,7 @@ impl Schedule {
         }
     }
 
-    /// The next one to try, if its turn has come.
+    /// The next callback to post, if one is due.
     pub fn next(&mut self, now: i64) -> Option<DueCallback> {
         while let Some((at, _)) = self.later.first()
             && *at <= now
@@ -315,12 +326,12 @@ impl Schedule {
         self.pools.iter().map(|pool| pool.running).sum()
     }
 
-    /// When [`Self::next`] has something that it has not now, unless a try ends before.
+    /// When [`Self::next`] may return a callback, unless an attempt ends before.
     pub fn wake(&self) -> Option<i64> {
         self.later.first().map(|(at, _)| *at)
     }
 
-    /// A try ended after so long. `random` is between 0 and 1.
+    /// An attempt ended after the time `took`. `random` is between 0 and 1.
     pub fn attempt_ended(&mut self, object: &Name, ended: AttemptEnd, took: Duration, now: i64, random: f64) {
         let Some(queue) = self.objects.get_mut(object) else { return };
         let (name, pace) = match std::mem::take(&mut queue.stage) {
@@ -371,17 +382,17 @@ impl Schedule {
         self.enqueue_host(&name);
     }
 
-    /// When the first of an object is tried again, if it waits for that.
+    /// The time at which the object's first callback is retried, if it waits for that.
     pub fn next_try(&self, object: &Name) -> Option<i64> {
         self.objects.get(object).filter(|queue| queue.stage == Stage::Later).map(|queue| queue.next_try)
     }
 
-    /// Whether callbacks of an object wait.
+    /// True when the object has pending callbacks.
     pub fn is_waiting(&self, object: &Name) -> bool {
         self.objects.get(object).is_some_and(|queue| !queue.pending.is_empty())
     }
 
-    /// Keeps an object's callbacks back while somebody else posts for it; false: one is on its way.
+    /// Pauses an object while a request posts for it. False: an attempt is in progress.
     pub fn pause(&mut self, object: &Name) -> bool {
         let queue = self.objects.entry(object.clone()).or_default();
         match queue.stage {
@@ -400,7 +411,7 @@ impl Schedule {
         true
     }
 
-    /// Lets an object's callbacks go on, at once; how many there are.
+    /// Resumes an object at once. Returns the number of its pending callbacks.
     pub fn resume(&mut self, object: &Name) -> usize {
         let Some(queue) = self.objects.get_mut(object) else { return 0 };
         queue.stage = Stage::Idle;
@@ -412,7 +423,7 @@ impl Schedule {
         waiting
     }
 
-    /// What changed of what is remembered. Each is confirmed by [`Self::remembered`] once it is written.
+    /// The changes of the stored state. Each is confirmed by [`Self::change_saved`] after it is written.
     pub fn changes(&self) -> Vec<Change> {
         let change = |object: &Name| {
             let queue = self.objects.get(object)?;
@@ -439,28 +450,28 @@ impl Schedule {
         } else if queue.pending.is_empty() && queue.stage == Stage::Idle {
             self.objects.remove(&change.object);
         } else {
-            // They came while the entry was being deleted.
+            // Transitions that arrived while the entry was deleted.
             self.without_entry.extend(queue.pending.iter().map(|(sequence, _)| *sequence));
         }
     }
 
-    /// Up to here nothing is left to do, but for objects that have an entry.
+    /// All transitions up to here are delivered, except those of objects with an entry.
     pub fn floor(&self) -> u64 {
         self.without_entry.first().map_or(self.read, |first| first - 1)
     }
 
-    /// The last transition that was read.
+    /// The newest transition that was read.
     pub fn read(&self) -> u64 {
         self.read
     }
 
-    /// How many wait.
+    /// Number of pending callbacks.
     pub fn len(&self) -> usize {
         self.pending
     }
 }
 
-/// How long after that many tries the next one is: doubling up to a bound, a fifth more or less by chance.
+/// Delay after this number of attempts: doubles up to a maximum, with 20 percent jitter.
 fn retry_delay(attempts: u32, random: f64) -> Duration {
     let doubled = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(attempts.clamp(1, 16) - 1));
     doubled.min(MAX_DELAY).mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))

@@ -1,4 +1,4 @@
-//! The Secrets that callbacks are signed with, read one by one when they are needed: never listed, never watched.
+//! Reads the Secrets that sign callbacks, one by one when needed. They are never listed or watched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use kube::{Client, Resource as _};
 
 use super::keys::{Keys, KeysError};
 
-/// A Secret that was read is not read again for so long.
+/// Time for which the keys of a Secret are cached.
 const CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Why a callback can't be signed. A retry helps once the Secret is right.
+/// Why a callback can't be signed. A retry helps after the Secret is corrected.
 #[derive(Debug, thiserror::Error)]
 #[error("Secret {namespace}/{name}: {why}")]
 pub struct SecretError {
@@ -36,7 +36,7 @@ enum Reason {
 
 type Cache = HashMap<(String, String), (Instant, Arc<Keys>)>;
 
-/// Reads them.
+/// Reads and caches keys.
 pub struct Secrets {
     client: Client,
     cache: Mutex<Cache>,
@@ -47,7 +47,7 @@ impl Secrets {
         Self { client, cache: Mutex::default() }
     }
 
-    /// The keys of a Secret, as of the last seconds.
+    /// The keys of a Secret, at most [`CACHE_TTL`] old.
     pub async fn keys(&self, namespace: &str, name: &str) -> Result<Arc<Keys>, SecretError> {
         let id = (namespace.to_owned(), name.to_owned());
         if let Some((_, keys)) = self.fresh_cache().get(&id) {
@@ -73,7 +73,7 @@ impl Secrets {
         let path = Secret::url_path(&(), Some(namespace));
         let request = Request::new(path).get(name, &kube::api::GetParams::default());
         let request = request.map_err(|_| Reason::Missing)?;
-        // As text, since what can't be parsed as a type is logged by the client.
+        // Read as text: the client would log a value that it can't deserialise.
         let text = self.client.request_text(request).await.map_err(|error| match error {
             kube::Error::Api(status) if status.code == 404 => Reason::Missing,
             kube::Error::Api(status) if matches!(status.code, 401 | 403) => Reason::Refused,

@@ -1,6 +1,6 @@
-//! What is remembered of callbacks, in the bucket `ENO_CALLBACKS`: key `floor` with when the outbox was created and the
-//! sequence in it; `at.<object>` for an object whose endpoint did not take a callback, the object as in the subject of
-//! its transitions; `undelivered_keys.<object>` for an object that says so ([`Undelivered`]).
+//! The stored state of callbacks, in the bucket `ENO_CALLBACKS`. The key `floor` has the creation time of the outbox
+//! and a sequence in it. `at.<object>` is the entry of an object whose endpoint failed, with the object as in the
+//! subject of its transitions. `told.<object>` records that an object has the condition, as [`Undelivered`].
 
 use std::time::{Duration, Instant};
 
@@ -19,23 +19,23 @@ use super::{Newest, PREFIX, host, if_found};
 
 const FLOOR_KEY: &str = "floor";
 const ENTRY_PREFIX: &str = "at.";
-/// Before the object of an [`Undelivered`].
+/// Key prefix of an [`Undelivered`], before the object.
 pub const UNDELIVERED_PREFIX: &str = "told.";
-/// Requests to NATS at any time.
+/// Maximum concurrent requests to NATS.
 const MAX_CONCURRENT_READS: usize = 64;
-/// How long NATS keeps the mark of a key that was taken out: kept for good there would be two for each object that ever
-/// had a callback refused.
+/// How long NATS keeps the tombstone of a deleted key. Permanent ones would add up to two for each object that ever
+/// had a failing callback.
 const TOMBSTONE_TTL: Duration = Duration::from_secs(15);
 
-/// Up to which sequence the outbox is as it was when the newest transition was read. A server that was killed may have
-/// lost the end, and gives its sequences again.
+/// The last sequence up to which the outbox is unchanged since the newest transition was read. A server that was
+/// killed may lose the end of the outbox and reuse its sequences.
 pub async fn intact_until(stream: &Stream, newest: Newest) -> Result<u64, async_nats::Error> {
     let info = stream.get_info().await?;
     let last = info.state.last_sequence;
     let Some((sequence, published)) = newest else { return Ok(last) };
     match if_found(stream.get_raw_message(sequence).await)? {
         Some(message) if message.time.unix_timestamp_nanos() == published => return Ok(last),
-        // It is no longer kept.
+        // The message has expired.
         None if last >= sequence => return Ok(last),
         Some(_) | None => {}
     }
@@ -48,7 +48,7 @@ pub async fn intact_until(stream: &Stream, newest: Newest) -> Result<u64, async_
     Ok(consumer.await?.info().await?.delivered.stream_sequence)
 }
 
-/// Reads it back. `newest`: of what was read before by this process.
+/// Loads the stored state. `newest`: the newest transition that this process read before.
 pub async fn load(
     bucket: &Store,
     stream: &Stream,
@@ -100,7 +100,7 @@ pub async fn load(
     Ok((schedule, notices))
 }
 
-/// What objects say of their callbacks. `lost`: nothing waits any more.
+/// Restores the notices. `lost`: the outbox was lost, so nothing is pending.
 async fn notices(
     bucket: &Store,
     keys: Vec<String>,
@@ -124,7 +124,7 @@ async fn notices(
     Ok(notices)
 }
 
-/// What an object says of its callbacks, from its entry.
+/// Decodes the record of an object's condition.
 fn undelivered(key: &str, value: &[u8]) -> Option<Undelivered> {
     let about = serde_json::from_slice(value);
     about.inspect_err(|error| warn!(key, %error, "what was said of an object's callbacks can't be read")).ok()
@@ -132,19 +132,19 @@ fn undelivered(key: &str, value: &[u8]) -> Option<Undelivered> {
 
 fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Schedule, now: i64) {
     let object = Name::from(key.strip_prefix(UNDELIVERED_PREFIX).unwrap_or(key));
-    // It was to be tried again and no longer is.
+    // It was to be retried, and is not pending any more.
     let settled =
         about.next_try.is_some() && about.sequence <= schedule.read() && !schedule.is_waiting(&object);
     notices.restore(&object, about, settled, now);
 }
 
-/// The entries of the bucket and what changes of them. A NATS server that was killed may bring back what was taken out,
-/// and never let expire what marks it: all is read again when the marks of before have to be gone.
+/// Follows the entries of the bucket. A NATS server that was killed may restore deleted entries and never expire their
+/// tombstones. So all entries are read again after the tombstones should have expired.
 pub struct EntryWatch {
     changes: Watch,
-    /// When all is read again, and the marks that have to be gone by then: those up to this revision.
+    /// When all entries are read again, and the last revision of tombstones that have to be expired by then.
     reread: Option<(Instant, u64)>,
-    /// Marks up to this revision have to be gone.
+    /// Tombstones up to this revision have to be expired.
     expired: u64,
 }
 
@@ -155,7 +155,7 @@ impl EntryWatch {
         Ok(Self { changes: watch_all(bucket).await?, reread, expired: 0 })
     }
 
-    /// Reads all again if it is time to.
+    /// Reads all entries again when that is due.
     pub async fn read_again(&mut self, bucket: &Store) -> Result<(), async_nats::Error> {
         if let Some((_, last)) = self.reread.filter(|(at, _)| *at <= Instant::now()) {
             self.changes = watch_all(bucket).await?;
@@ -164,7 +164,7 @@ impl EntryWatch {
         Ok(())
     }
 
-    /// As if it were time to read all again.
+    /// Makes the next reading due.
     #[cfg(test)]
     pub fn make_reread_due(&mut self) {
         self.reread = self.reread.map(|(_, last)| (Instant::now(), last));
@@ -174,8 +174,8 @@ impl EntryWatch {
         Ok(self.changes.next().await.ok_or("the bucket is no longer watched")??)
     }
 
-    /// Takes up an entry, if it is not known here: it was brought back, or a leader that was stopped for a while has
-    /// written what is over. True: nobody needs it, and it is to be taken out.
+    /// Applies an entry that is not known here: NATS restored it, or a paused former leader wrote it. True: it is not
+    /// needed and has to be deleted.
     pub fn apply_entry(
         &self,
         entry: &Entry,
@@ -203,30 +203,30 @@ impl EntryWatch {
                 restore(notices, &entry.key, about, schedule, now);
                 false
             }
-            // That it was given up was said, and perhaps what came after it.
+            // The final failure is recorded already, possibly with later ones.
             Some(_) | None => true,
         }
     }
 }
 
-/// All that is in the bucket by sequence, and then what changes. The index by subject of a server that was killed may lack
-/// what it brought back.
+/// All entries of the bucket by sequence, and then their changes. After a kill, the server's index by subject may lack
+/// restored entries.
 async fn watch_all(bucket: &Store) -> Result<Watch, async_nats::Error> {
     Ok(bucket.watch_all_from_revision(1).await?)
 }
 
-/// Takes a key out.
+/// Deletes a key.
 pub async fn delete_key(bucket: &Store, key: &str) -> Result<(), PurgeError> {
     bucket.purge_with_ttl(key, TOMBSTONE_TTL).await
 }
 
-/// When the outbox was created, and the sequence in it.
+/// The creation time of the outbox, and the sequence in it.
 fn parse(value: &[u8]) -> Option<(i128, u64)> {
     let (created, floor) = std::str::from_utf8(value).ok()?.split_once(' ')?;
     Some((created.parse().ok()?, floor.parse().ok()?))
 }
 
-/// The transitions of an object from one sequence to another, both included, that are to be posted.
+/// The transitions of an object with an endpoint, between two sequences inclusive.
 async fn pending(
     stream: &Stream,
     object: &str,
@@ -238,7 +238,7 @@ async fn pending(
     let mut next = from.max(1);
     while next <= to {
         let message = match stream.direct_get_next_for_subject(&subject, Some(next)).await {
-            // A server that is behind the others may not have it yet.
+            // A replica may lag behind and not have the message yet.
             Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
                 if_found(stream.get_first_raw_message_by_subject(&subject, next).await)?
             }
@@ -251,7 +251,7 @@ async fn pending(
     Ok(waiting)
 }
 
-/// Writes what changed: entries before the floor that relies on them, ends of entries after it.
+/// Writes the changes: new entries before the floor that relies on them, deletions after it.
 pub async fn save(bucket: &Store, schedule: &mut Schedule) -> Result<(), async_nats::Error> {
     let (entries, ends): (Vec<_>, Vec<_>) =
         schedule.changes().into_iter().partition(|change| change.entry.is_some());

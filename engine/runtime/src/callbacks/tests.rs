@@ -1,4 +1,5 @@
-//! Callbacks from a real outbox to a real receiver. The API server is played: it has what callbacks ask it for.
+//! Callbacks from a real outbox to a real HTTP receiver. The API server is a fake with the objects and Secrets that
+//! callbacks need.
 
 mod addresses;
 mod failures;
@@ -28,7 +29,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::outbox;
 
-/// The lead, for longer than a test takes.
+/// A guard that holds the Lease for longer than a test takes.
 fn leading() -> LeaseGuard {
     let lease_guard = LeaseGuard::not_held();
     lease_guard.extend((Instant::now() + Duration::from_hours(1)).into());
@@ -37,7 +38,7 @@ fn leading() -> LeaseGuard {
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A message that was taken.
+/// A message that the receiver accepted.
 #[derive(Debug)]
 struct Received {
     path: String,
@@ -47,7 +48,7 @@ struct Received {
     body: Bytes,
 }
 
-/// Takes posts; each path refuses the number of posts that it is told to.
+/// Accepts posts; each path first refuses a configured number of them.
 #[derive(Clone)]
 struct Receiver {
     refuse: Arc<Mutex<HashMap<String, (u32, StatusCode)>>>,
@@ -99,14 +100,14 @@ impl Receiver {
         StatusCode::NO_CONTENT.into_response()
     }
 
-    /// The endpoint test of ETSI; `not-<path>` does not pass it.
+    /// The endpoint test of ETSI; a path `not-…` fails it.
     #[allow(clippy::unused_async, reason = "axum wants it")]
     async fn endpoint(Path(path): Path<String>) -> StatusCode {
         if path.starts_with("not-") { StatusCode::OK } else { StatusCode::NO_CONTENT }
     }
 }
 
-/// What the API server holds, and what was written to it.
+/// The state of a fake API server, and the conditions written to it.
 #[derive(Clone, Default)]
 struct FakeApiServer(Arc<Mutex<ServerState>>);
 
@@ -168,7 +169,7 @@ impl FakeApiServer {
         Json(body).into_response()
     }
 
-    /// An object that is there, with this spec.
+    /// Creates or replaces an object with this spec.
     fn put(&self, name: &str, spec: &Value) {
         let object = json!({
             "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2Service",
@@ -177,7 +178,7 @@ impl FakeApiServer {
         self.0.lock().unwrap().objects.insert(name.into(), object);
     }
 
-    /// Waits until an object says this of its callbacks.
+    /// Waits until an object has this condition.
     async fn wait_for_condition(&self, name: &str, status: &str, reason: &str) -> Value {
         let last_condition = || {
             let state = self.0.lock().unwrap();
@@ -202,7 +203,7 @@ impl FakeApiServer {
     }
 }
 
-/// Callbacks may go to this machine.
+/// Allows callbacks to this machine.
 fn local() -> CallbackArgs {
     CallbackArgs { callback_allow: vec!["127.0.0.0/8".parse().unwrap()], ..CallbackArgs::default() }
 }
@@ -224,14 +225,14 @@ impl Bench {
         Self { connection, address, cluster: FakeApiServer::default(), last: HashMap::new(), server }
     }
 
-    /// An object makes a transition; its CallbackURL is its name as path.
+    /// Publishes a transition of an object; its CallbackURL has its name as path.
     async fn transition(&mut self, name: &str, counter: u64, url: Option<&str>) {
         let url = url.map_or_else(|| format!("http://{}/{name}", self.address), ToOwned::to_owned);
         let spec = if url.is_empty() { json!({}) } else { json!({ "CallbackURL": url }) };
         self.transition_of(name, counter, &spec).await;
     }
 
-    /// An object with this spec makes a transition.
+    /// Publishes a transition of an object with this spec.
     async fn transition_of(&mut self, name: &str, counter: u64, spec: &Value) {
         let transition = transition(name, counter, spec);
         let last = self.last.entry(name.into()).or_default();
@@ -265,7 +266,7 @@ impl Bench {
         }
     }
 
-    /// Waits until what is remembered is as told: the floor, and how many objects have an entry.
+    /// Waits until the stored state matches: the floor, and the number of objects with an entry.
     async fn wait_for_state(&self, what: impl Fn(u64, usize) -> bool) {
         let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
         let mut changes = bucket.watch_with_history(">").await.unwrap();
@@ -291,7 +292,7 @@ impl Bench {
         timeout(TIMEOUT, watching).await.expect("it is remembered within 30 s");
     }
 
-    /// Waits until the bucket has no entry of any object.
+    /// Waits until the bucket has no entry.
     async fn wait_until_no_entries(&self) {
         let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
         let emptied = async {
@@ -307,7 +308,7 @@ impl Bench {
         timeout(TIMEOUT, emptied).await.expect("it is forgotten within 30 s");
     }
 
-    /// What was taken out of the bucket is marked, and not for good.
+    /// Asserts that tombstones in the bucket have an expiry.
     async fn tombstones_expire(&self) {
         let stream =
             self.connection.jetstream.get_stream(format!("KV_{}", subject::CALLBACKS)).await.unwrap();
@@ -360,7 +361,7 @@ async fn callbacks_arrive_in_order_despite_failing_endpoints() {
         bench.transition("good", counter, None).await;
     }
     bench.transition("silent", 1, Some("")).await;
-    // Nobody listens on port 1.
+    // Port 1 has no listener.
     bench.transition("dead", 1, Some("http://127.0.0.1:1/")).await;
     bench.transition("moved", 1, None).await;
     bench.transition("gone", 1, None).await;
@@ -373,7 +374,7 @@ async fn callbacks_arrive_in_order_despite_failing_endpoints() {
     }
     let expected = [("slow", vec![1, 2, 3]), ("good", vec![1, 2, 3]), ("moved", vec![1]), ("gone", vec![2])];
     assert_eq!(all, expected.map(|(path, counters)| (path.to_owned(), counters)).into());
-    // All but the dead one is behind the floor.
+    // All but the dead one are below the floor.
     bench.wait_for_state(|floor, entries| floor == 11 && entries == 1).await;
     bench.tombstones_expire().await;
     stop.cancel();
@@ -394,7 +395,7 @@ async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
     let created = outbox.cached_info().created.unix_timestamp_nanos();
     let read = outbox.get_raw_message(1).await.unwrap().time.unix_timestamp_nanos();
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
-    // The second one that was read was of the same nanosecond as the first, so none of those that are there now.
+    // The second message that was read had the time of the first, so it is none of the present ones.
     for (newest, intact) in [(None, 3), (Some((1, read)), 3), (Some((2, read)), 1), (Some((50, read)), 1)] {
         assert_eq!(state::intact_until(&outbox, newest).await.unwrap(), intact, "{newest:?}");
         bucket.put("floor", format!("{created} 50").into()).await.unwrap();
@@ -431,7 +432,7 @@ async fn delivery_resumes_after_restart_without_duplicates() {
     for counter in 1..=3 {
         assert_eq!(next(&mut gets).await, ("a".into(), counter));
     }
-    // What was delivered before is not delivered again.
+    // Delivered callbacks are not repeated.
     bench.wait_for_state(|floor, entries| floor == 5 && entries == 0).await;
     assert!(gets.try_recv().is_err());
     stop.cancel();

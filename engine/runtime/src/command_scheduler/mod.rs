@@ -1,9 +1,10 @@
-//! When a target's next command may be published. Pure: time comes in.
+//! Decides when the next command of each target may be published. Pure: the time is an argument.
 //!
-//! While a driver works on a generation of a target, changes of the target pile up in its desired state; the next
-//! command takes them all. A switch that was told something a moment ago is besides told more only when its changes
-//! pause, or have waited long enough: so a flood of small changes becomes few transactions, while a lone change goes
-//! at once. Switches that change together wait for each other, and go as one transaction (`transaction`).
+//! A target has at most one command outstanding with its driver. Changes made meanwhile accumulate in the desired
+//! state, and the next command carries all of them. Commands of switches are debounced: a switch that had a command
+//! recently gets the next one when its changes pause or reach a maximum age. A flood of small changes becomes few
+//! transactions, and a single change is published at once. Switches that change together wait for each other and form
+//! one transaction (`transaction`).
 
 mod transaction;
 
@@ -24,60 +25,60 @@ use crate::drivers::instance_of;
 use transaction::OpenTransaction;
 pub use transaction::{DEADLINE, DecidedTransaction, DriverAnswer, Participant};
 
-/// A switch that was told nothing for so long is told at once.
+/// A switch without a command for this time gets its next command at once.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
-/// Else its changes have to pause for so long: a few of them for a moment,
+/// Pause between changes after which a recently commanded switch gets its next command, for up to [`FEW_CHANGES`].
 const DEBOUNCE: Duration = Duration::from_millis(40);
 const FEW_CHANGES: u32 = 2;
-/// more of them, which others are likely to follow, for longer.
+/// The same pause for more changes, which others are likely to follow.
 const LONG_DEBOUNCE: Duration = Duration::from_millis(600);
-/// No change waits longer than that.
+/// Maximum time that debouncing delays a change.
 const MAX_DELAY: Duration = Duration::from_millis(900);
-/// A driver that is alive and says nothing for so long gets the next command all the same: it looks for a newer
+/// Time without a report after which an alive driver gets the next command anyway. The driver checks for a newer
 /// generation before it commits.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// After a publish that failed.
+/// Delay after a failed publish.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// So many publishes wait for NATS at once.
+/// Maximum publishes that wait for an acknowledgement of NATS.
 const MAX_PUBLISHING: usize = 256;
 
-/// A command as NATS holds it.
+/// The last command of a target, as NATS stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredCommand {
-    /// Whose it is.
+    /// The driver that the command is for.
     pub driver: Name,
-    /// The last one.
+    /// Generation of the last command; `None`: it is unreadable or has to be published again.
     pub generation: Option<Generation>,
-    /// It is of a transaction that is not confirmed: what it asks for has to be said again.
+    /// The command belongs to a transaction that is not confirmed, so its state has to be commanded again.
     pub unconfirmed: bool,
-    /// The sequence of the last message on its subject; 0: there is none.
+    /// Sequence of the last message on the subject; 0: the subject is empty.
     pub sequence: u64,
 }
 
-/// A command that may go.
+/// A command that may be published now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingCommand {
-    /// Which word it is.
+    /// Its generation.
     pub generation: Generation,
-    /// The sequence that the subject must have, so that no other engine's word is replaced.
+    /// Last sequence that the subject must have. NATS refuses the publish if another engine wrote meanwhile.
     pub expected: u64,
-    /// The driver that had the target before, if it was another one: its subjects are to be purged.
+    /// The former driver of a moved target; its subjects have to be purged.
     pub moved_from: Option<Name>,
-    /// The transaction that it opens or decides.
+    /// The transaction that this command opens or decides.
     pub transaction: Option<Transaction>,
 }
 
-/// What may be published now, and when to ask again: at once where a target waits only for others that are handed out
-/// here, since those may have nothing to publish.
+/// Targets that may be published now, and when to check again. The time is now when a target waits only for targets in
+/// this result, since those may have nothing to publish.
 #[derive(Debug, Default)]
 pub struct ReadyCommands {
-    /// Targets whose turn has come, each by itself.
+    /// Targets that are published independently.
     pub single: Vec<Target>,
-    /// Switches whose turn has come together.
+    /// Groups of switches that are published as one transaction each.
     pub joint: Vec<Vec<Target>>,
-    /// Participants that are to be told what was decided.
+    /// Transaction participants that have to receive the decision.
     pub decisions: Vec<Target>,
-    /// When to ask again if nothing else happens before.
+    /// When to check again if nothing else happens before.
     pub next: Option<Instant>,
 }
 
@@ -87,36 +88,49 @@ impl ReadyCommands {
     }
 }
 
-/// The targets, and what each waits for.
+/// Schedules the commands of all targets.
 #[derive(Debug)]
 pub struct CommandScheduler {
+    /// Term of this engine.
     term: u64,
+    /// Sequence of the last issued generation.
     sequence: u64,
+    /// State of each target.
     slots: HashMap<Target, Slot>,
+    /// Targets with an unpublished change.
     dirty: BTreeSet<Target>,
-    /// Their words are being taken off NATS, so many times at once, which would take a later one along.
+    /// Targets whose messages are being purged from NATS, with the number of purges in progress. A purge would also
+    /// delete a newer command, so the target waits.
     removing: BTreeMap<Target, u32>,
+    /// Drivers that are alive.
     alive: BTreeSet<Name>,
+    /// Number of unacknowledged publishes.
     publishing: usize,
+    /// Number of transactions opened in this term.
     opened: u64,
+    /// Transactions that still bind a participant.
     transactions: Vec<OpenTransaction>,
+    /// Transactions decided since the last [`Self::take_decided`].
     decided: Vec<DecidedTransaction>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
+    /// The last command on NATS.
     stored: Option<StoredCommand>,
+    /// Progress of the last command.
     state: State,
-    /// When the last command was taken.
+    /// When the last command was issued.
     last_issued: Option<Instant>,
-    /// The changes that no command has taken yet.
+    /// Changes that no command carries yet.
     changes: Option<Changes>,
-    /// After a failure nothing is tried until then.
+    /// No publish is tried before this time, after a failure.
     retry_at: Option<Instant>,
-    /// It was said again since a report on it could not be read.
+    /// The command was published again because a report on it was unreadable.
     resent_unreadable: bool,
-    /// How many transactions in a row were aborted in which it took part, and until when it rests from them.
+    /// Number of successive aborted transactions of this target.
     aborts: u32,
+    /// No command is issued before this time, after several aborted transactions.
     backoff_until: Option<Instant>,
 }
 
@@ -131,14 +145,14 @@ struct Changes {
 enum State {
     #[default]
     Idle,
-    /// Given to NATS, which has not confirmed it yet; the driver may be faster with its report.
+    /// Sent to NATS and not acknowledged yet. The report of the driver may arrive before the acknowledgement.
     Publishing { generation: Generation, reported: bool, unconfirmed: bool },
-    /// With the driver.
+    /// Published at this time; the driver works on it.
     Outstanding(Generation, Instant),
 }
 
 impl CommandScheduler {
-    /// For the engine of this term.
+    /// Creates the scheduler of the engine that leads in `term`.
     pub fn new(term: u64) -> Self {
         Self {
             term,
@@ -154,17 +168,17 @@ impl CommandScheduler {
         }
     }
 
-    /// A command was found on NATS.
+    /// Loads a command that NATS stored before this engine led.
     pub fn load_stored(&mut self, target: Target, stored: StoredCommand) {
         self.slots.entry(target).or_default().stored = Some(stored);
     }
 
-    /// The drivers that are alive.
+    /// Replaces the set of drivers that are alive.
     pub fn set_alive(&mut self, drivers: BTreeSet<Name>) {
         self.alive = drivers;
     }
 
-    /// What is wanted of the target changed.
+    /// The desired state of the target changed.
     pub fn mark_dirty(&mut self, target: Target, now: Instant) {
         let slot = self.slots.entry(target.clone()).or_default();
         let before = slot.changes.map_or((now, 0), |changes| (changes.first, changes.count));
@@ -172,7 +186,7 @@ impl CommandScheduler {
         self.dirty.insert(target);
     }
 
-    /// A driver reported on a generation. True when it refuses its part of a transaction that was open.
+    /// A driver reported on a generation. True: it refuses its part of an open transaction.
     pub fn handle_report(
         &mut self,
         target: &Target,
@@ -193,12 +207,12 @@ impl CommandScheduler {
         self.handle_answer(target, generation, answer, now)
     }
 
-    /// A driver reported on this generation. True when it came after what was said last, or stands in its place (it has
-    /// another hash), or what stands there could not be read: the word of a former leader, or what is no command, replaced
-    /// the target's command, and what is wanted has to be said again.
+    /// Checks whether another message replaced the target's command: a late command of a former leader, or an invalid
+    /// one. The report shows it by a generation that is newer than the last command or has another hash, or when the
+    /// stored command was unreadable. True: the desired state has to be commanded again.
     pub fn command_replaced(&mut self, target: &Target, generation: &Generation, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(target) else { return false };
-        // One that is on its way to NATS is refused there, and tried again.
+        // NATS refuses a publish in progress in that case, and it is retried.
         let settled = !matches!(slot.state, State::Publishing { .. });
         let from_former_term = generation.term < self.term;
         let Some(stored) = slot.stored.as_mut().filter(|_| settled && generation.term <= self.term) else {
@@ -213,15 +227,15 @@ impl CommandScheduler {
         };
         if another {
             stored.generation = None;
-            // Who has said this has no other command to answer.
+            // The driver that reported this works on no other command.
             slot.state = State::Idle;
             self.mark_dirty(target.clone(), now);
         }
         another
     }
 
-    /// The last report of this driver on the target can't be read, and it may be the answer to what was said last. That
-    /// is said again, but once: one that never can be read would have no end.
+    /// The last report of this driver on the target is unreadable and may answer the last command. The command is
+    /// published again, but only once: a report that stays unreadable would cause an endless loop.
     pub fn report_unreadable(&mut self, target: &Target, driver: &Name, now: Instant) {
         let Some(slot) = self.slots.get_mut(target).filter(|slot| !slot.resent_unreadable) else { return };
         let Some(stored) = slot.stored.as_mut().filter(|stored| stored.driver == *driver) else { return };
@@ -230,12 +244,12 @@ impl CommandScheduler {
         self.mark_dirty(target.clone(), now);
     }
 
-    /// True unless a generation of this engine's term is above all of its own.
+    /// False if a generation of this engine's term is newer than all that this engine issued.
     pub fn has_issued(&self, generation: &Generation) -> bool {
         generation.sequence <= self.sequence
     }
 
-    /// The targets whose turn has come. `groups` tells which of these switches have to change together.
+    /// The targets that may be published now. `groups` returns which of the given switches have to change together.
     pub fn ready(
         &mut self,
         now: Instant,
@@ -245,7 +259,7 @@ impl CommandScheduler {
         let mut ready = ReadyCommands::default();
         self.collect_decisions(now, &mut ready);
         let free_publishes = MAX_PUBLISHING.saturating_sub(self.publishing);
-        // Switches that may have to wait for others; those whose driver is stuck or away wait for nobody.
+        // Switches that may have to wait for others. A switch with a stuck or absent driver delays no other.
         let mut switches: Vec<Name> = Vec::new();
         let mut alone = FairQueue::default();
         let mut any_ready = false;
@@ -264,7 +278,7 @@ impl CommandScheduler {
                 Wait::Until(at) => ready.check_at(at),
             }
         }
-        // A namespace with many takes no other's turn.
+        // Fair between namespaces: a large namespace delays no other.
         ready.single.extend(std::iter::from_fn(|| alone.pop()).take(free_publishes).cloned());
         if free_publishes > 0 && !alone.is_empty() {
             ready.check_at(now);
@@ -284,7 +298,7 @@ impl CommandScheduler {
         ready
     }
 
-    /// A group goes when the turn of all of them has come.
+    /// A group is ready when all of its members are.
     fn add_group(&self, group: TransactionGroup, now: Instant, ready: &mut ReadyCommands) {
         let targets = |names: Vec<Name>| names.into_iter().map(Target::Fabric).collect::<Vec<_>>();
         let (holding, plain) = (targets(group.holding), targets(group.plain));
@@ -341,7 +355,7 @@ impl CommandScheduler {
         }
     }
 
-    /// True when the target has a command that nobody seems to work on.
+    /// True when the target has a command that its driver does not seem to work on.
     fn is_stuck(&self, target: &Target, now: Instant) -> bool {
         let Some(slot) = self.slots.get(target) else { return false };
         let State::Outstanding(_, since) = slot.state else { return false };
@@ -349,13 +363,13 @@ impl CommandScheduler {
         !self.is_bound(target) && (!alive || since + DRIVER_TIMEOUT <= now)
     }
 
-    /// True when the target's driver is alive and says nothing about its command.
+    /// True when the target's driver is alive and does not report on its command.
     pub fn is_silent(&self, target: &Target, now: Instant) -> bool {
         let driver = self.driver(target);
         self.is_stuck(target, now) && driver.is_some_and(|driver| self.is_alive(driver, target))
     }
 
-    /// A node is the target of one process only.
+    /// Each node has an agent process of its own.
     fn is_alive(&self, driver: &Name, target: &Target) -> bool {
         match target {
             Target::Node(node) => self.alive.contains(&instance_of(driver, node)),
@@ -363,7 +377,7 @@ impl CommandScheduler {
         }
     }
 
-    /// Takes a due target's turn with the state that is wanted now; `None`: that is what NATS holds already.
+    /// Issues a command of a ready target with the current desired state; `None`: NATS already holds that state.
     pub fn issue_if_changed(
         &mut self,
         target: &Target,
@@ -378,7 +392,7 @@ impl CommandScheduler {
         Some(self.issue(target, driver, hash, None, now))
     }
 
-    /// True when NATS holds this state, and it counts.
+    /// True when NATS holds a confirmed command of this driver with this state.
     pub fn is_commanded(&self, target: &Target, driver: &Name, hash: &str) -> bool {
         let stored = self.slots.get(target).and_then(|slot| slot.stored.as_ref());
         stored.is_some_and(|stored| {
@@ -388,13 +402,13 @@ impl CommandScheduler {
         })
     }
 
-    /// The target's turn passes without a word.
+    /// Drops the pending change of a target without a command.
     fn skip(&mut self, target: &Target) {
         self.dirty.remove(target);
         self.slots.entry(target.clone()).or_default().changes = None;
     }
 
-    /// Gives the target its next word.
+    /// Issues the next command of the target.
     fn issue(
         &mut self,
         target: &Target,
@@ -420,7 +434,7 @@ impl CommandScheduler {
         slot.state = State::Publishing { generation: generation.clone(), reported: false, unconfirmed };
         slot.stored = Some(StoredCommand {
             driver: driver.clone(),
-            // Until NATS has it, the one before is there.
+            // NATS holds the previous command until it acknowledges this one.
             unconfirmed: stored.as_ref().is_some_and(|stored| stored.unconfirmed),
             generation: stored.and_then(|stored| stored.generation),
             sequence: expected,
@@ -430,12 +444,12 @@ impl CommandScheduler {
         PendingCommand { generation, expected, moved_from, transaction }
     }
 
-    /// There is no such target any more.
+    /// The target does not exist any more.
     pub fn discard_change(&mut self, target: &Target) {
         self.dirty.remove(target);
     }
 
-    /// NATS holds the generation that was taken, at this sequence of its stream.
+    /// NATS acknowledged the command at this sequence of its stream.
     pub fn confirm_published(
         &mut self,
         target: &Target,
@@ -457,15 +471,15 @@ impl CommandScheduler {
         slot.state = if reported { State::Idle } else { State::Outstanding(generation.clone(), now) };
     }
 
-    /// The publish failed: the target waits for its turn again. `found`: the sequence that its subject has, where that
-    /// was what was wrong; then the next try may follow at once.
+    /// The publish failed, and the target becomes ready again. `found`: the actual last sequence of the subject if the
+    /// expected one was wrong; the retry may then follow at once.
     pub fn publish_failed(&mut self, target: &Target, found: Option<u64>, now: Instant) {
         self.publishing = self.publishing.saturating_sub(1);
         if let Some(slot) = self.slots.get_mut(target) {
             slot.state = State::Idle;
             slot.retry_at = found.is_none().then_some(now + RETRY_DELAY);
             if let Some(stored) = &mut slot.stored {
-                // Another one's word is there, or this one, taken without an answer.
+                // The subject holds a command of another engine, or this one was stored without an acknowledgement.
                 stored.generation = None;
                 stored.sequence = found.unwrap_or(stored.sequence);
             }
@@ -475,7 +489,8 @@ impl CommandScheduler {
         }
     }
 
-    /// The target is gone; its driver's name, when a command of it is on NATS: then its words are to be taken off there.
+    /// The target is gone. Returns the driver whose messages about it have to be purged from NATS, if it was
+    /// commanded.
     pub fn remove_target(&mut self, target: &Target, now: Instant) -> Option<Name> {
         self.remove_participant(target, now);
         self.dirty.remove(target);
@@ -484,7 +499,7 @@ impl CommandScheduler {
         Some(driver)
     }
 
-    /// Somebody has words on NATS about a target; true: no command of it is known, and they are to be taken off there.
+    /// NATS has reports on a target. True: no command of it is known, so its messages have to be purged.
     pub fn remove_unknown(&mut self, target: &Target) -> bool {
         let unknown = self.driver(target).is_none();
         if unknown {
@@ -493,7 +508,7 @@ impl CommandScheduler {
         unknown
     }
 
-    /// The target's words are off NATS, or that failed.
+    /// A purge of the target's messages ended or failed.
     pub fn removal_done(&mut self, target: &Target) {
         if let Entry::Occupied(mut left) = self.removing.entry(target.clone()) {
             *left.get_mut() -= 1;
@@ -503,7 +518,7 @@ impl CommandScheduler {
         }
     }
 
-    /// NATS lost its streams: every target is to be published again.
+    /// NATS lost its streams: every target has to be published again.
     pub fn streams_lost(&mut self) {
         self.transactions.clear();
         for (target, slot) in &mut self.slots {
@@ -518,15 +533,15 @@ impl CommandScheduler {
         }
     }
 
-    /// NATS holds these commands, by their sequences: what it had and lost is to be published again. A server that is
-    /// killed may lose the last message of a subject, and the one before it. How many there are. Of a transaction its
-    /// deadlines decide.
+    /// Compares the commands with the sequences that NATS stores, and schedules lost ones again. A server that is
+    /// killed may lose the last message of a subject and the one before it. Returns the number of lost commands.
+    /// Transactions are left to their deadlines.
     pub fn compare_with_stream(&mut self, sequences: &BTreeMap<Target, u64>, now: Instant) -> usize {
         let bound: BTreeSet<Target> =
             self.slots.keys().filter(|target| self.is_bound(target)).cloned().collect();
         let mut lost = Vec::new();
         for (target, slot) in &mut self.slots {
-            // One that is on its way is refused where something else stands than was there, and tried again.
+            // NATS refuses a publish in progress if the last sequence differs, and it is retried.
             let settled = !matches!(slot.state, State::Publishing { .. }) && !bound.contains(target);
             let found = sequences.get(target).copied().unwrap_or_default();
             let Some(stored) = slot.stored.as_mut().filter(|stored| settled && found < stored.sequence)
@@ -535,7 +550,7 @@ impl CommandScheduler {
             };
             stored.generation = None;
             stored.sequence = found;
-            // Nobody answers it.
+            // No driver answers a lost command.
             slot.state = State::Idle;
             lost.push(target.clone());
         }
@@ -546,12 +561,12 @@ impl CommandScheduler {
         count
     }
 
-    /// The driver whose subject holds the target's command.
+    /// The driver that the target's stored command is for.
     pub fn driver(&self, target: &Target) -> Option<&Name> {
         self.slots.get(target)?.stored.as_ref().map(|stored| &stored.driver)
     }
 
-    /// How many targets have a change that was not published yet, and how many wait for their driver.
+    /// Number of targets with an unpublished change, and of targets with an outstanding command.
     pub fn counts(&self) -> (usize, usize) {
         let outstanding = self.slots.values().filter(|slot| slot.state != State::Idle).count();
         (self.dirty.len(), outstanding)
@@ -561,11 +576,11 @@ impl CommandScheduler {
 enum Wait {
     Now,
     Until(Instant),
-    /// Until NATS has confirmed the one before, or has forgotten the target, or a transaction is decided.
+    /// Until NATS acknowledges a publish or purge, or until a transaction is decided.
     Blocked,
 }
 
-/// Whom a target's turn is counted for: its namespace, and all that are in none together.
+/// The key for fairness between targets: the namespace, or one key for all targets without one.
 fn fairness_key(target: &Target) -> &str {
     match target {
         Target::Nad(namespace, _) => namespace,

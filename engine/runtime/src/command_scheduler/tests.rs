@@ -2,12 +2,12 @@ mod unchanged;
 
 use super::*;
 
-/// No switch has to do with another.
+/// Every switch forms its own group.
 fn ungrouped(names: &[Name]) -> Vec<TransactionGroup> {
     names.iter().map(|name| TransactionGroup { holding: vec![name.clone()], plain: vec![] }).collect()
 }
 
-/// All have to change together; those called `plain…` can't hold a change.
+/// All switches form one group; those called `plain…` can't hold a change.
 fn connected(names: &[Name]) -> Vec<TransactionGroup> {
     let (plain, holding) = names.iter().cloned().partition(|name| name.starts_with("plain"));
     vec![TransactionGroup { holding, plain }]
@@ -21,7 +21,7 @@ fn nad() -> Target {
     Target::Nad("ns".into(), "a".into())
 }
 
-/// Publishes what is due and tells how many went.
+/// Marks the target dirty and publishes its command if it is ready.
 fn issue(
     scheduler: &mut CommandScheduler,
     target: &Target,
@@ -95,7 +95,7 @@ fn late_command_of_former_leader_is_replaced() {
         sequence: 40,
     };
     scheduler.load_stored(nad(), stored);
-    // What was found, and what came before it.
+    // The stored command, and an older one.
     assert!(
         !scheduler.command_replaced(&nad(), &found, now)
             && !scheduler.command_replaced(&nad(), &generation(2, 4, "b"), now)
@@ -105,7 +105,7 @@ fn late_command_of_former_leader_is_replaced() {
     assert!(!scheduler.is_commanded(&nad(), &"netconf".into(), "a"));
     assert_eq!(scheduler.ready(now, ungrouped).single, [nad()]);
     let command = scheduler.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
-    // It is on its way: NATS refuses it, or has it after theirs.
+    // A publish in progress: NATS refuses it or stores it after the foreign command.
     assert!(!scheduler.command_replaced(&nad(), &generation(2, 7, "c"), now));
     scheduler.confirm_published(&nad(), &command.generation, 42, now);
     assert!(
@@ -122,26 +122,26 @@ fn invalid_or_foreign_command_is_replaced() {
     alive(&mut scheduler);
     let generation = |term, sequence, hash: &str| Generation { term, sequence, hash: hash.into() };
     let issued = issue(&mut scheduler, &nad(), "a", now).unwrap().generation;
-    // It has no generation of its own, and the driver knows only what came before.
+    // The replacement has no generation, and the driver knows only the previous command.
     assert!(scheduler.command_replaced(&nad(), &generation(issued.term, issued.sequence, ""), now));
     let reissued = issue(&mut scheduler, &nad(), "a", now).unwrap().generation;
     assert!(
         !scheduler.command_replaced(&nad(), &issued, now)
             && !scheduler.command_replaced(&nad(), &reissued, now)
     );
-    // It has one, which was given to another target, or to none.
+    // The replacement has a generation that was issued to another target, or to none.
     issue(&mut scheduler, &fabric(), "b", now).unwrap();
     assert!(scheduler.command_replaced(&nad(), &generation(3, reissued.sequence + 1, "x"), now));
     assert!(scheduler.has_issued(&generation(3, reissued.sequence + 1, "x")));
     assert!(!scheduler.has_issued(&generation(3, reissued.sequence + 2, "x")));
-    // NATS took it, and nobody heard of that: it is not taken for what was there before.
+    // NATS stored the command without an acknowledgement: it does not count as foreign.
     issue(&mut scheduler, &nad(), "a", now).unwrap();
     scheduler.mark_dirty(nad(), now);
     let taken = scheduler.issue_if_changed(&nad(), &"netconf".into(), "c".into(), now).unwrap().generation;
     scheduler.publish_failed(&nad(), None, now);
     assert!(!scheduler.command_replaced(&nad(), &taken, now));
     assert!(!scheduler.is_commanded(&nad(), &"netconf".into(), "a"));
-    // It was found at the start: what former drivers said of it tells nothing.
+    // The command was unreadable at the start: reports of former terms prove nothing about it.
     let stored =
         StoredCommand { driver: "netconf".into(), generation: None, unconfirmed: false, sequence: 4 };
     scheduler.load_stored(nad(), stored);
@@ -182,7 +182,7 @@ fn node_target_waits_only_for_its_own_agent() {
         true
     };
     scheduler.set_alive(BTreeSet::from(["node", "node/worker2"].map(Name::from)));
-    // At once, as often as there is news.
+    // Without its agent, every change is published at once.
     assert!(go(&mut scheduler, "a") && go(&mut scheduler, "b"));
     scheduler.set_alive(BTreeSet::from(["node", "node/worker1"].map(Name::from)));
     assert!(!go(&mut scheduler, "c"));
@@ -245,7 +245,7 @@ fn switch_commands_are_debounced_and_nad_commands_are_not() {
         let now = start + Duration::from_millis(10) * tick;
         sent += u32::from(issue(&mut scheduler, &fabric(), &format!("{tick}"), now).is_some());
     }
-    // One at once, then one in 0.9 s over 6 s.
+    // The first change at once, then one command every 0.9 s over 6 s.
     assert_eq!(sent, 7);
     let later = start + Duration::from_secs(20);
     assert!(issue(&mut scheduler, &fabric(), "lone", later).is_some());
@@ -277,13 +277,13 @@ fn recreated_target_waits_until_removal_is_done() {
     issue(&mut scheduler, &nad(), "a", now).unwrap();
     assert!(!scheduler.remove_unknown(&nad()), "its command is known");
     assert_eq!(scheduler.remove_target(&nad(), now), Some("netconf".into()));
-    // Another driver reports on it meanwhile.
+    // Another driver reports on the target meanwhile.
     assert!(scheduler.remove_unknown(&nad()));
     scheduler.removal_done(&nad());
     assert_eq!(issue(&mut scheduler, &nad(), "b", now), None);
     scheduler.removal_done(&nad());
     assert_eq!(issue(&mut scheduler, &nad(), "b", now).unwrap().expected, 0);
-    // One that no engine knows of.
+    // A target that no engine knows of.
     assert!(scheduler.remove_unknown(&switch("leaf2")));
     assert_eq!(issue(&mut scheduler, &switch("leaf2"), "c", now), None);
     scheduler.removal_done(&switch("leaf2"));
@@ -306,7 +306,7 @@ fn command_lost_by_nats_is_republished() {
         (scheduler.compare_with_stream(&all, now), scheduler.ready(now, ungrouped).single),
         (0, vec![])
     );
-    // Of one the message before is there again.
+    // The previous message of one subject is the last one again.
     assert_eq!(scheduler.compare_with_stream(&BTreeMap::from([(idle.clone(), 3)]), now), 2);
     let ready = scheduler.ready(now + MAX_DELAY, ungrouped).single;
     assert_eq!(ready, [idle.clone(), waiting.clone()]);
@@ -335,7 +335,7 @@ fn switch(name: &str) -> Target {
     Target::Fabric(name.into())
 }
 
-/// A gate with two switches and one that can't hold a change, all in one transaction that is open.
+/// A scheduler with switches, some of which can't hold a change, in one transaction.
 struct TransactionTest {
     scheduler: CommandScheduler,
     now: Instant,
@@ -353,7 +353,7 @@ impl TransactionTest {
         Self { scheduler, now, generations: HashMap::new() }
     }
 
-    /// Two that were told to confirm; one has done so.
+    /// Both participants were sent the confirmation; only leaf1 answered.
     fn with_leaf2_behind() -> Self {
         let mut f = Self::new(&["leaf1", "leaf2"]);
         f.open();
@@ -368,7 +368,7 @@ impl TransactionTest {
         self.scheduler.ready(self.now, connected)
     }
 
-    /// Those of the transaction that is opened now.
+    /// Opens the ready transaction and returns its participants.
     fn open(&mut self) -> Vec<Target> {
         let mut joint = self.ready().joint;
         let targets = joint.pop().expect("a transaction is due");
@@ -405,7 +405,7 @@ impl TransactionTest {
         self.answer(name, DriverAnswer::Held { refused: false });
     }
 
-    /// Tells the participants what was decided, and what that was.
+    /// Sends the decision to the participants and returns it for each.
     fn send_decisions(&mut self) -> Vec<(Target, Decision)> {
         let decisions = self.ready().decisions;
         let sent = decisions.into_iter().map(|target| {
@@ -432,7 +432,7 @@ fn transaction_is_confirmed_when_all_hold() {
     assert_eq!(f.open(), [switch("leaf1"), switch("leaf2")]);
     assert_eq!(f.scheduler.transaction(&switch("leaf1")), Some("3-1"));
     f.hold("leaf1");
-    // What changes meanwhile waits, also elsewhere when it is connected.
+    // Changes wait meanwhile, also those of connected switches.
     f.scheduler.mark_dirty(switch("leaf1"), f.now);
     f.scheduler.mark_dirty(switch("leaf3"), f.now);
     let ready = f.ready();
@@ -449,7 +449,7 @@ fn transaction_is_confirmed_when_all_hold() {
     assert!(f.scheduler.is_commanded(&switch("leaf2"), &"netconf".into(), "a"));
     f.now += MAX_DELAY;
     assert_eq!(f.ready().joint, [[switch("leaf1"), switch("leaf3")]]);
-    // A switch that has nothing to do with them is not held up at any time.
+    // An unrelated switch is never delayed.
     assert_eq!(f.scheduler.ready(f.now, ungrouped).single.len(), 3);
 }
 
@@ -511,7 +511,7 @@ fn transaction_is_aborted_at_once_on_failure() {
     assert!(f.scheduler.transaction(&switch("leaf2")).is_none());
     f.answer("leaf1", DriverAnswer::RolledBack);
     f.answer("leaf3", DriverAnswer::RolledBack);
-    // By now it is known not to take part.
+    // The core knows by then that leaf2 takes no part in transactions.
     let mut ready = f.scheduler.ready(f.now, |names| {
         let failing = |name: &Name| &**name == "leaf2";
         let (plain, holding) = names.iter().cloned().partition(failing);
@@ -530,7 +530,7 @@ fn participant_without_answer_at_deadline_is_late() {
     assert_eq!(f.outcome(), ("late", vec![switch("leaf2")]));
     f.answer("leaf1", DriverAnswer::RolledBack);
     let ready = f.ready();
-    // The one is stuck and told the newest alone; nobody waits for it.
+    // leaf2 is stuck and gets the newest state alone; leaf1 does not wait for it.
     assert_eq!(
         (ready.single, ready.joint),
         (vec![switch("leaf2"), switch("leaf1")], Vec::<Vec<Target>>::new())
@@ -540,7 +540,7 @@ fn participant_without_answer_at_deadline_is_late() {
 #[test]
 fn lost_decision_is_detected_after_transaction_ends() {
     let mut f = TransactionTest::with_leaf2_behind();
-    // The decision for the other one is lost. Who does not do as decided is let go after a while.
+    // The decision for leaf2 is lost. A participant that ignores its decision is released after a timeout.
     let left = BTreeMap::from([(switch("leaf1"), 2)]);
     assert_eq!(f.scheduler.compare_with_stream(&left, f.now), 0);
     f.now += DRIVER_TIMEOUT;
@@ -583,7 +583,7 @@ fn failed_decision_publish_is_retried_and_failed_opening_aborts() {
     assert_eq!(f.ready().decisions, [switch("leaf2")]);
     f.now += RETRY_DELAY;
     assert_eq!(f.ready().decisions.len(), 2);
-    // One that was to open a transaction ends it.
+    // A failed publish of the opening command ends the transaction.
     let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     f.scheduler.publish_failed(&switch("leaf1"), Some(7), f.now);
@@ -612,7 +612,7 @@ fn inherited_open_transaction_is_aborted_before_new_commands() {
     };
     scheduler.load_stored(fabric(), stored);
     assert!(!scheduler.is_commanded(&fabric(), &"netconf".into(), "a"));
-    // It is taken back first.
+    // The inherited transaction is aborted first.
     let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
     let open = f.scheduler.transactions.remove(0);
@@ -626,7 +626,7 @@ fn inherited_open_transaction_is_aborted_before_new_commands() {
     let (_, command) = scheduler.issue_decision(&participant.target, now).unwrap();
     assert_eq!(command.transaction.unwrap().decision, Some(Decision::Abort));
     scheduler.confirm_published(&participant.target, &command.generation, 5, now);
-    // Who is away or silent is told nothing more before it has said what is there,
+    // A participant that is absent or silent gets no command before it reports its state,
     scheduler.handle_report(&participant.target, &command.generation, DriverAnswer::WillRetry, now);
     let ready = scheduler.ready(now + DRIVER_TIMEOUT, connected);
     assert_eq!((ready.single, ready.decisions, ready.next), (vec![], vec![], None));

@@ -1,7 +1,8 @@
-//! Changes of several switches that are confirmed on all or taken back on all.
+//! Transactions over several switches: all participants confirm their change, or all roll it back.
 //!
-//! A transaction is *open* until it is decided: confirmed when all of its participants hold their change and none
-//! refused anything new, else aborted. Then each is told; a participant is bound by it until it has done as decided.
+//! A transaction is *open* until it is decided. It is confirmed when all participants hold their change and none
+//! refused anything new; otherwise it is aborted. Each participant then gets the decision, and is bound to the
+//! transaction until it has carried the decision out.
 
 use std::time::{Duration, Instant};
 
@@ -10,48 +11,48 @@ use eno_schemas::{Decision, Desired, Generation, Transaction};
 
 use super::{CommandScheduler, PendingCommand, ReadyCommands, State};
 
-/// It is decided after so long at the latest.
+/// Maximum time from the opening of a transaction to its decision.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// After an abort a switch goes on at once, with what is wanted then. When that is aborted too, and again, it rests for so
-/// long, and each time twice as long as before,
+/// A switch retries an aborted transaction at once, [`IMMEDIATE_RETRIES`] times. Then it backs off: this is the first
+/// delay, which doubles with each further abort,
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const IMMEDIATE_RETRIES: u32 = 2;
-/// but no longer than this.
+/// up to this delay.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// A switch that takes part, with the state that is wanted of it.
+/// A switch that takes part in a transaction, with its desired state.
 #[derive(Clone, Debug)]
 pub struct Participant {
     /// The switch.
     pub target: Target,
     /// Its driver.
     pub driver: Name,
-    /// What is to be there.
+    /// Its desired state.
     pub desired: Desired,
-    /// The state's hash.
+    /// Hash of the desired state.
     pub hash: String,
 }
 
-/// What a driver said of a command.
+/// The outcome that a driver reported for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverAnswer {
-    /// It is done with it.
+    /// The command is carried out.
     Applied,
-    /// Its change can still be taken back.
+    /// The change is made and can still be rolled back.
     Held {
-        /// It left out something that was to change.
+        /// The driver left out a part of the change.
         refused: bool,
     },
-    /// It took its change back.
+    /// The change was rolled back.
     RolledBack,
-    /// It could do nothing,
+    /// The driver failed,
     Failed,
-    /// and will try again by itself.
+    /// or failed and retries on its own.
     WillRetry,
 }
 
 impl DriverAnswer {
-    /// The driver does nothing more about the command.
+    /// True when the driver does nothing more about the command.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Held { .. })
     }
@@ -60,15 +61,15 @@ impl DriverAnswer {
 /// A transaction that was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecidedTransaction {
-    /// Its name.
+    /// Its identifier, `<term>-<number>`.
     pub id: String,
-    /// In one word: `confirmed`, `refused`, `failed`, `late`.
+    /// `confirmed`, `refused`, `failed` or `late`.
     pub outcome: &'static str,
-    /// From its opening to the decision.
+    /// Time from the opening to the decision.
     pub took: Duration,
-    /// How many took part.
+    /// Number of participants.
     pub participants: usize,
-    /// Those that had not answered at the deadline, or took their change back before it.
+    /// Participants without an answer at the deadline, and those that rolled back before it.
     pub late: Vec<Target>,
 }
 
@@ -82,29 +83,29 @@ pub(super) struct OpenTransaction {
 #[derive(Debug)]
 struct ParticipantState {
     participant: Participant,
-    /// Its last word.
+    /// Generation of its last command.
     generation: Generation,
     stage: Stage,
-    /// A former leader left it open: until it is taken back it is not known what is there.
+    /// A former leader left the transaction open: the state of the switch is unknown until it rolled back.
     inherited: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It makes its change.
+    /// The driver makes the change.
     Working,
-    /// It holds its change.
+    /// The driver holds the change.
     Holding { refused: bool },
-    /// It has not been told yet what was decided.
+    /// The decision is made and not yet sent to the driver.
     DecisionPending,
-    /// It does as decided.
+    /// The decision is sent, and the driver carries it out.
     DecisionSent,
-    /// It no longer has to do with it.
+    /// The participant is no longer bound to the transaction.
     Released,
 }
 
 impl OpenTransaction {
-    /// Its switches that are still bound by it.
+    /// The switches that are still bound to the transaction.
     pub fn switches(&self) -> impl Iterator<Item = Name> {
         self.participants.iter().filter(|part| part.stage != Stage::Released).filter_map(|part| {
             match &part.participant.target {
@@ -172,8 +173,8 @@ impl CommandScheduler {
         commands
     }
 
-    /// A former leader left this transaction open, or told only some of its participants what was decided: this one is
-    /// told first, so that it is known what is there before anything else is asked for.
+    /// Decides a transaction that a former leader left open, or whose decision reached only some participants. The
+    /// decision is sent before any new command, so that the state of the switch is known.
     pub fn decide_inherited(
         &mut self,
         participant: Participant,
@@ -186,7 +187,8 @@ impl CommandScheduler {
         self.transactions.push(OpenTransaction { transaction, opened: now, participants: vec![part] });
     }
 
-    /// Lets go the participants that were found and of which `stays` is no longer true: nobody would answer.
+    /// Releases inherited participants for which `stays` is false: their driver or address changed, so nobody would
+    /// answer.
     pub fn release_inherited(&mut self, stays: impl Fn(&Participant) -> bool) {
         for part in self.transactions.iter_mut().flat_map(|open| &mut open.participants) {
             if part.inherited && part.stage != Stage::Released && !stays(&part.participant) {
@@ -196,7 +198,7 @@ impl CommandScheduler {
         self.drop_finished();
     }
 
-    /// Takes a participant's turn to be told what was decided.
+    /// Issues the command that carries the decision to a participant.
     pub fn issue_decision(&mut self, target: &Target, now: Instant) -> Option<(Participant, PendingCommand)> {
         let open = self.transactions.iter_mut().filter(|open| open.is_decided());
         let (transaction, part) = open
@@ -212,7 +214,7 @@ impl CommandScheduler {
         Some((participant, command))
     }
 
-    /// The transactions that were decided since this was last asked.
+    /// Returns the transactions that were decided since the last call.
     pub fn take_decided(&mut self) -> Vec<DecidedTransaction> {
         std::mem::take(&mut self.decided)
     }
@@ -227,7 +229,7 @@ impl CommandScheduler {
         self.transactions.iter().find(bound).map(|open| open.transaction.id.as_str())
     }
 
-    /// True while a transaction has the say about a target.
+    /// True while a transaction binds the target.
     pub(super) fn is_bound(&self, target: &Target) -> bool {
         self.transaction(target).is_some()
     }
@@ -312,7 +314,7 @@ impl CommandScheduler {
         }
         match answer {
             DriverAnswer::Held { refused } => part.stage = Stage::Holding { refused },
-            // It had nothing to take back.
+            // The driver had nothing to change.
             DriverAnswer::Applied => part.stage = Stage::Holding { refused: false },
             DriverAnswer::Failed | DriverAnswer::WillRetry => {
                 part.stage = Stage::Released;
@@ -338,7 +340,7 @@ impl CommandScheduler {
         refuses
     }
 
-    /// `late`: those that are to blame for the time that was lost.
+    /// `late`: the participants that caused the delay.
     fn decide(
         &mut self,
         index: usize,
@@ -360,7 +362,7 @@ impl CommandScheduler {
             }
             part.stage = if late.contains(target) { Stage::Released } else { Stage::DecisionPending };
             if decision == Decision::Abort {
-                // It goes again at once, with what is wanted then.
+                // The target is commanded again at once, with its current desired state.
                 self.dirty.insert(target.clone());
             }
         }
@@ -370,7 +372,7 @@ impl CommandScheduler {
         self.drop_finished();
     }
 
-    /// A target is gone: nobody waits for it any more.
+    /// The target is gone and no longer waited for.
     pub(super) fn remove_participant(&mut self, target: &Target, now: Instant) {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
             return;
@@ -384,8 +386,8 @@ impl CommandScheduler {
         }
     }
 
-    /// A publish failed. True when it was of a decision, which is tried again; of a command that was to open a
-    /// transaction, the others are not kept waiting.
+    /// A publish failed. True: it carried a decision and is retried. If it was to open a transaction, that is aborted,
+    /// so that the other participants do not wait.
     pub(super) fn decision_publish_failed(&mut self, target: &Target, now: Instant) -> bool {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
             return false;

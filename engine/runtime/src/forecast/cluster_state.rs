@@ -1,4 +1,4 @@
-//! What the watches would tell, read once.
+//! The state of the cluster, read once instead of watched.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt as _};
 use crate::slim_objects::{self, SlimNode, SlimPod};
 use crate::{api, ingest, node_labels};
 
-/// Objects per answer.
+/// Objects per page of a list.
 const PAGE_SIZE: u32 = 500;
 const NODES: &str = "nodes";
 const NAMESPACES: &str = "namespaces";
@@ -23,15 +23,15 @@ const PODS: &str = "pods";
 /// The cluster could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The API server did not answer, or refused for another reason than missing rights. A retry may help.
+    /// The API server did not answer, or refused for a reason other than missing rights. A retry may help.
     #[error("listing {what}: {source}")]
     Listing {
-        /// What was listed.
+        /// What was listed, in the plural.
         what: String,
-        /// Why it was not.
+        /// Error of the client.
         source: Box<kube::Error>,
     },
-    /// The asker has no rights. A retry can't help.
+    /// The user has no rights. A retry can't help.
     #[error(
         "you may list none of the operator's kinds, neither in the whole cluster nor in namespace {0}; the ClusterRole eno-viewer gives that right"
     )]
@@ -45,13 +45,13 @@ impl ReadError {
     }
 }
 
-/// What the asker may not list.
+/// Objects that the user may not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unlisted {
     /// In the plural.
     what: String,
     kind: Option<Kind>,
-    /// The namespace where it was listed all the same.
+    /// The namespace in which they could be listed.
     except: Option<Name>,
 }
 
@@ -64,10 +64,10 @@ impl fmt::Display for Unlisted {
     }
 }
 
-/// What was found, and what could not be listed of it.
+/// The listed objects, and what could not be listed of them.
 type Listed<K> = (Vec<K>, Option<Unlisted>);
 
-/// A cluster as its API server shows it.
+/// A cluster, as its API server shows it.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterState {
     objects: BTreeMap<Key, DynamicObject>,
@@ -78,8 +78,8 @@ pub struct ClusterState {
 }
 
 impl ClusterState {
-    /// Reads all kinds that the engine watches, as far as the asker may: of what may not be listed in the whole cluster,
-    /// `namespace` is tried.
+    /// Lists all kinds that the engine watches, as far as the user may. A kind that the user may not list in the whole
+    /// cluster is listed in `namespace`.
     pub async fn read(client: &Client, namespace: &str) -> Result<Self, ReadError> {
         let kinds: FuturesUnordered<_> = Kind::ALL
             .into_iter()
@@ -124,13 +124,13 @@ impl ClusterState {
         &self.left_out
     }
 
-    /// The object may be there though it was not found.
+    /// True when the object may exist although it was not listed.
     pub fn may_miss(&self, key: &Key) -> bool {
         let read = |left: &Unlisted| left.except.is_some() && left.except.as_deref() == key.namespace();
         self.left_out.iter().any(|left| left.kind == Some(key.kind) && !read(left))
     }
 
-    /// All is known that decides what is wanted of switches.
+    /// True when everything that the desired state of switches depends on was listed.
     pub fn decides_switches(&self) -> bool {
         let other = |kind: Kind| matches!(kind, Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig);
         self.left_out.iter().all(|left| left.kind.map_or(left.what == PODS, other))
@@ -149,12 +149,12 @@ impl ClusterState {
         self.objects.get(key)
     }
 
-    /// The names of all objects.
+    /// The keys of all objects.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.objects.keys()
     }
 
-    /// Agents have marked nodes, so that nodes are commanded and waited for.
+    /// True when agents run: nodes carry their labels, and are commanded and waited for.
     pub(super) fn has_agents(&self) -> bool {
         self.nodes.iter().any(|node| {
             node.metadata
@@ -169,7 +169,7 @@ impl ClusterState {
         self.nodes.iter().filter_map(|node| node.metadata.name.as_deref())
     }
 
-    /// What the core is told of it but for the custom resources.
+    /// Events for the core about all objects other than the custom resources.
     pub(super) fn other_events(&self) -> Vec<Event> {
         let nodes = self.nodes.iter().filter_map(|node| {
             let (labels, ready) = slim_objects::node(node);
@@ -204,7 +204,7 @@ async fn namespaces(
     }
 }
 
-/// Lists all; without that right, what is in the namespace.
+/// Lists all objects, or those in the namespace without the right to list all.
 async fn find<K>(
     all: Api<K>,
     inside: Option<Api<K>>,
@@ -244,7 +244,7 @@ where
     }
 }
 
-/// What a custom resource of ours is called; `None`: it is none of ours, or has no name.
+/// Key of one of the operator's custom resources; `None`: it is of another kind or has no name.
 pub fn key_of(object: &DynamicObject) -> Option<Key> {
     let types = object.types.as_ref()?;
     let kind = api::kind(&types.kind).filter(|kind| api::api_version(*kind) == types.api_version)?;

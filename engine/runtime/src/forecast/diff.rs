@@ -1,4 +1,4 @@
-//! The difference between two states of the world, as it is told to people and programs.
+//! The difference between two snapshots of the cluster, for people and programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,24 @@ use serde::Serialize;
 use super::ClusterState;
 use super::simulation::{Simulation, Snapshot};
 
-/// What would become of it all.
+/// What a change would cause.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
-    /// The objects that are changed, and those that something becomes of.
+    /// Objects that are changed, and those whose status would change.
     pub objects: Vec<ObjectForecast>,
-    /// The switches that are changed.
+    /// Switches whose desired state would change.
     pub switches: Vec<SwitchForecast>,
-    /// The NetworkAttachmentDefinitions that are changed.
+    /// NetworkAttachmentDefinitions that would change.
     pub network_attachment_definitions: Vec<NadForecast>,
-    /// The nodes that are changed.
+    /// Nodes whose networks would change.
     pub nodes: Vec<NodeForecast>,
-    /// The running pods that are changed.
+    /// Running pods whose interfaces would change.
     pub pods: Vec<PodForecast>,
 }
 
 impl Forecast {
-    /// The objects that would be in error because of the change, or stay so although they are a part of it.
+    /// Objects that would fail because of the change, and changed objects that would keep failing.
     pub fn failures(&self) -> impl Iterator<Item = &ObjectForecast> {
         self.objects.iter().filter(|object| {
             let fails = |evaluation: &Option<Evaluation>| {
@@ -37,17 +37,17 @@ impl Forecast {
     }
 }
 
-/// What is done to an object.
+/// The change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is made.
+    /// It is created.
     Create,
     /// Its spec changes.
     Change,
     /// It is deleted.
     Delete,
-    /// Nothing, but something becomes of it.
+    /// It stays, but its status may change.
     None,
 }
 
@@ -62,17 +62,17 @@ pub struct ObjectForecast {
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// What is done to it.
+    /// Its change.
     pub act: Action,
-    /// How it is; absent: it is not there.
+    /// Its current status; absent: it does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Evaluation>,
-    /// How it would be; absent: it would be gone.
+    /// Its future status; absent: it would be gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Evaluation>,
 }
 
-/// What is said of an object.
+/// Phase and message of an object's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Evaluation {
@@ -92,19 +92,19 @@ pub struct SwitchForecast {
     pub name: String,
     /// Its driver.
     pub driver: String,
-    /// VLANs that are made.
+    /// VLANs that would be created.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub make: VlanSet,
-    /// VLANs that are deleted.
+    /// VLANs that would be deleted.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub delete: VlanSet,
-    /// Ports that are changed.
+    /// Ports that would change, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<String, PortForecast>,
-    /// It does not answer, or refuses everything, at present.
+    /// It is unreachable or refuses every change at present.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
-    /// What would be wanted of it; `None`: it is no target any more.
+    /// Its future desired state; `None`: it would be no target any more.
     #[serde(skip)]
     pub desired: Option<FabricDesired>,
 }
@@ -113,10 +113,10 @@ pub struct SwitchForecast {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortForecast {
-    /// Tagged VLANs that it gets.
+    /// Tagged VLANs to be added.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub add: VlanSet,
-    /// Tagged VLANs that it loses.
+    /// Tagged VLANs to be removed.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub remove: VlanSet,
 }
@@ -129,7 +129,7 @@ pub struct NadForecast {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What becomes of it.
+    /// Its change.
     pub act: Action,
 }
 
@@ -139,7 +139,7 @@ pub struct NadForecast {
 pub struct NodeForecast {
     /// Its name.
     pub name: String,
-    /// The networks of the host that are made, changed or removed, by name.
+    /// Host networks that would be created, changed or removed, by name.
     pub networks: BTreeMap<String, Action>,
 }
 
@@ -151,7 +151,7 @@ pub struct PodForecast {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its interfaces that are made, changed or removed, each with the object that asks for it.
+    /// Interfaces that would be created, changed or removed.
     pub interfaces: Vec<InterfaceForecast>,
 }
 
@@ -159,11 +159,11 @@ pub struct PodForecast {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InterfaceForecast {
-    /// What it is called in the pod.
+    /// Name of the interface in the pod.
     pub name: String,
-    /// Who asks for it.
+    /// The object that requests it.
     pub owner: String,
-    /// What becomes of it.
+    /// Its change.
     pub act: Action,
 }
 
@@ -208,7 +208,7 @@ pub(super) fn compare(before: &Snapshot, after: &Snapshot, acts: &BTreeMap<Key, 
     forecast
 }
 
-/// Takes back what was worked out of an object from less than it depends on. False: then nothing is left to be told.
+/// Replaces the forecast of an object that depends on unread objects. False: nothing is left to show.
 pub(super) fn drop_uncertain(
     object: &mut ObjectForecast,
     cluster: &ClusterState,
@@ -233,7 +233,7 @@ pub(super) fn drop_uncertain(
     object.act != Action::None
 }
 
-/// What is gone has no verdict any more.
+/// A deleted object has no evaluation.
 fn evaluation(status: &Status) -> Option<Evaluation> {
     let gone = status.phase == Some(Phase::Deleted);
     (!gone).then(|| Evaluation { phase: status.phase, message: status.message.clone() })

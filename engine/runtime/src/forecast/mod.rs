@@ -1,5 +1,5 @@
-//! What would become of the cluster if some objects were applied or deleted: the core, run on what is there and then
-//! on the change, with drivers that do whatever they are told. Nothing is written anywhere.
+//! Forecasts the effect of applying or deleting objects. It runs the core on the current state and then on the change,
+//! with simulated drivers that carry out every command. Nothing is written.
 
 mod cluster_state;
 mod diff;
@@ -20,16 +20,16 @@ pub use diff::{
 
 use simulation::Simulation;
 
-/// A change of the cluster.
+/// A change of one object.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// An object as the API server would hold it.
+    /// Apply this object, in the form of the API server.
     Apply(Key, Box<DynamicObject>),
-    /// An object is deleted.
+    /// Delete this object.
     Delete(Key),
 }
 
-/// Works out what would follow from `changes`, all made at once. Pure.
+/// Computes the effect of `changes`, all made at once. Pure.
 pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
     let mut simulation = Simulation::new(cluster);
     let before = simulation.snapshot();
@@ -63,17 +63,17 @@ pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
     forecast
 }
 
-/// What is wanted of all targets as things are.
+/// The current desired state of all targets.
 pub struct Wanted {
-    /// Of switches, by FabricDevice: the driver, and the VLANs and ports with the objects that want them.
+    /// By FabricDevice: the driver, and the desired VLANs and ports with the objects that request them.
     pub switches: BTreeMap<String, (String, FabricDesired)>,
-    /// NetworkAttachmentDefinitions that are to be there, as `<namespace>/<name>`.
+    /// The desired NetworkAttachmentDefinitions, as `<namespace>/<name>`.
     pub network_attachment_definitions: Vec<String>,
-    /// The nodes that are commanded.
+    /// The nodes with a desired state.
     pub nodes: Vec<String>,
 }
 
-/// Works out what is wanted of all targets as things are. Pure.
+/// Computes the current desired state of all targets. Pure.
 pub fn wanted(cluster: &ClusterState) -> Wanted {
     let mut wanted =
         Wanted { switches: BTreeMap::new(), network_attachment_definitions: Vec::new(), nodes: Vec::new() };
@@ -92,7 +92,7 @@ pub fn wanted(cluster: &ClusterState) -> Wanted {
     wanted
 }
 
-/// The kind of that name, also in lower case, plural or short, as kubectl takes it.
+/// The kind of this name: singular, plural or short name, in any case, as kubectl takes it.
 pub fn kind(text: &str) -> Option<Kind> {
     let wanted = text.to_ascii_lowercase();
     Kind::ALL.into_iter().find(|kind| {
@@ -102,7 +102,7 @@ pub fn kind(text: &str) -> Option<Kind> {
     })
 }
 
-/// Objects of this kind lie in a namespace.
+/// True for namespaced kinds.
 pub fn is_namespaced(kind: Kind) -> bool {
     matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig)
 }

@@ -1,4 +1,4 @@
-//! The core with drivers that do what they are told at once.
+//! The core with simulated drivers that carry out every command at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,43 +13,48 @@ use kube::api::DynamicObject;
 use super::ClusterState;
 use crate::ingest;
 
-/// Only drivers see it, in the names of what is ours, and none is told anything here.
+/// Identifier of the cluster in the simulation. Only drivers would see it, and none gets a command.
 const CLUSTER: &str = "plan";
-/// Stands for the time, which no verdict depends on.
+/// Constant time; no evaluation depends on it.
 const NOW: &str = "1970-01-01T00:00:00Z";
 
 /// A run of the core.
 pub(super) struct Simulation {
+    /// The core.
     engine: Engine,
+    /// All objects, as the core knows them.
     objects: BTreeMap<Key, Object>,
+    /// State after the effects so far.
     current: Snapshot,
+    /// Targets with an unpublished change.
     pending: BTreeSet<Target>,
-    /// Switches that can't be changed at present: they confirm nothing.
+    /// Switches that are unreachable at present: they confirm nothing.
     unreachable: BTreeSet<Target>,
+    /// Sequence of the last simulated command.
     sequence: u64,
 }
 
-/// Something that an object depends on and that could not be read.
+/// A dependency of an object that could not be read.
 pub(super) struct UnreadDependency {
-    /// The object names it; else only its path is unknown.
+    /// The object references it; otherwise only the nodes of its path are unknown.
     pub is_direct: bool,
-    /// What it is.
+    /// Text for the user.
     pub message: String,
 }
 
-/// How things are once nothing happens any more.
+/// The state when no effects are left.
 #[derive(Clone, Default)]
 pub(super) struct Snapshot {
     pub statuses: BTreeMap<Key, Status>,
     pub desired: BTreeMap<Target, (Name, Desired)>,
-    /// By the pod's uid: its namespace, its name and what it has.
+    /// By uid of the pod: namespace, name and interfaces.
     pub pods: BTreeMap<Name, (Name, Name, PodView)>,
-    /// The switches that confirm nothing at present.
+    /// Switches that confirm nothing at present.
     pub unreachable: BTreeSet<Target>,
 }
 
 impl Simulation {
-    /// Brings the core to where the cluster is.
+    /// Runs the core up to the current state of the cluster.
     pub fn new(cluster: &ClusterState) -> Self {
         let agents = cluster.has_agents();
         let mut engine = Engine::new(Config {
@@ -93,25 +98,25 @@ impl Simulation {
         Self { engine, objects, current, pending: BTreeSet::new(), unreachable, sequence: 0 }
     }
 
-    /// An object is applied.
+    /// Applies an object.
     pub fn apply(&mut self, key: &Key, source: &DynamicObject, cluster: &ClusterState) {
         let mut object = object(key, source, cluster);
         if let Some(there) = self.objects.get(key) {
-            // Applying leaves what others wrote.
+            // Applying keeps the finalizer, which another field manager owns.
             object.finalized = there.finalized;
         }
         if object.uid.is_empty() {
             object.uid = format!("new-{key}").into();
         }
         if object.created == 0 {
-            // Younger than all others.
+            // New objects are younger than all others.
             object.created = i64::MAX;
         }
         self.objects.insert(key.clone(), object.clone());
         self.engine.handle(Event::Object(Box::new(object)));
     }
 
-    /// An object is deleted.
+    /// Deletes an object.
     pub fn delete(&mut self, key: &Key) {
         let Some(object) = self.objects.get_mut(key) else { return };
         if !object.finalized {
@@ -123,9 +128,9 @@ impl Simulation {
         self.engine.handle(Event::Object(Box::new(object)));
     }
 
-    /// What an object depends on, by itself or by what it names, and could not be read.
+    /// An object that this object references, directly or indirectly, and that could not be read.
     pub fn unread_dependency(&self, key: &Key, cluster: &ClusterState) -> Option<UnreadDependency> {
-        // Kinds name no kind that leads back to them.
+        // References between kinds have no cycles.
         let mut next = vec![key.clone()];
         while let Some(key) = next.pop() {
             match self.objects.get(&key) {
@@ -145,7 +150,7 @@ impl Simulation {
         Some(UnreadDependency { is_direct: false, message: "the nodes of its path could not be read".into() })
     }
 
-    /// An object that is realised on the nodes of a ConnectionPoint.
+    /// True for objects that are realised on the nodes of a ConnectionPoint.
     fn reaches_nodes(&self, key: &Key) -> bool {
         let attaches = |object: &Object| {
             let spec = object.spec.as_ref().ok().and_then(Spec::attachment);
@@ -158,7 +163,7 @@ impl Simulation {
         }
     }
 
-    /// Lets everything happen that follows, and looks.
+    /// Carries out all effects, and returns the resulting state.
     pub fn snapshot(&mut self) -> Snapshot {
         loop {
             for effect in self.engine.settle(NOW) {
@@ -199,12 +204,12 @@ impl Simulation {
                 Some(view) => drop(self.current.pods.insert(uid, (namespace, name, *view))),
                 None => drop(self.current.pods.remove(&uid)),
             },
-            // What is only said to Kubernetes, or made by others.
+            // Other effects only write to Kubernetes.
             _ => {}
         }
     }
 
-    /// The driver does what it is told, unless its switch does not answer.
+    /// Simulates the driver: it carries the command out, unless its switch is unreachable.
     fn confirm(&mut self, target: &Target) {
         let Some((driver, desired)) = self.engine.desired(target) else { return };
         let applied = match &desired {
@@ -241,7 +246,7 @@ impl Simulation {
     }
 }
 
-/// An object as the core is to see it. Where namespaces could not be read, each of them counts as open.
+/// An object in the core's form. Without the right to read namespaces, every namespace counts as allowed.
 fn object(key: &Key, source: &DynamicObject, cluster: &ClusterState) -> Object {
     let mut object = ingest::object(key.clone(), source);
     if !cluster.knows_namespaces() {
@@ -258,7 +263,7 @@ fn reports_unreachable(status: &Status) -> bool {
     status.conditions.iter().any(|condition| condition.kind == "Reachable" && !condition.holds)
 }
 
-/// What an agent reports that did all of it.
+/// The report of an agent that carried out everything.
 fn on_node(node: &NodeDesired) -> Applied {
     let networks = node.networks.iter().map(|(name, network)| {
         let (vlans, mtu) = match network {
@@ -270,7 +275,7 @@ fn on_node(node: &NodeDesired) -> Applied {
     });
     let pods = node.pods.iter().map(|(uid, pod)| {
         let links = pod.links.iter().map(|link| {
-            // Which process that will be is not known.
+            // The PID of the container is not known.
             let name = match &link.name {
                 LinkName::Fixed(name) => name.clone(),
                 LinkName::WithPid(name) => format!("{name}<PID>"),

@@ -1,4 +1,4 @@
-//! FabricDevices: how a switch is reached and where its ports lead.
+//! FabricDevices: addresses of switches and the links of their ports.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -73,7 +73,7 @@ fn parse_port(index: usize, source: &crds::FabricPort) -> Result<DevicePort, Inv
     })
 }
 
-/// Refuses links of a device to itself; the device's own name is not part of its spec.
+/// Refuses links of a device to itself; the spec alone does not contain the device's name.
 pub(super) fn no_link_to_itself(name: &str, spec: &DeviceSpec) -> Result<(), Invalid> {
     let own =
         |port: &DevicePort| matches!(&port.leads_to, LeadsTo::Device { device, .. } if &**device == name);
@@ -87,7 +87,7 @@ pub(super) fn no_link_to_itself(name: &str, spec: &DeviceSpec) -> Result<(), Inv
     }
 }
 
-/// `host`, `host:port`, `address`, `address:port`, `[v6]` or `[v6]:port`, brought to the form with a port.
+/// Normalises `host`, `host:port`, `address`, `address:port`, `[v6]` and `[v6]:port` to the form with a port.
 fn host_port(text: &str) -> Result<String, Invalid> {
     let bad = |problem: String| Invalid::new("Address", problem);
     let no_host = || {

@@ -1,4 +1,4 @@
-//! Subnets and Routes: addresses, and the order of addresses that CEL can't say.
+//! Subnets and Routes: addresses, and orders of addresses that CEL can't express.
 
 use std::net::IpAddr;
 
@@ -56,7 +56,7 @@ pub(super) fn route(source: &crds::RouteSpec) -> Result<RouteSpec, Invalid> {
     Ok(RouteSpec { prefix, next_hop })
 }
 
-/// The network of an address, without the address's host bits.
+/// The network of an address, without host bits.
 fn network(address: IpAddr, mask: u8) -> Result<IpNet, Invalid> {
     let max_prefix = if address.is_ipv4() { 32 } else { 128 };
     IpNet::new(address, mask).map(|network| network.trunc()).map_err(|_| {
@@ -64,7 +64,7 @@ fn network(address: IpAddr, mask: u8) -> Result<IpNet, Invalid> {
     })
 }
 
-/// Pods can have addresses of a network: single ones of hosts, and more than the IPAM plugin needs for itself.
+/// Checks that pods can get addresses of a network: it has host addresses beyond those that the IPAM plugin needs.
 fn check_network(network: &IpNet, ipam: crds::Ipam) -> Result<(), Invalid> {
     let is_of_hosts = match network.network() {
         IpAddr::V4(ip) => !(ip.octets()[0] == 0 || ip.is_loopback() || ip.is_multicast()),

@@ -1,4 +1,4 @@
-//! Tables of what becomes a value and what is refused, with the message of the refusal.
+//! Tables of valid and invalid values, with the error messages.
 
 #![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
 
@@ -82,7 +82,7 @@ fn connection_point_mtu_parses_per_plugin() {
     assert_eq!(mtu("ovs", r#"{"BridgeName": "br", "MTU": 9000}"#), Some(9000));
     assert_eq!(mtu("macvlan", r#"{"Master": "eth1", "MTU": "1400"}"#), Some(1400));
     assert_eq!(mtu("bridge", r#"{"BridgeName": "br", "MTU": null}"#), None);
-    // These plugins have none.
+    // These plugins ignore it.
     assert_eq!(mtu("sriov", r#"{"PoolName": "a.com/b", "MTU": "x"}"#), None);
 }
 
@@ -116,7 +116,7 @@ fn unknown_options_are_reported() {
     let many: serde_json::Map<_, _> = (0..30).map(|n| (format!("{n:0300}"), json!(""))).collect();
     let message = unknown_opts_of("ovs", &json!(many).to_string()).unwrap();
     assert!(message.ends_with("; 22 more") && message.len() < 4000, "{message}");
-    // It is no error.
+    // It causes no error.
     assert_eq!(plugin("bridge", r#"{"BridgeName": "b", "Vlan": 5}"#).bridge(), Some("b"));
 }
 

@@ -1,4 +1,4 @@
-//! Which commands go when, and what comes of reports on them.
+//! Publishes commands and handles the reports on them.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{Duration, Instant};
@@ -16,20 +16,20 @@ use crate::events;
 use crate::publish;
 use crate::repairs;
 
-/// A network that a switch refused is tried again after so long, twice as long after each further try,
+/// First delay before a network that a switch refused is retried; it doubles with each attempt,
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// and so long at most.
+/// up to this delay.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 
 impl Leader {
     /// A driver reported on its target.
     pub(super) fn handle_report(&mut self, target: Target, driver: &Name, mut report: Box<Report>) {
-        // What a former driver of the target says no longer counts.
+        // Reports of a former driver of the target do not count.
         if self.scheduler.driver(&target).is_some_and(|current| current != driver) {
             return;
         }
         let found = report.generation.term;
-        // Nothing is commanded before all is seen.
+        // This engine issues no command before all sources are synced.
         let unknown_to_this_leader =
             || !self.unsynced.is_empty() || !self.scheduler.has_issued(&report.generation);
         if found > self.term || (found == self.term && unknown_to_this_leader()) {
@@ -38,7 +38,7 @@ impl Leader {
         if self.is_replaced(&target, driver, &report.generation)
             && matches!(report.outcome, Outcome::Failed(_))
         {
-            // That of what nobody wants says nothing of what is wanted.
+            // A failure of a command that was replaced says nothing about the desired state.
             return;
         }
         let answer = match report.outcome {
@@ -75,8 +75,9 @@ impl Leader {
         self.engine.handle(Event::Report(target, report));
     }
 
-    /// A leader that was stopped for a while may have had a command on its way, or what stands there is no command: what
-    /// is wanted is said again, and a target that nobody wants any more is forgotten. True when it is said again.
+    /// Checks whether the target's command was replaced, by a late command of a former leader or by an invalid
+    /// message. If so, the desired state is published again. A target that is no longer desired is removed. True: the
+    /// command was replaced.
     fn is_replaced(&mut self, target: &Target, driver: &Name, generation: &Generation) -> bool {
         if self.scheduler.command_replaced(target, generation, Instant::now()) {
             warn!(%target, %generation, "a command that is not this engine's is replaced");
@@ -90,11 +91,11 @@ impl Leader {
         false
     }
 
-    /// Forgets a target that was reported on, of which no command is known, if nobody wants it: who was to forget it
-    /// died meanwhile. Of this term too: of a subject that was taken off, a server that is killed remembers that its
-    /// last message is gone, and not always that the ones before it are.
+    /// Removes a target that is not desired and has no known command, when a report on it shows up: the former leader
+    /// died before it removed it. Such reports may be of this term as well: after a purge, a NATS server that is
+    /// killed may restore older messages of the subject.
     pub(super) fn remove_unwanted(&mut self, target: &Target, driver: &Name) {
-        // The desired state of a switch is large: it is not made of a target whose command is known.
+        // The desired state of a switch is large; the first check avoids building it.
         if self.scheduler.driver(target).is_none()
             && self.engine.desired(target).is_none()
             && self.scheduler.remove_unknown(target)
@@ -103,7 +104,7 @@ impl Leader {
         }
     }
 
-    /// Tells of what an agent has put right on its node. A report of former times was told by who led then.
+    /// Publishes Events of repairs that an agent made on its node. Reports of former terms have their Events already.
     fn publish_repair_events(&mut self, node: &Name, report: &Report) {
         if !repairs::has_repairs(report) || self.predates_leadership(report) {
             return;
@@ -117,7 +118,7 @@ impl Leader {
         }
     }
 
-    /// Tells of differences on a switch that were not there at its last report.
+    /// Publishes an Event of drift on a switch that the previous report did not have.
     fn publish_drift_events(&mut self, name: &Name, report: &Report) {
         let new = self.drift_notes.new_notes(name, report, self.engine.drift_policy(name));
         if new.is_empty() || self.predates_leadership(report) {
@@ -127,7 +128,7 @@ impl Leader {
         self.publish_warning(name, DRIFT, "Compare", &new);
     }
 
-    /// Tells of VLANs that were taken off the lists of others since the last report.
+    /// Publishes an Event of VLANs that were removed from lists of other owners since the last report.
     fn publish_vlan_taken_off_events(&mut self, name: &Name, report: &Report) {
         let new = self.vlan_taken_off_notes.new_notes(name, report, Drift::Report);
         if !new.is_empty() && !self.predates_leadership(report) {
@@ -135,7 +136,7 @@ impl Leader {
         }
     }
 
-    /// An Event about a switch.
+    /// Publishes a warning Event of a switch.
     fn publish_warning(&self, name: &Name, reason: &str, action: &str, messages: &[String]) {
         let key = Key::cluster(Kind::FabricDevice, name);
         if let Some(stored) = self.objects.get(&key) {
@@ -144,18 +145,18 @@ impl Leader {
         }
     }
 
-    /// It was made before this time of leading.
+    /// True when the report was made before this leadership.
     fn predates_leadership(&self, report: &Report) -> bool {
         report.at.parse::<Timestamp>().is_ok_and(|at| at < self.leading_since)
     }
 
-    /// A network is to be tried again after a while.
+    /// Schedules a retry of a network.
     pub(super) fn schedule_retry(&mut self, network: Key, attempt: u32) {
         let random = std::hash::RandomState::new().build_hasher().finish();
         self.retries.insert((Instant::now() + retry_delay(attempt, random), network, attempt));
     }
 
-    /// Does what was put off until now.
+    /// Passes retries that are due to the core.
     pub(super) fn run_due_retries(&mut self) {
         let now = Instant::now();
         while let Some((at, network, attempt)) = self.retries.pop_first() {
@@ -167,7 +168,7 @@ impl Leader {
         }
     }
 
-    /// Publishes the commands whose turn has come; tells when to look again.
+    /// Publishes all ready commands. Returns when to check again.
     pub(super) fn publish_ready(&mut self) -> Option<Instant> {
         if !self.unsynced.is_empty() {
             return None;
@@ -214,7 +215,7 @@ impl Leader {
         ready.next
     }
 
-    /// What is wanted of a target now.
+    /// The current desired state of a target.
     fn desired_of(&mut self, target: Target) -> Option<Participant> {
         let Some((driver, desired)) = self.engine.desired(&target) else {
             self.scheduler.discard_change(&target);
@@ -236,7 +237,7 @@ impl Leader {
         }
     }
 
-    /// One transaction of all that have something to do.
+    /// Publishes one transaction of all targets whose desired state changed.
     fn publish_transaction(&mut self, targets: Vec<Target>, now: Instant) {
         let all: Vec<Participant> =
             targets.into_iter().filter_map(|target| self.desired_of(target)).collect();
@@ -269,8 +270,7 @@ impl Leader {
     }
 }
 
-/// How long a network that was refused waits before its next try: between three quarters and all of a time that
-/// doubles, by a random number.
+/// Delay before the retry of a refused network: doubles with each attempt, between 75 and 100 percent by `random`.
 fn retry_delay(attempt: u32, random: u64) -> Duration {
     let doubled = FIRST_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1).min(16)));
     let quarter = doubled.min(MAX_RETRY_DELAY) / 4;

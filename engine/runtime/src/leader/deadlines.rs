@@ -1,4 +1,4 @@
-//! Errors that may pass, and when each of them counts as lasting.
+//! Deadlines at which transient errors count as lasting.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use super::Leader;
 
 impl Leader {
-    /// An error has a deadline.
+    /// Starts the deadline of an error.
     pub(super) fn start_deadline(&mut self, key: Key, since: Name) {
         let at = Instant::now() + left(&since, Timestamp::now());
         self.deadlines.insert((at, key, since));
     }
 
-    /// Tells of the deadlines that are over.
+    /// Passes deadlines that are over to the core.
     pub(super) fn run_due_deadlines(&mut self) {
         let now = Instant::now();
         while self.deadlines.first().is_some_and(|(at, ..)| *at <= now)
@@ -25,7 +25,8 @@ impl Leader {
     }
 }
 
-/// How long an error that began then has left. The clock of the engine that saw it begin may have been another.
+/// Time left until the deadline of an error that began at `since`. Another engine with another clock may have set that
+/// time.
 fn left(since: &str, now: Timestamp) -> Duration {
     let stands = since.parse::<Timestamp>().map(|since| now.duration_since(since));
     let stands = stands.map(|stands| Duration::try_from(stands).unwrap_or_default());
@@ -42,7 +43,7 @@ mod tests {
         let left = |since| left(since, now).as_secs();
         assert_eq!(left("2026-01-02T03:03:45Z"), 40);
         assert_eq!(left("2026-01-02T03:00:00Z"), 0);
-        // By a clock that is ahead, or not at all.
+        // With a clock that is ahead, and with an invalid time.
         assert_eq!((left("2026-01-02T03:14:05Z"), left("")), (60, 60));
     }
 }

@@ -1,5 +1,5 @@
-//! Objects that name what the engine has not seen. It may be on its way, since objects that are applied together come in
-//! any order, and watches may lag or be stuck: that it is not there is said only when the API server says so too.
+//! References to objects that no watch has shown yet. Such an object may be on its way: manifests are applied in any
+//! order, and watches may lag. A reference counts as missing only when the API server confirms it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,36 +11,36 @@ use super::Leader;
 use crate::api;
 use crate::mailbox::{Input, post};
 
-/// Objects that are applied together have all arrived after so long.
+/// Time for objects that are applied together to arrive.
 const REFERENCE_TIMEOUT: Duration = Duration::from_secs(1);
-/// So many are asked for at once.
+/// Maximum concurrent reads of the API server.
 const MAX_CONCURRENT_READS: usize = 16;
 
 impl Leader {
-    /// What the object names has some time to arrive.
+    /// Waits for the references of an object.
     pub(super) fn wait_for_references(&mut self, key: Key) {
         self.reference_waits.push_back((Instant::now() + REFERENCE_TIMEOUT, key));
     }
 
-    /// Looks for what has not arrived in time.
+    /// Checks references that did not arrive in time on the API server.
     pub(super) fn check_references(&mut self) {
         let now = Instant::now();
-        let mut stop_all: Vec<(Key, BTreeSet<Key>)> = Vec::new();
+        let mut expired: Vec<(Key, BTreeSet<Key>)> = Vec::new();
         while let Some((_, key)) = self.reference_waits.pop_front_if(|(until, _)| *until <= now) {
             let missing = self.engine.missing(&key);
             if missing.is_empty() {
                 self.engine.handle(Event::AwaitElapsed(key));
             } else {
-                stop_all.push((key, missing));
+                expired.push((key, missing));
             }
         }
-        if stop_all.is_empty() {
+        if expired.is_empty() {
             return;
         }
         let (client, mailbox) = (self.context.client.clone(), self.mailbox.clone());
         self.publishing.spawn(async move {
-            // Many may name the same.
-            let missing: BTreeSet<Key> = stop_all.iter().flat_map(|(_, missing)| missing).cloned().collect();
+            // Several objects may have the same reference.
+            let missing: BTreeSet<Key> = expired.iter().flat_map(|(_, missing)| missing).cloned().collect();
             let existing: BTreeSet<Key> = stream::iter(missing)
                 .map(|key| {
                     let client = client.clone();
@@ -50,7 +50,7 @@ impl Leader {
                 .filter_map(std::future::ready)
                 .collect()
                 .await;
-            for (key, missing) in stop_all {
+            for (key, missing) in expired {
                 let arrives = !missing.is_disjoint(&existing);
                 let input = if arrives {
                     Input::ReferenceExists(key)

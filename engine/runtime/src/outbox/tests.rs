@@ -34,7 +34,7 @@ async fn load_finds_last_entry_of_each_object() {
     publish(&jetstream, &transition("b.c", 1, Phase::Pending), 0).await.unwrap();
     let second = publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap();
     assert!(second > first);
-    // A crash repeats it: it is there once.
+    // Publishing the same transition again, as after a crash, adds no entry.
     assert_eq!(publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap(), second);
     let last = load(&jetstream).await.unwrap().last;
     assert_eq!(last.len(), 2);
@@ -53,7 +53,7 @@ async fn publish_fails_after_entry_of_another_engine() {
     let theirs = publish(&jetstream, &transition("a", 1, Phase::Pending), 0).await.unwrap();
     let ours = publish(&jetstream, &transition("a", 7, Phase::Ready), 0).await;
     assert!(matches!(ours, Err(OutboxError::Superseded { found, .. }) if found == theirs), "{ours:?}");
-    // Old entries leave the stream; that is no other engine.
+    // Entries that expire are not taken for those of another engine.
     jetstream.get_stream(subject::TRANSITIONS).await.unwrap().purge().await.unwrap();
     publish(&jetstream, &transition("a", 2, Phase::Ready), theirs).await.unwrap();
 }

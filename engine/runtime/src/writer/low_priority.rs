@@ -1,19 +1,19 @@
-//! News of ready objects, one after the other. Where a switch that dies concerns thousands of them, neither the API
-//! server nor anybody who watches is to be kept from changes of others. Pure: time comes in.
+//! A queue of status writes that change no phase, one at a time. A failed switch may concern thousands of ready
+//! objects; their writes must not delay urgent ones on the API server and its watchers. Pure: the time is an argument.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use eno_core::Key;
 
-/// News comes so far apart,
+/// Minimum interval of these writes.
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
-/// and so far while something else is written that often:
+/// Maximum interval while other writes happen.
 const MAX_WAIT: Duration = Duration::from_millis(250);
-/// less than this ago.
+/// Other writes count as ended after this time.
 const QUIET_PERIOD: Duration = Duration::from_millis(300);
 
-/// Whose news waits, and since when the last is written.
+/// The queued objects, and the times of the last writes.
 #[derive(Debug)]
 pub struct LowPriorityQueue {
     keys: VecDeque<Key>,
@@ -22,34 +22,34 @@ pub struct LowPriorityQueue {
 }
 
 impl LowPriorityQueue {
-    /// Nobody waits.
+    /// An empty queue.
     pub fn new(now: Instant) -> Self {
         Self { keys: VecDeque::new(), last: now, other: now }
     }
 
-    /// The last in line.
+    /// Appends an object.
     pub fn push(&mut self, key: Key) {
         self.keys.push_back(key);
     }
 
-    /// Something that is no news is written.
+    /// Another write was made.
     pub fn other_written(&mut self, now: Instant) {
         self.other = now;
     }
 
-    /// When the first one's turn comes.
+    /// When the first object may be written.
     pub fn due(&self) -> Option<Instant> {
         let quiet = (self.other + QUIET_PERIOD).min(self.last + MAX_WAIT);
         self.keys.front().map(|_| (self.last + MIN_INTERVAL).max(quiet))
     }
 
-    /// The first, if its turn has come.
+    /// Removes the first object if it may be written.
     pub fn pop(&mut self, now: Instant) -> Option<Key> {
         self.due().filter(|due| *due <= now)?;
         self.keys.pop_front()
     }
 
-    /// It had its turn.
+    /// A low-priority write was made.
     pub fn written(&mut self, now: Instant) {
         self.last = now;
     }
@@ -69,7 +69,7 @@ mod tests {
         for key in &keys {
             queue.push(key.clone());
         }
-        // Something else is written all the time.
+        // Other writes happen all the time.
         queue.other_written(now);
         now += MAX_WAIT;
         queue.other_written(now);
@@ -78,7 +78,7 @@ mod tests {
         now += Duration::from_millis(200);
         queue.other_written(now);
         assert_eq!((queue.pop(now), queue.due()), (None, Some(now + Duration::from_millis(50))));
-        // Then nothing else.
+        // No other writes any more.
         now += QUIET_PERIOD;
         assert_eq!(queue.pop(now).as_ref(), Some(&keys[1]));
         queue.written(now);

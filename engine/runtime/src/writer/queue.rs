@@ -1,4 +1,4 @@
-//! What is still to be done about one object. Pure: time comes in.
+//! The pending work on one object. Pure: the time is an argument.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,110 +10,115 @@ use eno_schemas::Phase;
 use crate::objects::StoredObject;
 use crate::status::{content, is_transient};
 
-/// A phase that may pass within a moment, and news that is no change of phase, are kept out of the status for so long,
+/// Delay of the status for a transient phase, or for a change without a phase.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
-/// and such a phase for so much longer while there is more urgent work than can be done.
+/// Further delay of a transient phase while the writer is busy.
 const EXTRA_STATUS_DELAY: Duration = Duration::from_millis(250);
-/// A service is attached right after it is made: its first status waits for that to be told with it.
+/// Delay of the first status of a service. It is usually attached right after its creation.
 const FIRST_STATUS_DELAY: Duration = Duration::from_millis(30);
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Something to be done about an object.
+/// A change of one object.
 #[derive(Debug)]
 pub struct Job {
-    /// Which.
+    /// The object.
     pub key: Key,
-    /// What.
+    /// The change.
     pub change: Change,
 }
 
-/// What is to be done.
+/// A change to write.
 #[derive(Debug)]
 pub enum Change {
-    /// Put the finalizer on, on the object of this uid.
+    /// Add the finalizer to the object of this uid.
     AddFinalizer(Name),
-    /// The phase changed.
+    /// The phase changed: write to outbox and status.
     Transition {
         /// The phase before.
         previous: Option<Phase>,
-        /// The status now.
+        /// The new status.
         status: Arc<Status>,
         /// The object.
         object: Arc<StoredObject>,
-        /// RFC 3339.
+        /// Time, RFC 3339.
         at: Arc<str>,
     },
-    /// The outbox has lost the last phase change.
+    /// The outbox lost the last transition: publish it again.
     RepeatTransition {
-        /// What it told.
+        /// The status after that transition.
         status: Arc<Status>,
         /// The object.
         object: Arc<StoredObject>,
-        /// RFC 3339.
+        /// Time, RFC 3339.
         at: Arc<str>,
     },
-    /// The status changed.
+    /// The status of the object of this uid changed.
     Status(Arc<Status>, Name),
-    /// Take the finalizer off.
+    /// Remove the finalizer.
     RemoveFinalizer(Removal),
-    /// The status that the API server holds.
+    /// The status on the API server at the first sight of the object.
     StatusKnown(WrittenStatus),
-    /// A status was seen on the API server; perhaps one that was overtaken since.
+    /// A status was observed on the API server; it may be overwritten already.
     StatusObserved {
-        /// What it says.
+        /// The observed status.
         found: WrittenStatus,
-        /// Whose.
+        /// Uid of the object.
         uid: Name,
-        /// What is to be there.
+        /// The desired status.
         status: Arc<Status>,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Gone,
 }
 
-/// A status as the API server holds it.
+/// A status on the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenStatus {
-    /// As [`content`] names it.
+    /// Hash from [`content`].
     pub content: u64,
-    /// The version of the object that has it.
+    /// Resource version of the object with it.
     pub version: u64,
 }
 
-/// Where in the list of finalizers ours was last seen.
+/// The finalizer's position in the list, as last observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// `None`: it has to be looked for.
+    /// `None`: it has to be looked up.
     pub index: Option<usize>,
 }
 
-/// One entry of the outbox that is still to be written.
+/// An outbox entry to write.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub previous: Option<Phase>,
     pub status: Arc<Status>,
     pub object: Arc<StoredObject>,
     pub at: Arc<str>,
-    /// It was told before.
+    /// It was published before.
     pub is_repeat: bool,
 }
 
-/// One round of work; what is done is taken out of it.
+/// One round of work; completed parts are removed from it.
 #[derive(Debug, Default)]
 pub struct Todo {
+    /// Uid of the object.
     pub uid: Option<Name>,
+    /// Add the finalizer.
     pub add: bool,
+    /// Outbox entries, in order.
     pub entries: VecDeque<Entry>,
+    /// The status to write.
     pub status: Option<Arc<Status>>,
+    /// The finalizer to remove.
     pub remove: Option<Removal>,
     /// The last sequence of the object's subject in the outbox.
     pub sequence: u64,
-    /// The status that was written last.
+    /// The last written status.
     pub written: Option<WrittenStatus>,
-    /// [`Status::leased`] of what is written when this round is over, where that is more than was told before.
+    /// [`Status::leased`] after this round, if it is higher than reported before.
     pub leased: Option<u64>,
-    /// The highest that was told.
+    /// The highest number reported to the core.
     pub leased_reported: u64,
 }
 
@@ -123,33 +128,33 @@ impl Todo {
     }
 }
 
-/// What to do next about an object.
+/// The next step for an object.
 #[derive(Debug)]
 pub enum Next {
     Work(Box<Todo>),
     Wait(Instant),
-    /// There is news, which is to stand in line.
+    /// The status has to wait in the low-priority queue.
     LowPriority,
     Nothing,
 }
 
-/// How long a status waits.
+/// A delayed status.
 #[derive(Clone, Copy, Debug)]
 struct Delay {
     until: Instant,
     urgency: Urgency,
 }
 
-/// How long a status may wait on top when there is much to do.
+/// How long a status may wait in addition while the writer is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Urgency {
     /// Not at all.
     Immediate,
-    /// As long as there is more urgent work: it may pass by itself.
+    /// While there is more urgent work: the phase may pass.
     Transient,
-    /// As well for its turn among its like: it changes no phase, and the object is not in error.
+    /// Also until its turn among others: it changes no phase, and the object is not in error.
     LowPriority,
-    /// It is in line for that turn.
+    /// It waits in the low-priority queue.
     Queued,
 }
 
@@ -159,28 +164,33 @@ impl Urgency {
     }
 }
 
-/// What is to be done about one object.
+/// The pending work on one object.
 #[derive(Debug)]
 pub struct Queue {
+    /// Kind of the object.
     kind: Kind,
+    /// The work of the next round.
     todo: Todo,
-    /// [`Status::leased`] of the last status that was given to a round.
+    /// [`Status::leased`] of the last status given to a round.
     leased_given: u64,
-    /// The status waits for a later one.
+    /// Delays the status in favour of a later one.
     delay: Option<Delay>,
-    /// Its first status gathers what follows right behind.
+    /// Delays the first status to combine it with the next one.
     delays_first_status: bool,
-    /// What was found while a round of work was under way, and what is to be there.
+    /// Status that was observed during a round, with the desired one.
     observed: Option<(WrittenStatus, Arc<Status>)>,
-    /// After a failure nothing is tried until then.
+    /// No attempt is made before this time, after a failure.
     retry_at: Option<Instant>,
+    /// Number of successive failures.
     failures: u32,
+    /// A round is in progress.
     running: bool,
+    /// The object is deleted.
     gone: bool,
 }
 
 impl Queue {
-    /// `sequence`: the last of its subject in the outbox.
+    /// `sequence`: the last one of its subject in the outbox.
     pub fn new(key: &Key, sequence: u64) -> Self {
         let todo = Todo { sequence, ..Todo::default() };
         Self {
@@ -197,7 +207,7 @@ impl Queue {
         }
     }
 
-    /// Takes in a job.
+    /// Adds a change.
     pub fn add(&mut self, change: Change, now: Instant) {
         if !matches!(change, Change::Gone) {
             self.gone = false;
@@ -222,7 +232,7 @@ impl Queue {
                 self.todo.entries.push_back(Entry { previous: None, status, object, at, is_repeat: true });
             }
             Change::Status(status, uid) => {
-                // What waits to be written takes this along. That an error is stalled now waits for no turn.
+                // The pending status includes this one. A stalled error waits for no turn.
                 let urgency = match self.delay {
                     _ if self.todo.status.is_none() && status.phase == Some(Phase::Error) => {
                         Urgency::Immediate
@@ -244,7 +254,7 @@ impl Queue {
                 }
             }
             Change::Gone => {
-                // The last entries still go out.
+                // The remaining entries are still published.
                 self.gone = true;
                 self.todo.add = false;
                 self.todo.status = None;
@@ -254,8 +264,7 @@ impl Queue {
         }
     }
 
-    /// A status that is later than what was written here, and another one, is written over: a former leader may have
-    /// had it on its way.
+    /// Overwrites a different status that is newer than the last written one: a former leader had its write in flight.
     fn status_observed(&mut self, found: WrittenStatus, uid: Name, status: Arc<Status>, now: Instant) {
         let Some(written) = self.todo.written else { return };
         if self.gone || found.version <= written.version || found.content == written.content {
@@ -276,24 +285,25 @@ impl Queue {
             }
             self.todo.uid = Some(uid);
         }
-        // A pod waits for its addresses to be written down.
+        // A pod waits until its addresses are stored.
         let (hold, urgency) = if status.leased > self.leased_given {
             (Duration::ZERO, Urgency::Immediate)
         } else {
             (hold, urgency)
         };
-        // Waiting is counted from the first status that is not written yet; an urgent one ends it.
+        // The delay counts from the first status that is not written; an urgent status ends it.
         let until = now + hold;
         self.delay = Some(match self.delay {
             Some(delay) if urgency == Urgency::Queued => delay,
             Some(delay) if urgency == delay.urgency => Delay { until: delay.until.min(until), urgency },
             _ => Delay { until, urgency },
         });
-        // An object that is deleted goes away instead of saying so.
+        // A deleted object goes away without a final status.
         self.todo.status = (status.phase != Some(Phase::Deleted)).then_some(status);
     }
 
-    /// The work that can be done now. `busy`: there is more urgent work; `is_turn`: it is its news' turn.
+    /// Returns the next step. `busy`: there is more urgent work; `is_turn`: the object is first in the low-priority
+    /// queue.
     pub fn next(&mut self, now: Instant, busy: bool, is_turn: bool) -> Next {
         if self.running || self.todo.is_empty() {
             return Next::Nothing;
@@ -349,12 +359,12 @@ impl Queue {
         }
     }
 
-    /// Its news stands in line.
+    /// True while the status waits in the low-priority queue.
     pub fn is_queued_low_priority(&self) -> bool {
         self.delay.is_some_and(|delay| delay.urgency == Urgency::Queued)
     }
 
-    /// A round of work is over. `failed`: it did not get through; true: another try may help.
+    /// A round ended. `failed`: it did not complete, and whether a retry may help.
     pub fn finished(&mut self, left: Todo, failed: Option<bool>, now: Instant) {
         self.running = false;
         self.todo.sequence = left.sequence;
@@ -390,7 +400,7 @@ impl Queue {
         }
     }
 
-    /// Nothing more will come of this object.
+    /// True when no work is left on a deleted object.
     pub fn gone(&self) -> bool {
         self.gone && !self.running && self.todo.is_empty()
     }

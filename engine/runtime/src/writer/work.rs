@@ -1,4 +1,4 @@
-//! One round of work on one object.
+//! Carries out one round of work on one object.
 
 use std::sync::Arc;
 
@@ -21,40 +21,40 @@ use crate::metrics::Metrics;
 use crate::outbox::{self, OutboxError};
 use crate::status;
 
-/// What the work is done with.
+/// Connections and settings of the writer.
 pub struct WriterContext {
-    /// The API server.
+    /// Client of the API server.
     pub client: Client,
-    /// The outbox.
+    /// JetStream context for the outbox.
     pub jetstream: Context,
-    /// Where it is told what is written down.
+    /// Receives which leases are stored.
     pub mailbox: Mailbox,
-    /// Bounds the writes to the API server at any time.
+    /// Limits concurrent writes to the API server.
     pub permits: Arc<Semaphore>,
-    /// Kubernetes Events.
+    /// Kubernetes Events to publish.
     pub events: Events,
-    /// Counts what is done.
+    /// Prometheus metrics.
     pub metrics: Arc<Metrics>,
-    /// Until when this process leads for sure.
+    /// Until when this process is sure to hold the Lease.
     pub lease_guard: LeaseGuard,
 }
 
-/// Why a round did not get through.
+/// Why a round did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// This engine no longer leads.
+    /// Another engine leads.
     #[error(transparent)]
     Superseded(OutboxError),
-    /// The outbox.
+    /// The outbox write failed.
     #[error(transparent)]
     Outbox(OutboxError),
-    /// The API server.
+    /// The write to the API server failed.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
 impl Failure {
-    /// Another try may help.
+    /// True when a retry may help.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Superseded(_) => false,
@@ -64,7 +64,7 @@ impl Failure {
     }
 }
 
-/// Does what is to be done, in order, and takes out of `todo` what is done.
+/// Carries out the round in order, and removes completed parts from `todo`.
 pub async fn carry_out(context: &WriterContext, key: &Key, todo: &mut Todo) -> Result<(), Failure> {
     let uid = todo.uid.clone().unwrap_or_default();
     if todo.add {
@@ -78,7 +78,7 @@ pub async fn carry_out(context: &WriterContext, key: &Key, todo: &mut Todo) -> R
         context.lease_guard.wait_until_held().await;
         match outbox::publish(&context.jetstream, &transition, todo.sequence).await {
             Ok(sequence) => todo.sequence = sequence,
-            // It can't be said ever; the status can.
+            // The entry can't be encoded ever; the status can.
             Err(OutboxError::Message(error)) => {
                 error!(object = %key, %error, "a transition can't be written and is left out of the outbox");
             }
@@ -94,7 +94,7 @@ pub async fn carry_out(context: &WriterContext, key: &Key, todo: &mut Todo) -> R
     }
     if let Some(now) = &todo.status {
         let content = status::content(key.kind, now);
-        // One that says what is there already is only to be told of.
+        // A status that is already written needs only the report below.
         if todo.written.is_none_or(|written| written.content != content) {
             let mut body = api::apply_body(key, &uid);
             body["status"] = status::to_json(key.kind, now);
@@ -111,7 +111,7 @@ pub async fn carry_out(context: &WriterContext, key: &Key, todo: &mut Todo) -> R
         todo.status = None;
     }
     if let Some(leased) = todo.leased.take() {
-        // When nobody reads any more, this ends as well.
+        // The receiver ends together with this task.
         post(&context.mailbox, Input::Event(Event::StatusWritten(key.clone(), leased))).await;
         todo.leased_reported = leased;
     }
@@ -138,12 +138,12 @@ fn transition(key: &Key, entry: &Entry) -> Transition {
     }
 }
 
-/// A status without a phase has not been said, so there is no transition to it.
+/// An object without a phase has no transitions.
 fn phase(status: &Status) -> Phase {
     status.phase.unwrap_or(Phase::Pending)
 }
 
-/// Takes our finalizer off and leaves those of others: a JSON patch that tests what it removes.
+/// Removes the operator's finalizer and keeps others, by a JSON patch that tests the removed value.
 async fn remove_finalizer(
     context: &WriterContext,
     key: &Key,
@@ -171,7 +171,7 @@ async fn remove_finalizer(
             })?;
         match write(context, "take the finalizer off", key, None, &patch).await {
             Ok(_) => return Ok(()),
-            // The list changed since it was last seen.
+            // The list of finalizers changed since it was observed.
             Err(Failure::Write(error)) if error.code() == Some(422) && attempt < TRIES => index = None,
             Err(failure) => return Err(failure),
         }

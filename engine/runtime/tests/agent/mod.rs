@@ -1,4 +1,4 @@
-//! An agent that keeps its node's networks in memory, behind the host that real drivers use.
+//! An agent that stores its node's networks in memory, with the host library of real drivers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,13 +14,13 @@ use futures::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The PID of every container on its node.
+/// The PID of every container on the node.
 pub const PID: u32 = 2_841_804;
 
-/// What the node was told, in order.
+/// The received desired states, in order.
 pub type ReceivedCommands = Arc<Mutex<Vec<NodeDesired>>>;
 
-/// Looks at what a node is told before it does it.
+/// Inspects a desired state before it is carried out.
 pub type Check = Arc<dyn Fn(NodeDesired) -> futures::future::BoxFuture<'static, ()> + Send + Sync>;
 
 struct Memory {

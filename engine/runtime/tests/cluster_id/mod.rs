@@ -1,4 +1,4 @@
-//! What identifies the cluster on devices stays what it was, whoever leads and whatever was lost.
+//! The identifier of the cluster on devices survives changes of leaders and losses of its stores.
 
 use eno_conformance::NatsServer;
 use eno_engine::EngineArgs;
@@ -47,7 +47,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Has the engine do something, and returns what it commands the switch under.
+    /// Creates a service and returns the identifier in the command of the switch.
     async fn cluster_id_of_command(&self, vid: u16) -> String {
         let services: Api<L2Service> = Api::all(self.client.clone());
         let spec = serde_json::from_value(json!({ "SegmentationID": vid, "PhysicalNW": ["id-gw"] })).unwrap();
@@ -103,7 +103,7 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
         devices: Api::all(client.clone()),
         received,
     };
-    // None is configured and none is known: each cluster has its own.
+    // Without a configured or stored identifier, it is derived from the cluster's uid.
     bench.leases.delete("eno-engine", &DeleteParams::default()).await.unwrap();
     let engine = Running::start(args, None);
     let is_stored =
@@ -113,7 +113,7 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
     assert_eq!(bench.stored_id().await.unwrap().len(), 8);
     engine.end().await;
 
-    // The former manifests configured k8s.
+    // Older manifests configured k8s.
     let engine = Running::start(args, Some("k8s"));
     let spec = json!({
         "Driver": "memory", "Address": "id-leaf", "Ports": [{ "Name": "eth1", "PhysicalNW": "id-gw" }],
@@ -129,8 +129,8 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
     timeout(TIMEOUT, await_condition(bench.devices.clone(), "id-leaf", known)).await.unwrap().unwrap();
     engine.end().await;
 
-    // An engine of those kept it nowhere but on devices; the new manifests configure none. No command is in a
-    // transaction, and none asks for another VLAN than before.
+    // An engine with those manifests stored the identifier on devices only, and the current manifests configure none.
+    // No command opens a transaction or requests another VLAN than before.
     bench.forget_in_lease().await;
     bench.forget_in_status().await;
     let before = bench.received.lock().unwrap().last().unwrap().clone();
@@ -147,7 +147,7 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
     assert_eq!(bench.cluster_id_of_command(2002).await, "k8s");
     engine.end().await;
 
-    // The Lease was deleted, and NATS has lost everything.
+    // The Lease is deleted and NATS has lost all streams.
     bench.leases.delete("eno-engine", &DeleteParams::default()).await.unwrap();
     bench.lose_streams().await;
     let engine = Running::start(args, None);
@@ -155,7 +155,7 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
     bench.wait_until_stored("k8s").await;
     engine.end().await;
 
-    // What is configured counts.
+    // The configured identifier wins.
     let engine = Running::start(args, Some("other"));
     assert_eq!(bench.cluster_id_of_command(2004).await, "other");
     bench.wait_until_stored("other").await;

@@ -1,4 +1,4 @@
-//! A switch in memory behind the host that real drivers use.
+//! Switches in memory, with the host library of real drivers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use futures::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What the switches were told, in order.
+/// The received desired states, in order.
 pub type ReceivedCommands = Arc<Mutex<Vec<FabricDesired>>>;
 
 struct Memory(ReceivedCommands);

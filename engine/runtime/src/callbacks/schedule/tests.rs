@@ -51,7 +51,7 @@ fn failed_callbacks_back_off_and_get_entries() {
     assert_eq!(schedule.floor(), 0);
     let entry = save(&mut schedule)[0].entry.clone().unwrap();
     assert_eq!((entry.from, entry.attempts, entry.next_try), (1, 1, 1000));
-    // The entry holds its place from here on, also for what comes later.
+    // From here on, the entry records the progress of the object, also for later transitions.
     assert_eq!(schedule.floor(), 2);
     schedule.add(&"a".into(), 3, Some("h".into()));
     assert_eq!(schedule.floor(), 3);
@@ -74,7 +74,7 @@ fn unknown_entry_is_rewritten_or_deleted() {
     schedule.entry_found(&"gone".into());
     assert_eq!(save(&mut schedule), [Change { object: "gone".into(), entry: None }]);
     assert!(schedule.objects.is_empty());
-    // Of an object that waits, it has to say for what.
+    // The entry of an object with pending callbacks is rewritten.
     schedule.add(&"a".into(), 7, Some("h".into()));
     schedule.entry_found(&"a".into());
     let changes = save(&mut schedule);
@@ -122,27 +122,27 @@ fn slow_host_does_not_delay_others() {
     let first = due_callbacks(&mut schedule, 0);
     assert_eq!(first.len(), MAX_POSTS_PER_OTHER_HOST + 1);
     assert!(first.contains(&("a".into(), 101)));
-    // Who answers promptly, even to refuse, gets more at a time.
+    // A host that responds promptly, even with a failure, gets more concurrent posts.
     schedule.attempt_ended(&"dead1".into(), retry(), FAST, 0, 0.5);
     assert_eq!(due_callbacks(&mut schedule, 0).len(), MAX_POSTS_PER_HOST - 1);
-    // And less again when it does not.
+    // A slow response reduces them again.
     schedule.attempt_ended(&"dead2".into(), retry(), PROMPT * 2, 0, 0.5);
     assert!(due_callbacks(&mut schedule, 0).is_empty());
 }
 
-/// How the dead hosts of [`simulate`] come.
+/// When the dead hosts of [`simulate`] appear.
 #[derive(Clone, Copy, PartialEq)]
 enum Dead {
-    /// All at once with the others, of which nothing is known either.
+    /// Together with the others, all of unknown pace.
     Unknown,
-    /// They were tried before a restart.
+    /// Attempted before a restart.
     Restored,
-    /// When the others have answered once.
+    /// After the other hosts responded once.
     Later,
 }
 
-/// Lets time pass while `good` hosts answer in 20 ms and `bad` ones, each with ten objects, fail after 15 s; gives the
-/// time that passes until the last callback to a good host is taken.
+/// Simulates `good` hosts that respond in 20 ms and `bad` hosts, with ten objects each, that fail after 15 s. Returns
+/// the time until the last callback to a good host is delivered.
 fn simulate(good: u64, bad: u64, dead: Dead) -> i64 {
     const OBJECTS: u64 = 40;
     const EACH: u64 = 5;
@@ -216,14 +216,14 @@ fn paused_object_is_not_scheduled_until_resumed() {
     let mut schedule = Schedule::new(0, 0);
     schedule.add(&"a".into(), 1, Some("h".into()));
     due_callbacks(&mut schedule, 0);
-    // One is on its way.
+    // An attempt is in progress.
     assert!(!schedule.pause(&"a".into()));
     schedule.attempt_ended(&"a".into(), retry(), FAST, 0, 0.5);
     assert_eq!(schedule.next_try(&"a".into()), Some(1000));
     assert!(schedule.pause(&"a".into()) && !schedule.pause(&"a".into()));
     schedule.add(&"a".into(), 2, Some("h".into()));
     assert!(due_callbacks(&mut schedule, 5000).is_empty());
-    // What waited does not wait any longer.
+    // Pending callbacks are due at once.
     assert_eq!(schedule.resume(&"a".into()), 2);
     assert_eq!(due_callbacks(&mut schedule, 1), [("a".into(), 1)]);
     schedule.add(&"b".into(), 3, Some("h".into()));
@@ -266,7 +266,7 @@ fn rewrite_entries_saves_entries_and_floor_again() {
     schedule.rewrite_entries();
     assert_ne!(schedule.saved, schedule.floor());
     assert_eq!(save(&mut schedule), written);
-    // It was taken out by another hand.
+    // Another client deleted the entry.
     assert!(schedule.entry_missing(&"a".into()) && !schedule.entry_missing(&"b".into()));
     assert_eq!(save(&mut schedule), written);
 }

@@ -1,4 +1,4 @@
-//! Where callbacks may go and how they get there.
+//! Refused addresses, certificates and proxies of callbacks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,7 +24,7 @@ async fn refused_addresses_receive_nothing_and_condition_names_reason() {
         format!("http://[::ffff:127.0.0.1]:{port}/a"),
         format!("http://0x7f.1:{port}/a"),
         format!("http://0.0.0.0:{port}/a"),
-        // By name, when it is looked up.
+        // By a name that resolves to a refused address.
         format!("http://localhost:{port}/a"),
         "http://169.254.169.254/latest/meta-data".to_owned(),
     ];
@@ -63,7 +63,7 @@ async fn redirects_are_not_followed() {
     assert!(gets.try_recv().is_err());
 }
 
-/// A certificate authority of the test's own.
+/// A certificate authority for the test.
 fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -143,7 +143,7 @@ async fn proxy_resolves_host_names() {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
     let bench = Bench::new(address).await;
-    // The proxy itself need not be allowed.
+    // The proxy needs no exception from the policy.
     let proxy = Some(format!("http://localhost:{}", address.port()));
     let context = bench.context(&CallbackArgs { callback_proxy: proxy, ..CallbackArgs::default() });
     let post = async |url: &str| {
@@ -152,7 +152,7 @@ async fn proxy_resolves_host_names() {
     };
     assert_eq!(post("http://nfvo.invalid/x").await, AttemptEnd::Done);
     assert_eq!(uris.recv().await.unwrap(), "http://nfvo.invalid/x");
-    // An address needs no looking up.
+    // An address needs no resolution.
     assert_eq!(post("http://127.0.0.1/x").await, AttemptEnd::Done);
     assert!(uris.try_recv().is_err());
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);

@@ -1,4 +1,4 @@
-//! What is said of callbacks, when they are given up, and what people can do then.
+//! Conditions, dead letters and requests after failing callbacks.
 
 use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest};
 
@@ -30,7 +30,7 @@ async fn condition_tracks_failing_callbacks_across_restart() {
     let listed = undelivered(&bench.connection).await.unwrap();
     assert_eq!((&*listed[0].name, listed[0].counter, listed[0].delivered), ("a", 2, Some(1)));
     assert!(listed[0].next_try_at().is_some());
-    // It survives a restart, and ends when the callback is taken.
+    // The condition survives a restart, and recovers with the delivery.
     stop.cancel();
     task.await.unwrap();
     let (stop, task) = bench.start_delivery();
@@ -44,7 +44,7 @@ async fn condition_tracks_failing_callbacks_across_restart() {
         }
     };
     timeout(TIMEOUT, forgotten).await.unwrap();
-    // Nothing is written of an object whose callbacks are taken.
+    // An object whose callbacks succeed gets no condition.
     assert!(bench.cluster.0.lock().unwrap().conditions.iter().all(|(name, _)| name == "a"));
     stop.cancel();
     task.await.unwrap();
@@ -58,7 +58,7 @@ async fn retry_uses_current_callback_url_of_object() {
     let wrong = format!("http://{address}/wrong");
     bench.transition("a", 1, Some(&wrong)).await;
     bench.transition("b", 1, Some(&wrong)).await;
-    // Of the same name, and another object.
+    // Another object of the same name.
     bench.cluster.put("b", &json!({ "CallbackURL": format!("http://{address}/b") }));
     bench.cluster.0.lock().unwrap().objects.get_mut("b").unwrap()["metadata"]["uid"] = "other".into();
     bench.cluster.put("a", &json!({ "CallbackURL": format!("http://{address}/a") }));
@@ -98,7 +98,7 @@ async fn dead_letters_are_stored_and_retried_on_request() {
     }
     assert!(dead_letters(&bench.connection).await.unwrap().is_empty());
     bench.cluster.wait_for_condition("a", "True", "Delivered").await;
-    // What waits for its next try is tried at once.
+    // A callback that waits for its retry is attempted at once.
     receiver.refuse("a", 6, StatusCode::INTERNAL_SERVER_ERROR);
     bench.transition("a", 3, None).await;
     let mut waiting = CallbackAnswer::default();
@@ -130,7 +130,7 @@ async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
     }
     let dead = dead_letters(&bench.connection).await.unwrap();
     assert_eq!((dead.len(), dead[0].attempts), (1, 10));
-    // A crash before it was noted repeats it, and it is there once.
+    // A crash before the attempt is recorded repeats the dead letter, which is stored once.
     try_once(&context, &object, 1, 9, true, &payload).await;
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
     let deliveries = crate::trace::deliveries(
@@ -151,7 +151,7 @@ async fn endpoint_test_runs_on_request() {
     bench.cluster.put("silent", &json!({}));
     let (stop, task) = bench.start_delivery();
     bench.transition("first", 1, None).await;
-    // From then on it listens.
+    // The delivery task is subscribed from then on.
     next(&mut gets).await;
     let test = async |action, name: &str| {
         let answer = send_request(&bench.connection, &request(action, name)).await.unwrap();
@@ -181,7 +181,7 @@ async fn endpoint_test_precedes_first_callback() {
     bench.cluster.put("not-a", &json!({ "CallbackURL": format!("http://{address}/not-a") }));
     bench.transition("a", 1, None).await;
     bench.transition("not-a", 1, None).await;
-    // Only the first one is preceded by a test.
+    // Only the first callback is preceded by a test.
     bench.transition("not-b", 2, None).await;
     let (stop, task) = bench.start_delivery_with(&CallbackArgs { callback_endpoint_test: true, ..local() });
     let mut came = [next(&mut gets).await, next(&mut gets).await];
@@ -200,7 +200,7 @@ async fn stale_entries_of_former_leader_are_deleted() {
     let (stop, task) = bench.start_delivery();
     bench.transition("a", 1, None).await;
     next(&mut gets).await;
-    // A leader that was stopped for a while writes them, after its successor has forgotten them.
+    // A paused former leader writes them after its successor deleted them.
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
     let at = schedule::Entry { from: 1, attempts: 3, next_try: 0, last_error: "no".into() };
     bucket.put("at.L2Service._.gone", serde_json::to_vec(&at).unwrap().into()).await.unwrap();
@@ -253,7 +253,7 @@ async fn unexpired_tombstones_are_renewed() {
     for (key, needless) in expected {
         assert_eq!(next(&mut entries).await, (key.into(), needless));
     }
-    // The entry that is missing is to be written.
+    // The missing entry is written again.
     assert_eq!(schedule.changes().len(), 1);
     for key in [waiting, fresh] {
         state::delete_key(&bucket, key).await.unwrap();

@@ -1,4 +1,4 @@
-//! Nothing is lost and nothing comes out of order, whatever the receiver does and however often the sender dies.
+//! No callback is lost or out of order, whatever the receiver does and however often the sender is killed.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -11,12 +11,12 @@ use super::*;
 const OBJECTS: u64 = 500;
 const EACH: u64 = 20;
 const KILLS: u64 = 100;
-/// Where the process that sends finds NATS.
+/// Environment variable with the NATS URL of the sender process.
 const VARIABLE: &str = "ENO_TEST_SENDER_NATS";
 const SENDER: &str = "callbacks::tests::lanes::sender";
 const SOAK: Duration = Duration::from_mins(5);
 
-/// The process that is killed: this program again, with only this in it. Without the variable there is nothing to send.
+/// The process that is killed: this test binary with only this test. Without the variable it does nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn sender() {
     let Ok(nats_url) = std::env::var(VARIABLE) else { return };
@@ -40,24 +40,24 @@ fn start_sender(nats_url: &str) -> Child {
         .unwrap()
 }
 
-/// What an object's endpoint saw.
+/// The requests that an object's endpoint received.
 #[derive(Default)]
 struct EndpointLog {
-    /// The first arrivals, in order.
+    /// Counters of the first arrivals, in order.
     counters: Vec<u64>,
     ids: HashSet<String>,
-    /// How often in a row it failed.
+    /// Number of successive failures.
     failures: u32,
 }
 
 struct Flaky {
     objects: Mutex<HashMap<String, EndpointLog>>,
-    /// How many different ones arrived, and how many in all.
+    /// Number of distinct callbacks, and of all requests.
     progress: watch::Sender<(u64, u64)>,
     failed: std::sync::atomic::AtomicU64,
 }
 
-/// The same sequence in each run (SplitMix64).
+/// A deterministic generator (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -80,7 +80,8 @@ async fn receive(
     let mut random = Random(total << 32);
     let mut objects = flaky.objects.lock().unwrap();
     let log = objects.entry(path).or_default();
-    // Three in ten fail; of these, half were taken all the same. Back-off grows, so that no more than four fail in a row.
+    // Three in ten requests fail; half of those are recorded anyway. At most four fail in a row, since the delay
+    // grows.
     let fails = random.below(10) < 3 && log.failures < 4;
     let taken = !fails || random.below(2) == 0;
     log.failures = if fails { log.failures + 1 } else { 0 };
@@ -134,7 +135,7 @@ async fn ten_thousand_transitions_survive_a_hundred_kills_in_order() {
     let mut random = Random(42);
     for kill in 1..=KILLS {
         let mut sender = start_sender(&nats_url);
-        // Anywhere between two posts, up to a few from the end.
+        // At any point between two posts, up to a few before the end.
         let until = (OBJECTS * EACH * kill / (KILLS + 1)).saturating_sub(random.below(60));
         let more = timeout(SOAK, progress.wait_for(|(different, _)| *different >= until)).await;
         more.expect("it goes on").unwrap();

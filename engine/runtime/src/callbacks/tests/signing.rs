@@ -1,4 +1,4 @@
-//! Signatures, as a library that others wrote verifies them.
+//! Signatures, verified by an independent library.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::*;
 
 const REQUIREMENT: &str = "standardwebhooks==1.1.0";
 
-/// Reads lines of JSON: headers, body and secret; says for each whether it verifies.
+/// Reads lines of JSON with headers, body and secret; prints for each whether it verifies.
 const VERIFY: &str = r#"
 import json, sys
 from standardwebhooks import Webhook
@@ -26,7 +26,7 @@ for line in sys.stdin:
         print("bad", error)
 "#;
 
-/// The interpreter of a virtual environment with the library, made once beside the tests' programs.
+/// The interpreter of a virtual environment with the library, created once beside the test programs.
 fn python() -> PathBuf {
     let run = |command: &mut Command| {
         let output = command.output().unwrap();
@@ -48,7 +48,7 @@ fn python() -> PathBuf {
     python
 }
 
-/// What the library says of each case.
+/// The library's result for each case.
 fn verify_all(cases: &[Value]) -> Vec<String> {
     let mut child = Command::new(python())
         .args(["-c", VERIFY])
@@ -70,7 +70,7 @@ fn secret(fill: u8) -> String {
     format!("whsec_{}", STANDARD.encode([fill; 32]))
 }
 
-/// As a Secret's `data`.
+/// Converts values to the `data` of a Secret.
 fn data(values: &[String]) -> Value {
     let encoded =
         values.iter().enumerate().map(|(n, value)| (format!("key{n}"), STANDARD.encode(value).into()));
@@ -99,7 +99,7 @@ async fn reference_library_verifies_signatures() {
         let mut state = bench.cluster.0.lock().unwrap();
         state.secrets.insert("eno-system/eno-callback".into(), data(values));
     };
-    // While keys are changed, both sign.
+    // During a key rotation, both keys sign.
     set_keys(&[old.clone(), new.clone()]);
     let url = |name: &str| format!("http://{address}/{name}");
     let spec = |name: &str, format: &str| json!({ "CallbackURL": url(name), "CallbackSecret": { "Name": "eno-callback" }, "CallbackFormat": format });
@@ -133,7 +133,7 @@ async fn reference_library_verifies_signatures() {
     let results = tokio::task::spawn_blocking(move || verify_all(&cases)).await.unwrap();
     let good: Vec<bool> = results.iter().map(|result| result == "good").collect();
     assert_eq!(good, [true, true, true, true, false, false, false], "{results:?}");
-    // It was read for the first and was fresh for the second.
+    // The second callback used the cached keys.
     assert_eq!(bench.cluster.0.lock().unwrap().reads, 1);
     stop.cancel();
     task.await.unwrap();
@@ -184,7 +184,7 @@ async fn callback_waits_while_secret_is_missing_or_invalid() {
     assert!(got.headers["webhook-signature"].to_str().unwrap().starts_with("v1,"));
     stop.cancel();
     task.await.unwrap();
-    // Nothing of either is in any stream.
+    // No stream contains either of the secrets.
     for name in [subject::TRANSITIONS, subject::HISTORY, subject::DEAD_LETTERS, "KV_ENO_CALLBACKS"] {
         let stream = bench.connection.jetstream.get_stream(name).await.unwrap();
         let last = stream.cached_info().state.last_sequence;

@@ -1,8 +1,8 @@
-//! Targets that are found unchanged. Nothing is published about them, so no answer wakes those that wait behind them.
+//! Unchanged targets. They cause no publish, so no acknowledgement wakes the targets that wait behind them.
 
 use super::*;
 
-/// A new engine's gate, which finds these targets commanded already.
+/// A scheduler of a new leader in which these targets are already commanded and dirty.
 fn restarted_scheduler(targets: &[Target], now: Instant) -> CommandScheduler {
     let mut scheduler = CommandScheduler::new(3);
     for target in targets {
@@ -24,7 +24,7 @@ fn nads(count: usize) -> Vec<Target> {
     (0..count).map(|n| Target::Nad(namespace(n).into(), format!("{n:05}").into())).collect()
 }
 
-/// Takes turns as the engine does while no time passes; the targets that have something to publish.
+/// Issues all ready commands at one point in time, as the engine does; returns the targets with a new command.
 fn issue_all_ready(
     scheduler: &mut CommandScheduler,
     now: Instant,

@@ -1,4 +1,4 @@
-//! Tables of what becomes an interface and what is refused, with the message of the refusal.
+//! Tables of valid and invalid interfaces, with the error messages.
 
 #![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
 
@@ -22,7 +22,7 @@ fn whole(kind: Kind, value: Value) -> Result<PodLinksSpec, Invalid> {
     }
 }
 
-/// One interface called `a` with these fields.
+/// One interface `a` with these fields.
 fn one(fields: Value) -> Result<PodLinkSpec, Invalid> {
     let mut attachment = json!({ "name": "a" });
     for (key, value) in fields.as_object().unwrap() {

@@ -23,7 +23,7 @@ fn add_transition(queue: &mut Queue, phase: Phase, message: &str, now: Instant) 
     queue.add(Change::Transition { previous: None, status: status(phase, message), object, at }, now);
 }
 
-/// The outbox takes what it is given; what else there is to do is returned.
+/// Completes pure outbox rounds, and returns the next step.
 fn next(queue: &mut Queue, now: Instant) -> Next {
     match queue.next(now, false, false) {
         Next::Work(todo) if todo.status.is_none() && todo.remove.is_none() && !todo.add => {
@@ -42,7 +42,7 @@ fn work(queue: &mut Queue, now: Instant) -> Todo {
     }
 }
 
-/// Pretends that a round went well.
+/// Completes a round successfully.
 fn done(queue: &mut Queue, mut todo: Todo, now: Instant) {
     if let Some(status) = todo.status.take() {
         todo.written = Some(written(&status, 1));
@@ -64,7 +64,7 @@ fn transient_pending_is_not_written() {
     let todo = work(&mut queue, now + STATUS_DELAY / 2);
     assert_eq!(todo.status.as_ref().unwrap().phase, Some(Phase::Ready));
     done(&mut queue, todo, now);
-    // Away and back: nothing to write.
+    // Returning to the written phase needs no write.
     add_transition(&mut queue, Phase::Pending, "", now);
     add_transition(&mut queue, Phase::Ready, "", now);
     assert!(matches!(next(&mut queue, now + STATUS_DELAY), Next::Nothing));
@@ -79,7 +79,7 @@ fn lasting_pending_is_written_once() {
     assert!(matches!(next(&mut queue, now + STATUS_DELAY / 2), Next::Wait(at) if at == now + STATUS_DELAY));
     let todo = work(&mut queue, now + STATUS_DELAY);
     assert_eq!(todo.status.as_ref().unwrap().message, "b");
-    // Only one round at a time.
+    // Only one round runs at a time.
     add_transition(&mut queue, Phase::Ready, "", now + STATUS_DELAY);
     assert!(matches!(next(&mut queue, now + STATUS_DELAY), Next::Nothing));
     done(&mut queue, todo, now);
@@ -114,7 +114,7 @@ fn failures_back_off_and_latest_status_wins() {
     assert_eq!(todo.status.as_ref().unwrap().message, "b");
     queue.finished(todo, Some(true), now);
     assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_BACKOFF * 2));
-    // A refusal is not repeated.
+    // A permanent failure is not retried.
     let todo = work(&mut queue, now + MAX_BACKOFF);
     queue.finished(todo, Some(false), now);
     assert!(matches!(next(&mut queue, now + MAX_BACKOFF), Next::Nothing));
@@ -126,7 +126,7 @@ fn low_priority_status_waits_and_joins_urgent_write() {
     let mut queue = Queue::new(&key(), 0);
     queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
     assert!(matches!(queue.next(now, false, false), Next::Wait(at) if at == now + STATUS_DELAY));
-    // Something urgent takes it along.
+    // An urgent status includes it.
     add_transition(&mut queue, Phase::Error, "now", now + STATUS_DELAY);
     let todo = work(&mut queue, now + STATUS_DELAY);
     assert_eq!(todo.status.unwrap().message, "now");
@@ -141,17 +141,17 @@ fn low_priority_status_waits_for_its_turn() {
     let due = now + STATUS_DELAY;
     assert!(matches!(queue.next(due, false, false), Next::LowPriority) && queue.is_queued_low_priority());
     assert!(matches!(queue.next(due, false, false), Next::Nothing));
-    // What is newer goes at the same time.
+    // A newer status takes the same turn.
     queue.add(low_priority("newer"), due);
     assert!(matches!(queue.next(due, false, false), Next::Nothing));
     let Next::Work(todo) = queue.next(due, false, true) else { panic!("it is its turn") };
     assert!(todo.status.as_ref().unwrap().message == "newer" && !queue.is_queued_low_priority());
-    // While that is written there is more.
+    // Another change during the write.
     queue.add(low_priority("more"), due);
     assert!(matches!(queue.next(due + STATUS_DELAY, false, true), Next::Nothing));
     done(&mut queue, *todo, due);
     assert!(matches!(queue.next(due + STATUS_DELAY, false, false), Next::LowPriority));
-    // What is urgent waits for no turn.
+    // An urgent status waits for no turn.
     add_transition(&mut queue, Phase::Error, "now", due);
     assert_eq!(work(&mut queue, due).status.unwrap().message, "now");
 }
@@ -165,14 +165,14 @@ fn status_of_failed_object_skips_low_priority_queue() {
     queue.add(low_priority("stalled"), now);
     assert!(matches!(queue.next(now, true, false), Next::Wait(at) if at == due));
     let Next::Work(todo) = queue.next(due, true, false) else { panic!("it waits for nothing else") };
-    // While that is written there is more.
+    // Another change during the write.
     queue.add(low_priority("more"), due);
     done(&mut queue, *todo, due);
     let Next::Work(todo) = queue.next(due + STATUS_DELAY, true, false) else {
         panic!("it waits for nothing else")
     };
     assert_eq!(todo.status.unwrap().message, "more");
-    // News that stands in line when the error comes goes with it.
+    // A queued low-priority status is written together with the error.
     let mut queue = Queue::new(&key(), 0);
     queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
     assert!(matches!(queue.next(due, false, false), Next::LowPriority));
@@ -214,20 +214,20 @@ fn foreign_status_is_overwritten() {
         Change::StatusObserved { found, uid: uid.into(), status: ours.clone() }
     };
     queue.add(Change::StatusKnown(written(&ours, 10)), now);
-    // Ours in a later version, one of theirs that was overtaken.
+    // The own status in a later version, and a foreign one that is overwritten already.
     queue.add(found(&ours, 12, "uid"), now);
     queue.add(found(&theirs, 9, "uid"), now);
     assert!(matches!(queue.next(now, false, false), Next::Nothing));
     queue.add(found(&theirs, 13, "uid"), now);
     let mut todo = work(&mut queue, now);
     assert_eq!(todo.status.take().unwrap().message, "ours");
-    // While it is written: the same again, and of another object of that name.
+    // During the write: the same status again, and one of another object of that name.
     queue.add(found(&theirs, 13, "uid"), now);
     queue.add(found(&theirs, 20, "other"), now);
     let written = Some(written(&ours, 15));
     queue.finished(Todo { written, uid: todo.uid.clone(), ..Todo::default() }, None, now);
     assert!(matches!(queue.next(now, false, false), Next::Nothing));
-    // After it, and while something else is.
+    // After it, during another write.
     add_transition(&mut queue, Phase::Ready, "more", now);
     let todo = work(&mut queue, now);
     queue.add(found(&theirs, 17, "uid"), now);
@@ -251,7 +251,7 @@ fn leases_are_written_at_once_and_reported_with_highest_count() {
     queue.add(leased(2, "b"), now);
     let todo = work(&mut queue, now);
     assert_eq!((todo.leased, todo.status.as_ref().unwrap().leased), (Some(2), 2));
-    // News meanwhile is no more urgent than other news.
+    // A change meanwhile has no higher priority than others.
     queue.add(leased(2, "c"), now);
     assert!(matches!(queue.next(now, false, false), Next::Nothing));
     let written = todo.status.as_ref().map(|status| written(status, 1));
@@ -269,14 +269,14 @@ fn already_written_leases_are_still_reported() {
     let todo = work(&mut queue, now);
     let written = todo.status.as_ref().map(|status| written(status, 1));
     queue.finished(Todo { written, leased_reported: 1, uid: todo.uid, ..Todo::default() }, None, now);
-    // Given and taken back at once: the status is what it was.
+    // Leased and released at once: the status is the same.
     queue.add(leased(3, "a"), now);
     let todo = work(&mut queue, now);
     assert_eq!((todo.leased, todo.written), (Some(3), written));
-    // What did not get through is urgent again.
+    // A failed write is urgent again.
     queue.finished(todo, Some(true), now);
     assert_eq!(work(&mut queue, now + FIRST_BACKOFF).leased, Some(3));
-    // Another object of this name begins anew.
+    // Another object of this name starts over.
     let mut other = leased(1, "a");
     let Change::Status(_, uid) = &mut other else { panic!() };
     *uid = "another".into();
