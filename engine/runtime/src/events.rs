@@ -33,8 +33,8 @@ pub struct Events {
     metrics: Arc<Metrics>,
 }
 
-/// The queued Events. Deletions yield to other writes: Events of a mass deletion would slow it down. A deletion is the last
-/// Event of its object, so the order per object is kept.
+/// The queued Events. Deletions yield to other writes: Events of a mass deletion would slow it down. A deletion is the
+/// last Event of its object, so the order per object is kept.
 struct EventQueue<T> {
     queue: mpsc::Receiver<T>,
     deletions: mpsc::Receiver<T>,

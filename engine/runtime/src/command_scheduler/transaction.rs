@@ -234,7 +234,7 @@ impl CommandScheduler {
         self.transaction(target).is_some()
     }
 
-    /// What has to be told of decisions, and the time at which those that are open end.
+    /// Adds the participants that need a decision, and the deadlines of open transactions.
     pub(super) fn collect_decisions(&self, now: Instant, ready: &mut ReadyCommands) {
         for open in &self.transactions {
             if !open.is_decided() {
@@ -258,7 +258,7 @@ impl CommandScheduler {
         }
     }
 
-    /// Decides what is overdue, and lets go who does not do as decided.
+    /// Aborts overdue transactions, and releases participants that do not carry out their decision in time.
     pub(super) fn expire(&mut self, now: Instant) {
         let overdue = |open: &OpenTransaction| !open.is_decided() && open.opened + DEADLINE <= now;
         while let Some(index) = self.transactions.iter().position(overdue) {
@@ -287,8 +287,8 @@ impl CommandScheduler {
         self.drop_finished();
     }
 
-    /// A driver said something; it may be the last that was waited for. True when it refuses its part of a transaction
-    /// that was open.
+    /// Handles the answer of a driver, which may complete the decision. True: it refuses its part of an open
+    /// transaction.
     pub(super) fn handle_answer(
         &mut self,
         target: &Target,
