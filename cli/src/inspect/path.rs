@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{ClusterState, Key, Kind, Name, wanted};
+use eno_engine::forecast::{ClusterState, Key, Kind, Name, desired_state};
 use eno_engine::trace;
 use eno_sbi::nats::Connection;
 use eno_schemas::{Applied, Command, Desired, FabricDesired, Outcome, Report, VlanSet};
@@ -86,7 +86,7 @@ pub(crate) struct Fabric {
 /// What is wanted of switches as things are. Where not all could be read that decides it, it is what the engine commanded
 /// last, if NATS can be asked.
 pub(crate) async fn fabric(world: &ClusterState, nats: Option<&Connection>) -> anyhow::Result<Fabric> {
-    let mut fabric = Fabric { switches: wanted(world).switches, incomplete: BTreeSet::new() };
+    let mut fabric = Fabric { switches: desired_state(world).switches, incomplete: BTreeSet::new() };
     if world.decides_switches() {
         return Ok(fabric);
     }

@@ -362,9 +362,9 @@ mod tests {
     #[test]
     fn subject_parses_into_driver_and_target() {
         for (driver, name) in [("netconf", "leaf1.dc1"), ("nad", "ns/a-b.c"), ("node", "leaf1.dc1")] {
-            let wanted = Some((driver.to_owned(), target(driver, name)));
-            assert_eq!(parts("eno.v1.command.", &subject::command(driver, name)), wanted);
-            assert_eq!(parts("eno.v1.result.", &subject::result(driver, name)), wanted);
+            let expected = Some((driver.to_owned(), target(driver, name)));
+            assert_eq!(parts("eno.v1.command.", &subject::command(driver, name)), expected);
+            assert_eq!(parts("eno.v1.result.", &subject::result(driver, name)), expected);
         }
         assert_eq!(parts("eno.v1.command.", "eno.v1.command.netconf"), None);
         assert_eq!(parts("eno.v1.command.", "eno.v1.command.netconf.a=4"), None);

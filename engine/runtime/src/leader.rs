@@ -158,8 +158,13 @@ async fn run_loop(
     });
     let sequences = outbox.last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
     tasks.spawn(writer::run(writer_context, queue, sequences, stop_all.clone()));
-    let (bridge_domains, wanted) = mpsc::unbounded_channel();
-    tasks.spawn(bridge_domains::run(client.clone(), wanted, metrics.clone(), stop_all.clone()));
+    let (bridge_domains, bridge_domain_updates) = mpsc::unbounded_channel();
+    tasks.spawn(bridge_domains::run(
+        client.clone(),
+        bridge_domain_updates,
+        metrics.clone(),
+        stop_all.clone(),
+    ));
     let (pod_networks, views) = mpsc::unbounded_channel();
     let (samples, deployments) = mpsc::unbounded_channel();
     if context.config.nodes {

@@ -64,7 +64,7 @@ pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
 }
 
 /// The current desired state of all targets.
-pub struct Wanted {
+pub struct DesiredState {
     /// By FabricDevice: the driver, and the desired VLANs and ports with the objects that request them.
     pub switches: BTreeMap<String, (String, FabricDesired)>,
     /// The desired NetworkAttachmentDefinitions, as `<namespace>/<name>`.
@@ -74,31 +74,34 @@ pub struct Wanted {
 }
 
 /// Computes the current desired state of all targets. Pure.
-pub fn wanted(cluster: &ClusterState) -> Wanted {
-    let mut wanted =
-        Wanted { switches: BTreeMap::new(), network_attachment_definitions: Vec::new(), nodes: Vec::new() };
+pub fn desired_state(cluster: &ClusterState) -> DesiredState {
+    let mut state = DesiredState {
+        switches: BTreeMap::new(),
+        network_attachment_definitions: Vec::new(),
+        nodes: Vec::new(),
+    };
     for (target, (driver, desired)) in Simulation::new(cluster).snapshot().desired {
         match desired {
             Desired::Fabric(fabric) => {
-                wanted.switches.insert(target.to_string(), (driver.to_string(), fabric));
+                state.switches.insert(target.to_string(), (driver.to_string(), fabric));
             }
             Desired::Nad(nad) if nad.attachment.is_some() => {
-                wanted.network_attachment_definitions.push(target.to_string());
+                state.network_attachment_definitions.push(target.to_string());
             }
             Desired::Nad(_) => {}
-            Desired::Node(_) => wanted.nodes.push(target.to_string()),
+            Desired::Node(_) => state.nodes.push(target.to_string()),
         }
     }
-    wanted
+    state
 }
 
 /// The kind of this name: singular, plural or short name, in any case, as kubectl takes it.
 pub fn kind(text: &str) -> Option<Kind> {
-    let wanted = text.to_ascii_lowercase();
+    let text = text.to_ascii_lowercase();
     Kind::ALL.into_iter().find(|kind| {
         let resource = crate::api::resource(*kind);
         let singular = kind.as_str().to_ascii_lowercase();
-        singular == wanted || resource.plural == wanted || short_names(*kind).contains(&wanted.as_str())
+        singular == text || resource.plural == text || short_names(*kind).contains(&text.as_str())
     })
 }
 

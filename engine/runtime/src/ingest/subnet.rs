@@ -12,9 +12,9 @@ use super::names;
 
 pub(super) fn subnet(source: crds::SubnetSpec) -> Result<SubnetSpec, Invalid> {
     let address = address("Address", &source.address)?;
-    let wanted = source.ip_type;
-    if address.is_ipv4() != (wanted == crds::IpType::V4) {
-        let problem = format!("{address} is not an address of Type {wanted}; change one of the two");
+    let ip_type = source.ip_type;
+    if address.is_ipv4() != (ip_type == crds::IpType::V4) {
+        let problem = format!("{address} is not an address of Type {ip_type}; change one of the two");
         return Err(Invalid::new("Address", problem));
     }
     let network = network(address, source.mask)?;
