@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
-use eno_engine::forecast::{Key, Kind, World};
+use eno_engine::forecast::{ClusterState, Key, Kind};
 use eno_engine::trace;
 use eno_schemas::{Applied, Carried, FabricDesired, VlanId, VlanSet};
 use serde::Serialize;
@@ -53,10 +53,10 @@ struct Line {
 
 pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
     let client = args.cluster.client().await?;
-    let world = World::read(&client, client.default_namespace()).await?;
+    let world = ClusterState::read(&client, client.default_namespace()).await?;
     let left_out = left_out(&world);
     let device = Key::cluster(Kind::FabricDevice, &args.device.as_str().into());
-    if world.lacks(&device) {
+    if world.may_miss(&device) {
         bail!("{device}: you may not read it");
     }
     let nats = args.messages.connect().await?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use eno_engine::callbacks::{Undelivered, ask, dead_letters, undelivered};
+use eno_engine::callbacks::{Undelivered, dead_letters, send_request, undelivered};
 use eno_engine::forecast::{Key, is_namespaced};
 use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
 use serde::Serialize;
@@ -89,7 +89,7 @@ pub(super) async fn run(args: CallbacksArgs) -> anyhow::Result<()> {
         namespace: key.namespace().map(str::to_owned),
         name: key.name.to_string(),
     };
-    let answer = ask(&nats, &request).await.context("is the engine running?")?;
+    let answer = send_request(&nats, &request).await.context("is the engine running?")?;
     args.output.print(&answer, |answer| println!("{}", said(&key, action, answer)))?;
     match answer.error {
         Some(error) => bail!("{key}: {error}"),

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use eno_engine::forecast::{
-    self, Act, Change, Forecast, ObjectTold, SwitchTold, Verdict, World, is_namespaced, key_of,
+    self, Action, Change, ClusterState, Evaluation, Forecast, ObjectForecast, SwitchForecast, is_namespaced,
+    key_of,
 };
 use eno_engine::trace;
 use eno_sbi::nats::Connection;
@@ -118,7 +119,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         _ => args.messages.connect().await?,
     };
     let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
-    let world = World::read(&client, namespace).await?;
+    let world = ClusterState::read(&client, namespace).await?;
     let mut plan = Plan { left_out: left_out(&world), ..Plan::default() };
     let schemas = Schemas::new()?;
     let mut changes = Vec::new();
@@ -132,7 +133,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
             object.metadata.namespace = Some(namespace.to_owned());
             key = key_of(object).context("an object has a name")?;
         }
-        if world.lacks(&key) {
+        if world.may_miss(&key) {
             eprintln!("eno: {key} is left out, since you may not read what is there");
             plan.left_out.push(key.to_string());
             continue;
@@ -247,7 +248,7 @@ async fn may_write(client: &Client, object: &DynamicObject) -> Result<bool, Unch
 }
 
 /// Asks the drivers of the switches that change.
-async fn previews(nats: &Connection, switches: &[SwitchTold]) -> anyhow::Result<Vec<SwitchPreview>> {
+async fn previews(nats: &Connection, switches: &[SwitchForecast]) -> anyhow::Result<Vec<SwitchPreview>> {
     let mut told = Vec::new();
     for switch in switches {
         let Some(mut desired) = switch.desired.clone() else { continue };
@@ -286,12 +287,12 @@ fn edits(plan: &Plan) {
 
 fn tables(plan: &Plan, asked: bool) {
     let Plan { forecast, .. } = plan;
-    let phase = |verdict: &Option<Verdict>| {
+    let phase = |verdict: &Option<Evaluation>| {
         let phase =
             verdict.as_ref().map(|verdict| verdict.phase.map_or("-".into(), |phase| phase.to_string()));
         phase.unwrap_or_else(|| "-".into())
     };
-    let row = |object: &ObjectTold| {
+    let row = |object: &ObjectForecast| {
         let verdict = object.after.as_ref().map(|after| after.message.clone());
         [
             name(object.kind, object.namespace.as_deref(), &object.name),
@@ -370,11 +371,11 @@ fn tables(plan: &Plan, asked: bool) {
     }
 }
 
-fn act(act: Act) -> &'static str {
+fn act(act: Action) -> &'static str {
     match act {
-        Act::Create => "create",
-        Act::Change => "change",
-        Act::Delete => "delete",
-        Act::None => "-",
+        Action::Create => "create",
+        Action::Change => "change",
+        Action::Delete => "delete",
+        Action::None => "-",
     }
 }

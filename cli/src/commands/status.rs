@@ -1,6 +1,6 @@
 //! `eno status`.
 
-use eno_engine::forecast::{Key, World};
+use eno_engine::forecast::{ClusterState, Key};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ struct Condition {
 pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let client = args.cluster.client().await?;
     let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
-    let world = World::read(&client, namespace).await?;
+    let world = ClusterState::read(&client, namespace).await?;
     let left_out = left_out(&world);
     if args.object.is_empty() {
         let wanted =
@@ -84,7 +84,7 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     }
     let key = object(&args.object, namespace)?;
     let Some(source) = world.object(&key) else {
-        anyhow::ensure!(!world.lacks(&key), "{key}: you may not read it");
+        anyhow::ensure!(!world.may_miss(&key), "{key}: you may not read it");
         anyhow::bail!("{key} does not exist")
     };
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
@@ -104,7 +104,7 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     args.output.print(&detail, tables)
 }
 
-fn row(world: &World, key: &Key) -> Row {
+fn row(world: &ClusterState, key: &Key) -> Row {
     let status = |field: &str| {
         let value = world.object(key).and_then(|object| object.data.pointer(&format!("/status/{field}")));
         value.and_then(Value::as_str).unwrap_or_default().to_owned()

@@ -1,6 +1,6 @@
 //! `eno trace`.
 
-use eno_engine::forecast::{Key, Kind, World};
+use eno_engine::forecast::{ClusterState, Key, Kind};
 use eno_engine::trace::{self, Subject};
 use serde::Serialize;
 
@@ -46,7 +46,7 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
     let transitions = trace::transitions(&nats, subject).await?;
     let mut entries: Vec<Entry> = transitions.iter().map(of_transition).collect();
     entries.extend(trace::deliveries(&nats, subject).await?.iter().map(of_delivery));
-    let world = World::read(&client, namespace).await?;
+    let world = ClusterState::read(&client, namespace).await?;
     let left_out = left_out(&world);
     let fabric = fabric(&world, Some(&nats)).await?;
     let times = busy(&transitions);
@@ -70,7 +70,7 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
 
 /// The targets on the way of an object, each with its driver. Which switches those were is not known of one that is
 /// gone: then it is any of them.
-fn targets(world: &World, fabric: &Fabric, key: &Key) -> Vec<(String, String)> {
+fn targets(world: &ClusterState, fabric: &Fabric, key: &Key) -> Vec<(String, String)> {
     let networks = networks(world, key);
     let network = matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment);
     let gone = network && world.object(key).is_none();

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use eno_engine::forecast::{Key, Name, World, is_namespaced, kind};
+use eno_engine::forecast::{ClusterState, Key, Name, is_namespaced, kind};
 use eno_sbi::nats::{Connection, NatsArgs, connect};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -114,7 +114,7 @@ pub fn object(words: &[String], namespace: &str) -> anyhow::Result<Key> {
 }
 
 /// Names what could not be read of the cluster, and says so to people.
-pub(crate) fn left_out(world: &World) -> Vec<String> {
+pub(crate) fn left_out(world: &ClusterState) -> Vec<String> {
     let left_out: Vec<String> = world.left_out().iter().map(ToString::to_string).collect();
     if !left_out.is_empty() {
         eprintln!("eno: left out, since you may not list them: {}", left_out.join(", "));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{Key, Kind, Name, World, wanted};
+use eno_engine::forecast::{ClusterState, Key, Kind, Name, desired_state};
 use eno_engine::trace;
 use eno_sbi::nats::Connection;
 use eno_schemas::{Applied, Command, Desired, FabricDesired, Outcome, Report, VlanSet};
@@ -55,7 +55,7 @@ impl State {
 }
 
 /// The networks that an object is, or attaches to, as owners are written.
-pub(crate) fn networks(world: &World, key: &Key) -> BTreeSet<String> {
+pub(crate) fn networks(world: &ClusterState, key: &Key) -> BTreeSet<String> {
     match key.kind {
         Kind::L2Service | Kind::L2BridgeDomain => BTreeSet::from([key.to_string()]),
         Kind::L2ServiceAttachment => {
@@ -85,8 +85,8 @@ pub(crate) struct Fabric {
 
 /// What is wanted of switches as things are. Where not all could be read that decides it, it is what the engine commanded
 /// last, if NATS can be asked.
-pub(crate) async fn fabric(world: &World, nats: Option<&Connection>) -> anyhow::Result<Fabric> {
-    let mut fabric = Fabric { switches: wanted(world).switches, incomplete: BTreeSet::new() };
+pub(crate) async fn fabric(world: &ClusterState, nats: Option<&Connection>) -> anyhow::Result<Fabric> {
+    let mut fabric = Fabric { switches: desired_state(world).switches, incomplete: BTreeSet::new() };
     if world.decides_switches() {
         return Ok(fabric);
     }

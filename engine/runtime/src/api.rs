@@ -1,4 +1,4 @@
-//! The kinds on the API server: where they are and how objects of them are written.
+//! The kinds on the API server: their resources, and writes of objects.
 
 use std::sync::LazyLock;
 
@@ -33,7 +33,7 @@ fn make(kind: Kind) -> ApiResource {
     }
 }
 
-/// Where a kind is served.
+/// The resource of a kind.
 pub fn resource(kind: Kind) -> ApiResource {
     let index = Kind::ALL.iter().position(|one| *one == kind);
     index.and_then(|index| RESOURCES.get(index)).cloned().unwrap_or_else(|| make(kind))
@@ -49,7 +49,7 @@ pub fn api_version(kind: Kind) -> String {
     resource(kind).api_version
 }
 
-/// Our finalizer on objects of a kind.
+/// The operator's finalizer on objects of a kind.
 pub fn finalizer(kind: Kind) -> &'static str {
     match kind {
         Kind::PodConfig => crds::PODCONFIG_FINALIZER,
@@ -59,8 +59,8 @@ pub fn finalizer(kind: Kind) -> &'static str {
     }
 }
 
-/// The start of a server-side apply body. With its uid in it, the patch can't make an object that is gone, nor touch
-/// another one of the same name.
+/// The start of a server-side apply body. With the uid, the patch neither creates a deleted object nor changes another
+/// one of the same name.
 pub fn apply_body(key: &Key, uid: &str) -> Value {
     let mut metadata = json!({ "name": &*key.name, "uid": uid });
     if let (Some(namespace), Some(fields)) = (key.namespace(), metadata.as_object_mut()) {
@@ -69,24 +69,24 @@ pub fn apply_body(key: &Key, uid: &str) -> Value {
     json!({ "apiVersion": api_version(key.kind), "kind": key.kind.as_str(), "metadata": metadata })
 }
 
-/// Counts the writes of a resource: of two versions of an object, the higher one is the later. 0: none is told.
+/// The resource version as a number; of two versions, the higher one is later. 0: there is none.
 pub fn version(metadata: &ObjectMeta) -> u64 {
     metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// What counts of an object that was written.
+/// The part of a response that is read.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
     metadata: ObjectMeta,
 }
 
-/// What came of a write.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is done; with the version that the object has since.
+    /// Written; with the new resource version of the object.
     Done(u64),
-    /// The object, or the one of this uid, is gone: nothing is left to do.
+    /// The object of this uid is gone: nothing is left to do.
     Gone,
 }
 
@@ -94,13 +94,13 @@ pub enum Written {
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {key}: {source}")]
 pub struct WriteError {
-    /// What was being done.
+    /// The operation, as a verb phrase.
     pub operation: &'static str,
-    /// To which object.
+    /// The object.
     pub key: Key,
     /// Another try may help.
     pub retryable: bool,
-    /// The server's words.
+    /// The error of the API server.
     pub source: kube::Error,
 }
 
@@ -113,7 +113,7 @@ impl WriteError {
         Self { operation, key: key.clone(), retryable, source }
     }
 
-    /// The answer's HTTP status.
+    /// HTTP status of the response.
     pub fn code(&self) -> Option<u16> {
         match &self.source {
             kube::Error::Api(status) => Some(status.code),
@@ -133,7 +133,7 @@ pub async fn patch<P: Serialize + std::fmt::Debug>(
     let params = PatchParams {
         field_manager: Some(MANAGER.into()),
         force: matches!(patch, Patch::Apply(_)),
-        // Looking for unknown fields takes the API server a second parse, and our types have none.
+        // Validation would cost the API server a second parse, and the types have no unknown fields.
         field_validation: Some(ValidationDirective::Ignore),
         ..PatchParams::default()
     };
@@ -147,13 +147,13 @@ pub async fn patch<P: Serialize + std::fmt::Debug>(
         request.map_err(|error| WriteError::new(operation, key, kube::Error::BuildRequest(error)))?;
     match client.request::<Answer>(request).await {
         Ok(answer) => Ok(Written::Done(version(&answer.metadata))),
-        Err(kube::Error::Api(status)) if status.code == 404 || of_another(&status) => Ok(Written::Gone),
+        Err(kube::Error::Api(status)) if status.code == 404 || is_uid_mismatch(&status) => Ok(Written::Gone),
         Err(error) => Err(WriteError::new(operation, key, error)),
     }
 }
 
-/// False when the server says that there is no such object. While it doesn't answer there may be one.
-pub async fn may_be_there(client: &Client, key: &Key) -> bool {
+/// False when the API server says that the object does not exist. Without an answer it may exist.
+pub async fn may_exist(client: &Client, key: &Key) -> bool {
     let path = kube::api::DynamicObject::url_path(&resource(key.kind), key.namespace());
     let Ok(request) = Request::new(path).get(&key.name, &GetParams::default()) else { return false };
     match client.request::<Answer>(request).await {
@@ -166,8 +166,8 @@ pub async fn may_be_there(client: &Client, key: &Key) -> bool {
     }
 }
 
-/// The server's words when the uid in a patch is not the object's, or there is none.
-pub fn of_another(status: &kube::core::Status) -> bool {
+/// True of the API server's response to a patch whose uid is not the object's, or whose object is gone.
+pub fn is_uid_mismatch(status: &kube::core::Status) -> bool {
     status.code == 409
         && (status.message.contains("uid mismatch") || status.message.contains("UID in precondition"))
 }

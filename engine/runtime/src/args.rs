@@ -1,4 +1,4 @@
-//! What `eno engine` is told.
+//! Command-line arguments of `eno engine`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! L2BridgeDomains for fabric plugins that watch them, one per L2Service in use.
+//! Maintains an L2BridgeDomain for each L2Service in use, for fabric plugins that watch them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,41 +14,41 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::ingest::MANAGED_BY;
-use crate::latest::{self, Pace};
 use crate::metrics::Metrics;
+use crate::reconcile_queue::{self, QueueOptions};
 
-/// What is wanted of a service's bridge domain; `None`: that it is not there.
-pub type Wanted = (Name, Option<BridgeDomainSpec>);
+/// A service and the desired spec of its bridge domain; `None`: it is to be deleted.
+pub type DesiredBridgeDomain = (Name, Option<BridgeDomainSpec>);
 
-/// Brings them to what is wanted until `stop`.
+/// Reconciles bridge domains until `stop`.
 pub async fn run(
     client: Client,
-    wanted: mpsc::UnboundedReceiver<Wanted>,
+    desired: mpsc::UnboundedReceiver<DesiredBridgeDomain>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     let domains: Api<DynamicObject> = Api::all_with(client, &api::resource(Kind::L2BridgeDomain));
-    let pace = Pace { what: "bridge-domain", at_once: 1, gather: Duration::ZERO };
-    latest::run(pace, wanted, &metrics, stop, |service, spec| {
+    let options = QueueOptions { what: "bridge-domain", concurrency: 1, delay: Duration::ZERO };
+    reconcile_queue::run(options, desired, &metrics, stop, |service, spec| {
         let domains = domains.clone();
-        async move { bring(&domains, &service, spec.as_ref()).await }
+        async move { reconcile(&domains, &service, spec.as_ref()).await }
     })
     .await;
 }
 
-async fn bring(
+async fn reconcile(
     domains: &Api<DynamicObject>,
     name: &Name,
     spec: Option<&BridgeDomainSpec>,
 ) -> Result<(), kube::Error> {
     let found = domains.get_metadata_opt(name).await?;
     let (label, value) = MANAGED_BY;
-    let ours = |labels: &Option<BTreeMap<String, String>>| {
+    let is_managed = |labels: &Option<BTreeMap<String, String>>| {
         labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|found| found == value)
     };
-    let foreign = found.as_ref().is_some_and(|found| !ours(&found.metadata.labels));
+    let foreign = found.as_ref().is_some_and(|found| !is_managed(&found.metadata.labels));
     if foreign {
-        // Written by hand: an input, which is never touched.
+        // Written by a user: an input that the engine never changes.
         return Ok(());
     }
     let Some(spec) = spec else {

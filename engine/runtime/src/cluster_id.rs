@@ -1,5 +1,5 @@
-//! What identifies the cluster in the names of its VLANs on devices. It stays what it is: under another one, what is
-//! there would no longer be ours.
+//! The identifier of the cluster in the names of its VLANs on devices. It has to stay the same: the engine would not
+//! recognise VLANs under another identifier as its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,44 +17,44 @@ use crate::metrics::Metrics;
 use crate::status::CLUSTER_ID;
 use crate::{api, drivers};
 
-/// Between two tries.
-const PAUSE: Duration = Duration::from_secs(1);
-/// What manifests pinned for every cluster when no engine kept its identifier.
-const PINNED: &str = "k8s";
+/// Delay between two attempts.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The identifier that manifests set for every cluster before engines stored one.
+const LEGACY_ID: &str = "k8s";
 
-/// Where the identifier may be found.
+/// Sources of the identifier.
 pub struct Sources<'a> {
-    /// The API server.
+    /// Client of the API server.
     pub client: &'a Client,
-    /// NATS.
+    /// Connection to NATS.
     pub connection: &'a Connection,
-    /// Counts what can't be read.
+    /// Metrics; unreadable messages are counted.
     pub metrics: &'a Metrics,
-    /// What the flags say.
+    /// The identifier from the flags.
     pub configured: Option<&'a str>,
 }
 
-/// A cluster, as devices know it.
+/// A cluster, as devices identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     /// 1 to 8 characters of a-z and 0-9.
     pub id: String,
-    /// That of the namespace kube-system; `None`: the engine may not read it.
+    /// Uid of the namespace kube-system; `None`: the engine may not read it.
     pub uid: Option<String>,
 }
 
-/// What is known of the identifier.
+/// Identifiers that were found in use.
 #[derive(Clone, Debug, Default)]
-struct Found {
-    /// Of each FabricDevice that has a status: the identifier in it.
+struct ExistingIds {
+    /// For each FabricDevice with a status: the identifier in it.
     devices: Vec<Option<String>>,
-    /// Of each command on NATS.
+    /// The identifier in each command on NATS.
     commands: Vec<String>,
 }
 
 impl Sources<'_> {
-    /// The identifier that is configured, else the one that is `kept` in the Lease, else the one under which devices
-    /// were configured before, else one from the cluster's uid. Waits for the API server and for NATS.
+    /// Returns the configured identifier, else the one that the Lease stores, else the one in use on devices, else one
+    /// derived from the cluster's uid. Waits for the API server and NATS.
     pub async fn find(&self, kept: Option<&str>) -> Cluster {
         let kept = kept.filter(|kept| match parse(kept) {
             Ok(_) => true,
@@ -73,7 +73,7 @@ impl Sources<'_> {
         let uid = self.uid(known.is_some()).await;
         let id = match known {
             Some(id) => id,
-            None => choose(&self.look().await, uid.as_deref().unwrap_or_default()),
+            None => choose(&self.existing_ids().await, uid.as_deref().unwrap_or_default()),
         };
         Cluster { id, uid }
     }
@@ -91,17 +91,17 @@ impl Sources<'_> {
                 }
                 Err(error) => warn!(%error, "the namespace kube-system can't be read, trying again"),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
-    async fn look(&self) -> Found {
+    async fn existing_ids(&self) -> ExistingIds {
         loop {
             match tokio::try_join!(self.devices(), self.commands()) {
-                Ok((devices, commands)) => return Found { devices, commands },
+                Ok((devices, commands)) => return ExistingIds { devices, commands },
                 Err(error) => warn!(%error, "the cluster ID of before can't be looked for, trying again"),
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
     }
 
@@ -129,7 +129,7 @@ impl Sources<'_> {
     }
 }
 
-fn choose(found: &Found, uid: &str) -> String {
+fn choose(found: &ExistingIds, uid: &str) -> String {
     let devices = most_frequent(found.devices.iter().flatten());
     if let Some(id) = devices.or_else(|| most_frequent(&found.commands)) {
         return id;
@@ -137,8 +137,8 @@ fn choose(found: &Found, uid: &str) -> String {
     if found.devices.is_empty() {
         return short(uid);
     }
-    warn!(id = PINNED, "FabricDevices were served before, and nothing tells under which cluster ID");
-    PINNED.to_owned()
+    warn!(id = LEGACY_ID, "FabricDevices were served before, and nothing tells under which cluster ID");
+    LEGACY_ID.to_owned()
 }
 
 fn most_frequent<'a>(ids: impl IntoIterator<Item = &'a String>) -> Option<String> {
@@ -149,7 +149,7 @@ fn most_frequent<'a>(ids: impl IntoIterator<Item = &'a String>) -> Option<String
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(id, _)| id)
 }
 
-/// Checks an identifier.
+/// Validates an identifier.
 pub fn parse(text: &str) -> Result<String, String> {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if (1..=8).contains(&text.len()) && text.bytes().all(good) {
@@ -159,7 +159,7 @@ pub fn parse(text: &str) -> Result<String, String> {
     }
 }
 
-/// 8 characters of `[a-z0-9]` that stand for a uid.
+/// Derives 8 characters of `[a-z0-9]` from a uid.
 fn short(uid: &str) -> String {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let digit = |byte: &u8| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]);
@@ -173,7 +173,7 @@ mod tests {
     const UID: &str = "5b2e3c3e-7e49-4c0e-9a37-4fbe4a1a4e61";
 
     #[test]
-    fn a_uid_becomes_a_short_id() {
+    fn short_id_derives_from_uid() {
         let id = short(UID);
         assert_eq!(id, short(UID));
         assert_ne!(id, short("5b2e3c3e-7e49-4c0e-9a37-4fbe4a1a4e62"));
@@ -182,9 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn what_devices_were_configured_under_stays() {
+    fn existing_cluster_id_is_kept_by_frequency() {
         let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
-        let found = |devices: &[&str], commands: &[&str]| Found {
+        let found = |devices: &[&str], commands: &[&str]| ExistingIds {
             devices: ids(devices).into_iter().map(|id| Some(id).filter(|id| !id.is_empty())).collect(),
             commands: ids(commands),
         };
@@ -193,10 +193,10 @@ mod tests {
             (&["lab", ""], &["k8s"], "lab".into()),
             (&["a", "b", "b"], &[], "b".into()),
             (&["", ""], &["k8s", "k8s", "x"], "k8s".into()),
-            // Of a node.
+            // From the command of a node.
             (&[], &["lab"], "lab".into()),
             (&[], &["NOT ONE"], short(UID)),
-            (&[""], &[], PINNED.into()),
+            (&[""], &[], LEGACY_ID.into()),
         ] {
             assert_eq!(choose(&found(devices, commands), UID), expected, "{devices:?} {commands:?}");
         }

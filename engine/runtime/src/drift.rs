@@ -1,29 +1,29 @@
-//! What differs on switches from what should be there, and since when that is known. Pure.
+//! Finds notes in reports that are new since the previous report of the switch. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
 use eno_core::Name;
 use eno_schemas::{Drift, Report};
 
-/// The kind of notes that tell of drift.
+/// Kind of the notes about drift.
 pub const DRIFT: &str = "Drift";
 
-/// The notes of one kind about each switch, as last reported.
+/// The notes of one kind in the last report of each switch.
 #[derive(Debug)]
-pub struct Drifts {
+pub struct NoteTracker {
     kind: &'static str,
     last: HashMap<Name, BTreeSet<String>>,
 }
 
-impl Drifts {
-    /// Those of a kind.
-    pub fn of(kind: &'static str) -> Self {
+impl NoteTracker {
+    /// Tracks notes of one kind.
+    pub fn new(kind: &'static str) -> Self {
         Self { kind, last: HashMap::new() }
     }
 
-    /// Takes in a report; the differences that were not there at the one before. On a switch
-    /// whose differences are put right, a report with a change names those that are gone by then.
-    pub fn take(&mut self, name: &Name, report: &Report, policy: Drift) -> Vec<String> {
+    /// Takes a report and returns the notes that the previous report did not have. A switch with the policy `Repair`
+    /// reports a change together with the drift that it removed, so those notes are not kept.
+    pub fn new_notes(&mut self, name: &Name, report: &Report, policy: Drift) -> Vec<String> {
         let notes = report.notes.iter().filter(|note| note.kind == self.kind);
         let found: BTreeSet<String> = notes.map(|note| note.message.clone()).collect();
         let before = self.last.remove(name).unwrap_or_default();
@@ -75,38 +75,38 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_new_once_for_as_long_as_it_is_there() {
-        let (mut drifts, leaf) = (Drifts::of(DRIFT), Name::from("leaf1"));
-        let mut take = |name: &Name, report: Report| drifts.take(name, &report, Drift::Report);
+    fn persisting_drift_is_reported_once() {
+        let (mut drifts, leaf) = (NoteTracker::new(DRIFT), Name::from("leaf1"));
+        let mut take = |name: &Name, report: Report| drifts.new_notes(name, &report, Drift::Report);
         assert_eq!(take(&leaf, report(&["a"])), ["a"]);
         assert_eq!(take(&leaf, report(&["a", "b"])), ["b"]);
         assert!(take(&leaf, report(&["a", "b"])).is_empty());
         assert!(take(&leaf, changed(&["a", "b"])).is_empty(), "the change was another one");
         assert_eq!(take(&"leaf2".into(), report(&["a"])), ["a"]);
-        // Somebody put it right, and it is there again.
+        // The drift was removed by a user and comes back.
         assert!(take(&leaf, report(&[])).is_empty());
         assert_eq!(take(&leaf, report(&["a"])), ["a"]);
     }
 
     #[test]
-    fn notes_of_other_kinds_are_not_its_own() {
+    fn tracker_ignores_notes_of_other_kinds() {
         let leaf = Name::from("leaf1");
-        let mut taken_off = Drifts::of(eno_schemas::VLAN_TAKEN_OFF);
+        let mut taken_off = NoteTracker::new(eno_schemas::VLAN_TAKEN_OFF);
         let mut report = report(&["a"]);
-        assert!(taken_off.take(&leaf, &report, Drift::Report).is_empty());
+        assert!(taken_off.new_notes(&leaf, &report, Drift::Report).is_empty());
         report.notes.push(note(eno_schemas::VLAN_TAKEN_OFF, "b"));
-        assert_eq!(taken_off.take(&leaf, &report, Drift::Report), ["b"]);
-        assert!(taken_off.take(&leaf, &report, Drift::Report).is_empty());
+        assert_eq!(taken_off.new_notes(&leaf, &report, Drift::Report), ["b"]);
+        assert!(taken_off.new_notes(&leaf, &report, Drift::Report).is_empty());
     }
 
     #[test]
-    fn a_difference_that_is_put_right_is_new_each_time() {
-        let (mut drifts, leaf) = (Drifts::of(DRIFT), Name::from("leaf1"));
-        let mut take = |report: Report| drifts.take(&leaf, &report, Drift::Repair);
+    fn repaired_drift_is_reported_on_each_recurrence() {
+        let (mut drifts, leaf) = (NoteTracker::new(DRIFT), Name::from("leaf1"));
+        let mut take = |report: Report| drifts.new_notes(&leaf, &report, Drift::Repair);
         for _ in 0..2 {
             assert_eq!(take(changed(&["a"])), ["a"]);
         }
-        // What could not be put right stays.
+        // Drift that could not be repaired stays.
         assert_eq!(take(report(&["a"])), ["a"]);
         assert!(take(report(&["a"])).is_empty());
     }

@@ -1,4 +1,4 @@
-//! What drivers say: that they are alive, and their reports.
+//! Presence and reports of drivers, from NATS.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::warn;
 
-use crate::gate::Held;
-use crate::kept;
+use crate::command_scheduler::StoredCommand;
 use crate::mailbox::{Input, Mailbox, Source, post};
 use crate::metrics::Metrics;
+use crate::stream_reader;
 
-/// A driver whose presence was not renewed for so long is gone, should the server not have said so.
-const STALE: Duration = Duration::from_secs(25);
-/// Between two tries.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
+const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
+/// Delay between two attempts.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The driver whose targets are nodes.
-const NODE: &str = "node";
+const NODE_DRIVER: &str = "node";
 
-/// The target of this name: a NAD's has a slash in it, which no other's can have; nodes are the targets of one driver.
+/// The target of a name in a subject. Only names of NADs have a slash; nodes are the targets of one driver.
 pub fn target(driver: &str, name: &str) -> Target {
     match name.split_once('/') {
         Some((namespace, name)) => Target::Nad(namespace.into(), name.into()),
-        None if driver == NODE => Target::Node(name.into()),
+        None if driver == NODE_DRIVER => Target::Node(name.into()),
         None => Target::Fabric(name.into()),
     }
 }
 
-/// What [`Event::Drivers`] calls the instance of a driver that works on this target only.
+/// The name in [`Event::Drivers`] of an instance that serves only this target.
 pub fn instance_of(driver: &str, target: &str) -> Name {
     format!("{driver}/{target}").into()
 }
 
-/// Follows the reports, the last of each target first.
+/// Follows the reports, starting with the last one of each target.
 pub async fn reports(
     connection: Connection,
     mailbox: Mailbox,
@@ -62,15 +62,15 @@ pub async fn reports(
                 Ok(()) => return,
                 Err(error) => warn!(%error, "reading reports from NATS, trying again"),
             },
-            // What was on the way when the connection broke is lost.
+            // Messages in flight when the connection broke are lost.
             changed = connects.changed() => if changed.is_err() { return },
             changed = lost.changed() => if changed.is_err() { return },
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
-/// `Ok`: nobody reads any more.
+/// `Ok`: the receiver has ended.
 async fn follow_reports(
     connection: &Connection,
     mailbox: &Mailbox,
@@ -106,7 +106,7 @@ async fn follow_reports(
                     metrics.malformed("report");
                     warn!(subject = %message.subject, error, "a report can't be read");
                     parts("eno.v1.result.", &message.subject)
-                        .map(|(driver, target)| Input::Unread(target, driver.into()))
+                        .map(|(driver, target)| Input::ReportUnreadable(target, driver.into()))
                 }
             };
             if let Some(input) = input
@@ -126,29 +126,29 @@ async fn follow_reports(
     Err("the consumer ended".into())
 }
 
-/// The driver's word in a message.
+/// Decodes a report and checks its origin.
 fn report(message: &Message) -> Result<Report, String> {
     let report: Report = decode(&message.payload).map_err(|error| error.to_string())?;
-    // Who may not report for a driver had the server do it.
+    // A client without the right to report could make the server republish a stored message.
     if is_stream_readout(message.headers.as_ref()) {
         return Err("it was read out of a stream, and so is no driver's word".into());
     }
-    // A driver speaks for itself.
+    // A driver may report under its own subject only.
     if subject::result(&report.driver, &report.target) != message.subject.as_str() {
         return Err(format!("it is of driver {} on target {}", report.driver, report.target));
     }
     Ok(report)
 }
 
-/// The commands that NATS holds, by target and driver.
+/// The commands that NATS stores, by target and driver.
 pub async fn commands(
     connection: &Connection,
     metrics: &Metrics,
-) -> Result<Vec<(Target, Held, Option<Command>)>, async_nats::Error> {
+) -> Result<Vec<(Target, StoredCommand, Option<Command>)>, async_nats::Error> {
     let mut found = Vec::new();
-    let take = |message: &Message, info: &Info<'_>| match decode::<Command>(&message.payload) {
+    let visit = |message: &Message, info: &Info<'_>| match decode::<Command>(&message.payload) {
         Ok(command) => {
-            let held = Held {
+            let stored = StoredCommand {
                 driver: command.driver.as_str().into(),
                 generation: Some(command.generation.clone()),
                 unconfirmed: command
@@ -157,32 +157,38 @@ pub async fn commands(
                     .is_some_and(|transaction| transaction.decision != Some(Decision::Confirm)),
                 sequence: info.stream_sequence,
             };
-            found.push((target(&command.driver, &command.target), held, Some(command)));
+            found.push((target(&command.driver, &command.target), stored, Some(command)));
         }
         Err(_) if message.payload.is_empty() => {}
         Err(error) => {
             metrics.malformed("command");
             warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
             if let Some((driver, target)) = parts("eno.v1.command.", &message.subject) {
-                let held = Held {
+                let stored = StoredCommand {
                     driver: driver.into(),
                     generation: None,
                     unconfirmed: false,
                     sequence: info.stream_sequence,
                 };
-                found.push((target, held, None));
+                found.push((target, stored, None));
             }
         }
     };
-    kept::each(connection, subject::COMMANDS, DeliverPolicy::LastPerSubject, "eno.v1.command.>", take)
-        .await?;
+    stream_reader::for_each_message(
+        connection,
+        subject::COMMANDS,
+        DeliverPolicy::LastPerSubject,
+        "eno.v1.command.>",
+        visit,
+    )
+    .await?;
     Ok(found)
 }
 
-/// The commands that NATS holds, whether they can be read or not, by the sequence of each target's last one.
-pub async fn kept(connection: &Connection) -> Result<BTreeMap<Target, u64>, async_nats::Error> {
+/// The sequence of each target's last command on NATS, readable or not.
+pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Target, u64>, async_nats::Error> {
     let mut found = BTreeMap::new();
-    let take = |message: &Message, info: &Info<'_>| {
+    let visit = |message: &Message, info: &Info<'_>| {
         if let Some((_, target)) =
             parts("eno.v1.command.", &message.subject).filter(|_| !message.payload.is_empty())
         {
@@ -190,12 +196,18 @@ pub async fn kept(connection: &Connection) -> Result<BTreeMap<Target, u64>, asyn
             *last = info.stream_sequence.max(*last);
         }
     };
-    kept::each(connection, subject::COMMANDS, DeliverPolicy::LastPerSubject, "eno.v1.command.>", take)
-        .await?;
+    stream_reader::for_each_message(
+        connection,
+        subject::COMMANDS,
+        DeliverPolicy::LastPerSubject,
+        "eno.v1.command.>",
+        visit,
+    )
+    .await?;
     Ok(found)
 }
 
-/// The driver and the target of a subject that begins with this.
+/// Driver and target of a subject with this prefix.
 fn parts(begin: &str, subject: &str) -> Option<(String, Target)> {
     let (driver, name) = subject.strip_prefix(begin)?.split_once('.')?;
     let driver = untoken(driver)?;
@@ -203,7 +215,7 @@ fn parts(begin: &str, subject: &str) -> Option<(String, Target)> {
     Some((driver, target))
 }
 
-/// The name that [`subject::token`] wrote.
+/// Decodes a name that [`subject::token`] encoded.
 pub fn untoken(token: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.bytes();
@@ -225,7 +237,7 @@ pub async fn presence(
     metrics: Arc<Metrics>,
     mut lost: watch::Receiver<u64>,
 ) {
-    let mut alive = Alive::default();
+    let mut alive = DriverPresence::default();
     loop {
         lost.mark_unchanged();
         tokio::select! {
@@ -233,10 +245,10 @@ pub async fn presence(
                 Ok(()) => return,
                 Err(error) => warn!(%error, "watching the drivers' presence, trying again"),
             },
-            // The watch would wait for the sequence at which the former bucket was.
+            // The watch would wait for a sequence of the former bucket.
             changed = lost.changed() => if changed.is_err() { return },
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
@@ -244,33 +256,33 @@ pub async fn presence(
 #[derive(Debug)]
 struct Process {
     driver: Name,
-    /// The target that it works on, where that is only one.
+    /// The only target that it serves; `None`: it serves several.
     target: Option<Name>,
     /// It can hold a change until a transaction is decided.
     holds: bool,
 }
 
-/// What is known of drivers.
+/// The drivers that are present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Present {
-    /// Those that are alive.
+struct PresentDrivers {
+    /// Drivers that are alive.
     alive: BTreeSet<Name>,
-    /// Those of them of which each process can hold a change.
+    /// Alive drivers all of whose processes can hold a change.
     holding: BTreeSet<Name>,
 }
 
-/// Which driver processes are alive, and which drivers were told of last.
+/// The driver processes that are alive, and the drivers reported last.
 #[derive(Debug, Default)]
-struct Alive {
+struct DriverPresence {
     instances: HashMap<String, (Process, Instant)>,
-    told: Option<Present>,
+    last_reported: Option<PresentDrivers>,
 }
 
-impl Alive {
-    /// The drivers, if they are others than last time.
-    fn news(&mut self, now: Instant) -> Option<Present> {
-        self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < STALE);
-        let mut present = Present::default();
+impl DriverPresence {
+    /// The present drivers, if they changed since the last call.
+    fn changes(&mut self, now: Instant) -> Option<PresentDrivers> {
+        self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < PRESENCE_TIMEOUT);
+        let mut present = PresentDrivers::default();
         let mut plain = BTreeSet::new();
         for (Process { driver, target, holds }, _) in self.instances.values() {
             present.alive.insert(driver.clone());
@@ -278,8 +290,8 @@ impl Alive {
             if *holds { &mut present.holding } else { &mut plain }.insert(driver.clone());
         }
         present.holding.retain(|driver| !plain.contains(driver));
-        (self.told.as_ref() != Some(&present)).then(|| {
-            self.told = Some(present.clone());
+        (self.last_reported.as_ref() != Some(&present)).then(|| {
+            self.last_reported = Some(present.clone());
             present
         })
     }
@@ -289,19 +301,19 @@ async fn follow_presence(
     connection: &Connection,
     mailbox: &Mailbox,
     metrics: &Metrics,
-    alive: &mut Alive,
+    alive: &mut DriverPresence,
 ) -> Result<(), async_nats::Error> {
     let bucket = connection.jetstream.get_key_value(subject::DRIVERS).await?;
     let mut caught_up = bucket.stream.get_info().await?.state.messages == 0;
     let mut watch = bucket.watch_with_history(">").await?;
-    let mut tick = interval(STALE / 5);
+    let mut tick = interval(PRESENCE_TIMEOUT / 5);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if caught_up {
-            let first = alive.told.is_none();
-            if let Some(Present { alive, holding }) = alive.news(Instant::now())
-                && !(post(mailbox, Input::World(Event::DriversThatHold(holding))).await
-                    && post(mailbox, Input::World(Event::Drivers(alive))).await)
+            let first = alive.last_reported.is_none();
+            if let Some(PresentDrivers { alive, holding }) = alive.changes(Instant::now())
+                && !(post(mailbox, Input::Event(Event::DriversThatHold(holding))).await
+                    && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {
                 return Ok(());
             }
@@ -316,7 +328,7 @@ async fn follow_presence(
                 caught_up |= entry.delta == 0;
                 match entry.operation {
                     Operation::Put => match decode::<DriverHello>(&entry.value) {
-                        // A driver speaks for itself.
+                        // A driver may announce itself under its own key only.
                         Ok(hello) if subject::key(&hello.driver, &hello.instance) != entry.key => {
                             metrics.malformed("driver");
                             warn!(key = entry.key, driver = hello.driver, "a presence under the key of another");
@@ -348,11 +360,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_told_by_their_subjects() {
+    fn subject_parses_into_driver_and_target() {
         for (driver, name) in [("netconf", "leaf1.dc1"), ("nad", "ns/a-b.c"), ("node", "leaf1.dc1")] {
-            let wanted = Some((driver.to_owned(), target(driver, name)));
-            assert_eq!(parts("eno.v1.command.", &subject::command(driver, name)), wanted);
-            assert_eq!(parts("eno.v1.result.", &subject::result(driver, name)), wanted);
+            let expected = Some((driver.to_owned(), target(driver, name)));
+            assert_eq!(parts("eno.v1.command.", &subject::command(driver, name)), expected);
+            assert_eq!(parts("eno.v1.result.", &subject::result(driver, name)), expected);
         }
         assert_eq!(parts("eno.v1.command.", "eno.v1.command.netconf"), None);
         assert_eq!(parts("eno.v1.command.", "eno.v1.command.netconf.a=4"), None);
@@ -362,24 +374,24 @@ mod tests {
     }
 
     #[test]
-    fn a_presence_that_is_not_renewed_ends() {
+    fn driver_presence_expires_without_renewal() {
         let start = Instant::now();
-        let mut alive = Alive::default();
-        assert_eq!(alive.news(start), Some(Present::default()));
+        let mut alive = DriverPresence::default();
+        assert_eq!(alive.changes(start), Some(PresentDrivers::default()));
         let process = |driver: &str, target: Option<&str>, holds| {
             (Process { driver: driver.into(), target: target.map(Name::from), holds }, start)
         };
         alive.instances.insert("netconf.1".into(), process("netconf", None, true));
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), false));
-        let present = |holding: &[&str]| Present {
+        let present = |holding: &[&str]| PresentDrivers {
             alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
             holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
         };
-        assert_eq!(alive.news(start), Some(present(&["netconf"])));
-        assert_eq!(alive.news(start), None);
-        // One process that can't is enough: it may be the one that is given the command.
+        assert_eq!(alive.changes(start), Some(present(&["netconf"])));
+        assert_eq!(alive.changes(start), None);
+        // One process that can't hold a change is enough: it may get the command.
         alive.instances.insert("netconf.2".into(), process("netconf", None, false));
-        assert_eq!(alive.news(start), Some(present(&[])));
-        assert_eq!(alive.news(start + STALE), Some(Present::default()));
+        assert_eq!(alive.changes(start), Some(present(&[])));
+        assert_eq!(alive.changes(start + PRESENCE_TIMEOUT), Some(PresentDrivers::default()));
     }
 }

@@ -1,4 +1,5 @@
-//! Kubernetes Events, for errors, recoveries and deletions. They are courtesy: what can't be written is dropped.
+//! Kubernetes Events for errors, recoveries and deletions. They are best effort: an Event that can't be written is
+//! dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use tracing::debug;
 use crate::api;
 use crate::metrics::Metrics;
 
-/// So many wait at most.
-const ROOM: usize = 8192;
-/// `note` has at most 1 kB.
-const NOTE: usize = 1000;
-/// While the writer is busy, Events of deletions come so far apart.
-const BESIDE: Duration = Duration::from_millis(250);
+/// Maximum queued Events of each queue.
+const QUEUE_CAPACITY: usize = 8192;
+/// Maximum bytes of a note (the API server allows 1 kB).
+const MAX_NOTE_LEN: usize = 1000;
+/// Interval of deletion Events while the writer is busy.
+const DELETION_DELAY: Duration = Duration::from_millis(250);
 
-/// The way to the Events of the cluster.
+/// Sender of Events.
 #[derive(Clone, Debug)]
 pub struct Events {
     queue: mpsc::Sender<(ObjectReference, Event)>,
@@ -32,29 +33,29 @@ pub struct Events {
     metrics: Arc<Metrics>,
 }
 
-/// What is to be written. Deletions give way: where many objects go at once, their Events would slow down just that. No
-/// Event of the object can come after it, so the order of each object's Events stays.
-struct Waiting<T> {
+/// The queued Events. Deletions yield to other writes: Events of a mass deletion would slow it down. A deletion is the
+/// last Event of its object, so the order per object is kept.
+struct EventQueue<T> {
     queue: mpsc::Receiver<T>,
     deletions: mpsc::Receiver<T>,
     busy: watch::Receiver<bool>,
-    /// The first deletion, and until when it gives way.
-    held: Option<(T, Instant)>,
+    /// The first deletion, and until when it yields.
+    delayed: Option<(T, Instant)>,
 }
 
-impl<T> Waiting<T> {
-    /// The next one; `None`: nothing will come any more.
+impl<T> EventQueue<T> {
+    /// The next Event; `None`: the senders have ended.
     async fn next(&mut self) -> Option<T> {
         loop {
-            let until = self.held.as_ref().map_or_else(Instant::now, |(_, until)| *until);
+            let until = self.delayed.as_ref().map_or_else(Instant::now, |(_, until)| *until);
             tokio::select! {
                 biased;
                 Some(next) = self.queue.recv() => return Some(next),
-                Some(next) = self.deletions.recv(), if self.held.is_none() => {
-                    self.held = Some((next, Instant::now() + BESIDE));
+                Some(next) = self.deletions.recv(), if self.delayed.is_none() => {
+                    self.delayed = Some((next, Instant::now() + DELETION_DELAY));
                 }
-                _ = timeout_at(until, self.busy.wait_for(|busy| !*busy)), if self.held.is_some() => {
-                    return self.held.take().map(|(next, _)| next);
+                _ = timeout_at(until, self.busy.wait_for(|busy| !*busy)), if self.delayed.is_some() => {
+                    return self.delayed.take().map(|(next, _)| next);
                 }
                 else => return None,
             }
@@ -63,12 +64,13 @@ impl<T> Waiting<T> {
 }
 
 impl Events {
-    /// Writes them until `stop`, one after the other, so that they never crowd out anything that matters.
+    /// Writes Events one at a time until `stop`, so that they never delay other writes.
     pub fn start(client: Client, identity: &str, metrics: Arc<Metrics>, stop: CancellationToken) -> Self {
-        let (queue, events) = mpsc::channel::<(ObjectReference, Event)>(ROOM);
-        let (deletions, last) = mpsc::channel(ROOM);
+        let (queue, events) = mpsc::channel::<(ObjectReference, Event)>(QUEUE_CAPACITY);
+        let (deletions, last) = mpsc::channel(QUEUE_CAPACITY);
         let busy = watch::Sender::new(false);
-        let mut waiting = Waiting { queue: events, deletions: last, busy: busy.subscribe(), held: None };
+        let mut waiting =
+            EventQueue { queue: events, deletions: last, busy: busy.subscribe(), delayed: None };
         let reporter = Reporter { controller: api::MANAGER.into(), instance: Some(identity.into()) };
         let recorder = Recorder::new(client, reporter);
         let counts = metrics.clone();
@@ -93,12 +95,12 @@ impl Events {
         Self { queue, deletions, busy, metrics }
     }
 
-    /// More urgent things are written, or no longer.
+    /// Sets whether the writer is busy with more urgent writes.
     pub fn busy(&self, busy: bool) {
         self.busy.send_if_modified(|before| std::mem::replace(before, busy) != busy);
     }
 
-    /// Tells of a transition, if it is worth an Event.
+    /// Publishes an Event of a transition to or from an error, or of a deletion.
     pub fn transition(&self, key: &Key, uid: &str, previous: Option<Phase>, status: &Status) {
         let (type_, reason) = match (previous, status.phase) {
             (_, Some(Phase::Error)) => (EventType::Warning, "Error"),
@@ -107,15 +109,15 @@ impl Events {
             _ => return,
         };
         let queue = if status.phase == Some(Phase::Deleted) { &self.deletions } else { &self.queue };
-        self.put(queue, of_object(key, uid), event(type_, reason, "Reconcile", &status.message));
+        self.enqueue(queue, object_ref(key, uid), event(type_, reason, "Reconcile", &status.message));
     }
 
-    /// Tells of something about an object.
-    pub fn tell(&self, object: ObjectReference, type_: EventType, reason: &str, action: &str, note: &str) {
-        self.put(&self.queue, object, event(type_, reason, action, note));
+    /// Publishes an Event about an object.
+    pub fn publish(&self, object: ObjectReference, type_: EventType, reason: &str, action: &str, note: &str) {
+        self.enqueue(&self.queue, object, event(type_, reason, action, note));
     }
 
-    fn put(&self, queue: &mpsc::Sender<(ObjectReference, Event)>, object: ObjectReference, event: Event) {
+    fn enqueue(&self, queue: &mpsc::Sender<(ObjectReference, Event)>, object: ObjectReference, event: Event) {
         if queue.try_send((object, event)).is_err() {
             self.metrics.write("event", "dropped");
         }
@@ -124,16 +126,16 @@ impl Events {
 
 fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     let mut note = note.to_owned();
-    if note.len() > NOTE {
-        note.truncate(note.floor_char_boundary(NOTE));
+    if note.len() > MAX_NOTE_LEN {
+        note.truncate(note.floor_char_boundary(MAX_NOTE_LEN));
         note.push('…');
     }
     let note = (!note.is_empty()).then_some(note);
     Event { type_, reason: reason.into(), note, action: action.into(), secondary: None }
 }
 
-/// A custom resource, as an Event refers to it.
-pub fn of_object(key: &Key, uid: &str) -> ObjectReference {
+/// Reference to a custom resource.
+pub fn object_ref(key: &Key, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some(api::api_version(key.kind)),
         kind: Some(key.kind.as_str().into()),
@@ -144,8 +146,8 @@ pub fn of_object(key: &Key, uid: &str) -> ObjectReference {
     }
 }
 
-/// A pod, as an Event refers to it.
-pub fn of_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
+/// Reference to a pod.
+pub fn pod_ref(namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Pod".into()),
@@ -156,8 +158,8 @@ pub fn of_pod(namespace: &str, name: &str, uid: &str) -> ObjectReference {
     }
 }
 
-/// A node, as an Event refers to it: with its name as its uid, as the kubelet does.
-pub fn of_node(name: &str) -> ObjectReference {
+/// Reference to a node; its uid is its name, as in Events of the kubelet.
+pub fn node_ref(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("Node".into()),
@@ -172,28 +174,28 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn deletions_give_way_to_all_else_and_still_come() {
-        let (tell, queue) = mpsc::channel(8);
-        let (tell_last, deletions) = mpsc::channel(8);
+    async fn deletion_events_yield_to_others_and_still_come() {
+        let (sender, queue) = mpsc::channel(8);
+        let (deletion_sender, deletions) = mpsc::channel(8);
         let busy = watch::Sender::new(true);
-        let mut waiting = Waiting { queue, deletions, busy: busy.subscribe(), held: None };
+        let mut waiting = EventQueue { queue, deletions, busy: busy.subscribe(), delayed: None };
         for one in ["gone 1", "gone 2", "gone 3", "gone 4"] {
-            tell_last.try_send(one).unwrap();
+            deletion_sender.try_send(one).unwrap();
         }
-        tell.try_send("error").unwrap();
-        let began = Instant::now();
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("error"), Duration::ZERO));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 1"), BESIDE));
-        // An error does not wait for the deletion that is held back.
-        let next = tokio::time::timeout(BESIDE / 2, waiting.next()).await;
+        sender.try_send("error").unwrap();
+        let started = Instant::now();
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("error"), Duration::ZERO));
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("gone 1"), DELETION_DELAY));
+        // An error does not wait for the delayed deletion.
+        let next = tokio::time::timeout(DELETION_DELAY / 2, waiting.next()).await;
         assert!(next.is_err());
-        tell.try_send("another").unwrap();
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("another"), BESIDE * 3 / 2));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 2"), BESIDE * 2));
+        sender.try_send("another").unwrap();
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("another"), DELETION_DELAY * 3 / 2));
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("gone 2"), DELETION_DELAY * 2));
         busy.send_replace(false);
         assert_eq!(waiting.next().await, Some("gone 3"));
-        drop((tell, tell_last));
-        assert_eq!((waiting.next().await, began.elapsed()), (Some("gone 4"), BESIDE * 2));
+        drop((sender, deletion_sender));
+        assert_eq!((waiting.next().await, started.elapsed()), (Some("gone 4"), DELETION_DELAY * 2));
         assert_eq!(waiting.next().await, None);
     }
 }

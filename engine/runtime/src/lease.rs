@@ -1,5 +1,5 @@
-//! Who leads: a Lease, and in its annotations the term, which is counted up each time a process takes the lead, and what
-//! identifies the cluster on devices.
+//! Leader election by a Lease. Its annotations hold the term, which each acquisition increments, and the identifier of
+//! the cluster on devices.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::tenure::Tenure;
+use crate::lease_guard::LeaseGuard;
 
-/// The annotation that counts the times that a process took the lead.
+/// Annotation with the number of acquisitions.
 pub const TERM: &str = "eno.k8s.io/term";
 
-/// The annotation that keeps what identifies the cluster on devices.
+/// Annotation with the identifier of the cluster on devices.
 pub const CLUSTER: &str = "eno.k8s.io/cluster-id";
 
-/// How long things take. A holder stops before another may begin: `give_up` is shorter than `duration`.
+/// Timing of the leader election. `give_up` is shorter than `duration`, so that a holder stops before another begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// How long the Lease holds after its last renewal.
+    /// Time that the Lease is valid after a renewal.
     pub duration: Duration,
-    /// How often it is renewed.
+    /// Interval of renewals.
     pub renew: Duration,
-    /// A holder that could not renew for so long gives up.
+    /// Time without a successful renewal after which the holder gives up.
     pub give_up: Duration,
-    /// How often the others look.
-    pub look: Duration,
+    /// Interval at which candidates read the Lease.
+    pub poll: Duration,
 }
 
 impl Default for Times {
@@ -42,83 +42,84 @@ impl Default for Times {
             duration: Duration::from_secs(10),
             renew: Duration::from_secs(2),
             give_up: Duration::from_secs(7),
-            look: Duration::from_millis(500),
+            poll: Duration::from_millis(500),
         }
     }
 }
 
-/// One candidate for the lead.
+/// A candidate for leadership.
 #[derive(Clone)]
 pub struct Candidate {
     leases: Api<Lease>,
     name: Arc<str>,
     identity: Arc<str>,
     times: Times,
-    tenure: Tenure,
+    lease_guard: LeaseGuard,
 }
 
-/// The lead, while it is held.
+/// Leadership, while it is held.
 #[derive(Debug)]
 pub struct Leadership {
-    /// Which term this is.
+    /// The term.
     pub term: u64,
-    /// What the Lease keeps as the identifier of the cluster.
+    /// The identifier of the cluster that the Lease holds.
     pub cluster: Option<String>,
-    /// Ends when the lead is lost.
+    /// Cancelled when leadership is lost.
     pub lost: CancellationToken,
-    keep: watch::Sender<Option<String>>,
+    cluster_sender: watch::Sender<Option<String>>,
     renewal: JoinHandle<Lease>,
 }
 
 impl Leadership {
-    /// Has the Lease keep the identifier of the cluster from its next renewal on, which is made at once.
-    pub fn keep(&self, cluster: &str) {
+    /// Writes the identifier of the cluster into the Lease by an immediate renewal.
+    pub fn store_cluster_id(&self, cluster: &str) {
         if self.cluster.as_deref() != Some(cluster) {
-            self.keep.send_replace(Some(cluster.to_owned()));
+            self.cluster_sender.send_replace(Some(cluster.to_owned()));
         }
     }
 }
 
-/// What the Lease looked like and since when, by this process's own clock: the clocks of others are not trusted.
-struct Seen {
+/// Resource version of the Lease and since when it is unchanged, by the clock of this process. Clocks of others are
+/// not trusted.
+struct ObservedLease {
     version: Option<String>,
     since: Instant,
 }
 
 impl Candidate {
-    /// `identity` is unique among processes and appears in the Lease.
+    /// `identity` is unique among processes and becomes the holder of the Lease.
     pub fn new(client: Client, namespace: &str, name: &str, identity: &str, times: Times) -> Self {
         Self {
             leases: Api::namespaced(client, namespace),
             name: name.into(),
             identity: identity.into(),
             times,
-            tenure: Tenure::none(),
+            lease_guard: LeaseGuard::not_held(),
         }
     }
 
-    /// Until when this process leads for sure.
-    pub fn tenure(&self) -> Tenure {
-        self.tenure.clone()
+    /// Until when this process is sure to hold the Lease.
+    pub fn lease_guard(&self) -> LeaseGuard {
+        self.lease_guard.clone()
     }
 
-    /// Waits until this process leads, in a term higher than `above`; `None` when told to stop before.
+    /// Waits until this process leads, in a term higher than `above`. `None`: `stop` came first.
     pub async fn lead(&self, above: u64, stop: &CancellationToken) -> Option<Leadership> {
-        let mut seen = Seen { version: None, since: Instant::now() };
-        let mut told = None;
+        let mut observed = ObservedLease { version: None, since: Instant::now() };
+        let mut announced = None;
         loop {
-            let began = Instant::now();
+            let started = Instant::now();
             let attempt = tokio::select! {
-                attempt = self.attempt(above, &mut seen, &mut told) => attempt,
+                attempt = self.attempt(above, &mut observed, &mut announced) => attempt,
                 () = stop.cancelled() => return None,
             };
             match attempt {
-                Ok(Some(lease)) => return Some(self.hold(lease, began)),
+                Ok(Some(lease)) => return Some(self.start_renewal(lease, started)),
                 Ok(None) => {}
                 Err(error) => warn!(%error, lease = &*self.name, "the Lease could not be looked at"),
             }
             tokio::select! {
-                () = sleep(self.times.look) => {}
+                () = sleep(self.times.poll) => {}
                 () = stop.cancelled() => return None,
             }
         }
@@ -127,38 +128,38 @@ impl Candidate {
     async fn attempt(
         &self,
         above: u64,
-        seen: &mut Seen,
-        told: &mut Option<String>,
+        observed: &mut ObservedLease,
+        announced: &mut Option<String>,
     ) -> kube::Result<Option<Lease>> {
         let Some(mut lease) = self.leases.get_opt(&self.name).await? else {
             let mut lease = Lease {
                 metadata: ObjectMeta { name: Some(self.name.to_string()), ..ObjectMeta::default() },
                 spec: None,
             };
-            self.sign(above, &mut lease);
-            return won(self.leases.create(&PostParams::default(), &lease).await);
+            self.claim(above, &mut lease);
+            return none_on_conflict(self.leases.create(&PostParams::default(), &lease).await);
         };
-        if seen.version != lease.metadata.resource_version {
-            *seen = Seen { version: lease.metadata.resource_version.clone(), since: Instant::now() };
+        if observed.version != lease.metadata.resource_version {
+            *observed =
+                ObservedLease { version: lease.metadata.resource_version.clone(), since: Instant::now() };
         }
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.unwrap_or_default();
         let duration = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let duration = duration.map_or(self.times.duration, Duration::from_secs);
-        if !holder.is_empty() && seen.since.elapsed() < duration {
-            if told.as_deref() != Some(&holder) {
+        if !holder.is_empty() && observed.since.elapsed() < duration {
+            if announced.as_deref() != Some(&holder) {
                 info!(leader = holder, "standing by");
-                *told = Some(holder);
+                *announced = Some(holder);
             }
             return Ok(None);
         }
-        self.sign(above, &mut lease);
-        won(self.leases.replace(&self.name, &PostParams::default(), &lease).await)
+        self.claim(above, &mut lease);
+        none_on_conflict(self.leases.replace(&self.name, &PostParams::default(), &lease).await)
     }
 
-    /// Writes this process and the next term into a Lease. The resource version in it makes the update a
-    /// compare-and-swap.
-    fn sign(&self, above: u64, lease: &mut Lease) {
+    /// Writes this process and the next term into a Lease. The resource version makes the update a compare-and-swap.
+    fn claim(&self, above: u64, lease: &mut Lease) {
         let annotations = lease.metadata.annotations.get_or_insert_default();
         let term = annotations.get(TERM).and_then(|term| term.parse::<u64>().ok()).unwrap_or_default();
         annotations.insert(TERM.into(), (term.max(above) + 1).to_string());
@@ -171,54 +172,54 @@ impl Candidate {
         spec.renew_time = Some(now);
     }
 
-    /// `began`: before the Lease was asked for.
-    fn hold(&self, lease: Lease, began: Instant) -> Leadership {
+    /// `started`: the time before the Lease was read or written.
+    fn start_renewal(&self, lease: Lease, started: Instant) -> Leadership {
         let annotation = |name| lease.metadata.annotations.as_ref().and_then(|all| all.get(name).cloned());
         let term = annotation(TERM).and_then(|term| term.parse().ok());
         let cluster = annotation(CLUSTER);
-        let (keep, kept) = watch::channel(None);
+        let (cluster_sender, cluster_updates) = watch::channel(None);
         let lost = CancellationToken::new();
-        self.tenure.extend(began + self.times.give_up);
-        let renewal = tokio::spawn(self.clone().renew(lease, began, lost.clone(), kept));
-        Leadership { term: term.unwrap_or_default(), cluster, lost, keep, renewal }
+        self.lease_guard.extend(started + self.times.give_up);
+        let renewal = tokio::spawn(self.clone().renew(lease, started, lost.clone(), cluster_updates));
+        Leadership { term: term.unwrap_or_default(), cluster, lost, cluster_sender, renewal }
     }
 
-    /// Renews until `lost`, which it also brings about when it can't.
+    /// Renews the Lease until `lost`, and cancels `lost` when renewal fails for too long.
     async fn renew(
         self,
         mut lease: Lease,
         mut renewed: Instant,
         lost: CancellationToken,
-        mut keep: watch::Receiver<Option<String>>,
+        mut cluster_updates: watch::Receiver<Option<String>>,
     ) -> Lease {
         loop {
             tokio::select! {
                 () = sleep(self.times.renew) => {}
-                Ok(()) = keep.changed() => {}
+                Ok(()) = cluster_updates.changed() => {}
                 () = lost.cancelled() => return lease,
             }
             while !lost.is_cancelled() {
                 if let Some(spec) = &mut lease.spec {
                     spec.renew_time = Some(MicroTime(Timestamp::now()));
                 }
-                if let Some(cluster) = &*keep.borrow_and_update() {
+                if let Some(cluster) = &*cluster_updates.borrow_and_update() {
                     lease
                         .metadata
                         .annotations
                         .get_or_insert_default()
                         .insert(CLUSTER.into(), cluster.clone());
                 }
-                let began = Instant::now();
+                let started = Instant::now();
                 let left = self.times.give_up.saturating_sub(renewed.elapsed());
                 match timeout(left, self.leases.replace(&self.name, &PostParams::default(), &lease)).await {
                     Ok(Ok(now)) => {
                         lease = now;
-                        renewed = began;
-                        self.tenure.extend(renewed + self.times.give_up);
+                        renewed = started;
+                        self.lease_guard.extend(renewed + self.times.give_up);
                         break;
                     }
                     Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
-                        match self.look().await {
+                        match self.own_lease().await {
                             Ok(Some(now)) => lease = now,
                             Ok(None) => {
                                 warn!("the lead was taken by another process");
@@ -242,23 +243,23 @@ impl Candidate {
         }
     }
 
-    /// A renewal that got no answer may have been done: then the Lease is newer than remembered, and still ours.
-    async fn look(&self) -> kube::Result<Option<Lease>> {
+    /// Reads the Lease if this process still holds it. A renewal without an answer may have succeeded and changed the
+    /// version.
+    async fn own_lease(&self) -> kube::Result<Option<Lease>> {
         let lease = self.leases.get_opt(&self.name).await?;
-        let ours = |lease: &Lease| {
+        let is_own = |lease: &Lease| {
             lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(&*self.identity)
         };
-        Ok(lease.filter(ours))
+        Ok(lease.filter(is_own))
     }
 
-    /// Gives the lead back, so that another process need not wait for the Lease to run out. All writers have stopped
-    /// before.
+    /// Releases the Lease, so that another process need not wait until it expires. All writers have stopped before.
     pub async fn release(&self, leadership: Leadership) {
-        let held = !leadership.lost.is_cancelled();
+        let is_held = !leadership.lost.is_cancelled();
         leadership.lost.cancel();
-        self.tenure.end();
+        self.lease_guard.revoke();
         let Ok(mut lease) = leadership.renewal.await else { return };
-        if !held {
+        if !is_held {
             return;
         }
         if let Some(spec) = &mut lease.spec {
@@ -275,7 +276,7 @@ impl Candidate {
 }
 
 /// A conflict means that another process was faster.
-fn won(result: kube::Result<Lease>) -> kube::Result<Option<Lease>> {
+fn none_on_conflict(result: kube::Result<Lease>) -> kube::Result<Option<Lease>> {
     match result {
         Ok(lease) => Ok(Some(lease)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),

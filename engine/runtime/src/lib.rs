@@ -1,42 +1,42 @@
-//! The engine's runtime: watches the API server and NATS, feeds the pure core, and carries out what it says. All IO of
-//! the engine is here, all decisions are in `eno-core`.
+//! The engine's runtime. It watches the API server and NATS, feeds the pure core and carries out its effects. All IO
+//! of the engine is here, all decisions are in `eno-core`.
 //!
-//! One task owns the core (`reign`). Watches ([`mod@ingest`] turns their objects into values) and drivers' reports come
-//! in by one mailbox; commands go out by the publisher as the gate lets them; what is said of objects goes out by the
-//! writer, for each object in order: outbox, status, finalizer. Callbacks are posted from the outbox.
+//! One task owns the core (`leader`). Watches and reports of drivers reach it by one mailbox; [`mod@ingest`] converts
+//! objects into values. The command scheduler decides when commands are published. The writer writes each object in
+//! order: outbox, status, finalizer. Callbacks are posted from the outbox.
 
 mod api;
 mod args;
 mod bridge_domains;
 pub mod callbacks;
 mod cluster_id;
+#[cfg(test)]
+mod cluster_tests;
+mod command_scheduler;
 mod drift;
 mod drivers;
 mod events;
 pub mod forecast;
-mod gate;
 pub mod ingest;
-mod kept;
-mod latest;
+mod leader;
 pub mod lease;
+mod lease_guard;
 mod mailbox;
-mod marks;
 mod metrics;
 mod networks;
+mod node_labels;
 mod objects;
-#[cfg(test)]
-mod on_a_cluster;
 mod outbox;
 mod pod_networks;
 mod publish;
-mod reign;
+mod reconcile_queue;
 mod repairs;
 mod run;
 mod samples;
-mod seen;
+mod slim_objects;
 mod status;
+mod stream_reader;
 mod streams;
-mod tenure;
 pub mod trace;
 mod watch;
 mod writer;

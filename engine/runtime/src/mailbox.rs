@@ -1,4 +1,4 @@
-//! What the one task that owns the core is told.
+//! The mailbox of the task that owns the core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use eno_core::{Event, Key, Name, Object, Target};
 use eno_schemas::{Generation, Report};
 use tokio::sync::mpsc;
 
-use crate::objects::Stored;
+use crate::objects::StoredObject;
 
-/// Who has to tell all that there is before anything is decided.
+/// A source whose initial state has to be complete before the core decides anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The watch of one kind.
@@ -46,42 +46,42 @@ impl Source {
     }
 }
 
-/// One message.
+/// One message in the mailbox.
 #[derive(Debug)]
 pub enum Input {
-    /// A custom resource is there, new or changed.
-    Object(Box<Object>, Arc<Stored>),
-    /// A custom resource is gone.
+    /// A custom resource was created or changed.
+    Object(Box<Object>, Arc<StoredObject>),
+    /// A custom resource was deleted.
     ObjectGone(Key),
-    /// Anything else about the world.
-    World(Event),
-    /// A driver reported.
+    /// Any other event for the core.
+    Event(Event),
+    /// A report of a driver on a target.
     Report(Target, Name, Box<Report>),
-    /// The last report of this driver on the target can't be read.
-    Unread(Target, Name),
-    /// What this object names is on the API server, and no watch has told of it yet.
-    Arriving(Key),
-    /// This source has told all that there is.
+    /// The last report of this driver on the target is unreadable.
+    ReportUnreadable(Target, Name),
+    /// A reference of this object exists on the API server, but no watch has shown it yet.
+    ReferenceExists(Key),
+    /// This source has delivered its initial state.
     Synced(Source),
-    /// A command was taken by NATS, at this sequence.
+    /// NATS stored a command at this sequence.
     Published(Target, Generation, u64),
-    /// A command was not taken; the sequence that its subject has, where that is known.
+    /// NATS did not store a command; with the last sequence of the subject, if known.
     NotPublished(Target, Option<u64>),
-    /// The words of a target that is gone are off NATS, or that failed.
-    Forgotten(Target),
-    /// The commands that NATS holds, each with its sequence, read after the connection was made anew.
-    Kept(BTreeMap<Target, u64>),
-    /// NATS lost streams and has them again, empty.
+    /// The messages of a removed target are purged, or that failed.
+    TargetRemoved(Target),
+    /// Sequences of all commands that NATS stores, read after a reconnect.
+    StoredSequences(BTreeMap<Target, u64>),
+    /// NATS lost streams, which were recreated empty.
     StreamsLost {
-        /// The outbox is among them.
+        /// The outbox was lost too.
         outbox: bool,
     },
 }
 
-/// The way to the task that owns the core. Whoever fills it waits when it is full.
+/// Sender to the task that owns the core. Sending waits while the mailbox is full.
 pub type Mailbox = mpsc::Sender<Input>;
 
-/// Puts a message in; false: nobody reads any more.
+/// Sends a message; false: the receiver has ended.
 pub async fn post(mailbox: &Mailbox, input: Input) -> bool {
     mailbox.send(input).await.is_ok()
 }

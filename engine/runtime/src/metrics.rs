@@ -1,4 +1,4 @@
-//! Metrics. All labels are of fixed sets.
+//! Prometheus metrics. All labels are from fixed sets.
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::gate::Ended;
+use crate::command_scheduler::DecidedTransaction;
 
 /// Kind and phase of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -20,57 +20,65 @@ pub struct ObjectLabels {
     phase: &'static str,
 }
 
-/// One label that says what.
+/// One label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct What {
     what: &'static str,
 }
 
-/// What was written and how it ended.
+/// What was written, and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct WriteLabels {
     what: &'static str,
     result: &'static str,
 }
 
-/// All that the engine counts and measures.
+/// All metrics of the engine.
 #[derive(Debug)]
 pub struct Metrics {
     /// 1 while this process leads.
     pub leading: Gauge,
     /// Objects by kind and phase.
     pub objects: Family<ObjectLabels, Gauge>,
+    /// Transitions in the outbox by kind and phase.
     transitions: Family<ObjectLabels, Counter>,
+    /// Effects of the core by kind.
     effects: Family<What, Counter>,
+    /// Writes to the API server by type and result.
     writes: Family<WriteLabels, Counter>,
     /// Targets whose change is not published yet.
     pub publish_waiting: Gauge,
-    /// Targets whose driver has not answered yet.
+    /// Targets whose driver has not reported yet.
     pub publish_outstanding: Gauge,
+    /// Commands by outcome.
     commands: Family<What, Counter>,
+    /// Transactions by outcome.
     transactions: Family<What, Counter>,
-    /// Seconds from the opening of a transaction of several switches to its decision.
+    /// Seconds from the opening of a transaction to its decision.
     pub transaction_seconds: Histogram,
-    /// How many switches took part in one.
+    /// Participants per transaction.
     pub transaction_participants: Histogram,
-    /// Differences between what is there and what should be that drivers found on switches.
+    /// Differences that drivers found between the observed and the desired state of switches.
     pub drift: Counter,
     /// Transitions that are not in the outbox yet.
     pub outbox_lag: Gauge,
+    /// Callbacks by outcome.
     callbacks: Family<What, Counter>,
-    /// Callbacks that wait.
+    /// Callbacks that are not delivered yet.
     pub callbacks_pending: Gauge,
-    /// Objects whose last callback was not taken.
+    /// Objects whose last callback failed.
     pub callbacks_failing: Gauge,
-    /// Seconds that working out took.
+    /// Seconds that the core took per batch.
     pub settle: Histogram,
-    /// Events that wait to be worked out.
+    /// Messages in the mailbox of the core.
     pub mailbox: Gauge,
+    /// Unreadable messages by type.
     malformed: Family<What, Counter>,
+    /// Broken watches by kind.
     watch_errors: Family<What, Counter>,
-    /// Seconds since the epoch at which the engine was last in step with the cluster; 0: never.
+    /// Unix time in seconds of the last full sync; 0: never.
     pub synced: Gauge<u64, AtomicU64>,
-    /// Seconds from taking the lead until all that follows from what was there was published; 0: not yet.
+    /// Seconds from acquiring the Lease until all initial commands were published; 0: not yet.
     pub catch_up: Gauge<f64, AtomicU64>,
 }
 
@@ -104,7 +112,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds them to a registry, under `eno_engine_…`.
+    /// Registers the metrics under `eno_engine_…`.
     pub fn register(&self, registry: &mut Registry) {
         let all = registry.sub_registry_with_prefix("eno_engine");
         all.register("drift", "Differences found on switches in what is ours", self.drift.clone());
@@ -151,14 +159,14 @@ impl Metrics {
         );
     }
 
-    /// A transition is in the outbox.
+    /// Counts a transition in the outbox.
     pub fn transition(&self, kind: Kind, phase: Phase) {
         self.transitions
             .get_or_create(&ObjectLabels { kind: kind.as_str(), phase: phase_name(Some(phase)) })
             .inc();
     }
 
-    /// An object came into a phase.
+    /// An object entered a phase.
     pub fn enters(&self, kind: Kind, phase: Option<Phase>) {
         self.objects.get_or_create(&ObjectLabels { kind: kind.as_str(), phase: phase_name(phase) }).inc();
     }
@@ -168,7 +176,7 @@ impl Metrics {
         self.objects.get_or_create(&ObjectLabels { kind: kind.as_str(), phase: phase_name(phase) }).dec();
     }
 
-    /// The core asked for something.
+    /// Counts an effect of the core.
     pub fn effect(&self, effect: &Effect) {
         let what = match effect {
             Effect::AddFinalizer(_) => "add-finalizer",
@@ -188,40 +196,40 @@ impl Metrics {
         self.effects.get_or_create(&What { what }).inc();
     }
 
-    /// A write to the API server ended.
+    /// Counts a write to the API server.
     pub fn write(&self, what: &'static str, result: &'static str) {
         self.writes.get_or_create(&WriteLabels { what, result }).inc();
     }
 
-    /// A command was published, found to be there already, or not taken.
+    /// Counts a command: published, unchanged or failed.
     pub fn command(&self, what: &'static str) {
         self.commands.get_or_create(&What { what }).inc();
     }
 
-    /// A transaction of several switches was decided.
-    pub fn transaction(&self, ended: &Ended) {
-        self.transactions.get_or_create(&What { what: ended.outcome }).inc();
-        self.transaction_seconds.observe(ended.took.as_secs_f64());
-        // As many as there are switches: far from where numbers lose their last digit.
-        self.transaction_participants.observe(u32::try_from(ended.participants).unwrap_or(u32::MAX).into());
+    /// Records a decided transaction.
+    pub fn transaction(&self, decided: &DecidedTransaction) {
+        self.transactions.get_or_create(&What { what: decided.outcome }).inc();
+        self.transaction_seconds.observe(decided.took.as_secs_f64());
+        // The number of switches is far below the limit of exact floating point.
+        self.transaction_participants.observe(u32::try_from(decided.participants).unwrap_or(u32::MAX).into());
     }
 
-    /// A callback was delivered, failed or given up.
+    /// Counts the outcome of a callback.
     pub fn callback(&self, what: &'static str) {
         self.callbacks.get_or_create(&What { what }).inc();
     }
 
-    /// A message could not be read.
+    /// Counts an unreadable message.
     pub fn malformed(&self, what: &'static str) {
         self.malformed.get_or_create(&What { what }).inc();
     }
 
-    /// A watch broke off.
+    /// Counts a broken watch.
     pub fn watch_error(&self, what: &'static str) {
         self.watch_errors.get_or_create(&What { what }).inc();
     }
 
-    /// All that is about a lead that ended.
+    /// Resets the metrics of a leadership that ended.
     pub fn reset(&self) {
         self.objects.clear();
         for gauge in [&self.leading, &self.publish_waiting, &self.publish_outstanding, &self.outbox_lag] {

@@ -9,9 +9,9 @@ use serde::Deserialize;
 /// The annotation of Multus.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
-/// The namespaces and names of the NADs that a pod uses, ascending, each once: by the annotation, and in its own namespace
-/// by labels `attach.eno.k8s.io/<attachment>`, whatever their value. What can't be read names none: Multus would refuse
-/// such a pod.
+/// Namespaces and names of the NADs that a pod uses, ascending and without duplicates. They come from the Multus
+/// annotation, and from labels `attach.eno.k8s.io/<attachment>` for its own namespace, whatever their value. An
+/// unreadable annotation names none: Multus would refuse the pod.
 pub fn used(
     namespace: &str,
     annotations: Option<&BTreeMap<String, String>>,
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn short_form() {
+    fn annotation_in_short_form_names_networks() {
         assert_eq!(of("a", &[]), ["ns/a"]);
         assert_eq!(of(" b@net1 , ns/a,other/c, ", &[]), ["ns/a", "ns/b", "other/c"]);
         assert_eq!(of("ns/a@eth5,a", &[]), ["ns/a"]);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn json_list() {
+    fn annotation_as_json_list_names_networks() {
         let text = r#"[{"name":"a"},{"name":"b","namespace":"ns","interface":"net1","ips":["10.0.0.1/24"]},
                        {"name":"c","namespace":"other"},{"name":"d","namespace":""}]"#;
         assert_eq!(of(text, &[]), ["ns/a", "ns/b", "ns/d", "other/c"]);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_count_too() {
+    fn attach_labels_name_networks() {
         assert_eq!(of("a", &["attach.eno.k8s.io/b", "attach.eno.k8s.io/", "app"]), ["ns/a", "ns/b"]);
         assert!(used("ns", None, None).is_empty());
     }

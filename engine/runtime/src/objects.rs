@@ -1,4 +1,4 @@
-//! The objects as the API server sent them last, kept as compact text for the bodies of callbacks.
+//! The last version of every object from the API server, stored as compact JSON for callbacks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,25 +9,27 @@ use serde_json::Value;
 
 use crate::{api, ingest, status};
 
-/// An object without its managed fields and its status.
+/// An object without managed fields and status.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredObject {
     /// `metadata.uid`.
     pub uid: Name,
     /// `metadata.finalizers`.
     pub finalizers: Box<[Name]>,
-    /// Names the content of the status that the API server holds, as [`status::content`] does.
-    pub told: Option<u64>,
-    /// As [`status::is_former`] has it, of that status.
-    pub former: bool,
-    /// As [`api::version`] has it.
+    /// Hash of the status content that the API server holds, from [`status::content`].
+    pub status_content: Option<u64>,
+    /// The status lacks fields, see [`status::is_outdated`].
+    pub status_is_outdated: bool,
+    /// Resource version as a number, see [`api::version`].
     pub version: u64,
+    /// Its kind.
     kind: Kind,
+    /// The object as JSON.
     json: Box<[u8]>,
 }
 
-impl Stored {
-    /// Keeps what is needed of an object.
+impl StoredObject {
+    /// Keeps the needed parts of an object.
     pub fn new(key: &Key, mut object: DynamicObject) -> Self {
         object.types =
             Some(TypeMeta { api_version: api::api_version(key.kind), kind: key.kind.as_str().into() });
@@ -43,15 +45,15 @@ impl Stored {
                 .map(|one| Name::from(one.as_str()))
                 .collect(),
             kind: key.kind,
-            former: status.as_ref().is_some_and(|status| status::is_former(key.kind, status)),
-            told: status.filter(ingest::is_observed).map(status::content_of),
+            status_is_outdated: status.as_ref().is_some_and(|status| status::is_outdated(key.kind, status)),
+            status_content: status.filter(ingest::is_observed).map(status::content_of),
             version: api::version(&object.metadata),
-            // An object that came as JSON goes as JSON.
+            // Parsed JSON can always be serialised again.
             json: serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice(),
         }
     }
 
-    /// The whole object with this status, as a subscriber sees it.
+    /// The object with this status, as subscribers get it.
     pub fn with_status(&self, now: &Status) -> Value {
         let mut object = serde_json::from_slice(&self.json).unwrap_or(Value::Null);
         if let Some(fields) = object.as_object_mut() {
@@ -63,21 +65,21 @@ impl Stored {
 
 /// All objects.
 #[derive(Debug, Default)]
-pub struct Objects(HashMap<Key, Arc<Stored>>);
+pub struct Objects(HashMap<Key, Arc<StoredObject>>);
 
 impl Objects {
-    /// An object is there, new or changed.
-    pub fn put(&mut self, key: Key, object: Arc<Stored>) {
+    /// Stores an object that was created or changed.
+    pub fn put(&mut self, key: Key, object: Arc<StoredObject>) {
         self.0.insert(key, object);
     }
 
-    /// An object is gone.
+    /// Removes a deleted object.
     pub fn remove(&mut self, key: &Key) {
         self.0.remove(key);
     }
 
-    /// An object as last seen.
-    pub fn get(&self, key: &Key) -> Option<&Arc<Stored>> {
+    /// The last version of an object.
+    pub fn get(&self, key: &Key) -> Option<&Arc<StoredObject>> {
         self.0.get(key)
     }
 }

@@ -1,4 +1,4 @@
-//! The outbox: every transition is on NATS before it is visible in a status.
+//! The outbox: every transition is stored on NATS before the status shows it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,38 +21,38 @@ use crate::{api, ingest};
 
 /// The last entry of one object.
 #[derive(Debug)]
-pub struct Last {
+pub struct LastEntry {
     /// Its sequence in the stream.
     pub sequence: u64,
-    /// Whose.
+    /// Uid of the object.
     pub uid: Name,
-    /// The status that it told; its counter is among it.
+    /// The status in the entry, with its transition counter; `None`: the entry is unreadable.
     pub status: Option<Status>,
 }
 
-/// The outbox as a leader finds it.
+/// The state of the outbox when leadership begins.
 #[derive(Debug)]
-pub struct Found {
+pub struct LoadedOutbox {
     /// The last entry of every object.
-    pub last: HashMap<Key, Last>,
-    /// It was made less than the time ago for which it keeps entries: an object that has told of a transition and has no
-    /// entry told it to an outbox that was lost.
+    pub last: HashMap<Key, LastEntry>,
+    /// The stream is younger than its retention time. An object with a transition but without an entry then had its
+    /// entry in an outbox that was lost.
     pub is_complete: bool,
-    /// How many of the last entries can't be read.
+    /// Number of last entries that can't be read.
     pub unreadable: usize,
 }
 
 /// Why a transition is not in the outbox.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboxError {
-    /// Another engine writes: this one no longer leads.
+    /// Another engine has written: this one no longer leads.
     #[error("another engine wrote {subject}: expected the last sequence to be {expected}, it is {found}")]
     Superseded {
         /// The subject.
         subject: String,
-        /// What it should have been.
+        /// The expected last sequence.
         expected: u64,
-        /// What it is.
+        /// The actual last sequence.
         found: u64,
     },
     /// The message breaks its schema; a retry does not help.
@@ -63,12 +63,12 @@ pub enum OutboxError {
     Nats {
         /// The subject.
         subject: String,
-        /// What NATS said.
+        /// Error of NATS.
         source: async_nats::Error,
     },
 }
 
-/// Puts a transition into the outbox, after the message `expected` of its subject; gives its sequence.
+/// Publishes a transition after the message `expected` of its subject, and returns its sequence.
 pub async fn publish(
     jetstream: &Context,
     transition: &Transition,
@@ -90,9 +90,9 @@ pub async fn publish(
             Ok(done) => return Ok(done.sequence),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
                 match last(jetstream, &subject).await.map_err(nats)? {
-                    // Old entries end after 7 days, and a lost stream has none.
+                    // Entries expire after 7 days, and a recreated stream is empty.
                     None => expected = 0,
-                    // A try whose answer was lost.
+                    // An earlier attempt succeeded without an answer.
                     Some((sequence, id)) if id == transition.id => return Ok(sequence),
                     Some((found, _)) => return Err(OutboxError::Superseded { subject, expected, found }),
                 }
@@ -120,8 +120,8 @@ async fn last(jetstream: &Context, subject: &str) -> Result<Option<(u64, String)
     }
 }
 
-/// Reads it.
-pub async fn load(jetstream: &Context) -> Result<Found, async_nats::Error> {
+/// Reads the last entry of every object.
+pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error> {
     #[derive(Deserialize)]
     struct Entry {
         uid: Name,
@@ -134,7 +134,7 @@ pub async fn load(jetstream: &Context) -> Result<Found, async_nats::Error> {
     let stream = jetstream.get_stream(subject::TRANSITIONS).await?;
     let made = stream.cached_info().created.unix_timestamp();
     let keeps = i64::try_from(stream.cached_info().config.max_age.as_secs()).unwrap_or(i64::MAX);
-    // A minute for clocks that differ.
+    // A margin of a minute for clock skew.
     let is_complete = Timestamp::now().as_second().saturating_sub(made) < keeps.saturating_sub(60);
     let mut consumer = stream
         .create_consumer(pull::Config {
@@ -161,22 +161,22 @@ pub async fn load(jetstream: &Context) -> Result<Found, async_nats::Error> {
                     None => Key::cluster(kind, &entry.name),
                 };
                 let status = entry.object.get("status").and_then(|value| ingest::status(kind, value));
-                all.insert(key, Last { sequence: info.stream_sequence, uid: entry.uid, status });
+                all.insert(key, LastEntry { sequence: info.stream_sequence, uid: entry.uid, status });
             }
             // An empty message marks that the subject was purged.
             Err(_) if message.payload.is_empty() => {}
             Err(error) => {
                 unreadable += 1;
-                // What comes after it has to know where it stands.
+                // The next entry needs the last sequence of the subject.
                 if let Some(key) = key(&message.subject) {
                     let sequence = info.stream_sequence;
-                    all.insert(key, Last { sequence, uid: Name::default(), status: None });
+                    all.insert(key, LastEntry { sequence, uid: Name::default(), status: None });
                 }
                 warn!(subject = %message.subject, %error, "an outbox entry can't be read");
             }
         }
     }
-    Ok(Found { last: all, is_complete, unreadable })
+    Ok(LoadedOutbox { last: all, is_complete, unreadable })
 }
 
 /// The object of a subject.

@@ -1,5 +1,5 @@
-//! PodNetworks: what each pod was given, in one object that is called as the pod and owned by it, so that it goes
-//! with it. Nobody else writes them.
+//! Maintains PodNetworks: one object per pod with its interfaces. It has the name of the pod and is owned by it, so it
+//! is garbage-collected with the pod. No other client writes them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -19,83 +19,85 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::api::MANAGER;
-use crate::events::{Events, of_pod};
-use crate::latest::{self, Pace};
+use crate::events::{Events, pod_ref};
 use crate::metrics::Metrics;
+use crate::reconcile_queue::{self, QueueOptions};
 use crate::status::joined;
 
-/// Objects per answer of a list.
-const PAGE: u32 = 500;
-/// After a failure.
-const PAUSE: Duration = Duration::from_secs(2);
-/// What is given to a pod comes in steps, which are told together.
-const GATHER: Duration = Duration::from_millis(250);
-/// So many are written at once.
-const WRITES: usize = 8;
+/// Objects per page of a list.
+const PAGE_SIZE: u32 = 500;
+/// Delay after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+/// Delay that combines the steps in which a pod gets its interfaces.
+const BATCH_DELAY: Duration = Duration::from_millis(250);
+/// Maximum concurrent writes.
+const MAX_CONCURRENT_WRITES: usize = 8;
 
-/// What the task that writes them is told.
+/// Messages to the task that writes PodNetworks.
 #[derive(Debug)]
-pub enum Word {
-    /// Of the pod of this namespace, name and uid; `None`: nothing is there any more.
-    Wanted(Name, Name, Name, Option<Box<PodView>>),
-    /// All that is wanted at the start was said: what else is there is of former times.
-    Begin,
+pub enum Update {
+    /// Namespace, name, uid and interfaces of a pod; `None`: it has none any more.
+    Desired(Name, Name, Name, Option<Box<PodView>>),
+    /// All pods of the initial state were sent; other PodNetworks are leftovers.
+    InitialSyncDone,
 }
 
 /// The namespace and the name of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Id(Name, Name);
+struct PodName(Name, Name);
 
-impl std::fmt::Display for Id {
+impl std::fmt::Display for PodName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.0, self.1)
     }
 }
 
-/// A PodNetwork that is there.
+/// A PodNetwork on the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
-    /// Of the pod that owns it.
+struct StoredPodNetwork {
+    /// Uid of the pod that owns it.
     uid: Name,
-    /// Of its status.
+    /// Hash of its status.
     content: u64,
 }
 
-/// Those that are there. Nobody else makes or changes them, and one that goes with its pod is no longer wanted.
-type All = Arc<Mutex<HashMap<Id, Found>>>;
+/// All PodNetworks on the API server. Only this task creates or changes them. One that is garbage-collected with its
+/// pod is not desired any more.
+type StoredPodNetworks = Arc<Mutex<HashMap<PodName, StoredPodNetwork>>>;
 
-/// Keeps them as wanted until `stop`.
+/// Keeps PodNetworks in their desired state until `stop`.
 pub async fn run(
     client: Client,
-    mut words: mpsc::UnboundedReceiver<Word>,
+    mut updates: mpsc::UnboundedReceiver<Update>,
     events: Events,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let Some(found) = stop.run_until_cancelled(list(&client)).await else { return };
-    let mut former: BTreeSet<Id> = found.keys().cloned().collect();
-    let all = All::new(Mutex::new(found));
-    let (say, wanted) = mpsc::unbounded_channel();
+    let Some(existing) = stop.run_until_cancelled(list(&client)).await else { return };
+    let mut leftover: BTreeSet<PodName> = existing.keys().cloned().collect();
+    let all = StoredPodNetworks::new(Mutex::new(existing));
+    let (queue, desired) = mpsc::unbounded_channel();
     let sort = async {
-        while let Some(word) = words.recv().await {
-            match word {
-                Word::Wanted(namespace, name, uid, view) => {
-                    let id = Id(namespace, name);
-                    former.remove(&id);
-                    // It ends with this task.
-                    let _ = say.send((id, (Some(uid), view)));
+        while let Some(update) = updates.recv().await {
+            match update {
+                Update::Desired(namespace, name, uid, view) => {
+                    let id = PodName(namespace, name);
+                    leftover.remove(&id);
+                    // The receiver ends together with this task.
+                    let _ = queue.send((id, (Some(uid), view)));
                 }
-                Word::Begin => {
-                    for id in std::mem::take(&mut former) {
-                        let _ = say.send((id, (None, None)));
+                Update::InitialSyncDone => {
+                    for id in std::mem::take(&mut leftover) {
+                        let _ = queue.send((id, (None, None)));
                     }
                 }
             }
         }
     };
-    let pace = Pace { what: "pod-network", at_once: WRITES, gather: GATHER };
-    let write = latest::run(pace, wanted, &metrics, stop.clone(), |id, (uid, view)| {
-        bring(client.clone(), all.clone(), events.clone(), id, uid, view)
+    let options =
+        QueueOptions { what: "pod-network", concurrency: MAX_CONCURRENT_WRITES, delay: BATCH_DELAY };
+    let write = reconcile_queue::run(options, desired, &metrics, stop.clone(), |id, (uid, view)| {
+        reconcile(client.clone(), all.clone(), events.clone(), id, uid, view)
     });
     tokio::select! {
         () = sort => {}
@@ -103,46 +105,49 @@ pub async fn run(
     }
 }
 
-/// Those that are there; it is tried until it works.
-async fn list(client: &Client) -> HashMap<Id, Found> {
+/// Lists the PodNetworks, with retries until it succeeds.
+async fn list(client: &Client) -> HashMap<PodName, StoredPodNetwork> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
     loop {
         match pages(&api).await {
-            Ok(found) => return found,
+            Ok(existing) => return existing,
             Err(error) => warn!(%error, "the PodNetworks can't be listed, trying again"),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-async fn pages(api: &Api<DynamicObject>) -> Result<HashMap<Id, Found>, kube::Error> {
-    let first = (Some(ListParams::default().limit(PAGE)), HashMap::new());
+async fn pages(api: &Api<DynamicObject>) -> Result<HashMap<PodName, StoredPodNetwork>, kube::Error> {
+    let first = (Some(ListParams::default().limit(PAGE_SIZE)), HashMap::new());
     let pages = futures::stream::try_unfold(first.0, |params| async move {
         let Some(params) = params else { return Ok(None) };
         let page = api.list(&params).await?;
         let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
-        Ok(Some((page.items, next.map(|token| ListParams::default().limit(PAGE).continue_token(&token)))))
+        Ok(Some((
+            page.items,
+            next.map(|token| ListParams::default().limit(PAGE_SIZE).continue_token(&token)),
+        )))
     });
     pages
         .try_fold(first.1, |mut all, items| async move {
             for object in items {
-                let id = Id(object.namespace().unwrap_or_default().into(), object.name_any().into());
+                let id = PodName(object.namespace().unwrap_or_default().into(), object.name_any().into());
                 let owner = object.owner_references().iter().find(|owner| owner.kind == "Pod");
                 let uid = owner.map_or_else(|| Name::from(""), |owner| owner.uid.as_str().into());
-                all.insert(id, Found { uid, content: content(&told(&object)) });
+                all.insert(id, StoredPodNetwork { uid, content: content(&read_status(&object)) });
             }
             Ok(all)
         })
         .await
 }
 
-/// Where they are served. They have no spec.
+/// The resource of PodNetworks. They have no spec.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<PodNetwork>(&())
 }
 
-/// What one says; what can't be read is written anew.
-pub fn told(object: &DynamicObject) -> PodNetworkStatus {
+/// The status of a PodNetwork; an unreadable one counts as empty and is rewritten.
+pub fn read_status(object: &DynamicObject) -> PodNetworkStatus {
     object
         .data
         .get("status")
@@ -156,27 +161,28 @@ fn content(status: &PodNetworkStatus) -> u64 {
     hasher.finish()
 }
 
-/// Brings one to what is wanted of the pod of this uid; without a uid, it goes whosever it is.
-async fn bring(
+/// Reconciles the PodNetwork of a pod. Without a uid, it is deleted whatever pod owns it.
+async fn reconcile(
     client: Client,
-    all: All,
+    all: StoredPodNetworks,
     events: Events,
-    id: Id,
+    id: PodName,
     uid: Option<Name>,
     view: Option<Box<PodView>>,
 ) -> Result<(), kube::Error> {
     let api: Api<DynamicObject> = Api::namespaced_with(client, &id.0, &resource());
-    let remember = |found: Option<Found>| {
+    let remember = |existing: Option<StoredPodNetwork>| {
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        match found {
-            Some(found) => _ = all.insert(id.clone(), found),
+        match existing {
+            Some(existing) => _ = all.insert(id.clone(), existing),
             None => _ = all.remove(&id),
         }
     };
-    let found = all.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
-    let of_another = found.as_ref().is_some_and(|found| uid.as_ref().is_some_and(|uid| *uid != found.uid));
+    let existing = all.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+    let is_other_pods =
+        existing.as_ref().is_some_and(|existing| uid.as_ref().is_some_and(|uid| *uid != existing.uid));
     let (Some(uid), Some(view)) = (uid, view) else {
-        if found.is_some() && !of_another {
+        if existing.is_some() && !is_other_pods {
             delete(&api, &id.1).await?;
             remember(None);
         }
@@ -184,28 +190,34 @@ async fn bring(
     };
     let status = status(&view);
     let content = content(&status);
-    if of_another {
-        // The pod before of this name, whose object is about to go with it.
+    if is_other_pods {
+        // The object of a former pod of this name, which is about to be garbage-collected.
         delete(&api, &id.1).await?;
         remember(None);
-    } else if found.as_ref().is_some_and(|found| found.content == content) {
+    } else if existing.as_ref().is_some_and(|existing| existing.content == content) {
         return Ok(());
     }
-    if found.is_none() || of_another {
-        make(&api, &id, &uid).await?;
+    if existing.is_none() || is_other_pods {
+        create(&api, &id, &uid).await?;
     }
-    match tell(&api, &id.1, &status).await {
+    match write_status(&api, &id.1, &status).await {
         Err(kube::Error::Api(answer)) if answer.code == 404 => {
-            make(&api, &id, &uid).await?;
-            tell(&api, &id.1, &status).await?;
+            create(&api, &id, &uid).await?;
+            write_status(&api, &id.1, &status).await?;
         }
         result => result?,
     }
     for missing in view.interfaces.iter().filter(|interface| interface.kind == "none") {
         let problem = missing.problem.as_deref().unwrap_or_default();
-        events.tell(of_pod(&id.0, &id.1, &uid), EventType::Warning, "ReferenceNotFound", "Attach", problem);
+        events.publish(
+            pod_ref(&id.0, &id.1, &uid),
+            EventType::Warning,
+            "ReferenceNotFound",
+            "Attach",
+            problem,
+        );
     }
-    remember(Some(Found { uid, content }));
+    remember(Some(StoredPodNetwork { uid, content }));
     Ok(())
 }
 
@@ -216,7 +228,7 @@ async fn delete(api: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error>
     }
 }
 
-async fn make(api: &Api<DynamicObject>, id: &Id, uid: &str) -> Result<(), kube::Error> {
+async fn create(api: &Api<DynamicObject>, id: &PodName, uid: &str) -> Result<(), kube::Error> {
     let body = json!({
         "apiVersion": PodNetwork::api_version(&()),
         "kind": PodNetwork::kind(&()),
@@ -228,7 +240,11 @@ async fn make(api: &Api<DynamicObject>, id: &Id, uid: &str) -> Result<(), kube::
     api.patch(&id.1, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await.map(|_| ())
 }
 
-async fn tell(api: &Api<DynamicObject>, name: &str, status: &PodNetworkStatus) -> Result<(), kube::Error> {
+async fn write_status(
+    api: &Api<DynamicObject>,
+    name: &str,
+    status: &PodNetworkStatus,
+) -> Result<(), kube::Error> {
     let body = json!({
         "apiVersion": PodNetwork::api_version(&()),
         "kind": PodNetwork::kind(&()),
@@ -238,7 +254,7 @@ async fn tell(api: &Api<DynamicObject>, name: &str, status: &PodNetworkStatus) -
     api.patch_status(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await.map(|_| ())
 }
 
-/// What it says.
+/// The status for a pod.
 fn status(view: &PodView) -> PodNetworkStatus {
     let interfaces: Vec<_> = view.interfaces.iter().map(interface).collect();
     PodNetworkStatus {
@@ -275,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pod_was_given() {
+    fn pod_network_status_lists_interfaces_of_pod() {
         let owner = Key::namespaced(Kind::PodConfig, &"ns".into(), &"pc".into());
         let there = LinkEntry {
             link: "pc0".into(),

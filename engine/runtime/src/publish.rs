@@ -1,4 +1,4 @@
-//! Commands onto NATS, fenced by the last sequence of their subject.
+//! Publishes commands to NATS, fenced by the last sequence of their subject.
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
@@ -10,11 +10,11 @@ use eno_sbi::nats::{Connection, forget_target};
 use eno_schemas::{Command, Desired, MessageError, decode, encode, subject};
 use tracing::{info, warn};
 
-use crate::gate::Turn;
+use crate::command_scheduler::PendingCommand;
 use crate::mailbox::{Input, Mailbox, post};
 use crate::metrics::Metrics;
 
-/// A later leader has written: this process no longer leads.
+/// A later leader has published: this process no longer leads.
 #[derive(Debug, thiserror::Error)]
 #[error("the command of {subject} was written in term {found}, this is term {own}")]
 pub struct Superseded {
@@ -27,7 +27,7 @@ pub struct Superseded {
 enum PublishError {
     #[error(transparent)]
     Superseded(#[from] Superseded),
-    /// Another word stands there, of an earlier leader.
+    /// The subject holds a command of an earlier leader.
     #[error("the subject's last sequence is {0}")]
     Sequence(u64),
     #[error(transparent)]
@@ -36,7 +36,7 @@ enum PublishError {
     Nats(#[from] async_nats::Error),
 }
 
-/// Publishes one command and tells the mailbox what came of it.
+/// Publishes one command and posts the outcome to the mailbox.
 pub async fn publish(
     connection: &Connection,
     mailbox: &Mailbox,
@@ -44,23 +44,23 @@ pub async fn publish(
     target: Target,
     driver: Name,
     desired: Desired,
-    turn: Turn,
+    pending: PendingCommand,
 ) -> Result<(), Superseded> {
     let name = target.to_string();
-    if let Some(former) = &turn.moved_from
+    if let Some(former) = &pending.moved_from
         && let Err(error) = forget_target(connection, former, &name).await
     {
         warn!(%target, %error, "the former driver was not told that the target is another's");
     }
-    let generation = turn.generation.clone();
+    let generation = pending.generation.clone();
     let command = Command {
         driver: driver.to_string(),
         target: name,
-        generation: turn.generation,
+        generation: pending.generation,
         desired,
-        transaction: turn.transaction,
+        transaction: pending.transaction,
     };
-    let input = match attempt(&connection.jetstream, &command, turn.expected).await {
+    let input = match attempt(&connection.jetstream, &command, pending.expected).await {
         Ok(sequence) => {
             metrics.command("published");
             Input::Published(target, generation, sequence)
@@ -68,10 +68,10 @@ pub async fn publish(
         Err(PublishError::Superseded(error)) => return Err(error),
         Err(PublishError::Sequence(sequence)) => Input::NotPublished(target, Some(sequence)),
         Err(PublishError::Message(error)) => {
-            // It can't be said; a later state may be sayable.
+            // This state can't be encoded; a later one may be.
             metrics.command("malformed");
             warn!(%target, %error, "a command can't be written");
-            Input::Published(target, generation, turn.expected)
+            Input::Published(target, generation, pending.expected)
         }
         Err(PublishError::Nats(error)) => {
             metrics.command("failed");
@@ -97,7 +97,7 @@ async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Resul
                 return Err(PublishError::Sequence(0));
             };
             match found {
-                // A try whose answer was lost.
+                // An earlier attempt succeeded without an answer.
                 Some(found) if found.generation == command.generation => Ok(sequence),
                 Some(found) if found.generation.term > command.generation.term => {
                     let (found, own) = (found.generation.term, command.generation.term);
@@ -122,12 +122,12 @@ async fn last(
     }
 }
 
-/// Takes a target that is gone off NATS, has its driver forget it, and tells the mailbox that this is over. What is left
-/// by a failure is found and taken off at the next start.
-pub async fn forget(connection: &Connection, mailbox: &Mailbox, target: Target, driver: &Name) {
+/// Purges a removed target from NATS, tells its driver to forget it, and posts the end to the mailbox. The next leader
+/// retries a failed purge.
+pub async fn remove_target(connection: &Connection, mailbox: &Mailbox, target: Target, driver: &Name) {
     match forget_target(connection, driver, &target.to_string()).await {
         Ok(()) => info!(%target, "forgotten"),
         Err(error) => warn!(%target, %error, "a target that is gone was not taken off NATS"),
     }
-    post(mailbox, Input::Forgotten(target)).await;
+    post(mailbox, Input::TargetRemoved(target)).await;
 }

@@ -1,4 +1,4 @@
-//! What agents tell that they have put right on their nodes, as Kubernetes Events. Pure.
+//! Kubernetes Events for repairs that agents report. Pure.
 
 use eno_core::{Key, Kind, Name};
 use eno_schemas::{NodeDesired, Report};
@@ -7,38 +7,38 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use crate::objects::Objects;
 use crate::{api, events};
 
-/// The kind of notes that tell of it.
+/// Kind of the notes about repairs.
 const REPAIRED: &str = "Repaired";
 
-/// The report tells of something that was put right.
-pub fn any(report: &Report) -> bool {
+/// True when the report has repairs.
+pub fn has_repairs(report: &Report) -> bool {
     report.notes.iter().any(|note| note.kind == REPAIRED)
 }
 
-/// What was put right, each on the object that asked for the interface, on the pod, or else on the Node. `desired`: what
-/// is wanted of the node.
-pub fn told<'a>(
+/// The repairs in a report with the object of each Event: the object that requested the interface, else the pod, else
+/// the Node. `desired`: the desired state of the node.
+pub fn repair_events<'a>(
     node: &Name,
     desired: Option<&NodeDesired>,
     objects: &Objects,
     report: &'a Report,
 ) -> Vec<(ObjectReference, &'a str)> {
     let notes = report.notes.iter().filter(|note| note.kind == REPAIRED);
-    let tell = notes.map(|note| {
+    let repairs = notes.map(|note| {
         let pod = note.item.pod.as_ref().and_then(|uid| Some((uid, desired?.pods.get(uid)?)));
-        let Some((uid, pod)) = pod else { return (events::of_node(node), note.message.as_str()) };
+        let Some((uid, pod)) = pod else { return (events::node_ref(node), note.message.as_str()) };
         let owner = note.item.link.as_deref().and_then(owner_of).and_then(|(kind, name)| {
             let key = Key::namespaced(kind, &pod.namespace.as_str().into(), &name.into());
             let uid = &objects.get(&key)?.uid;
-            Some(events::of_object(&key, uid))
+            Some(events::object_ref(&key, uid))
         });
-        let object = owner.unwrap_or_else(|| events::of_pod(&pod.namespace, &pod.name, uid));
+        let object = owner.unwrap_or_else(|| events::pod_ref(&pod.namespace, &pod.name, uid));
         (object, note.message.as_str())
     });
-    tell.collect()
+    repairs.collect()
 }
 
-/// The kind and the name of the object that asked for an interface, by the interface's id: `<kind>/<object>/<link>`.
+/// Kind and name of the object that requested an interface, from the interface's id `<kind>/<object>/<link>`.
 fn owner_of(link: &str) -> Option<(Kind, &str)> {
     let (kind, rest) = link.split_once('/')?;
     let (name, _) = rest.split_once('/')?;
@@ -53,15 +53,15 @@ mod tests {
     use kube::api::DynamicObject;
 
     use super::*;
-    use crate::objects::Stored;
+    use crate::objects::StoredObject;
 
     #[test]
-    fn on_the_object_the_pod_or_the_node() {
+    fn repair_events_refer_to_object_pod_or_node() {
         let key = Key::namespaced(Kind::PodConfig, &"ns".into(), &"pc".into());
         let mut object = DynamicObject::new("pc", &api::resource(Kind::PodConfig));
         object.metadata.uid = Some("o".into());
         let mut objects = Objects::default();
-        objects.put(key.clone(), Arc::new(Stored::new(&key, object)));
+        objects.put(key.clone(), Arc::new(StoredObject::new(&key, object)));
         let pod = NodePod {
             namespace: "ns".into(),
             name: "p".into(),
@@ -90,19 +90,19 @@ mod tests {
             device: None,
             change: None,
         };
-        assert!(any(&report));
-        let told = told(&"worker1".into(), Some(&desired), &objects, &report);
-        let told: Vec<_> =
-            told.iter().map(|(object, _)| (object.kind.as_deref(), object.name.as_deref())).collect();
+        assert!(has_repairs(&report));
+        let events_of = repair_events(&"worker1".into(), Some(&desired), &objects, &report);
+        let events_of: Vec<_> =
+            events_of.iter().map(|(object, _)| (object.kind.as_deref(), object.name.as_deref())).collect();
         let of = |kind, name| (Some(kind), Some(name));
         assert_eq!(
-            told,
+            events_of,
             [of("PodConfig", "pc"), of("Pod", "p"), of("Node", "worker1"), of("Node", "worker1")]
         );
     }
 
     #[test]
-    fn who_asked_for_an_interface() {
+    fn interface_id_yields_owner() {
         assert_eq!(owner_of("PodConfig/pc/pc0"), Some((Kind::PodConfig, "pc")));
         assert_eq!(owner_of("L2ServiceAttachment/a/a/s"), Some((Kind::L2ServiceAttachment, "a")));
         assert_eq!(owner_of("eth0"), None);

@@ -1,4 +1,4 @@
-//! The engine as a process: connects, stands for the lead, leads, and begins again when the lead is lost.
+//! The engine process: connects, takes part in the leader election, leads, and starts over when leadership is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,38 +21,38 @@ use tracing::{info, warn};
 use crate::EngineArgs;
 use crate::callbacks::Poster;
 use crate::cluster_id::Sources;
+use crate::leader::{LeaderContext, LeaderError, run_leader};
 use crate::lease::{Candidate, Leadership, Times};
+use crate::lease_guard::{Fenced, LeaseGuard};
 use crate::metrics::Metrics;
-use crate::reign::{Realm, ReignError, reign};
-use crate::tenure::{Fenced, Tenure};
 
-/// The Lease that says which engine leads, and the connection's name on NATS.
+/// Name of the Lease and of the connection to NATS.
 const NAME: &str = "eno-engine";
-const PAUSE: Duration = Duration::from_secs(1);
-/// A request to the API server that has not begun to be answered after so long is given up and tried again: longer than
-/// a busy server keeps one waiting in its queues.
-const ANSWER: Duration = Duration::from_secs(20);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Time for the API server to begin a response, after which the request is retried. It is longer than a busy server
+/// queues a request.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// An answer of the API server did not come. Whether it did what it was asked is not known.
+/// The API server did not respond. The request may have been carried out.
 #[derive(Debug, thiserror::Error)]
-#[error("the API server did not answer within {} s", ANSWER.as_secs())]
-struct Unanswered;
+#[error("the API server did not answer within {} s", RESPONSE_TIMEOUT.as_secs())]
+struct ResponseTimeout;
 
-/// Runs the engine until `shutdown`. An error is one that a retry does not help: bad arguments, or a port that is
-/// taken. What may pass is waited for.
+/// Runs the engine until `shutdown`. Transient errors are retried. It returns an error if a retry can't help: invalid
+/// arguments, or a port in use.
 pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Result<()> {
-    // A provider that is there already is as good.
+    // A provider that is already installed is equally good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let metrics = Arc::new(Metrics::default());
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     let kube = kube_config(&args).await?;
     let identity: Arc<str> = identity().into();
-    // On connections of its own, so that the Lease waits for nothing else.
+    // A separate connection, so that requests for the Lease wait for no others.
     let candidate =
         Candidate::new(client(kube.clone(), None)?, &args.namespace, NAME, &identity, Times::default());
-    let tenure = candidate.tenure();
-    let client = client(kube, Some(tenure.clone()))?;
+    let lease_guard = candidate.lease_guard();
+    let client = client(kube, Some(lease_guard.clone()))?;
     let poster = Arc::new(Poster::new(&args.callbacks, client.clone(), &args.namespace)?);
     let synced = Arc::new(AtomicBool::new(false));
     let standing_by = Arc::new(AtomicBool::new(false));
@@ -68,7 +68,7 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
             Err("not in step with the cluster yet".into())
         })
     };
-    // Before NATS answers, so that nobody takes this process for dead meanwhile.
+    // The probes answer before NATS is connected, so that the kubelet does not restart this process meanwhile.
     serve(&args.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
     let connection = match nats::connect(&args.nats, NAME, &shutdown).await {
         Err(ConnectError::Stopped) => return Ok(()),
@@ -82,52 +82,61 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         nodes: args.nodes,
     };
     let sample_image = args.sample_image.as_deref().map(Arc::from);
-    let mut realm =
-        Realm { client, connection, poster, config, sample_image, metrics, identity, synced, tenure };
+    let mut context = LeaderContext {
+        client,
+        connection,
+        poster,
+        config,
+        sample_image,
+        metrics,
+        identity,
+        synced,
+        lease_guard,
+    };
     let mut above = 0;
     while !shutdown.is_cancelled() {
         standing_by.store(true, Ordering::Relaxed);
         let leadership = candidate.lead(above, &shutdown).await;
         standing_by.store(false, Ordering::Relaxed);
         let Some(leadership) = leadership else { break };
-        if let Err(error) = lead(&mut realm, args.cluster_id.as_deref(), &leadership, &shutdown).await {
+        if let Err(error) = lead(&mut context, args.cluster_id.as_deref(), &leadership, &shutdown).await {
             warn!(%error, "could not lead, trying again");
-            if let ReignError::TermUsed { found } = error {
+            if let LeaderError::TermUsed { found } = error {
                 above = found;
             }
         }
         candidate.release(leadership).await;
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(RETRY_DELAY) => {}
             () = shutdown.cancelled() => {}
         }
     }
     Ok(())
 }
 
-/// Leads until the lead is lost or `shutdown`.
+/// Leads until leadership is lost or `shutdown`.
 async fn lead(
-    realm: &mut Realm,
+    context: &mut LeaderContext,
     configured: Option<&str>,
     leadership: &Leadership,
     shutdown: &CancellationToken,
-) -> Result<(), ReignError> {
+) -> Result<(), LeaderError> {
     let stop = || async {
         tokio::select! {
             () = shutdown.cancelled() => {}
             () = leadership.lost.cancelled() => {}
         }
     };
-    let Realm { client, connection, metrics, .. } = &*realm;
+    let LeaderContext { client, connection, metrics, .. } = &*context;
     let sources = Sources { client, connection, metrics, configured };
     let cluster = tokio::select! {
         cluster = sources.find(leadership.cluster.as_deref()) => cluster,
         () = stop() => return Ok(()),
     };
     info!(cluster = cluster.id, "VLANs of this cluster are named eno-{}-<ID> on switches", cluster.id);
-    leadership.keep(&cluster.id);
-    realm.config = Config { cluster: cluster.id, cluster_uid: cluster.uid, ..realm.config.clone() };
-    reign(realm, leadership.term, stop()).await
+    leadership.store_cluster_id(&cluster.id);
+    context.config = Config { cluster: cluster.id, cluster_uid: cluster.uid, ..context.config.clone() };
+    run_leader(context, leadership.term, stop()).await
 }
 
 async fn kube_config(args: &EngineArgs) -> anyhow::Result<kube::Config> {
@@ -140,18 +149,20 @@ async fn kube_config(args: &EngineArgs) -> anyhow::Result<kube::Config> {
         .with_context(|| format!("using {}", file.display()))
 }
 
-/// With a tenure, one that changes things only while the lead is held for sure.
-fn client(config: kube::Config, tenure: Option<Tenure>) -> anyhow::Result<Client> {
+/// With a guard, the client changes things only while the Lease is held.
+fn client(config: kube::Config, lease_guard: Option<LeaseGuard>) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("preparing the way to the API server")?;
-    let fence = tenure.map(|tenure| layer_fn(move |inner| Fenced::new(inner, tenure.clone())));
-    // It has no limit of its own: what is answered in part, as a watch, has others.
+    let fence = lease_guard.map(|lease_guard| layer_fn(move |inner| Fenced::new(inner, lease_guard.clone())));
+    // The limit covers the start of a response. Streamed bodies such as watches have their own limits.
     let limit = MapFutureLayer::new(|answer| async {
-        tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(BoxError::from(Unanswered)))
+        tokio::time::timeout(RESPONSE_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err(BoxError::from(ResponseTimeout)))
     });
     Ok(builder.with_layer(&option_layer(fence)).with_layer(&limit).build())
 }
 
-/// Unique among processes: the host, and what the system's random numbers give.
+/// Unique among processes: host name, process id and a random number.
 fn identity() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let host = std::env::var("HOSTNAME").ok().filter(|host| !host.is_empty());

@@ -1,4 +1,4 @@
-//! The sample Deployment of a PodConfig: two pods without any privilege, to see what the PodConfig does to them.
+//! Creates the sample Deployment of a PodConfig: two unprivileged pods that show its effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,38 +16,38 @@ use tokio_util::sync::CancellationToken;
 use crate::api;
 use crate::events::{self, Events};
 use crate::ingest::MANAGED_BY;
-use crate::latest::{self, Pace};
 use crate::mailbox::Input;
 use crate::metrics::Metrics;
+use crate::reconcile_queue::{self, QueueOptions};
 
-/// The PodConfig, and its uid with the name of its Deployment.
-pub type Wanted = (Key, (Name, Name));
+/// The PodConfig; its uid and the name of its Deployment.
+pub type DesiredSample = (Key, (Name, Name));
 
-/// Kubernetes makes the pods of a Deployment, or says why not, within a moment. So often it is looked at, with [`PAUSE`]
-/// between: the engine may `get` a Deployment and not watch all of them.
-const LOOKS: u32 = 30;
-const PAUSE: Duration = Duration::from_secs(1);
-/// So many characters of a refusal are passed on.
-const REFUSAL: usize = 512;
+/// Maximum polls of a Deployment, [`POLL_INTERVAL`] apart: Kubernetes creates its pods, or reports why not, within
+/// moments. The engine may `get` a Deployment but not watch all of them.
+const MAX_POLLS: u32 = 30;
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum characters of a refusal that are passed on.
+const MAX_REFUSAL_CHARS: usize = 512;
 
-/// Makes them until `stop`. One that is there stays as it is: who looks at it may have scaled it.
+/// Creates Deployments until `stop`. An existing one stays unchanged, since users may have scaled it.
 pub async fn run(
     client: Client,
     image: Option<Arc<str>>,
-    wanted: mpsc::UnboundedReceiver<Wanted>,
+    desired: mpsc::UnboundedReceiver<DesiredSample>,
     mailbox: mpsc::Sender<Input>,
     events: Events,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    let pace = Pace { what: "sample", at_once: 4, gather: Duration::ZERO };
-    latest::run(pace, wanted, &metrics, stop, |owner, (uid, name)| {
-        make(client.clone(), image.clone(), mailbox.clone(), events.clone(), owner, uid, name)
+    let options = QueueOptions { what: "sample", concurrency: 4, delay: Duration::ZERO };
+    reconcile_queue::run(options, desired, &metrics, stop, |owner, (uid, name)| {
+        create_once(client.clone(), image.clone(), mailbox.clone(), events.clone(), owner, uid, name)
     })
     .await;
 }
 
-async fn make(
+async fn create_once(
     client: Client,
     image: Option<Arc<str>>,
     mailbox: mpsc::Sender<Input>,
@@ -57,7 +57,7 @@ async fn make(
     name: Name,
 ) -> Result<(), kube::Error> {
     let warn = |reason: &str, note: String| {
-        events.tell(events::of_object(&owner, &uid), EventType::Warning, reason, "MakeSample", &note);
+        events.publish(events::object_ref(&owner, &uid), EventType::Warning, reason, "MakeSample", &note);
     };
     let deployments: Api<Deployment> = Api::namespaced(client, &owner.namespace);
     if let Some(found) = deployments.get_metadata_opt(&name).await? {
@@ -75,15 +75,15 @@ async fn make(
         return Ok(());
     }
     if let Some(refusal) = refusal(&deployments, &name).await? {
-        let words = format!("the pods of the Deployment {name} are refused: {refusal}");
-        warn("SamplePodsRefused", words.clone());
-        // Nobody reads when this process leads no more.
-        let _ = mailbox.send(Input::World(Event::SampleRefused(owner, words.as_str().into()))).await;
+        let message = format!("the pods of the Deployment {name} are refused: {refusal}");
+        warn("SamplePodsRefused", message.clone());
+        // The receiver has ended if this process no longer leads.
+        let _ = mailbox.send(Input::Event(Event::SampleRefused(owner, message.as_str().into()))).await;
     }
     Ok(())
 }
 
-/// True when it is made; false when it was refused.
+/// True when it was created; false when it was refused.
 async fn create(
     deployments: &Api<Deployment>,
     image: Option<Arc<str>>,
@@ -103,7 +103,7 @@ async fn create(
         serde_json::from_value(deployment(owner, uid, name, &image)).map_err(kube::Error::SerdeError)?;
     match deployments.create(&PostParams::default(), &body).await {
         Ok(_) => Ok(true),
-        // A refusal of its namespace's quota or policy is told and not repeated.
+        // A refusal by quota or policy is reported and not retried.
         Err(kube::Error::Api(answer)) if matches!(answer.code, 400 | 403 | 404 | 422) => {
             warn("SampleNotMade", format!("the Deployment {name} was refused: {}", answer.message));
             Ok(false)
@@ -112,9 +112,9 @@ async fn create(
     }
 }
 
-/// What keeps Kubernetes from making a Deployment's pods.
+/// Why Kubernetes does not create the pods of a Deployment.
 async fn refusal(deployments: &Api<Deployment>, name: &str) -> Result<Option<String>, kube::Error> {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_POLLS {
         let Some(found) = deployments.get_opt(name).await? else { return Ok(None) };
         let status = found.status.unwrap_or_default();
         if status.replicas.is_some_and(|pods| pods > 0) {
@@ -122,17 +122,17 @@ async fn refusal(deployments: &Api<Deployment>, name: &str) -> Result<Option<Str
         }
         let mut conditions = status.conditions.into_iter().flatten();
         if let Some(failure) = conditions.find(|one| one.type_ == "ReplicaFailure" && one.status == "True") {
-            return Ok(Some(failure.message.unwrap_or_default().chars().take(REFUSAL).collect()));
+            return Ok(Some(failure.message.unwrap_or_default().chars().take(MAX_REFUSAL_CHARS).collect()));
         }
-        sleep(PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(None)
 }
 
-/// It passes the Pod Security Standard `restricted`.
+/// The Deployment passes the Pod Security Standard `restricted`.
 fn deployment(owner: &Key, uid: &str, name: &str, image: &str) -> Value {
     let labels = json!({ eno_nbi_crds::PODCONFIG_LABEL: &*owner.name });
-    // As PID 1 a shell ends on a signal only if it says so.
+    // A shell that runs as PID 1 ignores signals without a trap.
     let script = "trap 'exit 0' TERM INT; while :; do sleep 30 & wait $!; done";
     let (managed_by, eno) = MANAGED_BY;
     json!({
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_pods_carry_the_label_and_have_no_privilege() {
+    fn sample_pods_carry_podconfig_label_and_run_restricted() {
         let owner = Key::namespaced(Kind::PodConfig, &"cnf-test".into(), &"podconfig-sample-a".into());
         let made = deployment(&owner, "u", "cnf-example-a", "image:1");
         let typed: Deployment = serde_json::from_value(made.clone()).unwrap();

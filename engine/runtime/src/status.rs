@@ -1,4 +1,4 @@
-//! What the engine says of an object, as JSON. Pure.
+//! Converts the core's status of an object to JSON. Pure.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -13,20 +13,20 @@ use serde_json::{Map, Value, json};
 const READY_INPUTS: &str = "readyInputs";
 /// [`Status::cluster`].
 pub const CLUSTER_ID: &str = "clusterID";
-/// The column with the CNI plugins of a ConnectionPoint.
+/// Column with the CNI plugins of a ConnectionPoint.
 const CNIS: &str = "cnis";
-/// The column with the interfaces that a configuration makes.
+/// Column with the interfaces of a configuration.
 const LINKS: &str = "links";
-/// What a pod's message has at most.
-const MESSAGE: usize = 4000;
-/// So many names a column shows.
-const SHOWN: usize = 16;
+/// Maximum bytes of a pod's message.
+const MAX_MESSAGE_LEN: usize = 4000;
+/// Maximum names that a column shows.
+const MAX_COLUMN_NAMES: usize = 16;
 
-/// The `status` of an object. Absent fields are not in it, so that it is also the body of a server-side apply.
+/// The `status` of an object. Empty fields are omitted, so the result is also the body of a server-side apply.
 pub fn to_json(kind: Kind, status: &Status) -> Value {
     let mut fields = Map::new();
     if let Some(phase) = status.phase {
-        fields.insert("phase".into(), phase_word(kind, phase));
+        fields.insert("phase".into(), phase_text(kind, phase));
     }
     if !status.message.is_empty() {
         fields.insert("message".into(), status.message.as_str().into());
@@ -103,9 +103,9 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     Value::Object(fields)
 }
 
-/// True of a status that lacks what an engine writes now of an object that has not changed since: the text of a column, or
-/// the generation that its conditions are of.
-pub fn is_former(kind: Kind, status: &Value) -> bool {
+/// True of a status without a field that this engine writes although the object did not change: the text of a column,
+/// or the generation of conditions.
+pub fn is_outdated(kind: Kind, status: &Value) -> bool {
     let column = match kind {
         Kind::ConnectionPoint => Some(CNIS),
         Kind::PodConfig | Kind::PodNetworkConfig => Some(LINKS),
@@ -120,7 +120,7 @@ pub fn is_former(kind: Kind, status: &Value) -> bool {
         })
 }
 
-/// What kubectl shows in columns. A column takes one text: of a list it shows the first element only.
+/// Texts for kubectl's columns. A column shows one text; of a list it would show only the first element.
 fn columns(status: &Status) -> impl Iterator<Item = (&'static str, String)> {
     let (cnis, links, pods) = match status.realized.as_deref() {
         Some(Spec::ConnectionPoint(spec)) => {
@@ -137,10 +137,10 @@ fn columns(status: &Status) -> impl Iterator<Item = (&'static str, String)> {
         .filter_map(|(field, names)| Some((field, names?)))
 }
 
-/// These names as one text, with at most [`SHOWN`] of them; `None`: there are none.
+/// The names joined, at most [`MAX_COLUMN_NAMES`]; `None`: there are none.
 pub fn joined<N: std::fmt::Display>(names: impl IntoIterator<Item = N>) -> Option<String> {
     let mut names = names.into_iter();
-    let shown: Vec<String> = names.by_ref().take(SHOWN).map(|name| name.to_string()).collect();
+    let shown: Vec<String> = names.by_ref().take(MAX_COLUMN_NAMES).map(|name| name.to_string()).collect();
     let more = names.count();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!shown.is_empty()).then(|| format!("{}{rest}", shown.join(", ")))
@@ -171,14 +171,14 @@ fn last_transaction(last: &LastTransaction) -> crds::LastTransaction {
 }
 
 fn put(fields: &mut Map<String, Value>, name: &str, value: &impl Serialize) {
-    // What is put here has text for its keys.
+    // All serialised types have string keys.
     if let Ok(value) = serde_json::to_value(value) {
         fields.insert(name.into(), value);
     }
 }
 
-/// The kinds for running pods have words of their own.
-fn phase_word(kind: Kind, phase: Phase) -> Value {
+/// The kinds for running pods have phase texts of their own.
+fn phase_text(kind: Kind, phase: Phase) -> Value {
     match (kind, phase) {
         (Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig, Phase::Pending) => "configuring".into(),
         (Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig, Phase::Ready) => "configured".into(),
@@ -188,7 +188,7 @@ fn phase_word(kind: Kind, phase: Phase) -> Value {
 
 fn configuration(kind: Kind, pod: &PodEntry) -> crds::PodConfiguration {
     let problem = pod.problem.as_ref().map(|problem| {
-        let end = problem.floor_char_boundary(MESSAGE);
+        let end = problem.floor_char_boundary(MAX_MESSAGE_LEN);
         if end < problem.len() { format!("{}…", &problem[..end]) } else { problem.clone() }
     });
     crds::PodConfiguration {
@@ -198,21 +198,21 @@ fn configuration(kind: Kind, pod: &PodEntry) -> crds::PodConfiguration {
     }
 }
 
-/// An interface in the words of the users of these kinds.
+/// An interface in the text format of the PodConfig and PodNetworkConfig documentation.
 fn link(kind: Kind, entry: &LinkEntry) -> String {
     let LinkEntry { link, name, host_name, bridge, mtu, addresses, .. } = entry;
-    // An interface that was made has the PID in its name; this one was there.
+    // The name of a created interface contains the PID; an equal name is an existing interface.
     if kind == Kind::PodNetworkConfig && **link == *name {
         return format!("MTU: {mtu}");
     }
-    let mut words = vec![format!("podVethName:{name}")];
+    let mut fields = vec![format!("podVethName:{name}")];
     if !addresses.is_empty() {
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-        words.push(format!("podIPAddr:{}", addresses.join(",")));
+        fields.push(format!("podIPAddr:{}", addresses.join(",")));
     }
-    words.extend(host_name.as_ref().map(|host_name| format!("peerVethName:{host_name}")));
-    words.extend(bridge.as_ref().map(|bridge| format!("bridge:{bridge}")));
-    format!("{{{}}}", words.join(" "))
+    fields.extend(host_name.as_ref().map(|host_name| format!("peerVethName:{host_name}")));
+    fields.extend(bridge.as_ref().map(|bridge| format!("bridge:{bridge}")));
+    format!("{{{}}}", fields.join(" "))
 }
 
 fn leases(pod: &PodEntry) -> impl Iterator<Item = crds::Lease> {
@@ -224,7 +224,7 @@ fn leases(pod: &PodEntry) -> impl Iterator<Item = crds::Lease> {
     })
 }
 
-/// Where a bridge is; [`bridge_node`] finds the node in it.
+/// A bridge on each of its nodes; [`bridge_node`] parses the node.
 fn bridges(status: &Status) -> Vec<String> {
     let bridge = match status.realized.as_deref() {
         Some(Spec::Bridge(spec)) => {
@@ -243,20 +243,20 @@ pub fn bridge_node(text: &str) -> Option<&str> {
     rest.split([' ', '}']).next().filter(|node| !node.is_empty())
 }
 
-/// Names the content of a status: two are worth one write when this is equal. The number of transitions, the times of
-/// conditions and what a ready object is made of are no content, since they change when an object goes away from a phase
-/// and comes back to it. The outbox has them.
+/// Hash of the content of a status; statuses with the same hash need one write. It omits the number of transitions,
+/// condition times and the inputs of a ready object, which change whenever an object leaves a phase and returns to it.
+/// The outbox has them.
 pub fn content(kind: Kind, status: &Status) -> u64 {
     content_of(to_json(kind, status))
 }
 
-/// As [`content`], of a status as the API server holds it.
+/// The same hash of a status that the API server holds.
 pub fn content_of(mut status: Value) -> u64 {
     if let Some(fields) = status.as_object_mut() {
         fields.remove("transitions");
         fields.remove(READY_INPUTS);
         if let Some(conditions) = fields.get_mut("conditions").and_then(Value::as_array_mut) {
-            // It is not the core's to say.
+            // The callback task owns this condition.
             conditions.retain(|condition| condition["type"] != crds::CALLBACK_DELIVERED);
             for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
                 condition.remove("lastTransitionTime");
@@ -267,17 +267,17 @@ pub fn content_of(mut status: Value) -> u64 {
         }
     }
     let mut hasher = DefaultHasher::new();
-    // Its fields are in the order of their names.
+    // The map is sorted by field name.
     status.to_string().hash(&mut hasher);
     hasher.finish()
 }
 
-/// A phase that often passes within a moment; it is told in the outbox at once, and in the status only if it lasts.
-pub fn passes(phase: Option<Phase>) -> bool {
+/// True for phases that often pass within moments: the outbox gets them at once, the status only if they last.
+pub fn is_transient(phase: Option<Phase>) -> bool {
     matches!(phase, Some(Phase::Pending | Phase::Terminating))
 }
 
-/// The id of a transition: the same transition always has the same one.
+/// The id of a transition, the same for each attempt to publish it.
 pub fn transition_id(uid: &str, counter: u64) -> String {
     format!("{uid}-{counter}")
 }
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_status_is_read_back() {
         let json = to_json(Kind::L2Service, &full());
         assert_eq!(crate::ingest::status(Kind::L2Service, &json), Some(full()));
         assert_eq!((&json["grantedID"], &json["clusterID"]), (&json!(10), &json!("lab")));
@@ -373,19 +373,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_puts_in_is_no_status() {
+    fn default_status_of_api_server_counts_as_none() {
         let mut status = json!({ "observedGeneration": crds::UNOBSERVED });
         for kind in [Kind::L2Service, Kind::PodConfig] {
             assert_eq!(crate::ingest::status(kind, &status), None);
         }
-        // Who tells of callbacks may be the first to write.
+        // The callback task may write its condition first.
         status["conditions"] = json!([{ "type": "CallbackDelivered", "status": "False" }]);
         assert_eq!(crate::ingest::status(Kind::L2Service, &status), None);
         assert!(crate::ingest::status(Kind::L2Service, &json!({ "observedGeneration": 1 })).is_some());
     }
 
     #[test]
-    fn content_is_more_than_a_count() {
+    fn content_hash_ignores_counters_and_times() {
         let content = |status: &Status| content(Kind::L2Service, status);
         let mut later = full();
         later.transitions = 6;
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(content(&full()), content(&later));
         later.message = "other".into();
         assert_ne!(content(&full()), content(&later));
-        // What is said of callbacks is said by another.
+        // The condition of the callback task is no content.
         let mut with_callbacks = to_json(Kind::L2Service, &full());
         let conditions = with_callbacks["conditions"].as_array_mut().unwrap();
         conditions.push(json!({ "type": "CallbackDelivered", "status": "False" }));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_told_as_their_users_know_it() {
+    fn pod_configurations_use_documented_text_format() {
         let json = to_json(Kind::PodNetworkConfig, &pods());
         assert_eq!(json["phase"], "configuring");
         assert_eq!((&json["pods"], json.get("links")), (&json!("p, q"), None));
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_names_all_or_says_how_many_more() {
+    fn column_lists_names_up_to_limit() {
         assert_eq!(joined::<&str>([]), None);
         assert_eq!(joined(["pc0"]).as_deref(), Some("pc0"));
         assert_eq!(joined(["pc0", "pc1"]).as_deref(), Some("pc0, pc1"));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_show_what_is_realized() {
+    fn columns_show_realized_spec() {
         let realized = |kind, spec| {
             let spec = crate::ingest::spec(kind, &spec).unwrap();
             to_json(kind, &Status { realized: Some(Arc::new(spec)), ..Status::default() })
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_status_is_written_once() {
+    fn outdated_status_is_rewritten_once() {
         let cni = json!({ "Name": "bridge", "SupportedInterfaceTypes": ["kernel"], "Opts": r#"{"BridgeName": "br"}"# });
         let links = json!([{ "name": "a", "linkType": "dummy" }]);
         for (kind, spec, column) in [
@@ -518,23 +518,23 @@ mod tests {
                 former.push(without_column);
             }
             for stored in former {
-                assert!(is_former(kind, &stored), "{stored}");
+                assert!(is_outdated(kind, &stored), "{stored}");
                 let written = to_json(kind, &crate::ingest::status(kind, &stored).unwrap());
                 assert_ne!(content_of(stored), content_of(written.clone()));
                 assert_eq!(content_of(written), content_of(now.clone()));
             }
-            // What its next reader would write is no other content, and so it is not written again.
+            // Reading and writing it gives the same content, so it is not written again.
             let read = crate::ingest::status(kind, &now).unwrap();
             assert_eq!(content(kind, &read), content_of(now.clone()));
             let mut with_callbacks = now;
             let conditions = with_callbacks["conditions"].as_array_mut().unwrap();
             conditions.push(json!({ "type": "CallbackDelivered", "status": "False" }));
-            assert_eq!(is_former(kind, &with_callbacks), kind == Kind::PodNetworkConfig);
+            assert_eq!(is_outdated(kind, &with_callbacks), kind == Kind::PodNetworkConfig);
         }
     }
 
     #[test]
-    fn leases_are_read_back_and_what_is_there_is_not() {
+    fn leases_are_read_back_without_interfaces() {
         for kind in [Kind::PodConfig, Kind::PodNetworkConfig, Kind::L2ServiceAttachment] {
             let status = Status { realized: None, ..pods() };
             let json = to_json(kind, &status);
@@ -543,13 +543,13 @@ mod tests {
             let (then, now) = (&status.pods[0], &read.pods[0]);
             assert_eq!((&then.name, &then.uid, &then.leases), (&now.name, &now.uid, &now.leases));
             assert!(now.links.is_empty());
-            // It is not written again for that.
+            // This difference causes no write.
             assert_eq!(content_of(json), content(kind, &status));
         }
     }
 
     #[test]
-    fn a_bridge_and_its_nodes() {
+    fn bridge_configs_list_nodes() {
         let spec =
             BridgeSpec { name: "pcbr0".into(), cidrs: vec!["192.168.100.0/24".parse().unwrap()], mtu: None };
         let status = Status {

@@ -1,4 +1,4 @@
-//! Sees when NATS has lost its streams, and makes them anew.
+//! Detects lost streams of NATS and recreates them.
 
 use std::time::Duration;
 
@@ -11,50 +11,50 @@ use tracing::warn;
 use crate::drivers;
 use crate::mailbox::{Input, Mailbox, post};
 
-/// How often the streams are looked at while the connection holds.
-const LOOK: Duration = Duration::from_secs(10);
-/// So often the commands are read after a new connection: what a transaction held up at first is seen later.
-const READINGS: u32 = 6;
+/// Interval of checks while the connection holds.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Number of reads of the commands after a reconnect: a message that a transaction hides at first is seen later.
+const COMMAND_READS: u32 = 6;
 
-/// When those were made whose loss has to be answered. Others are filled by who writes into them.
+/// Creation times of the streams whose loss needs a reaction, in nanoseconds since 1970. Others are refilled by their
+/// writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Made {
-    /// Commands, reports and presence.
-    words: [i128; 3],
+struct CreationTimes {
+    /// Of commands, reports and presence.
+    messaging: [i128; 3],
     outbox: i128,
 }
 
-/// Looks at the streams after each new connection and now and then, and makes those that are missing. A stream that was
-/// made later than remembered has lost what it held: `lost` counts that, for those who read from streams to begin again.
-/// One that was not may have lost single messages with its server: after each new connection the commands are read, for
-/// a minute.
+/// Checks the streams after each reconnect and periodically, and recreates missing ones. A stream with a new creation
+/// time has lost its messages: `lost` counts that, so that readers start over. Other streams may have lost single
+/// messages, so the commands are read for a minute after each reconnect.
 pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender<u64>) {
     let mut connects = connection.connects();
-    let mut remembered: Option<Made> = None;
-    // The connection may have broken since the commands were read.
-    let mut readings = 1;
+    let mut previous: Option<CreationTimes> = None;
+    // The connection may have broken since the leader read the commands.
+    let mut reads_left = 1;
     loop {
-        if connects.has_changed().unwrap_or_default() && remembered.is_some() {
-            readings = READINGS;
+        if connects.has_changed().unwrap_or_default() && previous.is_some() {
+            reads_left = COMMAND_READS;
         }
         connects.mark_unchanged();
-        match look(&connection).await {
-            Ok(made) => {
-                if let Some(before) = remembered.filter(|before| *before != made) {
+        match read_created(&connection).await {
+            Ok(created) => {
+                if let Some(before) = previous.filter(|before| *before != created) {
                     lost.send_modify(|count| *count += 1);
-                    if !post(&mailbox, Input::StreamsLost { outbox: before.outbox != made.outbox }).await {
+                    if !post(&mailbox, Input::StreamsLost { outbox: before.outbox != created.outbox }).await {
                         return;
                     }
                 }
-                remembered = Some(made);
+                previous = Some(created);
             }
             Err(error) => warn!(%error, "the streams can't be looked at"),
         }
-        if readings > 0 {
-            match drivers::kept(&connection).await {
-                Ok(kept) => {
-                    readings -= 1;
-                    if !post(&mailbox, Input::Kept(kept)).await {
+        if reads_left > 0 {
+            match drivers::command_sequences(&connection).await {
+                Ok(sequences) => {
+                    reads_left -= 1;
+                    if !post(&mailbox, Input::StoredSequences(sequences)).await {
                         return;
                     }
                 }
@@ -62,9 +62,9 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
             }
         }
         tokio::select! {
-            () = sleep(if remembered.is_some() { LOOK } else { LOOK / 10 }) => {}
+            () = sleep(if previous.is_some() { CHECK_INTERVAL } else { CHECK_INTERVAL / 10 }) => {}
             changed = connects.changed() => match changed {
-                // Said above, where one that comes while the streams are looked at is seen as well.
+                // Marks the change again for the check above, which also sees reconnects during a read.
                 Ok(()) => connects.mark_changed(),
                 Err(_) => return,
             },
@@ -72,15 +72,19 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
     }
 }
 
-async fn look(connection: &Connection) -> Result<Made, async_nats::Error> {
+async fn read_created(connection: &Connection) -> Result<CreationTimes, async_nats::Error> {
     ensure_streams(&connection.jetstream, connection.replicas).await?;
-    let made = async |name: &str| -> Result<i128, async_nats::Error> {
+    let created = async |name: &str| -> Result<i128, async_nats::Error> {
         let stream = connection.jetstream.get_stream(name).await?;
         Ok(stream.cached_info().created.unix_timestamp_nanos())
     };
     let drivers = format!("KV_{}", subject::DRIVERS);
-    Ok(Made {
-        words: [made(subject::COMMANDS).await?, made(subject::RESULTS).await?, made(&drivers).await?],
-        outbox: made(subject::TRANSITIONS).await?,
+    Ok(CreationTimes {
+        messaging: [
+            created(subject::COMMANDS).await?,
+            created(subject::RESULTS).await?,
+            created(&drivers).await?,
+        ],
+        outbox: created(subject::TRANSITIONS).await?,
     })
 }

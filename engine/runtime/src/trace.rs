@@ -1,4 +1,4 @@
-//! What NATS remembers of objects and targets, for those who look back.
+//! Reads the history of objects and targets from NATS.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use eno_sbi::nats::Connection;
 use eno_schemas::{Command, Delivery, Message, Preview, Report, Transition, decode, encode, subject};
 
-use crate::kept;
+use crate::stream_reader;
 
-/// A driver that reads a switch before it answers needs a while.
-const PREVIEW: Duration = Duration::from_secs(30);
+/// Timeout of a preview; the driver reads the switch before it answers.
+const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// NATS could not be read. A retry may help.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ impl TraceError {
     }
 }
 
-/// An object, as subjects name it.
+/// An object, as named in subjects.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// Its kind.
@@ -43,7 +43,7 @@ pub async fn transitions(nats: &Connection, of: Subject<'_>) -> Result<Vec<Trans
     all(nats, subject::TRANSITIONS, subject::transition(of.kind, of.namespace, of.name)).await
 }
 
-/// The tries to post its transitions, the oldest first.
+/// The attempts to post its callbacks, the oldest first.
 pub async fn deliveries(nats: &Connection, of: Subject<'_>) -> Result<Vec<Delivery>, TraceError> {
     all(nats, subject::HISTORY, subject::deliveries(of.kind, of.namespace, of.name)).await
 }
@@ -63,22 +63,22 @@ pub async fn command(nats: &Connection, driver: &str, target: &str) -> Result<Op
     last(nats, subject::COMMANDS, &subject::command(driver, target)).await
 }
 
-/// Asks a driver what it would do about a command. Nothing is changed.
+/// Asks a driver for a preview of a command. Nothing is changed.
 pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, TraceError> {
     let subject = subject::preview(&command.driver, &command.target);
     let failed = |source: async_nats::Error| TraceError::new("asking on", &subject, source);
     let payload = encode(command).map_err(|error| failed(error.into()))?;
-    let request = async_nats::Request::new().payload(payload.into()).timeout(Some(PREVIEW));
+    let request = async_nats::Request::new().payload(payload.into()).timeout(Some(PREVIEW_TIMEOUT));
     let answer = nats.client.send_request(subject.clone(), request).await;
     let answer = answer.map_err(|error| failed(error.into()))?;
     decode(&answer.payload).map_err(|error| failed(error.into()))
 }
 
-/// All messages of a subject that a stream holds. What breaks its schema is left out: it is of another version.
+/// All stored messages of a subject. A message that breaks the schema is omitted: it is of another version.
 async fn all<T: Message>(nats: &Connection, stream: &str, subject: String) -> Result<Vec<T>, TraceError> {
     let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
     let mut found = Vec::new();
-    kept::each(nats, stream, DeliverPolicy::All, &subject, |message, _| {
+    stream_reader::for_each_message(nats, stream, DeliverPolicy::All, &subject, |message, _| {
         found.extend(decode(&message.payload).ok());
     })
     .await

@@ -1,4 +1,4 @@
-//! The watches of the API server. Nothing is stored here but names: what is seen goes straight into the mailbox.
+//! The watches of the API server. They store only names; objects go to the mailbox.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -19,25 +19,25 @@ use tracing::{debug, warn};
 
 use crate::mailbox::{Input, Mailbox, Source, post};
 use crate::metrics::Metrics;
-use crate::objects::Stored;
-use crate::seen::{self, SlimNode, SlimPod};
-use crate::{api, ingest, marks};
+use crate::objects::StoredObject;
+use crate::slim_objects::{self, SlimNode, SlimPod};
+use crate::{api, ingest, node_labels};
 
-/// Objects per answer where lists are not streamed.
-const PAGE: u32 = 500;
-/// The first minor version of Kubernetes that streams lists without being asked to allow it.
-const STREAMS_LISTS: u32 = 34;
+/// Objects per page where lists are not streamed.
+const PAGE_SIZE: u32 = 500;
+/// The first minor version of Kubernetes that streams lists by default.
+const STREAMING_LIST_MINOR: u32 = 34;
 
-/// A watch that the server does not end after so many seconds, nor says anything on for a little longer, is dead, and
-/// another begins where it was.
-const LASTS: u32 = 60;
+/// Maximum duration of a watch in seconds. A watch that is silent for longer is broken, and another one resumes at its
+/// position.
+const WATCH_SECONDS: u32 = 60;
 
-/// Begins all watches. What nodes are marked with is told to `marks`.
+/// Starts all watches. The state of nodes is also sent to `label_updates`.
 pub async fn start(
     tasks: &mut JoinSet<()>,
     client: &Client,
     mailbox: &Mailbox,
-    marks: mpsc::UnboundedSender<marks::Word>,
+    label_updates: mpsc::UnboundedSender<node_labels::Update>,
     metrics: &Arc<Metrics>,
 ) {
     let config = config(client).await;
@@ -54,23 +54,24 @@ pub async fn start(
             |key, object| {
                 let Some(object) = object else { return Input::ObjectGone(key) };
                 let parsed = Box::new(ingest::object(key, &object));
-                let stored = Arc::new(Stored::new(&parsed.key, object));
+                let stored = Arc::new(StoredObject::new(&parsed.key, object));
                 Input::Object(parsed, stored)
             },
         ));
     }
-    let nodes: Api<SlimNode> = Api::all_with(client.clone(), &seen::nodes());
+    let nodes: Api<SlimNode> = Api::all_with(client.clone(), &slim_objects::nodes());
     let stream = watcher::watcher(nodes, config.clone()).default_backoff();
     let id = |node: &SlimNode| node.metadata.name.as_deref().map(Name::from);
     tasks.spawn(follow(Source::Nodes, stream, mailbox.clone(), metrics.clone(), id, move |name, node| {
-        // Whoever marks nodes may not be there: then nothing needs to be told.
+        // Without node management, nothing receives this.
         let Some(node) = node else {
-            let _ = marks.send(marks::Word::Gone(name.clone()));
-            return Input::World(Event::NodeGone(name));
+            let _ = label_updates.send(node_labels::Update::NodeGone(name.clone()));
+            return Input::Event(Event::NodeGone(name));
         };
-        let _ = marks.send(marks::Word::Seen(name.clone(), seen::found(&node)));
-        let (labels, ready) = seen::node(&node);
-        Input::World(Event::Node { name, labels, ready })
+        let _ =
+            label_updates.send(node_labels::Update::NodeSeen(name.clone(), slim_objects::node_state(&node)));
+        let (labels, ready) = slim_objects::node(&node);
+        Input::Event(Event::Node { name, labels, ready })
     }));
     let namespaces = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
     let stream = watcher::watcher(namespaces, config.clone()).default_backoff();
@@ -81,27 +82,27 @@ pub async fn start(
         metrics.clone(),
         name::<Namespace>,
         |name, object| {
-            Input::World(match object {
+            Input::Event(match object {
                 Some(object) => Event::Namespace(name, ingest::labels(&object.metadata)),
                 None => Event::NamespaceGone(name),
             })
         },
     ));
-    // A pod that finishes no longer matches, and the server says that it is gone.
+    // A pod that finishes no longer matches, so the server reports it as deleted.
     let unfinished = config.fields("status.phase!=Succeeded,status.phase!=Failed");
-    let pods: Api<SlimPod> = Api::all_with(client.clone(), &seen::pods());
+    let pods: Api<SlimPod> = Api::all_with(client.clone(), &slim_objects::pods());
     let stream = watcher::watcher(pods, unfinished).default_backoff();
     let uid = |pod: &SlimPod| pod.metadata.uid.as_deref().map(Name::from);
     tasks.spawn(follow(Source::Pods, stream, mailbox.clone(), metrics.clone(), uid, |uid, pod| {
-        Input::World(match pod {
-            Some(pod) => Event::Pod(Box::new(seen::pod(uid, &pod))),
+        Input::Event(match pod {
+            Some(pod) => Event::Pod(Box::new(slim_objects::pod(uid, &pod))),
             None => Event::PodGone(uid),
         })
     }));
 }
 
 async fn config(client: &Client) -> watcher::Config {
-    let base = watcher::Config::default().timeout(LASTS);
+    let base = watcher::Config::default().timeout(WATCH_SECONDS);
     let minor = match client.apiserver_version().await {
         Ok(version) => version.minor.trim_end_matches('+').parse::<u32>().unwrap_or_default(),
         Err(error) => {
@@ -109,10 +110,10 @@ async fn config(client: &Client) -> watcher::Config {
             0
         }
     };
-    if minor >= STREAMS_LISTS {
+    if minor >= STREAMING_LIST_MINOR {
         watcher::Config { initial_list_strategy: InitialListStrategy::StreamingList, ..base }
     } else {
-        watcher::Config { page_size: Some(PAGE), ..base }
+        watcher::Config { page_size: Some(PAGE_SIZE), ..base }
     }
 }
 
@@ -120,7 +121,7 @@ fn name<K>(object: &PartialObjectMeta<K>) -> Option<Name> {
     object.metadata.name.as_deref().map(Name::from)
 }
 
-/// Turns one watch into messages. A new list tells what vanished meanwhile, by the names that are missing from it.
+/// Converts one watch into messages. A new list reveals deleted objects by their missing names.
 async fn follow<T, Id>(
     source: Source,
     stream: impl Stream<Item = watcher::Result<watcher::Event<T>>>,

@@ -1,7 +1,6 @@
-//! Carries out what is to be done about objects: for each object in order, outbox before status before finalizer; for
-//! many objects at once.
+//! Writes objects. For each object in order: outbox, status, finalizer. Many objects are written concurrently.
 
-mod line;
+mod low_priority;
 mod queue;
 mod work;
 
@@ -17,24 +16,24 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-use line::Line;
-pub use queue::{Change, Job, Removal, Told};
+use low_priority::LowPriorityQueue;
+pub use queue::{Change, Job, Removal, WrittenStatus};
 use queue::{Next, Queue};
-pub use work::Tools;
+pub use work::WriterContext;
 use work::{Failure, carry_out};
 
 use crate::api;
-use crate::objects::Stored;
+use crate::objects::StoredObject;
 
-/// With more objects than that at work, what can wait does.
-const BUSY: usize = 4;
-/// So many are at work at once. Those that come behind them take turns by namespace.
-const AT_ONCE: usize = 256;
+/// With more objects than this in progress, low-priority writes wait.
+const BUSY_ABOVE: usize = 4;
+/// Maximum objects in progress. Others wait, fairly by namespace.
+const MAX_RUNNING: usize = 256;
 
-/// Takes jobs until `stop`; ends by itself when the lead turns out to be lost. `sequences`: the last outbox sequence of
-/// each object.
+/// Takes jobs until `stop`, which it cancels when another engine leads. `sequences`: the last outbox sequence of each
+/// object.
 pub async fn run(
-    tools: Arc<Tools>,
+    context: Arc<WriterContext>,
     mut jobs: mpsc::UnboundedReceiver<Job>,
     mut sequences: HashMap<Key, u64>,
     stop: CancellationToken,
@@ -43,12 +42,12 @@ pub async fn run(
     let mut waiting: BTreeSet<(Instant, Key)> = BTreeSet::new();
     let mut running: JoinSet<(Key, queue::Todo, Result<(), Failure>)> = JoinSet::new();
     let mut batch = Vec::new();
-    let mut turns = Ready::default();
-    let mut news = Line::new(Instant::now());
+    let mut ready = ReadyObjects::default();
+    let mut low_priority = LowPriorityQueue::new(Instant::now());
     loop {
-        tools.events.busy(running.len() > BUSY);
-        let told = news.due().filter(|_| running.len() <= BUSY);
-        let wake = waiting.first().map(|(at, _)| *at).into_iter().chain(told).min();
+        context.events.busy(running.len() > BUSY_ABOVE);
+        let low_priority_due = low_priority.due().filter(|_| running.len() <= BUSY_ABOVE);
+        let wake = waiting.first().map(|(at, _)| *at).into_iter().chain(low_priority_due).min();
         tokio::select! {
             () = stop.cancelled() => break,
             count = jobs.recv_many(&mut batch, 4096) => {
@@ -60,11 +59,11 @@ pub async fn run(
                     let queue = queues
                         .entry(job.key.clone())
                         .or_insert_with(|| Queue::new(&job.key, sequence.remove(&job.key).unwrap_or_default()));
-                    if matches!(job.change, Change::Transition { .. } | Change::Again { .. }) {
-                        tools.metrics.outbox_lag.inc();
+                    if matches!(job.change, Change::Transition { .. } | Change::RepeatTransition { .. }) {
+                        context.metrics.outbox_lag.inc();
                     }
                     queue.add(job.change, Instant::now());
-                    turns.add(job.key);
+                    ready.add(job.key);
                 }
             }
             Some(done) = running.join_next() => {
@@ -78,98 +77,99 @@ pub async fn run(
                     warn!(object = %key, %failure, "not written");
                     if !failure.retryable() {
                         let lost = i64::try_from(todo.entries.len()).unwrap_or_default();
-                        tools.metrics.outbox_lag.dec_by(lost);
+                        context.metrics.outbox_lag.dec_by(lost);
                     }
                 }
                 if let Some(queue) = queues.get_mut(&key) {
                     queue.finished(todo, result.err().map(|failure| failure.retryable()), Instant::now());
-                    turns.add(key);
+                    ready.add(key);
                 }
             }
             () = async { sleep_until(wake.unwrap_or_else(Instant::now).into()).await }, if wake.is_some() => {
                 let now = Instant::now();
                 while let Some((at, _)) = waiting.first() && *at <= now {
                     if let Some((_, key)) = waiting.pop_first() {
-                        turns.add(key);
+                        ready.add(key);
                     }
                 }
             }
         }
-        while running.len() < AT_ONCE {
+        while running.len() < MAX_RUNNING {
             let now = Instant::now();
-            let busy = running.len() > BUSY;
-            let (key, turn) = match turns.next() {
+            let busy = running.len() > BUSY_ABOVE;
+            let (key, is_turn) = match ready.next() {
                 Some(key) => (key, false),
                 None if busy => break,
-                None => match news.pop(now) {
+                None => match low_priority.pop(now) {
                     Some(key) => (key, true),
                     None => break,
                 },
             };
             let Some(queue) = queues.get_mut(&key) else { continue };
-            let next = queue.next(now, busy, turn);
-            match (turn, &next) {
-                (true, _) if queue.in_line() => {
-                    // Work on it is under way, or has failed.
-                    news.told(now);
-                    news.push(key.clone());
+            let next = queue.next(now, busy, is_turn);
+            match (is_turn, &next) {
+                (true, _) if queue.is_queued_low_priority() => {
+                    // A write is in progress, or the last one failed.
+                    low_priority.written(now);
+                    low_priority.push(key.clone());
                 }
-                (true, Next::Work(_)) => news.told(now),
-                (false, Next::Work(_)) => news.gives_way(now),
+                (true, Next::Work(_)) => low_priority.written(now),
+                (false, Next::Work(_)) => low_priority.other_written(now),
                 _ => {}
             }
             match next {
                 Next::Work(todo) => {
-                    let tools = tools.clone();
+                    let context = context.clone();
                     let name = key.clone();
                     running.spawn(async move {
                         let mut todo = *todo;
-                        let result = carry_out(&tools, &name, &mut todo).await;
+                        let result = carry_out(&context, &name, &mut todo).await;
                         (name, todo, result)
                     });
                 }
                 Next::Wait(at) => {
                     waiting.insert((at, key));
                 }
-                Next::Line => news.push(key),
+                Next::LowPriority => low_priority.push(key),
                 Next::Nothing if queue.gone() => {
                     let sequence = queue.sequence();
                     queues.remove(&key);
-                    // Its next object of this name goes on from there.
+                    // A new object of this name continues at this sequence.
                     sequences.insert(key, sequence);
                 }
                 Next::Nothing => {}
             }
         }
     }
-    // What is under way is given up: the next leader does it again.
+    // Writes in progress are cancelled: the next leader repeats them.
     running.shutdown().await;
 }
 
-/// Objects that may have something to be done, each once; namespaces take turns, and what is in none is one among them.
+/// Objects that may have work, without duplicates and fair between namespaces. Cluster-scoped objects count as one
+/// namespace.
 #[derive(Debug, Default)]
-struct Ready {
-    turns: FairQueue<Key>,
-    there: HashSet<Key>,
+struct ReadyObjects {
+    ready: FairQueue<Key>,
+    queued: HashSet<Key>,
 }
 
-impl Ready {
+impl ReadyObjects {
     fn add(&mut self, key: Key) {
-        if self.there.insert(key.clone()) {
-            let lane = key.namespace.clone();
-            self.turns.push(&lane, key);
+        if self.queued.insert(key.clone()) {
+            let namespace = key.namespace.clone();
+            self.ready.push(&namespace, key);
         }
     }
 
     fn next(&mut self) -> Option<Key> {
-        let key = self.turns.pop()?;
-        self.there.remove(&key);
+        let key = self.ready.pop()?;
+        self.queued.remove(&key);
         Some(key)
     }
 }
 
-/// Taking our finalizer off an object as last seen.
-pub fn removal(kind: Kind, stored: &Stored) -> Change {
+/// The change that removes the operator's finalizer from an object.
+pub fn removal(kind: Kind, stored: &StoredObject) -> Change {
     let index = stored.finalizers.iter().position(|one| &**one == api::finalizer(kind));
     Change::RemoveFinalizer(Removal { index })
 }
@@ -179,8 +179,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_there_once_and_waits_for_one_of_each_other_namespace() {
-        let mut ready = Ready::default();
+    fn ready_objects_are_deduplicated_and_fair_between_namespaces() {
+        let mut ready = ReadyObjects::default();
         let key = |namespace: &str, name: usize| {
             Key::namespaced(Kind::L2ServiceAttachment, &namespace.into(), &name.to_string().into())
         };

@@ -1,4 +1,4 @@
-//! The engine on a real API server and a real NATS server: the lead, finalizers, and the outbox before the status.
+//! The engine on a real API server and a real NATS server: leader election, finalizers, and outbox before status.
 
 use std::time::Duration;
 
@@ -21,17 +21,17 @@ use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_real_cluster() {
+async fn engine_leads_reconciles_and_cleans_up_on_real_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let parts = Parts::from_env().unwrap();
     let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
     let client = cluster.client().await.unwrap();
     install_crds(&client).await;
-    the_lead(&client).await;
-    an_object_s_life(&cluster, &client).await;
+    lease_has_one_holder(&client).await;
+    object_lifecycle(&cluster, &client).await;
     cluster.stop().await;
 }
 
@@ -41,16 +41,16 @@ async fn install_crds(client: &Client) {
         api.create(&PostParams::default(), &crd).await.unwrap();
         let name = crd.name_any();
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        timeout(PATIENCE, established).await.unwrap().unwrap();
+        timeout(TIMEOUT, established).await.unwrap().unwrap();
     }
 }
 
-async fn the_lead(client: &Client) {
+async fn lease_has_one_holder(client: &Client) {
     let times = Times {
         duration: Duration::from_secs(2),
         renew: Duration::from_millis(300),
         give_up: Duration::from_millis(1500),
-        look: Duration::from_millis(100),
+        poll: Duration::from_millis(100),
     };
     let candidate = |identity| Candidate::new(client.clone(), "default", "test", identity, times);
     let leases: Api<Lease> = Api::namespaced(client.clone(), "default");
@@ -58,25 +58,25 @@ async fn the_lead(client: &Client) {
     let never = CancellationToken::new();
     let first = a.lead(0, &never).await.unwrap();
     assert_eq!(first.term, 1);
-    // The second waits longer than the Lease lasts, since it is renewed, and leads as soon as it is given back.
+    // The second candidate waits beyond the Lease duration, since the first renews, and leads after the release.
     let mut second = std::pin::pin!(b.lead(0, &never));
     assert!(timeout(times.duration * 2, &mut second).await.is_err());
     assert!(!first.lost.is_cancelled());
     a.release(first).await;
     let second = timeout(times.duration / 2, second).await.expect("at once").unwrap();
     assert_eq!(second.term, 2);
-    // Somebody else writes a name into it: the lead is lost.
+    // Another holder in the Lease ends the leadership.
     let patch = json!({ "spec": { "holderIdentity": "c", "leaseDurationSeconds": 1 } });
     leases.patch("test", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-    timeout(PATIENCE, second.lost.cancelled()).await.expect("the loss is seen");
+    timeout(TIMEOUT, second.lost.cancelled()).await.expect("the loss is seen");
     b.release(second).await;
-    // c never renews. A term can be asked to be higher than others that were seen.
-    let third = timeout(PATIENCE, a.lead(41, &never)).await.expect("c's Lease runs out").unwrap();
+    // Candidate c never renews. A candidate may require a term above one that it found in use.
+    let third = timeout(TIMEOUT, a.lead(41, &never)).await.expect("c's Lease runs out").unwrap();
     assert_eq!(third.term, 42);
     let lease = leases.get("test").await.unwrap();
     assert_eq!(lease.annotations()[TERM], "42");
     a.release(third).await;
-    // Who is told to stop does not take the lead.
+    // A stopped candidate does not acquire the Lease.
     let stopped = CancellationToken::new();
     stopped.cancel();
     assert!(candidate("d").lead(0, &stopped).await.is_none());
@@ -91,11 +91,11 @@ pub async fn phase(api: &Api<L2Service>, name: &str, phase: Phase) -> L2Service 
     let reached = |object: Option<&L2Service>| {
         object.and_then(|object| object.status.as_ref()?.phase).is_some_and(|now| now == phase)
     };
-    let waited = timeout(PATIENCE, await_condition(api.clone(), name, reached)).await;
+    let waited = timeout(TIMEOUT, await_condition(api.clone(), name, reached)).await;
     waited.expect("the phase is reached").unwrap().unwrap()
 }
 
-async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
+async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     let mut nats = NatsServer::start().await;
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
     let namespace = serde_json::from_value(json!({ "metadata": { "name": "eno-system" } })).unwrap();
@@ -118,7 +118,7 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
     let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
     let services: Api<L2Service> = Api::all(client.clone());
 
-    // To ready, with the finalizer and every transition in the outbox.
+    // The object becomes ready, with the finalizer and every transition in the outbox.
     services.create(&PostParams::default(), &service(10)).await.unwrap();
     let ready = phase(&services, "s10", Phase::Ready).await;
     assert!(ready.finalizers().iter().any(|one| one == FINALIZER));
@@ -129,30 +129,31 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
     assert_eq!(last.object["spec"]["SegmentationID"], 10);
     assert_eq!(last.object["status"]["phase"], "ready");
 
-    // The finalizer of somebody else stays, and holds the object.
-    let mut held = service(11);
-    held.finalizers_mut().push("example.com/hold".into());
-    services.create(&PostParams::default(), &held).await.unwrap();
+    // A foreign finalizer is preserved and delays the deletion.
+    let mut with_finalizer = service(11);
+    with_finalizer.finalizers_mut().push("example.com/hold".into());
+    services.create(&PostParams::default(), &with_finalizer).await.unwrap();
     phase(&services, "s11", Phase::Ready).await;
     services.delete("s11", &DeleteParams::default()).await.unwrap();
     let only_theirs =
         |object: Option<&L2Service>| object.is_some_and(|o| o.finalizers() == ["example.com/hold"]);
-    timeout(PATIENCE, await_condition(services.clone(), "s11", only_theirs)).await.unwrap().unwrap();
+    timeout(TIMEOUT, await_condition(services.clone(), "s11", only_theirs)).await.unwrap().unwrap();
     let release = json!({ "metadata": { "finalizers": [] } });
     services.patch("s11", &PatchParams::default(), &Patch::Merge(release)).await.unwrap();
 
-    // Without NATS nothing is said in a status; with it again, first there and then here.
+    // Without NATS no status is written; afterwards the outbox comes before the status.
     drop(connection);
     nats.kill().await;
     services.create(&PostParams::default(), &service(12)).await.unwrap();
     let finalized = |object: Option<&L2Service>| object.is_some_and(|o| !o.finalizers().is_empty());
-    let seen = timeout(PATIENCE, await_condition(services.clone(), "s12", finalized)).await.unwrap().unwrap();
-    assert_eq!(seen.unwrap().status.and_then(|status| status.phase), None);
+    let observed =
+        timeout(TIMEOUT, await_condition(services.clone(), "s12", finalized)).await.unwrap().unwrap();
+    assert_eq!(observed.unwrap().status.and_then(|status| status.phase), None);
     let watch = watcher(services.clone(), watcher::Config::default().fields("metadata.name=s12"));
     let mut watch = watch.applied_objects().boxed();
     nats.restart().await;
     let connection = nats.connect("eno-test").await;
-    let told = async {
+    let received = async {
         while let Some(object) = watch.try_next().await.unwrap() {
             let Some(status) = object.status.filter(|status| status.phase.is_some()) else { continue };
             let last = self::last(&connection, "s12").await.expect("the outbox has it before the status");
@@ -162,11 +163,11 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
             }
         }
     };
-    timeout(PATIENCE, told).await.expect("s12 becomes ready");
+    timeout(TIMEOUT, received).await.expect("s12 becomes ready");
 
-    // The next leader takes over, with a higher term, and changes nothing.
+    // The next leader has a higher term and changes nothing.
     shutdown.cancel();
-    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
     let before = services.get("s12").await.unwrap().resource_version();
     let shutdown = CancellationToken::new();
     let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
@@ -176,25 +177,25 @@ async fn an_object_s_life(cluster: &ControlPlane, client: &Client) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "eno-system");
     assert_eq!(leases.get("eno-engine").await.unwrap().annotations()[TERM], "2");
 
-    // Deleted: told last, then gone.
+    // The last transition is published before the object is gone.
     for name in ["s10", "s12", "s13"] {
         delete(&services, name).await;
         assert_eq!(last_phase(&connection, name).await, Some(eno_schemas::Phase::Deleted));
     }
-    to_a_switch_and_back(&nats, client).await;
+    service_reaches_switch_and_leaves(&nats, client).await;
     shutdown.cancel();
-    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
-    crate::cluster_id::stays(&nats, client, &args).await;
+    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
+    crate::cluster_id::id_survives_losses(&nats, client, &args).await;
 }
 
-/// A service that is led out to a physical network, through a switch.
-async fn to_a_switch_and_back(nats: &NatsServer, client: &Client) {
+/// A service with a physical network behind a switch.
+async fn service_reaches_switch_and_leaves(nats: &NatsServer, client: &Client) {
     let services: Api<L2Service> = Api::all(client.clone());
     let networks: Api<PhysicalNetwork> = Api::all(client.clone());
     let devices: Api<FabricDevice> = Api::all(client.clone());
     let connection = nats.connect("eno-test").await;
     let stop = CancellationToken::new();
-    let (told, driver) = crate::fabric::start(nats.connect("eno-driver-memory").await, stop.clone());
+    let (received, driver) = crate::fabric::start(nats.connect("eno-driver-memory").await, stop.clone());
     let spec = serde_json::from_value(json!({ "SegmentationIDs": ["1-4094"] })).unwrap();
     networks.create(&PostParams::default(), &PhysicalNetwork::new("gw", spec)).await.unwrap();
     let spec =
@@ -204,11 +205,11 @@ async fn to_a_switch_and_back(nats: &NatsServer, client: &Client) {
     let spec = serde_json::from_value(json!({ "SegmentationID": 100, "PhysicalNW": ["gw"] })).unwrap();
     services.create(&PostParams::default(), &L2Service::new("led-out", spec)).await.unwrap();
     phase(&services, "led-out", Phase::Ready).await;
-    let port = told.lock().unwrap().last().unwrap().ports[0].clone();
+    let port = received.lock().unwrap().last().unwrap().ports[0].clone();
     assert_eq!((port.name.as_str(), port.vlans.to_string().as_str()), ("eth1", "100"));
 
-    // NATS forgets everything: it is told again all that is wanted.
-    let before = told.lock().unwrap().len();
+    // NATS loses all streams: the engine publishes every command again.
+    let before = received.lock().unwrap().len();
     for stream in [subject::COMMANDS, subject::RESULTS] {
         connection.jetstream.delete_stream(stream).await.unwrap();
     }
@@ -216,16 +217,16 @@ async fn to_a_switch_and_back(nats: &NatsServer, client: &Client) {
     services.create(&PostParams::default(), &L2Service::new("after", spec)).await.unwrap();
     phase(&services, "after", Phase::Ready).await;
     {
-        let told = told.lock().unwrap();
-        assert!(told.len() > before);
-        assert_eq!(told.last().unwrap().ports[0].vlans.to_string(), "100-101");
+        let received = received.lock().unwrap();
+        assert!(received.len() > before);
+        assert_eq!(received.last().unwrap().ports[0].vlans.to_string(), "100-101");
     }
 
-    // All of it leaves again, and the switch is forgotten.
+    // All objects are deleted, and the switch is removed from NATS.
     for name in ["led-out", "after"] {
         delete(&services, name).await;
     }
-    assert!(told.lock().unwrap().last().unwrap().vlans.is_empty());
+    assert!(received.lock().unwrap().last().unwrap().vlans.is_empty());
     delete(&devices, "leaf1").await;
     delete(&networks, "gw").await;
     let forgotten = async {
@@ -234,9 +235,9 @@ async fn to_a_switch_and_back(nats: &NatsServer, client: &Client) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, forgotten).await.expect("its command is taken off NATS");
+    timeout(TIMEOUT, forgotten).await.expect("its command is taken off NATS");
     stop.cancel();
-    timeout(PATIENCE, driver).await.expect("the driver ends").unwrap();
+    timeout(TIMEOUT, driver).await.expect("the driver ends").unwrap();
 }
 
 async fn delete<K>(api: &Api<K>, name: &str)
@@ -246,7 +247,7 @@ where
     let uid = api.get(name).await.unwrap().uid().unwrap();
     api.delete(name, &DeleteParams::default()).await.unwrap();
     let gone = await_condition(api.clone(), name, conditions::is_deleted(&uid));
-    timeout(PATIENCE, gone).await.expect("it goes").unwrap();
+    timeout(TIMEOUT, gone).await.expect("it goes").unwrap();
 }
 
 async fn last(connection: &eno_sbi::nats::Connection, name: &str) -> Option<Transition> {
@@ -263,7 +264,7 @@ async fn last_phase(connection: &eno_sbi::nats::Connection, name: &str) -> Optio
     last(connection, name).await.map(|transition| transition.phase)
 }
 
-/// The role that `deploy/` ships.
+/// Installs the role from `deploy/`.
 async fn install_role(client: &Client) {
     let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac/engine.yaml");
     let text = std::fs::read_to_string(file).unwrap();

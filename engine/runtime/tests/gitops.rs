@@ -1,5 +1,6 @@
-//! How GitOps tools judge objects on a real API server: kstatus by its own library, and the health checks of
-//! `deploy/gitops` by Argo CD's interpreter. Before the engine has seen them, in each phase, and while no engine runs.
+//! The health of objects in GitOps tools on a real API server: kstatus by its own library, and the health checks of
+//! `deploy/gitops` by Argo CD's interpreter. Before the engine has seen the objects, in each phase, and while no
+//! engine runs.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -23,8 +24,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_mins(1);
-/// One of each kind that people write: its name and spec, what kstatus says of it in the end, and Argo CD.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// An object of each kind for users: kind, name, spec, and its final health in kstatus and Argo CD.
 const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
     ("NodePool", "np", "{NodeSelector: {}}", "Current", "Healthy"),
     ("PhysicalNetwork", "pnw", "{SegmentationIDs: [1-4094]}", "Current", "Healthy"),
@@ -39,7 +40,7 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
     ),
     ("L2Service", "l2s", "{SegmentationID: 20}", "Current", "Healthy"),
     ("L2BridgeDomain", "l2bd", "{Vlan: 5, ConnectionPoints: []}", "Current", "Healthy"),
-    // Its own fields make it impossible.
+    // Invalid spec.
     (
         "Subnet",
         "swapped",
@@ -47,7 +48,7 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
         "Failed",
         "Degraded",
     ),
-    // What they name may come.
+    // A missing reference, which may arrive.
     (
         "L2ServiceAttachment",
         "early",
@@ -55,7 +56,7 @@ const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
         "InProgress",
         "Progressing",
     ),
-    // They wait: for drivers and agents that do not run.
+    // Waits for drivers and agents that do not run.
     (
         "L2ServiceAttachment",
         "waits",
@@ -97,7 +98,7 @@ impl World {
         serde_json::to_value(self.api(kind).get(name).await.unwrap()).unwrap()
     }
 
-    /// Waits until the object's status is so, and gives the object.
+    /// Waits until the object's status matches, and returns the object.
     async fn until(&self, kind: &str, name: &str, what: impl Fn(&Value) -> bool) -> Value {
         let reached = |object: Option<&DynamicObject>| {
             object.is_some_and(|object| {
@@ -105,13 +106,13 @@ impl World {
                 observed == object.metadata.generation && what(&object.data["status"])
             })
         };
-        let waited = timeout(PATIENCE, await_condition(self.api(kind), name, reached)).await;
+        let waited = timeout(TIMEOUT, await_condition(self.api(kind), name, reached)).await;
         waited.unwrap_or_else(|_| panic!("{kind} {name}")).unwrap();
         self.get(kind, name).await
     }
 
-    /// What kstatus and Argo CD say of objects.
-    fn judge(&self, objects: &[Value]) -> Vec<(String, String)> {
+    /// The health of objects in kstatus and Argo CD.
+    fn evaluate(&self, objects: &[Value]) -> Vec<(String, String)> {
         let mut tool = Command::new(&self.tool)
             .arg(&self.checks)
             .stdin(Stdio::piped())
@@ -123,19 +124,21 @@ impl World {
         let output = tool.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", output.status);
         let lines = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
-        let of = |answer: &Value, who: &str| answer[who]["status"].as_str().unwrap_or("none").to_owned();
+        let of = |answer: &Value, tool_name: &str| {
+            answer[tool_name]["status"].as_str().unwrap_or("none").to_owned()
+        };
         lines
             .map(|answer| answer.unwrap())
             .map(|answer| (of(&answer, "kstatus"), of(&answer, "argocd")))
             .collect()
     }
 
-    async fn verdict(&self, kind: &str, name: &str) -> (String, String) {
-        self.judge(&[self.get(kind, name).await]).remove(0)
+    async fn evaluate_object(&self, kind: &str, name: &str) -> (String, String) {
+        self.evaluate(&[self.get(kind, name).await]).remove(0)
     }
 }
 
-fn says(kstatus: &str, argocd: &str) -> (String, String) {
+fn health(kstatus: &str, argocd: &str) -> (String, String) {
     (kstatus.to_owned(), argocd.to_owned())
 }
 
@@ -145,7 +148,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gitops_tools_judge_objects_as_the_engine_does() {
+async fn gitops_health_matches_engine_status() {
     let dir = tempfile::tempdir().unwrap();
     let parts = Parts::from_env().unwrap();
     let tool = parts.get(Part::GitopsVerdict).await.unwrap();
@@ -155,14 +158,18 @@ async fn gitops_tools_judge_objects_as_the_engine_does() {
     let w = World { client, resources, tool, checks: checks(dir.path()) };
     let nats = NatsServer::start().await;
 
-    // Nobody has seen them yet. Without the default of the CRD kstatus would take them for done.
+    // No engine runs yet. Without the default status of the CRD, kstatus would report them as current.
     for (kind, name, spec, ..) in OBJECTS {
         w.create(kind, name, spec).await;
         let mut object = w.get(kind, name).await;
         assert_eq!(object["status"], json!({ "observedGeneration": -1 }), "{kind}");
-        assert_eq!(w.judge(std::slice::from_ref(&object)), [says("InProgress", "Progressing")], "{kind}");
+        assert_eq!(
+            w.evaluate(std::slice::from_ref(&object)),
+            [health("InProgress", "Progressing")],
+            "{kind}"
+        );
         object.as_object_mut().unwrap().remove("status");
-        assert_eq!(w.judge(&[object]), [says("Current", "Progressing")], "{kind}");
+        assert_eq!(w.evaluate(&[object]), [health("Current", "Progressing")], "{kind}");
     }
     let kinds: std::collections::BTreeSet<&str> = OBJECTS.iter().map(|(kind, ..)| *kind).collect();
     assert_eq!(kinds.len(), w.resources.len() - 1, "all but PodNetwork, which only the engine writes");
@@ -181,7 +188,7 @@ async fn gitops_tools_judge_objects_as_the_engine_does() {
                 last.iter().any(|phase| status["phase"] == *phase)
             })
             .await;
-        assert_eq!(w.judge(std::slice::from_ref(&object)), [says(kstatus, argocd)], "{object}");
+        assert_eq!(w.evaluate(std::slice::from_ref(&object)), [health(kstatus, argocd)], "{object}");
         for condition in object["status"]["conditions"].as_array().unwrap() {
             assert_eq!(condition["observedGeneration"], 1, "{object}");
         }
@@ -189,26 +196,26 @@ async fn gitops_tools_judge_objects_as_the_engine_does() {
     let early = w.get("L2ServiceAttachment", "early").await;
     assert_eq!(condition(&early, "Ready")["reason"], "ReferenceNotFound");
     assert_eq!(condition(&early, "Stalled")["status"], "False");
-    // An ID that another one holds may be given up.
+    // The other service may release the ID.
     w.create("L2Service", "same", "{SegmentationID: 20}").await;
     let same = w.until("L2Service", "same", |status| status["phase"] == "error").await;
-    assert_eq!(w.verdict("L2Service", "same").await, says("InProgress", "Progressing"));
+    assert_eq!(w.evaluate_object("L2Service", "same").await, health("InProgress", "Progressing"));
     assert_eq!(condition(&same, "Ready")["reason"], "IDConflict");
     w.api("ConnectionPoint").delete("cp", &DeleteParams::default()).await.unwrap();
     w.until("ConnectionPoint", "cp", |status| status["phase"] == "terminating").await;
-    assert_eq!(w.verdict("ConnectionPoint", "cp").await, says("Terminating", "Progressing"));
+    assert_eq!(w.evaluate_object("ConnectionPoint", "cp").await, health("Terminating", "Progressing"));
 
-    // Nobody is there: what is ready is, what was changed since is not.
+    // No engine runs: ready objects stay healthy, and changed ones are in progress.
     stop.cancel();
-    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
-    assert_eq!(w.verdict("L2Service", "l2s").await, says("Current", "Healthy"));
+    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
+    assert_eq!(w.evaluate_object("L2Service", "l2s").await, health("Current", "Healthy"));
     let edit = json!({ "spec": { "Mask": 25 } });
     w.api("Route").patch("rt", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
-    assert_eq!(w.verdict("Route", "rt").await, says("InProgress", "Progressing"));
+    assert_eq!(w.evaluate_object("Route", "rt").await, health("InProgress", "Progressing"));
     w.create("L2Service", "late", "{SegmentationID: 30}").await;
-    assert_eq!(w.verdict("L2Service", "late").await, says("InProgress", "Progressing"));
+    assert_eq!(w.evaluate_object("L2Service", "late").await, health("InProgress", "Progressing"));
 
-    // The next engine knows how long an error stands.
+    // The next engine knows how long an error lasts.
     let mut conditions = early["status"]["conditions"].clone();
     for condition in conditions.as_array_mut().unwrap() {
         if condition["type"] == "Stalled" {
@@ -224,13 +231,13 @@ async fn gitops_tools_judge_objects_as_the_engine_does() {
         all.into_iter().any(|condition| condition["type"] == "Stalled" && condition["status"] == "True")
     };
     w.until("L2ServiceAttachment", "early", stalled).await;
-    assert_eq!(w.verdict("L2ServiceAttachment", "early").await, says("Failed", "Degraded"));
+    assert_eq!(w.evaluate_object("L2ServiceAttachment", "early").await, health("Failed", "Degraded"));
     for (kind, name) in [("Route", "rt"), ("L2Service", "late")] {
         w.until(kind, name, |status| status["phase"] == "ready").await;
-        assert_eq!(w.verdict(kind, name).await, says("Current", "Healthy"));
+        assert_eq!(w.evaluate_object(kind, name).await, health("Current", "Healthy"));
     }
     stop.cancel();
-    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
     cluster.stop().await;
 }
 
@@ -241,7 +248,7 @@ async fn install_crds(client: &Client) -> BTreeMap<String, (ApiResource, bool)> 
         api.create(&PostParams::default(), &crd).await.unwrap();
         let name = crd.name_any();
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        timeout(PATIENCE, established).await.unwrap().unwrap();
+        timeout(TIMEOUT, established).await.unwrap().unwrap();
         let names = crd.spec.names;
         let kind = GroupVersionKind::gvk(&crd.spec.group, "v1alpha1", &names.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
@@ -250,7 +257,7 @@ async fn install_crds(client: &Client) -> BTreeMap<String, (ApiResource, bool)> 
     resources
 }
 
-/// The data of the ConfigMap that `deploy/gitops` ships.
+/// Writes the data of the ConfigMap from `deploy/gitops` to files.
 fn checks(dir: &Path) -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/gitops/argocd-cm.yaml");
     let config: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();

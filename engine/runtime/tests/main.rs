@@ -1,5 +1,6 @@
 //! The engine on a real API server and a real nats-server.
-//! One binary, since each is linked with all that it uses.
+//!
+//! All tests share one binary, to link the dependencies once.
 
 mod agent;
 mod cluster;

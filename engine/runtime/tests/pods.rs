@@ -1,4 +1,4 @@
-//! Running pods that are given interfaces, on a real API server and a real NATS server; only the agent is made up.
+//! Interfaces of running pods on a real API server and a real NATS server, with a simulated agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,20 +25,20 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = "cnf-test";
 
 async fn until<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
 where
     K: Clone + std::fmt::Debug + Send + DeserializeOwned + Resource + 'static,
 {
-    match timeout(PATIENCE, await_condition(api.clone(), name, condition)).await {
+    match timeout(TIMEOUT, await_condition(api.clone(), name, condition)).await {
         Ok(found) => found.unwrap(),
         Err(elapsed) => panic!("{name} never gets there ({elapsed}): {:?}", api.get_opt(name).await),
     }
 }
 
-/// The object as an API server of its users takes it.
+/// Applies an object by server-side apply, as users do.
 async fn apply(client: &Client, object: Value) {
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     let types = object.types.clone().unwrap();
@@ -51,7 +51,7 @@ async fn apply(client: &Client, object: Value) {
     api.patch(&object.name_any(), &PatchParams::apply("kubectl"), &Patch::Apply(&object)).await.unwrap();
 }
 
-/// A pod on a node, whose container runs.
+/// Creates a pod with a running container on the node.
 async fn run_pod(client: &Client, name: &str, label: &str, value: &str) -> Pod {
     let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let pod = serde_json::from_value(json!({
@@ -74,8 +74,8 @@ async fn end_pod(client: &Client, name: &str) {
     until(&api, name, conditions::is_deleted(&uid)).await;
 }
 
-/// No address reaches a node before it is written down.
-async fn addresses_are_written_down(client: Client, desired: NodeDesired) {
+/// Asserts that addresses are stored in the status before the node gets them.
+async fn check_addresses_are_recorded(client: Client, desired: NodeDesired) {
     let mut written: Vec<(String, String)> = Vec::new();
     for pod in desired.pods.values() {
         assert_eq!(pod.namespace, NAMESPACE);
@@ -97,7 +97,7 @@ async fn addresses_are_written_down(client: Client, desired: NodeDesired) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn running_pods_are_given_what_is_asked_for() {
+async fn running_pods_get_requested_interfaces() {
     let dir = tempfile::tempdir().unwrap();
     let parts = Parts::from_env().unwrap();
     let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
@@ -143,38 +143,38 @@ async fn running_pods_are_given_what_is_asked_for() {
     let stop = CancellationToken::new();
     let check: crate::agent::Check = {
         let client = client.clone();
-        Arc::new(move |desired| addresses_are_written_down(client.clone(), desired).boxed())
+        Arc::new(move |desired| check_addresses_are_recorded(client.clone(), desired).boxed())
     };
-    let (told, driver) =
+    let (received, driver) =
         crate::agent::start("worker1", nats.connect("eno-driver-node").await, check, stop.clone());
     let mut shutdown = CancellationToken::new();
     let mut engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
 
-    a_marked_node(&client, &nodes).await;
+    check_node_labels(&client, &nodes).await;
     let configs: Api<PodConfig> = Api::namespaced(client.clone(), NAMESPACE);
-    two_pods(&client, &configs).await;
+    check_two_pods(&client, &configs).await;
 
-    // The next leader writes nothing and gives nobody another address.
+    // The next leader writes nothing and changes no address.
     let before = configs.get("podconfig-sample-a").await.unwrap();
     shutdown.cancel();
-    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
     shutdown = CancellationToken::new();
     engine = tokio::spawn(eno_engine::run(args, shutdown.clone()));
     run_pod(&client, "q", "podNetworkConfig", "podnetwork-sample-a").await;
-    the_other_kinds(&client).await;
+    check_other_kinds(&client).await;
     let after = configs.get("podconfig-sample-a").await.unwrap();
     assert_eq!(before.metadata.resource_version, after.metadata.resource_version, "{before:#?} {after:#?}");
 
-    the_end(&client, &configs, &told).await;
+    check_cleanup(&client, &configs, &received).await;
     stop.cancel();
     shutdown.cancel();
-    timeout(PATIENCE, driver).await.expect("the agent ends").unwrap();
-    timeout(PATIENCE, engine).await.expect("the engine ends").unwrap().unwrap();
+    timeout(TIMEOUT, driver).await.expect("the agent ends").unwrap();
+    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
     cluster.stop().await;
 }
 
-/// The node says that the path of a ConnectionPoint is there, and no longer when the ConnectionPoint goes.
-async fn a_marked_node(client: &Client, nodes: &Api<Node>) {
+/// The node has the label of a ConnectionPoint until that is deleted.
+async fn check_node_labels(client: &Client, nodes: &Api<Node>) {
     let opts = r#"{"BridgeName": "br-data"}"#;
     let cnis = json!([{ "Name": "ovs", "SupportedInterfaceTypes": ["kernel"], "Opts": opts }]);
     apply(
@@ -183,19 +183,19 @@ async fn a_marked_node(client: &Client, nodes: &Api<Node>) {
             "spec": { "SupportedCnis": cnis } }),
     )
     .await;
-    let marked = |node: Option<&Node>| {
+    let labelled = |node: Option<&Node>| {
         node.is_some_and(|node| {
             let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
             node.labels().get("cp.eno.k8s.io/cp1").is_some_and(|value| value == "ready")
                 && capacity.is_some_and(|all| all.contains_key("ovs-cni.network.kubevirt.io/br-data"))
         })
     };
-    until(nodes, "worker1", marked).await;
+    until(nodes, "worker1", labelled).await;
     let points: Api<ConnectionPoint> = Api::all(client.clone());
     let uid = points.get("cp1").await.unwrap().uid().unwrap();
     points.delete("cp1", &DeleteParams::default()).await.unwrap();
     until(&points, "cp1", conditions::is_deleted(&uid)).await;
-    until(nodes, "worker1", move |node: Option<&Node>| node.is_some() && !marked(node)).await;
+    until(nodes, "worker1", move |node: Option<&Node>| node.is_some() && !labelled(node)).await;
 }
 
 fn reads(phase: ConfigPhase, pods: usize) -> impl Condition<PodConfig> {
@@ -205,7 +205,7 @@ fn reads(phase: ConfigPhase, pods: usize) -> impl Condition<PodConfig> {
     }
 }
 
-async fn two_pods(client: &Client, configs: &Api<PodConfig>) {
+async fn check_two_pods(client: &Client, configs: &Api<PodConfig>) {
     apply(
         client,
         json!({
@@ -227,7 +227,7 @@ async fn two_pods(client: &Client, configs: &Api<PodConfig>) {
     let object = until(configs, "podconfig-sample-a", reads(ConfigPhase::Configured, 2)).await.unwrap();
     assert_eq!(object.finalizers(), ["podconfig.finalizers.opdev.io"]);
     let status = object.status.unwrap();
-    let said: Vec<_> =
+    let leases: Vec<_> =
         status.pod_configurations.iter().map(|pod| (pod.pod_name.as_str(), &pod.config_list)).collect();
     let pc = |index: u32, host: u32| {
         let (pid, net) = (crate::agent::PID, 100 - index);
@@ -235,9 +235,9 @@ async fn two_pods(client: &Client, configs: &Api<PodConfig>) {
             "{{podVethName:pc{index}{pid} podIPAddr:192.168.{net}.{host}/24 peerVethName:hpc{index}{pid} bridge:pcbr{index}}}"
         )
     };
-    assert_eq!(said, [("p1", &vec![pc(0, 2), pc(1, 2)]), ("p2", &vec![pc(0, 3), pc(1, 3)])]);
+    assert_eq!(leases, [("p1", &vec![pc(0, 2), pc(1, 2)]), ("p2", &vec![pc(0, 3), pc(1, 3)])]);
 
-    // What the pod has stands in one place.
+    // The PodNetwork lists all interfaces of the pod.
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", "PodNetwork"));
     let networks: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &resource);
     let both = |object: Option<&DynamicObject>| {
@@ -250,10 +250,10 @@ async fn two_pods(client: &Client, configs: &Api<PodConfig>) {
     assert_eq!(Some(&network.owner_references()[0].uid), pod.uid().as_ref());
     assert_eq!(network.data["status"]["node"], "worker1");
 
-    // What the agent put right is told on the pod.
+    // The pod gets an Event of the repair.
     let events: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
     let mut wait = tokio::time::interval(Duration::from_millis(50));
-    let told = async {
+    let received = async {
         loop {
             wait.tick().await;
             let all = events.list(&ListParams::default()).await.unwrap().items;
@@ -262,11 +262,11 @@ async fn two_pods(client: &Client, configs: &Api<PodConfig>) {
             }
         }
     };
-    let regarding = timeout(PATIENCE, told).await.expect("an Event tells of the repair");
+    let regarding = timeout(TIMEOUT, received).await.expect("an Event tells of the repair");
     assert_eq!((regarding.kind.as_deref(), regarding.name.as_deref()), (Some("Pod"), Some("p1")));
 }
 
-async fn the_other_kinds(client: &Client) {
+async fn check_other_kinds(client: &Client) {
     let group = "podnetwork.opdev.io/v1alpha1";
     apply(
         client,
@@ -309,8 +309,8 @@ async fn the_other_kinds(client: &Client) {
     end_pod(client, "q").await;
 }
 
-async fn the_end(client: &Client, configs: &Api<PodConfig>, told: &crate::agent::Told) {
-    // A pod that goes gives its addresses back.
+async fn check_cleanup(client: &Client, configs: &Api<PodConfig>, received: &crate::agent::ReceivedCommands) {
+    // A deleted pod releases its addresses.
     end_pod(client, "p1").await;
     let object = until(configs, "podconfig-sample-a", reads(ConfigPhase::Configured, 1)).await.unwrap();
     assert!(object.status.unwrap().addresses.iter().all(|lease| lease.pod == "p2"));
@@ -323,7 +323,7 @@ async fn the_end(client: &Client, configs: &Api<PodConfig>, told: &crate::agent:
     let uid = object.metadata.uid.unwrap();
     configs.delete("podconfig-sample-a", &DeleteParams::default()).await.unwrap();
     until(configs, "podconfig-sample-a", conditions::is_deleted(&uid)).await;
-    let told = told.lock().unwrap();
-    let last = told.last().unwrap();
+    let received = received.lock().unwrap();
+    let last = received.last().unwrap();
     assert!(last.pods.is_empty() && last.networks.is_empty(), "{last:?}");
 }

@@ -1,7 +1,8 @@
-//! Where callbacks may go. Pure.
+//! The addresses that callbacks may go to. Pure.
 //!
-//! A CallbackURL is written by whoever may write the object, and the engine stands where they perhaps don't: without a
-//! rule it would post to the API server of its node's cloud, or to itself, for anybody.
+//! Any user who may write an object sets its CallbackURL, and the engine has network access that the user may lack.
+//! Without this policy the engine could be made to post to itself or to the metadata service of its cloud (server-side
+//! request forgery).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,15 +11,15 @@ use std::str::FromStr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use reqwest::Url;
 
-/// What is allowed although it would be refused otherwise.
+/// An exception from the refused addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
     /// All addresses of a network.
     Net(IpNet),
-    /// A host of this name, whatever its addresses.
+    /// The host of this name, whatever its addresses.
     Host(String),
-    /// All hosts whose names end so; begins with a dot.
-    Below(String),
+    /// All hosts whose names end with this text, which begins with a dot.
+    Subdomains(String),
 }
 
 impl FromStr for Allowed {
@@ -43,46 +44,46 @@ impl FromStr for Allowed {
             ));
         }
         let name = name.to_ascii_lowercase();
-        Ok(if below { Self::Below(format!(".{name}")) } else { Self::Host(name) })
+        Ok(if below { Self::Subdomains(format!(".{name}")) } else { Self::Host(name) })
     }
 }
 
-/// Why a callback may not go where it is to go. It is final: the same URL is refused again.
+/// Why a callback is refused. It is permanent: the same URL is refused again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
-    /// It is plain HTTP.
+    /// Plain HTTP is refused.
     #[error("http is refused by --callback-https-only: use https")]
     Plain,
     /// An address is refused.
     #[error("the address {address} is refused, since it is {why}; --callback-allow can allow it")]
     Address {
-        /// Which.
+        /// The address.
         address: IpAddr,
-        /// What it is.
-        why: Why,
+        /// The class of the address.
+        why: Reason,
     },
 }
 
-/// What is wrong with an address.
+/// Classes of refused addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The engine's own host.
+pub enum Reason {
+    /// Loopback: the engine's own host.
     Loopback,
-    /// No address at all.
+    /// The unspecified address.
     Unspecified,
-    /// The link's own, among them most metadata services.
+    /// Link-local, which most metadata services are.
     LinkLocal,
-    /// A metadata service of a cloud.
+    /// The metadata service of a cloud.
     Metadata,
-    /// A group.
+    /// Multicast.
     Multicast,
-    /// For protocols or for nobody.
+    /// Reserved for protocols or future use.
     Reserved,
     /// Named by --callback-deny, or the API server.
     Internal,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Loopback => "a loopback address",
@@ -96,29 +97,29 @@ impl fmt::Display for Why {
     }
 }
 
-/// As in the IANA registries of special-purpose addresses; metadata services as their clouds document them.
-const V4: &[(Ipv4Addr, u8, Why)] = &[
-    (Ipv4Addr::UNSPECIFIED, 8, Why::Unspecified),
-    (Ipv4Addr::new(127, 0, 0, 0), 8, Why::Loopback),
-    (Ipv4Addr::new(169, 254, 169, 254), 32, Why::Metadata),
-    (Ipv4Addr::new(169, 254, 0, 0), 16, Why::LinkLocal),
-    (Ipv4Addr::new(100, 100, 100, 200), 32, Why::Metadata),
-    (Ipv4Addr::new(192, 0, 0, 0), 24, Why::Reserved),
-    (Ipv4Addr::new(224, 0, 0, 0), 4, Why::Multicast),
-    (Ipv4Addr::new(240, 0, 0, 0), 4, Why::Reserved),
+/// From the IANA registries of special-purpose addresses, and from the clouds' documentation of metadata services.
+const V4: &[(Ipv4Addr, u8, Reason)] = &[
+    (Ipv4Addr::UNSPECIFIED, 8, Reason::Unspecified),
+    (Ipv4Addr::new(127, 0, 0, 0), 8, Reason::Loopback),
+    (Ipv4Addr::new(169, 254, 169, 254), 32, Reason::Metadata),
+    (Ipv4Addr::new(169, 254, 0, 0), 16, Reason::LinkLocal),
+    (Ipv4Addr::new(100, 100, 100, 200), 32, Reason::Metadata),
+    (Ipv4Addr::new(192, 0, 0, 0), 24, Reason::Reserved),
+    (Ipv4Addr::new(224, 0, 0, 0), 4, Reason::Multicast),
+    (Ipv4Addr::new(240, 0, 0, 0), 4, Reason::Reserved),
 ];
 
-const V6: &[(Ipv6Addr, u8, Why)] = &[
-    (Ipv6Addr::UNSPECIFIED, 128, Why::Unspecified),
-    (Ipv6Addr::LOCALHOST, 128, Why::Loopback),
-    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, Why::Metadata),
-    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, Why::Metadata),
-    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, Why::LinkLocal),
-    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, Why::Reserved),
-    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Why::Multicast),
+const V6: &[(Ipv6Addr, u8, Reason)] = &[
+    (Ipv6Addr::UNSPECIFIED, 128, Reason::Unspecified),
+    (Ipv6Addr::LOCALHOST, 128, Reason::Loopback),
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), 128, Reason::Metadata),
+    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, Reason::Metadata),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, Reason::LinkLocal),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, Reason::Reserved),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Reason::Multicast),
 ];
 
-/// What is refused and what is allowed.
+/// The refused addresses and their exceptions.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     allow: Vec<Allowed>,
@@ -127,35 +128,35 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// `allow` goes before `deny`, and that before all others.
+    /// `allow` overrides `deny` and the classes of refused addresses.
     pub fn new(allow: Vec<Allowed>, deny: Vec<IpNet>, https_only: bool) -> Self {
         Self { allow, deny, https_only }
     }
 
-    /// What can be said of a URL before its host is looked up.
+    /// Checks a URL before its host name is resolved.
     pub fn url(&self, url: &Url) -> Result<(), Forbidden> {
         if self.https_only && url.scheme() != "https" {
             return Err(Forbidden::Plain);
         }
         let host = url.host_str().unwrap_or_default();
-        // The parser has made an address of everything that a resolver would take for one, such as 0x7f.1.
+        // The URL parser has converted every notation that a resolver takes for an address, such as 0x7f.1.
         match host.trim_matches(['[', ']']).parse() {
             Ok(address) => self.address(address),
             Err(_) => Ok(()),
         }
     }
 
-    /// Whether a host may be reached whatever its addresses.
+    /// True when a host may be reached whatever its addresses.
     pub fn host_is_allowed(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         self.allow.iter().any(|allowed| match allowed {
             Allowed::Net(_) => false,
             Allowed::Host(name) => host == *name,
-            Allowed::Below(end) => host.ends_with(end.as_str()),
+            Allowed::Subdomains(end) => host.ends_with(end.as_str()),
         })
     }
 
-    /// Whether an address may be dialled. One that stands for an IPv4 address is judged as that.
+    /// Checks an address before a connection. One that embeds an IPv4 address is checked as that.
     pub fn address(&self, address: IpAddr) -> Result<(), Forbidden> {
         let meant = match address {
             IpAddr::V6(v6) => embedded(v6).map_or(address, IpAddr::V4),
@@ -163,20 +164,20 @@ impl Policy {
         };
         let allowed = self.allow.iter().any(|allowed| match allowed {
             Allowed::Net(net) => net.contains(&address) || net.contains(&meant),
-            Allowed::Host(_) | Allowed::Below(_) => false,
+            Allowed::Host(_) | Allowed::Subdomains(_) => false,
         });
         if allowed {
             return Ok(());
         }
         let denied = self.deny.iter().any(|net| net.contains(&address) || net.contains(&meant));
-        match special(address).or_else(|| special(meant)).or(denied.then_some(Why::Internal)) {
+        match special(address).or_else(|| special(meant)).or(denied.then_some(Reason::Internal)) {
             None => Ok(()),
             Some(why) => Err(Forbidden::Address { address, why }),
         }
     }
 }
 
-fn special(address: IpAddr) -> Option<Why> {
+fn special(address: IpAddr) -> Option<Reason> {
     match address {
         IpAddr::V4(v4) => {
             let within = |net: Ipv4Addr, length| Ipv4Net::new(net, length).is_ok_and(|net| net.contains(&v4));
@@ -189,8 +190,8 @@ fn special(address: IpAddr) -> Option<Why> {
     }
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped (RFC 4291), compatible, translated (RFC 6052, RFC 8215),
-/// or reached through 6to4 (RFC 3056).
+/// The IPv4 address that an IPv6 address embeds: mapped (RFC 4291), compatible, translated (RFC 6052, RFC 8215) or
+/// 6to4 (RFC 3056).
 fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let octets = v6.octets();
     let last = || Ipv4Addr::new(octets[12], octets[13], octets[14], octets[15]);
@@ -218,38 +219,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_special_is_refused_however_it_is_written() {
+    fn special_addresses_are_refused_in_every_notation() {
         let policy = Policy::default();
-        for (host, wanted) in [
-            ("127.0.0.1", Why::Loopback),
-            ("127.1", Why::Loopback),
-            ("0x7f000001", Why::Loopback),
-            ("2130706433", Why::Loopback),
-            ("0177.0.0.1", Why::Loopback),
-            ("[::1]", Why::Loopback),
-            ("[::ffff:127.0.0.1]", Why::Loopback),
-            ("[::ffff:7f00:1]", Why::Loopback),
-            ("[::127.0.0.1]", Why::Loopback),
-            ("[64:ff9b::127.0.0.1]", Why::Loopback),
-            ("[2002:7f00:1::]", Why::Loopback),
-            ("0.0.0.0", Why::Unspecified),
-            ("0.1.2.3", Why::Unspecified),
-            ("[::]", Why::Unspecified),
-            ("169.254.169.254", Why::Metadata),
-            ("[::ffff:169.254.169.254]", Why::Metadata),
-            ("[fd00:ec2::254]", Why::Metadata),
-            ("100.100.100.200", Why::Metadata),
-            ("169.254.1.1", Why::LinkLocal),
-            ("[fe80::1]", Why::LinkLocal),
-            ("[febf::1]", Why::LinkLocal),
-            ("224.0.0.1", Why::Multicast),
-            ("[ff02::1]", Why::Multicast),
-            ("255.255.255.255", Why::Reserved),
-            ("192.0.0.8", Why::Reserved),
+        for (host, expected) in [
+            ("127.0.0.1", Reason::Loopback),
+            ("127.1", Reason::Loopback),
+            ("0x7f000001", Reason::Loopback),
+            ("2130706433", Reason::Loopback),
+            ("0177.0.0.1", Reason::Loopback),
+            ("[::1]", Reason::Loopback),
+            ("[::ffff:127.0.0.1]", Reason::Loopback),
+            ("[::ffff:7f00:1]", Reason::Loopback),
+            ("[::127.0.0.1]", Reason::Loopback),
+            ("[64:ff9b::127.0.0.1]", Reason::Loopback),
+            ("[2002:7f00:1::]", Reason::Loopback),
+            ("0.0.0.0", Reason::Unspecified),
+            ("0.1.2.3", Reason::Unspecified),
+            ("[::]", Reason::Unspecified),
+            ("169.254.169.254", Reason::Metadata),
+            ("[::ffff:169.254.169.254]", Reason::Metadata),
+            ("[fd00:ec2::254]", Reason::Metadata),
+            ("100.100.100.200", Reason::Metadata),
+            ("169.254.1.1", Reason::LinkLocal),
+            ("[fe80::1]", Reason::LinkLocal),
+            ("[febf::1]", Reason::LinkLocal),
+            ("224.0.0.1", Reason::Multicast),
+            ("[ff02::1]", Reason::Multicast),
+            ("255.255.255.255", Reason::Reserved),
+            ("192.0.0.8", Reason::Reserved),
         ] {
             let found = url(&policy, &format!("http://{host}:8080/a"));
             assert!(
-                matches!(found, Err(Forbidden::Address { why, .. }) if why == wanted),
+                matches!(found, Err(Forbidden::Address { why, .. }) if why == expected),
                 "{host}: {found:?}"
             );
         }
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_is_refused_where_it_is_named_and_the_list_allows() {
+    fn deny_list_refuses_and_allow_list_overrides() {
         let policy =
             policy(&["127.0.0.0/8", "10.96.7.7", "*.example.com", "NFVO"], &["10.96.0.0/12", "fd10::/64"]);
         for (host, good) in [
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn http_can_be_refused() {
+    fn https_only_refuses_http() {
         let policy = Policy::new(Vec::new(), Vec::new(), true);
         assert_eq!(url(&policy, "http://nfvo/"), Err(Forbidden::Plain));
         assert_eq!(url(&policy, "https://nfvo/"), Ok(()));

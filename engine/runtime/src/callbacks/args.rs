@@ -1,4 +1,4 @@
-//! What `eno engine` is told about callbacks.
+//! Command-line arguments of `eno engine` for callbacks.
 
 use std::path::PathBuf;
 

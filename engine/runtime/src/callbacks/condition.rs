@@ -1,5 +1,5 @@
-//! The condition `CallbackDelivered`. It is written by a field manager of its own: what the core says of an object
-//! knows nothing of callbacks.
+//! The condition `CallbackDelivered`. It has a field manager of its own, since the core's status knows nothing of
+//! callbacks.
 
 use async_nats::jetstream::kv::Store;
 use bytes::Bytes;
@@ -13,37 +13,39 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::notices::{Notice, Said, Undelivered};
-use super::state::{TOLD, forget};
+use super::notices::{Notice, Undelivered, WriteOutcome};
+use super::state::{UNDELIVERED_PREFIX, delete_key};
 use crate::api;
 
 const MANAGER: &str = "eno-callbacks";
-/// What a condition's message has at most.
-const MESSAGE: usize = 2000;
+/// Maximum bytes of a condition's message.
+const MAX_MESSAGE_LEN: usize = 2000;
 
-/// Says it on the object, and remembers that it is said: before for what is not well, after for what is.
-pub async fn say(client: &Client, bucket: &Store, object: &Name, notice: &Notice) -> Said {
-    let entry = format!("{TOLD}{object}");
-    let remembered = async {
+/// Writes the condition, and records in the bucket that the object has it. The record is written before a failure and
+/// deleted after a recovery.
+pub async fn update(client: &Client, bucket: &Store, object: &Name, notice: &Notice) -> WriteOutcome {
+    let entry = format!("{UNDELIVERED_PREFIX}{object}");
+    let saved = async {
         if notice.recovered.is_none() {
             bucket.put(&entry, Bytes::from(serde_json::to_vec(&notice.about)?)).await?;
         }
         Ok::<_, async_nats::Error>(())
     };
-    if let Err(error) = remembered.await {
+    if let Err(error) = saved.await {
         warn!(object = &**object, %error, "what is said of callbacks can't be remembered");
-        return Said::Again;
+        return WriteOutcome::Retry;
     }
-    let said = write(client, notice).await;
-    let over = said == Said::Gone || (said == Said::Done && notice.recovered.is_some());
-    if over && let Err(error) = forget(bucket, &entry).await {
+    let outcome = write(client, notice).await;
+    let finished =
+        outcome == WriteOutcome::Gone || (outcome == WriteOutcome::Done && notice.recovered.is_some());
+    if finished && let Err(error) = delete_key(bucket, &entry).await {
         warn!(object = &**object, %error, "what is said of callbacks can't be forgotten");
-        return Said::Again;
+        return WriteOutcome::Retry;
     }
-    said
+    outcome
 }
 
-/// The object that a callback is about.
+/// The object of a callback.
 pub fn key(about: &Undelivered) -> Option<Key> {
     let kind = api::kind(&about.kind)?;
     let name = Name::from(about.name.as_str());
@@ -53,20 +55,22 @@ pub fn key(about: &Undelivered) -> Option<Key> {
     })
 }
 
-async fn write(client: &Client, notice: &Notice) -> Said {
-    let Some(key) = key(&notice.about) else { return Said::Gone };
+async fn write(client: &Client, notice: &Notice) -> WriteOutcome {
+    let Some(key) = key(&notice.about) else { return WriteOutcome::Gone };
     let mut body = api::apply_body(&key, &notice.about.uid);
     body["status"] = json!({ "conditions": [condition(notice)] });
     let path = DynamicObject::url_path(&api::resource(key.kind), key.namespace());
     let params = PatchParams::apply(MANAGER).force();
     let request = Request::new(path).patch_subresource("status", &key.name, &params, &Patch::Apply(body));
-    let Ok(request) = request else { return Said::Gone };
+    let Ok(request) = request else { return WriteOutcome::Gone };
     match client.request::<IgnoredAny>(request).await {
-        Ok(_) => Said::Done,
-        Err(kube::Error::Api(status)) if status.code == 404 || api::of_another(&status) => Said::Gone,
+        Ok(_) => WriteOutcome::Done,
+        Err(kube::Error::Api(status)) if status.code == 404 || api::is_uid_mismatch(&status) => {
+            WriteOutcome::Gone
+        }
         Err(error) => {
             warn!(object = %key, %error, "the condition {CALLBACK_DELIVERED} can't be written");
-            Said::Again
+            WriteOutcome::Retry
         }
     }
 }
@@ -77,7 +81,7 @@ fn condition(notice: &Notice) -> Value {
         Some((Some(counter), at)) => ("True", "Delivered", format!("callback {counter} was delivered"), at),
         Some((None, at)) => ("True", "NotWanted", "the object has no CallbackURL any more".to_owned(), at),
         None => {
-            let end = error.floor_char_boundary(MESSAGE);
+            let end = error.floor_char_boundary(MAX_MESSAGE_LEN);
             let last = match delivered {
                 Some(last) => format!("; the last one delivered is {last}"),
                 None => String::new(),
@@ -104,7 +108,7 @@ fn condition(notice: &Notice) -> Value {
     condition
 }
 
-/// RFC 3339, in seconds.
+/// Unix milliseconds as RFC 3339 in seconds.
 pub fn time(milliseconds: i64) -> String {
     format!("{:.0}", Timestamp::from_millisecond(milliseconds).unwrap_or_default())
 }
@@ -114,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_says() {
+    fn condition_states_retry_give_up_and_recovery() {
         let about = Undelivered {
             kind: "L2ServiceAttachment".into(),
             namespace: Some("n".into()),

@@ -1,4 +1,4 @@
-//! Signatures as Standard Webhooks 1.0 has them. Pure.
+//! Signatures after Standard Webhooks 1.0. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,29 +11,29 @@ use ring::signature::Ed25519KeyPair;
 
 const HMAC_PREFIX: &str = "whsec_";
 const ED25519_PREFIX: &str = "whsk_";
-/// Of a key for HMAC, in bytes.
-const SHORTEST: usize = 24;
-/// More keys than a rotation needs would only make the header long.
-const MOST: usize = 8;
-const SEED: usize = 32;
+/// Minimum bytes of an HMAC key.
+const MIN_HMAC_KEY_LEN: usize = 24;
+/// Maximum keys of a Secret; a key rotation needs two.
+const MAX_KEYS: usize = 8;
+const SEED_LEN: usize = 32;
 
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Why a Secret's data can't sign. No word of it is a value of the Secret.
+/// Why a Secret has no usable keys. The text never contains a value of the Secret.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KeysError {
-    /// There is none.
+    /// The Secret is empty.
     #[error("it has no data: a key such as whsec_… is needed")]
     None,
-    /// There are too many.
-    #[error("it has {0} values, of which all would be keys: at most {MOST}")]
+    /// The Secret has too many values.
+    #[error("it has {0} values, of which all would be keys: at most {MAX_KEYS}")]
     Many(usize),
-    /// A value is no key.
+    /// A value is not a key.
     #[error(
-        "its value {0:?} is no key: whsec_ and the base64 of {SHORTEST} bytes or more, or whsk_ and the base64 of an \
+        "its value {0:?} is no key: whsec_ and the base64 of {MIN_HMAC_KEY_LEN} bytes or more, or whsk_ and the base64 of an \
          Ed25519 key"
     )]
     NoKey(String),
@@ -44,7 +44,7 @@ enum Key {
     Ed25519(Box<Ed25519KeyPair>),
 }
 
-/// The keys that sign at this time.
+/// The current signing keys.
 pub struct Keys(Vec<Key>);
 
 impl fmt::Debug for Keys {
@@ -54,11 +54,11 @@ impl fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// The keys of a Secret: every value of its data.
+    /// Parses the keys of a Secret: every value of its data.
     pub fn read(data: &BTreeMap<String, ByteString>) -> Result<Self, KeysError> {
         match data.len() {
             0 => return Err(KeysError::None),
-            1..=MOST => {}
+            1..=MAX_KEYS => {}
             many => return Err(KeysError::Many(many)),
         }
         let keys =
@@ -66,7 +66,7 @@ impl Keys {
         keys.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The header `webhook-signature` of a message: one signature for each key.
+    /// Returns the header `webhook-signature` of a message, with one signature per key.
     pub fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let mut signed = format!("{id}.{timestamp}.").into_bytes();
         signed.extend_from_slice(body);
@@ -82,12 +82,12 @@ impl Keys {
 fn key(value: &[u8]) -> Option<Key> {
     let text = std::str::from_utf8(value).ok()?.trim();
     if let Some(encoded) = text.strip_prefix(HMAC_PREFIX) {
-        let bytes = LENIENT.decode(encoded).ok().filter(|bytes| bytes.len() >= SHORTEST)?;
+        let bytes = LENIENT.decode(encoded).ok().filter(|bytes| bytes.len() >= MIN_HMAC_KEY_LEN)?;
         return Some(Key::Hmac(hmac::Key::new(hmac::HMAC_SHA256, &bytes)));
     }
     let bytes = LENIENT.decode(text.strip_prefix(ED25519_PREFIX)?).ok()?;
-    // A seed, or a seed with the public key behind it.
-    let pair = match bytes.split_at_checked(SEED)? {
+    // A seed, optionally followed by the public key.
+    let pair = match bytes.split_at_checked(SEED_LEN)? {
         (seed, []) => Ed25519KeyPair::from_seed_unchecked(seed),
         (seed, public) => Ed25519KeyPair::from_seed_and_public_key(seed, public),
     };
@@ -110,15 +110,15 @@ mod tests {
     const SIGNATURE: &str = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
 
     #[test]
-    fn the_example_of_the_specification() {
+    fn hmac_signature_matches_specification_example() {
         let keys = read(&[("key", SECRET)]).unwrap();
         let body = br#"{"test": 2432232314}"#;
         assert_eq!(keys.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, body), SIGNATURE);
     }
 
     #[test]
-    fn every_key_signs() {
-        let seed = [7; SEED];
+    fn header_has_one_signature_per_key() {
+        let seed = [7; SEED_LEN];
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).unwrap();
         let encode = |bytes: &[u8]| general_purpose::STANDARD.encode(bytes);
         let short = format!("whsk_{}", encode(&seed));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_for_something_else_is_no_key_and_is_not_repeated() {
+    fn invalid_secret_is_refused_without_leaking_its_value() {
         assert_eq!(read(&[]).unwrap_err(), KeysError::None);
         let bad = ["", "hunter2", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!", "whsk_AAAA", "whpk_AAAA"];
         for value in bad {
@@ -142,8 +142,8 @@ mod tests {
             assert_eq!(error, KeysError::NoKey("pass".into()), "{value}");
             assert!(value.is_empty() || !error.to_string().contains(value) || value == "whsec_", "{error}");
         }
-        let many: Vec<String> = (0..=MOST).map(|n| n.to_string()).collect();
+        let many: Vec<String> = (0..=MAX_KEYS).map(|n| n.to_string()).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), SECRET)).collect();
-        assert_eq!(read(&many).unwrap_err(), KeysError::Many(MOST + 1));
+        assert_eq!(read(&many).unwrap_err(), KeysError::Many(MAX_KEYS + 1));
     }
 }

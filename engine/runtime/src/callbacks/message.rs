@@ -1,4 +1,4 @@
-//! What is posted, and where to. Pure.
+//! The posted message and its endpoint. Pure.
 
 use bytes::Bytes;
 use eno_nbi_crds::{CallbackFormat, CallbackSecret};
@@ -7,22 +7,28 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// A transition, as far as it is told to a subscriber. The object goes as it is.
+/// The fields of a transition that subscribers get. The object stays in its original text.
 #[derive(Debug, Deserialize)]
 pub struct Message {
-    /// The same for each try.
+    /// Identifier, the same for each attempt.
     pub id: String,
+    /// Uid of the object.
     pub uid: String,
-    /// Counts the object's transitions.
+    /// The transition counter of the object.
     pub counter: u64,
+    /// Kind of the object.
     pub kind: String,
+    /// Its namespace; `None`: it is cluster-scoped.
     pub namespace: Option<String>,
+    /// Its name.
     pub name: String,
+    /// Its phase after the transition.
     pub phase: Phase,
-    /// RFC 3339.
+    /// Time of the transition, RFC 3339.
     pub at: String,
+    /// The object in its original text.
     pub object: Box<RawValue>,
-    /// It is no transition but somebody wants to see one arrive.
+    /// A test message on request, which is no transition.
     #[serde(skip)]
     pub test: bool,
 }
@@ -32,7 +38,7 @@ struct Object {
     #[serde(default)]
     metadata: Metadata,
     #[serde(default)]
-    spec: Place,
+    spec: Endpoint,
 }
 
 #[derive(Default, Deserialize)]
@@ -40,10 +46,10 @@ struct Metadata {
     generation: Option<i64>,
 }
 
-/// Where an object wants its transitions to go, and how.
+/// The endpoint of an object's callbacks, from its spec.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Place {
+pub struct Endpoint {
     #[serde(rename = "CallbackURL")]
     pub url: Option<String>,
     #[serde(rename = "CallbackSecret")]
@@ -52,13 +58,13 @@ pub struct Place {
     pub format: Option<CallbackFormat>,
 }
 
-impl Place {
-    /// As the object said when it made the transition.
-    pub fn of(message: &Message) -> Self {
+impl Endpoint {
+    /// The endpoint in the object at the time of the transition.
+    pub fn of_message(message: &Message) -> Self {
         serde_json::from_str::<Object>(message.object.get()).map(|object| object.spec).unwrap_or_default()
     }
 
-    /// As a custom resource says.
+    /// The endpoint in a custom resource.
     pub fn of_object(object: &Value) -> Self {
         Object::deserialize(object).map(|object| object.spec).unwrap_or_default()
     }
@@ -70,7 +76,7 @@ impl Message {
         serde_json::from_str::<Object>(self.object.get()).ok()?.metadata.generation
     }
 
-    /// The body in a format, and its media type.
+    /// The body in a format, with its media type.
     pub fn body(&self, format: CallbackFormat) -> (Bytes, &'static str) {
         match format {
             CallbackFormat::Object => {
@@ -82,22 +88,22 @@ impl Message {
 
     /// A CloudEvent 1.0 in JSON, with the extension `sequence`.
     fn event(&self) -> String {
-        let place = match &self.namespace {
+        let endpoint = match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
             None => self.name.clone(),
         };
         let attributes = json!({
             "specversion": "1.0",
             "id": self.id,
-            "source": format!("/eno/{}/{place}", self.kind),
+            "source": format!("/eno/{}/{endpoint}", self.kind),
             "type": if self.test { "io.k8s.eno.test" } else { "io.k8s.eno.transition" },
-            "subject": place,
+            "subject": endpoint,
             "time": self.at,
             "datacontenttype": "application/json",
-            // Sorts as text.
+            // Zero-padded, so that it sorts as text.
             "sequence": format!("{:020}", self.counter),
         });
-        // The object's text is not written anew.
+        // The object's text is embedded unchanged.
         let mut text = attributes.to_string();
         text.pop();
         text + ",\"data\":" + self.object.get() + "}"
@@ -120,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_what_the_specification_requires_and_the_object() {
+    fn cloud_event_has_required_attributes_and_object() {
         let message = message(Some("n"));
         let (body, media_type) = message.body(CallbackFormat::CloudEvents);
         assert_eq!(media_type, "application/cloudevents+json");
@@ -143,19 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn the_generation_is_the_object_s() {
+    fn message_generation_comes_from_object_metadata() {
         assert_eq!(message(None).generation(), Some(7));
     }
 
     #[test]
-    fn where_it_goes() {
-        let place = Place::of(&message(None));
+    fn endpoint_is_read_from_object_spec() {
+        let endpoint = Endpoint::of_message(&message(None));
         assert_eq!(
-            (place.url.as_deref(), place.format),
+            (endpoint.url.as_deref(), endpoint.format),
             (Some("http://x/"), Some(CallbackFormat::CloudEvents))
         );
-        assert_eq!(place.secret.unwrap().name, "s");
-        assert!(Place::of_object(&json!({ "spec": {} })).url.is_none());
-        assert!(Place::of_object(&json!({})).url.is_none());
+        assert_eq!(endpoint.secret.unwrap().name, "s");
+        assert!(Endpoint::of_object(&json!({ "spec": {} })).url.is_none());
+        assert!(Endpoint::of_object(&json!({})).url.is_none());
     }
 }

@@ -1,19 +1,19 @@
-//! Callbacks: every transition of an object that has a CallbackURL is posted there, from the outbox, in order per
-//! object, at least once.
+//! Callbacks: each transition of an object with a CallbackURL is posted there from the outbox, in order per object and
+//! at least once.
 //!
-//! Memory holds sequence numbers; the body is fetched when its turn comes. What was delivered is remembered in the
-//! bucket `ENO_CALLBACKS`: a floor, below which nothing is left to do, but for the objects that have an entry of their
-//! own, which are those whose endpoint did not take a callback. What is given up goes to `ENO_DEAD_LETTERS`.
+//! Memory holds only sequence numbers; the body is read when it is posted. The bucket `ENO_CALLBACKS` stores the
+//! progress. It has a floor: all transitions below it are delivered, except those of objects with an entry of their
+//! own. An object gets an entry when its endpoint fails. Callbacks that are given up go to `ENO_DEAD_LETTERS`.
 
 mod address;
 mod args;
+mod client;
 mod condition;
-mod desk;
 mod keys;
-mod look;
 mod message;
 mod notices;
 mod post;
+mod requests;
 mod schedule;
 mod secrets;
 mod state;
@@ -40,80 +40,80 @@ use tracing::{debug, error, warn};
 
 pub use address::Allowed;
 pub use args::CallbackArgs;
-pub use look::{LookError, ask, dead_letters, undelivered};
+pub use client::{ClientError, dead_letters, send_request, undelivered};
 pub use notices::Undelivered;
 pub(crate) use post::Poster;
 
-use self::desk::{Asked, Finished};
-use self::message::{Message, Place};
-use self::notices::Said;
-use self::post::Answer;
-use self::schedule::{Ended, Turn};
-use self::state::Entries;
+use self::message::{Endpoint, Message};
+use self::notices::WriteOutcome;
+use self::post::PostOutcome;
+use self::requests::{FinishedRequest, PendingRequest};
+use self::schedule::{AttemptEnd, DueCallback};
+use self::state::EntryWatch;
+use crate::lease_guard::LeaseGuard;
 use crate::metrics::Metrics;
-use crate::tenure::Tenure;
 
-/// What is remembered is written so often at most.
-const SAVE: Duration = Duration::from_millis(250);
-const PAUSE: Duration = Duration::from_secs(1);
-/// A callback that was tried so often, of a transition that is so old, is given up when it fails once more.
-const TRIES: u32 = 10;
-const GIVE_UP: Duration = Duration::from_hours(3 * 24);
-/// Requests of people that wait; more are left unanswered.
-const ASKED: usize = 64;
+/// Interval of saving the progress.
+const SAVE_INTERVAL: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// A failed callback is given up after this number of attempts if its transition is older than [`GIVE_UP_AGE`].
+const MIN_ATTEMPTS: u32 = 10;
+const GIVE_UP_AGE: Duration = Duration::from_hours(3 * 24);
+/// Maximum waiting requests; further ones get no answer.
+const MAX_PENDING_REQUESTS: usize = 64;
 const PREFIX: &str = "eno.v1.transition.";
-/// As [`subject::deliveries`] has it, before the object.
-const HISTORY: &str = "eno.v1.history.callback.";
+/// Prefix of [`subject::deliveries`] before the object.
+const HISTORY_PREFIX: &str = "eno.v1.history.callback.";
 
-/// Delivers until `stop`. `lost` changes when the outbox was made anew.
+/// Delivers callbacks until `stop`. `lost` changes when the outbox was recreated.
 pub(crate) async fn run(
     connection: Connection,
     poster: Arc<Poster>,
     metrics: Arc<Metrics>,
-    tenure: Tenure,
+    lease_guard: LeaseGuard,
     mut lost: watch::Receiver<u64>,
     stop: CancellationToken,
 ) {
-    let tools = Arc::new(Tools { connection, poster, metrics, tenure });
+    let context = Arc::new(DeliveryContext { connection, poster, metrics, lease_guard });
     let mut newest = None;
     loop {
         lost.mark_unchanged();
         let delivered = tokio::select! {
-            delivered = deliver(&tools, &mut newest) => delivered,
+            delivered = deliver(&context, &mut newest) => delivered,
             changed = lost.changed() => changed.map_err(Into::into),
             () = stop.cancelled() => return,
         };
         if let Err(error) = delivered {
             warn!(%error, "delivering callbacks, beginning again");
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
-/// What callbacks are delivered with.
-struct Tools {
+/// Connections and settings for delivering callbacks.
+struct DeliveryContext {
     connection: Connection,
     poster: Arc<Poster>,
     metrics: Arc<Metrics>,
-    /// What a former leader says after its successor would be out of order.
-    tenure: Tenure,
+    /// A former leader must not post after its successor: that would break the order.
+    lease_guard: LeaseGuard,
 }
 
-impl Tools {
-    /// Where the object of a message wants to be told at this time; `None`: it is gone, or can't be asked.
-    async fn place_now(&self, message: &Message) -> Option<Place> {
+impl DeliveryContext {
+    /// The current endpoint of a message's object; `None`: the object is gone or can't be read.
+    async fn current_endpoint(&self, message: &Message) -> Option<Endpoint> {
         let about = about(message, 0, 0, String::new());
         let object = self.poster.object(&condition::key(&about)?).await?;
         let same = object.metadata.uid.as_deref() == Some(&message.uid);
-        same.then(|| Place::of_object(&object.data))
+        same.then(|| Endpoint::of_object(&object.data))
     }
 }
 
-/// Which transition was read last: its sequence in the outbox, and when it was published, in nanoseconds since 1970.
+/// The newest transition that was read: its sequence in the outbox, and its time in nanoseconds since 1970.
 type Newest = Option<(u64, i128)>;
 
-async fn deliver(tools: &Arc<Tools>, newest: &mut Newest) -> Result<(), async_nats::Error> {
-    let Tools { connection, poster, metrics, tenure } = &**tools;
+async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Result<(), async_nats::Error> {
+    let DeliveryContext { connection, poster, metrics, lease_guard } = &**context;
     let stream = connection.jetstream.get_stream(subject::TRANSITIONS).await?;
     let bucket = connection.jetstream.get_key_value(subject::CALLBACKS).await?;
     let mut connects = connection.connects();
@@ -121,34 +121,35 @@ async fn deliver(tools: &Arc<Tools>, newest: &mut Newest) -> Result<(), async_na
     let (mut schedule, mut notices) = state::load(&bucket, &stream, newest).await?;
     let mut requests = connection.client.subscribe(subject::CALLBACK_REQUESTS).await?;
     let mut messages = follow(&stream, schedule.read() + 1).await?;
-    let mut entries = Entries::read(&bucket).await?;
-    // What was on the way is lost, and perhaps what was written before: only here it is still known.
+    let mut entries = EntryWatch::read(&bucket).await?;
+    // After a reconnect, messages in flight and recent writes may be lost. The state in memory is complete and is
+    // written again.
     let mut broken = false;
     let mut followed = Instant::now();
-    let mut posts: JoinSet<Tried> = JoinSet::new();
-    let mut writes: JoinSet<(Name, Said)> = JoinSet::new();
-    let mut asked: VecDeque<Asked> = VecDeque::new();
-    let mut acts: JoinSet<Finished> = JoinSet::new();
-    let mut save = interval(SAVE);
+    let mut posts: JoinSet<AttemptResult> = JoinSet::new();
+    let mut writes: JoinSet<(Name, WriteOutcome)> = JoinSet::new();
+    let mut pending_requests: VecDeque<PendingRequest> = VecDeque::new();
+    let mut running_requests: JoinSet<FinishedRequest> = JoinSet::new();
+    let mut save = interval(SAVE_INTERVAL);
     save.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let now = Timestamp::now().as_millisecond();
-        while let Some(turn) = schedule.next(now) {
-            posts.spawn(attempt(tools.clone(), stream.clone(), turn));
+        while let Some(callback) = schedule.next(now) {
+            posts.spawn(attempt(context.clone(), stream.clone(), callback));
         }
         while let Some((object, notice)) = notices.next(now) {
             let (poster, bucket) = (poster.clone(), bucket.clone());
             writes.spawn(async move {
-                let said = condition::say(poster.kube(), &bucket, &object, &notice).await;
-                (object, said)
+                let outcome = condition::update(poster.kube(), &bucket, &object, &notice).await;
+                (object, outcome)
             });
         }
-        for _ in 0..asked.len() {
-            let Some(one) = asked.pop_front() else { break };
-            if !one.needs_the_line() || schedule.occupy(&one.object) {
-                acts.spawn(one.act(tools.clone()));
+        for _ in 0..pending_requests.len() {
+            let Some(one) = pending_requests.pop_front() else { break };
+            if !one.needs_exclusive_delivery() || schedule.pause(&one.object) {
+                running_requests.spawn(one.execute(context.clone()));
             } else {
-                asked.push_back(one);
+                pending_requests.push_back(one);
             }
         }
         metrics.callbacks_pending.set(i64::try_from(schedule.len()).unwrap_or(i64::MAX));
@@ -176,9 +177,9 @@ async fn deliver(tools: &Arc<Tools>, newest: &mut Newest) -> Result<(), async_na
             entry = entries.next(), if !broken => match entry {
                 Ok(entry) => {
                     let now = Timestamp::now().as_millisecond();
-                    if entries.take_up(&entry, &mut schedule, &mut notices, now) {
-                        tenure.held().await;
-                        if let Err(error) = state::forget(&bucket, &entry.key).await {
+                    if entries.apply_entry(&entry, &mut schedule, &mut notices, now) {
+                        lease_guard.wait_until_held().await;
+                        if let Err(error) = state::delete_key(&bucket, &entry.key).await {
                             warn!(%error, key = entry.key, "what is remembered of nobody can't be forgotten");
                             broken = true;
                         }
@@ -194,30 +195,30 @@ async fn deliver(tools: &Arc<Tools>, newest: &mut Newest) -> Result<(), async_na
                 broken = true;
             }
             Some(done) = posts.join_next() => {
-                let Tried { object, ended, took, news } = done?;
+                let AttemptResult { object, ended, took, change } = done?;
                 let now = Timestamp::now().as_millisecond();
-                schedule.ended(&object, ended, took, now, jitter());
-                match news {
-                    News::None => {}
-                    News::Delivered(counter) => notices.delivered(&object, counter, now),
-                    News::Undelivered(mut about) => {
+                schedule.attempt_ended(&object, ended, took, now, random());
+                match change {
+                    DeliveryChange::None => {}
+                    DeliveryChange::Delivered(counter) => notices.delivered(&object, counter, now),
+                    DeliveryChange::Undelivered(mut about) => {
                         about.next_try = about.next_try.and(schedule.next_try(&object));
                         notices.failed(&object, *about, now);
                     }
                 }
             }
             Some(done) = writes.join_next() => {
-                let (object, said) = done?;
-                notices.said(&object, said, Timestamp::now().as_millisecond());
+                let (object, outcome) = done?;
+                notices.written(&object, outcome, Timestamp::now().as_millisecond());
             }
             Some(request) = requests.next() => {
-                asked.extend(Asked::read(request).filter(|_| asked.len() < ASKED));
+                pending_requests.extend(PendingRequest::parse(request).filter(|_| pending_requests.len() < MAX_PENDING_REQUESTS));
             }
-            Some(done) = acts.join_next() => {
+            Some(done) = running_requests.join_next() => {
                 let mut done = done?;
-                let object = done.asked.object.clone();
-                if done.asked.needs_the_line() {
-                    done.answer.waiting = schedule.vacate(&object).try_into().unwrap_or(u64::MAX);
+                let object = done.request.object.clone();
+                if done.request.needs_exclusive_delivery() {
+                    done.answer.waiting = schedule.resume(&object).try_into().unwrap_or(u64::MAX);
                 }
                 let all = done.answer.dead == 0 && done.answer.waiting == 0;
                 if all && done.delivered.is_some() {
@@ -226,20 +227,20 @@ async fn deliver(tools: &Arc<Tools>, newest: &mut Newest) -> Result<(), async_na
                 done.reply(&connection.client).await;
             }
             _ = save.tick() => {
-                tenure.held().await;
-                if broken && followed.elapsed() >= PAUSE {
+                lease_guard.wait_until_held().await;
+                if broken && followed.elapsed() >= RETRY_DELAY {
                     followed = Instant::now();
-                    let anew = async {
-                        let end = state::whole_until(&stream, *newest).await?;
+                    let resumed = async {
+                        let end = state::intact_until(&stream, *newest).await?;
                         let messages = follow(&stream, schedule.read() + 1).await?;
-                        Ok::<_, async_nats::Error>((end, messages, Entries::read(&bucket).await?))
+                        Ok::<_, async_nats::Error>((end, messages, EntryWatch::read(&bucket).await?))
                     };
-                    match anew.await {
+                    match resumed.await {
                         Ok((end, ..)) if end < schedule.read() => return Err("the outbox has lost its end".into()),
                         Ok((_, read, seen)) => {
                             (messages, entries) = (read, seen);
-                            schedule.write_again();
-                            notices.say_again(Timestamp::now().as_millisecond());
+                            schedule.rewrite_entries();
+                            notices.rewrite_all(Timestamp::now().as_millisecond());
                             broken = false;
                         }
                         Err(error) => warn!(%error, "callbacks can't be followed anew"),
@@ -254,13 +255,15 @@ async fn deliver(tools: &Arc<Tools>, newest: &mut Newest) -> Result<(), async_na
                 }
                 metrics.callbacks_failing.set(i64::try_from(notices.len()).unwrap_or(i64::MAX));
             }
-            () = sleep(wait.unwrap_or(SAVE)), if wait.is_some() => {}
+            () = sleep(wait.unwrap_or(SAVE_INTERVAL)), if wait.is_some() => {}
         }
     }
 }
 
-/// A message, if the leader of its stream has it.
-fn found(read: Result<StreamMessage, RawMessageError>) -> Result<Option<StreamMessage>, async_nats::Error> {
+/// A stored message; `None`: the stream leader does not have it.
+fn if_found(
+    read: Result<StreamMessage, RawMessageError>,
+) -> Result<Option<StreamMessage>, async_nats::Error> {
     match read {
         Ok(message) => Ok(Some(message)),
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
@@ -268,7 +271,7 @@ fn found(read: Result<StreamMessage, RawMessageError>) -> Result<Option<StreamMe
     }
 }
 
-/// The transitions from a sequence on.
+/// Follows the transitions from a sequence on.
 async fn follow(stream: &Stream, start_sequence: u64) -> Result<pull::Ordered, async_nats::Error> {
     let consumer = stream.create_consumer(pull::OrderedConfig {
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
@@ -281,7 +284,7 @@ async fn follow(stream: &Stream, start_sequence: u64) -> Result<pull::Ordered, a
     Ok(consumer.messages().await?)
 }
 
-/// The part of a transition that says where it is to be posted.
+/// The fields of a transition that tell its endpoint.
 #[derive(Deserialize)]
 struct Addressed {
     object: AddressedObject,
@@ -298,7 +301,7 @@ struct AddressedSpec {
     callback_url: Option<String>,
 }
 
-/// The host that a transition is to be posted to; `None`: to none. An error: it is no transition.
+/// The host of a transition's endpoint; `None`: it has none. An error: the payload is no transition.
 fn host(payload: &[u8]) -> Result<Option<Name>, serde_json::Error> {
     // An empty message marks that the subject was purged.
     if payload.is_empty() {
@@ -312,111 +315,111 @@ fn host(payload: &[u8]) -> Result<Option<Name>, serde_json::Error> {
     }))
 }
 
-/// A try that is over.
-struct Tried {
+/// A completed attempt.
+struct AttemptResult {
     object: Name,
-    ended: Ended,
+    ended: AttemptEnd,
     took: Duration,
-    news: News,
+    change: DeliveryChange,
 }
 
-/// What a try says of its object's callbacks.
-enum News {
+/// The effect of an attempt on the delivery state of its object.
+enum DeliveryChange {
     None,
-    /// With `None` it is not wanted any more.
+    /// Delivered transition; `None`: the object wants no callbacks any more.
     Delivered(Option<u64>),
-    /// With `next_try`, when there is to be one; when that is, is not known here.
+    /// `next_try` is set if there will be another attempt; its time is not known yet.
     Undelivered(Box<Undelivered>),
 }
 
-/// Posts one transition once.
-async fn attempt(tools: Arc<Tools>, stream: Stream, turn: Turn) -> Tried {
-    let Turn { object, sequence, attempts } = turn;
+/// Attempts one callback.
+async fn attempt(context: Arc<DeliveryContext>, stream: Stream, callback: DueCallback) -> AttemptResult {
+    let DueCallback { object, sequence, attempts } = callback;
     let read = match stream.direct_get(sequence).await {
-        // A server that is behind the others may not have it yet.
+        // A replica may lag behind and not have the message yet.
         Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
-            found(stream.get_raw_message(sequence).await)
+            if_found(stream.get_raw_message(sequence).await)
         }
         read => read.map(Some).map_err(Into::into),
     };
-    let (ended, took, news) = match read {
-        // Otherwise the outbox has lost its end, and gave the sequence again.
+    let (ended, took, change) = match read {
+        // Any other subject means that the outbox lost its end and reused the sequence.
         Ok(Some(message)) if message.subject.strip_prefix(PREFIX) == Some(&*object) => {
             let sent = message.time.unix_timestamp_nanos();
             let age =
                 Timestamp::now().duration_since(Timestamp::from_nanosecond(sent).unwrap_or(Timestamp::MAX));
-            let old = age.unsigned_abs() >= GIVE_UP;
-            tools.tenure.held().await;
-            try_once(&tools, &object, sequence, attempts, old, &message.payload).await
+            let old = age.unsigned_abs() >= GIVE_UP_AGE;
+            context.lease_guard.wait_until_held().await;
+            try_once(&context, &object, sequence, attempts, old, &message.payload).await
         }
         Ok(_) => {
-            tools.metrics.callback("expired");
+            context.metrics.callback("expired");
             let object = &*object;
             warn!(object, sequence, "a callback was not delivered before its transition left the outbox");
-            (Ended::Done, Duration::ZERO, News::None)
+            (AttemptEnd::Done, Duration::ZERO, DeliveryChange::None)
         }
         Err(error) => {
             debug!(object = &*object, sequence, %error, "a transition can't be read");
-            (Ended::Untried, Duration::ZERO, News::None)
+            (AttemptEnd::NotAttempted, Duration::ZERO, DeliveryChange::None)
         }
     };
-    Tried { object, ended, took, news }
+    AttemptResult { object, ended, took, change }
 }
 
 async fn try_once(
-    tools: &Tools,
+    context: &DeliveryContext,
     object: &Name,
     sequence: u64,
     attempts: u32,
     old: bool,
     payload: &[u8],
-) -> (Ended, Duration, News) {
+) -> (AttemptEnd, Duration, DeliveryChange) {
     let message = match serde_json::from_slice::<Message>(payload) {
         Ok(message) => message,
-        // Of another version, which told no address that is known here.
+        // A transition of another version, whose endpoint is unknown.
         Err(error) => {
-            tools.metrics.malformed("transition");
+            context.metrics.malformed("transition");
             warn!(object = &**object, sequence, %error, "a transition can't be called back");
-            return (Ended::Done, Duration::ZERO, News::None);
+            return (AttemptEnd::Done, Duration::ZERO, DeliveryChange::None);
         }
     };
-    // What was said wrongly may have been corrected meanwhile.
-    let corrected = if attempts > 0 { tools.place_now(&message).await } else { None };
-    let place = corrected.unwrap_or_else(|| Place::of(&message));
-    let began = Instant::now();
-    let answer = tools.poster.post(&message, &place).await;
-    let took = began.elapsed();
+    // The user may have corrected the endpoint meanwhile.
+    let corrected = if attempts > 0 { context.current_endpoint(&message).await } else { None };
+    let endpoint = corrected.unwrap_or_else(|| Endpoint::of_message(&message));
+    let started = Instant::now();
+    let answer = context.poster.post(&message, &endpoint).await;
+    let took = started.elapsed();
     let attempts = attempts.saturating_add(1);
     let (what, error, after) = match answer {
-        Answer::Taken => {
-            tools.metrics.callback("delivered");
-            tell(tools, object, &message, took, DeliveryEnd::Delivered).await;
-            return (Ended::Done, took, News::Delivered(Some(message.counter)));
+        PostOutcome::Accepted => {
+            context.metrics.callback("delivered");
+            record_attempt(context, object, &message, took, DeliveryEnd::Delivered).await;
+            return (AttemptEnd::Done, took, DeliveryChange::Delivered(Some(message.counter)));
         }
-        Answer::Nowhere => return (Ended::Done, took, News::Delivered(None)),
-        Answer::Refused { what, error } => (what, error, None),
-        Answer::Failed { error, .. } if old && attempts >= TRIES => ("given-up", error, None),
-        Answer::Failed { error, after } => ("failed", error, Some(after)),
+        PostOutcome::NoEndpoint => return (AttemptEnd::Done, took, DeliveryChange::Delivered(None)),
+        PostOutcome::Rejected { what, error } => (what, error, None),
+        PostOutcome::Failed { error, .. } if old && attempts >= MIN_ATTEMPTS => ("given-up", error, None),
+        PostOutcome::Failed { error, after } => ("failed", error, Some(after)),
     };
     let mut about = about(&message, sequence, attempts, error.clone());
     if attempts == 1 {
-        about.delivered = last_delivered(tools, object).await;
+        about.delivered = last_delivered(context, object).await;
     }
     if let Some(after) = after {
-        tools.metrics.callback(what);
+        context.metrics.callback(what);
         debug!(object = &**object, sequence, error, "a callback failed and is tried again");
-        tell(tools, object, &message, took, DeliveryEnd::Failed { error: error.clone() }).await;
+        record_attempt(context, object, &message, took, DeliveryEnd::Failed { error: error.clone() }).await;
         about.next_try = Some(0);
-        return (Ended::Again { error, after }, took, News::Undelivered(about.into()));
+        return (AttemptEnd::Retry { error, after }, took, DeliveryChange::Undelivered(about.into()));
     }
-    if let Err(error) = bury(tools, payload, attempts, &error).await {
+    if let Err(error) = dead_letter(context, payload, attempts, &error).await {
         warn!(object = &**object, sequence, %error, "a callback that is given up can't be kept yet");
-        return (Ended::Untried, took, News::None);
+        return (AttemptEnd::NotAttempted, took, DeliveryChange::None);
     }
-    tools.metrics.callback(what);
+    context.metrics.callback(what);
     warn!(object = &**object, sequence, error, "a callback is given up");
-    tell(tools, object, &message, took, DeliveryEnd::GivenUp { error }).await;
-    (Ended::Done, took, News::Undelivered(about.into()))
+    record_attempt(context, object, &message, took, DeliveryEnd::GivenUp { error }).await;
+    (AttemptEnd::Done, took, DeliveryChange::Undelivered(about.into()))
 }
 
 fn about(message: &Message, sequence: u64, attempts: u32, error: String) -> Undelivered {
@@ -436,8 +439,13 @@ fn about(message: &Message, sequence: u64, attempts: u32, error: String) -> Unde
     }
 }
 
-/// Puts a callback that is given up where it is kept. When this is done, it is stored.
-async fn bury(tools: &Tools, payload: &[u8], attempts: u32, error: &str) -> Result<(), async_nats::Error> {
+/// Stores a callback that is given up as a dead letter. It returns when the message is stored.
+async fn dead_letter(
+    context: &DeliveryContext,
+    payload: &[u8],
+    attempts: u32,
+    error: &str,
+) -> Result<(), async_nats::Error> {
     let letter = DeadLetter {
         transition: decode(payload)?,
         attempts,
@@ -447,7 +455,7 @@ async fn bury(tools: &Tools, payload: &[u8], attempts: u32, error: &str) -> Resu
     let transition = &letter.transition;
     let subject = subject::dead_letter(&transition.kind, transition.namespace.as_deref(), &transition.name);
     let message = PublishMessage::build().payload(encode(&letter)?.into()).message_id(&transition.id);
-    let published = tools.connection.jetstream.send_publish(subject.clone(), message).await;
+    let published = context.connection.jetstream.send_publish(subject.clone(), message).await;
     let stored = match published {
         Ok(acknowledged) => acknowledged.await.map(drop),
         Err(error) => Err(error),
@@ -461,10 +469,10 @@ async fn bury(tools: &Tools, payload: &[u8], attempts: u32, error: &str) -> Resu
     }
 }
 
-/// Which transition of the object was delivered last, where the history knows.
-async fn last_delivered(tools: &Tools, object: &Name) -> Option<u64> {
-    let stream = tools.connection.jetstream.get_stream_no_info(subject::HISTORY).await.ok()?;
-    let last = stream.get_last_raw_message_by_subject(&format!("{HISTORY}{object}")).await;
+/// The last delivered transition of the object, if the history has it.
+async fn last_delivered(context: &DeliveryContext, object: &Name) -> Option<u64> {
+    let stream = context.connection.jetstream.get_stream_no_info(subject::HISTORY).await.ok()?;
+    let last = stream.get_last_raw_message_by_subject(&format!("{HISTORY_PREFIX}{object}")).await;
     let message = match last {
         Ok(message) => message,
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return None,
@@ -477,15 +485,21 @@ async fn last_delivered(tools: &Tools, object: &Name) -> Option<u64> {
     (last.end == DeliveryEnd::Delivered).then_some(last.counter)
 }
 
-/// Adds a try to the history; what can't be added is missing there.
-async fn tell(tools: &Tools, object: &Name, message: &Message, took: Duration, end: DeliveryEnd) {
-    if let Err(error) = remember(&tools.connection.client, object, message, took, end).await {
+/// Adds an attempt to the history, best effort.
+async fn record_attempt(
+    context: &DeliveryContext,
+    object: &Name,
+    message: &Message,
+    took: Duration,
+    end: DeliveryEnd,
+) {
+    if let Err(error) = publish_delivery(&context.connection.client, object, message, took, end).await {
         debug!(object = &**object, %error, "the history lacks a callback");
     }
 }
 
-/// Adds a try to the history. Nobody waits until it is stored: it is for people.
-async fn remember(
+/// Publishes an attempt to the history without waiting for storage: it is for people only.
+async fn publish_delivery(
     client: &async_nats::Client,
     object: &str,
     message: &Message,
@@ -500,12 +514,12 @@ async fn remember(
         took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         end,
     };
-    client.publish(format!("{HISTORY}{object}"), encode(&delivery)?.into()).await?;
+    client.publish(format!("{HISTORY_PREFIX}{object}"), encode(&delivery)?.into()).await?;
     Ok(())
 }
 
-/// Evenly spread over 0 to 1.
-fn jitter() -> f64 {
+/// A random number between 0 and 1.
+fn random() -> f64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = std::hash::RandomState::new().build_hasher().finish();
     f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)

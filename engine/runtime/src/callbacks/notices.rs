@@ -1,19 +1,19 @@
-//! What is said of callbacks on their objects: the condition `CallbackDelivered`, from the first callback that was not
-//! taken. An object whose callbacks are all taken is not written. Pure: times are Unix milliseconds.
+//! Schedules writes of the condition `CallbackDelivered`, from the first failed callback on. Objects whose callbacks
+//! all succeed get no condition. Pure: times are Unix milliseconds.
 
 use std::collections::{BTreeSet, HashMap};
 
 use eno_core::Name;
 use serde::{Deserialize, Serialize};
 
-/// Writes at any time.
-const WRITES: usize = 4;
-/// What passes within this time is not said.
-const HOLD: i64 = 1000;
-/// An object is written so often at most, but to say that all is well again, or what may be lost.
-const GAP: i64 = 5000;
+/// Maximum concurrent writes.
+const MAX_CONCURRENT_WRITES: usize = 4;
+/// Delay of the first failure in milliseconds; a recovery within it cancels the write.
+const FIRST_DELAY: i64 = 1000;
+/// Minimum interval of writes of one object in milliseconds. Recoveries are written at once.
+const MIN_INTERVAL: i64 = 5000;
 
-/// A callback that was not taken.
+/// An object with a failing callback.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Undelivered {
@@ -26,46 +26,45 @@ pub struct Undelivered {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Its generation at that transition, where that is known.
+    /// Its generation at the transition, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// Which of the object's transitions was not delivered.
+    /// Counter of the transition that was not delivered.
     pub counter: u64,
-    /// Its sequence in the outbox.
+    /// Sequence of that transition in the outbox.
     pub sequence: u64,
-    /// The last one that was, where that is known.
+    /// Counter of the last delivered transition, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered: Option<u64>,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
-    /// When it is tried again, Unix milliseconds; absent: not by itself.
+    /// Time of the next attempt in Unix milliseconds; absent: there is no automatic one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<i64>,
-    /// Why it was not taken.
+    /// Error of the last attempt.
     pub error: String,
-    /// When the first one was not taken, Unix milliseconds.
+    /// Time of the first failure, Unix milliseconds.
     pub since: i64,
 }
 
-/// What is to be said.
+/// A condition to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Of which object, and what was not delivered.
+    /// The object and its failing callback.
     pub about: Undelivered,
-    /// The callback that was taken and after which all was well again, or none when the object wants no callbacks any
-    /// more; and when that was.
+    /// The recovery and its time: the delivered callback, or `None` if the object wants no callbacks any more.
     pub recovered: Option<(Option<u64>, i64)>,
 }
 
-/// How saying it ended.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// It is said.
+pub enum WriteOutcome {
+    /// The condition is written.
     Done,
-    /// There is no such object any more.
+    /// The object is gone.
     Gone,
-    /// It is to be tried again.
-    Again,
+    /// The write has to be retried.
+    Retry,
 }
 
 #[derive(Debug)]
@@ -73,13 +72,13 @@ struct Item {
     notice: Notice,
     /// The object has the condition, or may have it.
     shown: bool,
-    /// What is being written.
+    /// The notice being written.
     running: Option<Notice>,
     due: Option<i64>,
     last: i64,
 }
 
-/// All that is or was to be said.
+/// All pending and written notices.
 #[derive(Debug, Default)]
 pub struct Notices {
     items: HashMap<Name, Item>,
@@ -88,7 +87,7 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Takes up what was said before. `settled`: its callback is delivered, so far as is known.
+    /// Restores a notice that was written before. `settled`: its callback is delivered, as far as is known.
     pub fn restore(&mut self, object: &Name, about: Undelivered, settled: bool, now: i64) {
         let recovered = settled.then_some((Some(about.counter), now));
         let notice = Notice { about, recovered };
@@ -97,22 +96,23 @@ impl Notices {
         self.schedule(object, now);
     }
 
-    /// Whether something is or was to be said of an object.
-    pub fn knows(&self, object: &Name) -> bool {
+    /// True when the object has a notice.
+    pub fn contains(&self, object: &Name) -> bool {
         self.items.contains_key(object)
     }
 
-    /// That it was said may be lost: all that is not well is said once more.
-    pub fn say_again(&mut self, now: i64) {
-        let said = |item: &Item| item.shown || item.running.is_some();
-        let lasting = self.items.iter().filter(|(_, item)| said(item) && item.notice.recovered.is_none());
-        let due: Vec<_> = lasting.map(|(object, item)| (object.clone(), now.max(item.last + GAP))).collect();
+    /// Schedules all written failures again, since records of them may be lost.
+    pub fn rewrite_all(&mut self, now: i64) {
+        let written = |item: &Item| item.shown || item.running.is_some();
+        let lasting = self.items.iter().filter(|(_, item)| written(item) && item.notice.recovered.is_none());
+        let due: Vec<_> =
+            lasting.map(|(object, item)| (object.clone(), now.max(item.last + MIN_INTERVAL))).collect();
         for (object, at) in due {
             self.schedule(&object, at);
         }
     }
 
-    /// A callback was not taken.
+    /// A callback failed.
     pub fn failed(&mut self, object: &Name, mut about: Undelivered, now: i64) {
         let at = if let Some(item) = self.items.get_mut(object) {
             match item.notice.recovered {
@@ -123,17 +123,17 @@ impl Notices {
                 Some((counter, _)) => about.delivered = about.delivered.max(counter),
             }
             item.notice = Notice { about, recovered: None };
-            item.due.unwrap_or_else(|| now.max(item.last + GAP))
+            item.due.unwrap_or_else(|| now.max(item.last + MIN_INTERVAL))
         } else {
             let notice = Notice { about, recovered: None };
             let item = Item { notice, shown: false, running: None, due: None, last: 0 };
             self.items.insert(object.clone(), item);
-            now + HOLD
+            now + FIRST_DELAY
         };
         self.schedule(object, at);
     }
 
-    /// A callback was taken, or with `None` is not wanted any more.
+    /// A callback was delivered; `None`: the object wants no callbacks any more.
     pub fn delivered(&mut self, object: &Name, counter: Option<u64>, now: i64) {
         let Some(item) = self.items.get_mut(object) else { return };
         if item.shown || item.running.is_some() {
@@ -154,15 +154,15 @@ impl Notices {
         if let Some(due) = item.due.replace(at) {
             self.due.remove(&(due, object.clone()));
         }
-        // While one is being written, the next waits for its end.
+        // A notice that is due during a write waits for its end.
         if item.running.is_none() {
             self.due.insert((at, object.clone()));
         }
     }
 
-    /// The next one to say, if its time has come.
+    /// The next notice to write, if one is due.
     pub fn next(&mut self, now: i64) -> Option<(Name, Notice)> {
-        if self.running >= WRITES || self.due.first().is_none_or(|(at, _)| *at > now) {
+        if self.running >= MAX_CONCURRENT_WRITES || self.due.first().is_none_or(|(at, _)| *at > now) {
             return None;
         }
         let (_, object) = self.due.pop_first()?;
@@ -173,40 +173,40 @@ impl Notices {
         Some((object, item.notice.clone()))
     }
 
-    /// When [`Self::next`] has something that it has not now, unless a write ends before.
+    /// When [`Self::next`] may return a notice, unless a write ends before.
     pub fn wake(&self) -> Option<i64> {
-        self.due.first().map(|(at, _)| *at).filter(|_| self.running < WRITES)
+        self.due.first().map(|(at, _)| *at).filter(|_| self.running < MAX_CONCURRENT_WRITES)
     }
 
-    /// Saying it ended.
-    pub fn said(&mut self, object: &Name, said: Said, now: i64) {
+    /// A write ended.
+    pub fn written(&mut self, object: &Name, outcome: WriteOutcome, now: i64) {
         let Some(item) = self.items.get_mut(object) else { return };
         let Some(notice) = item.running.take() else { return };
         self.running -= 1;
         item.last = now;
-        let news = item.notice != notice;
-        match said {
-            Said::Gone => {
+        let changed = item.notice != notice;
+        match outcome {
+            WriteOutcome::Gone => {
                 self.items.remove(object);
             }
-            Said::Done if notice.recovered.is_some() && !news => {
+            WriteOutcome::Done if notice.recovered.is_some() && !changed => {
                 self.items.remove(object);
             }
-            Said::Done => {
+            WriteOutcome::Done => {
                 item.shown = true;
                 if let Some(due) = item.due.take() {
                     self.schedule(object, due);
                 }
             }
-            Said::Again => {
-                // Whether it arrived is not known.
+            WriteOutcome::Retry => {
+                // The write may have succeeded.
                 item.shown = true;
-                self.schedule(object, now + GAP);
+                self.schedule(object, now + MIN_INTERVAL);
             }
         }
     }
 
-    /// How many objects have a callback that was not taken.
+    /// Number of objects with a failing callback.
     pub fn len(&self) -> usize {
         self.items.values().filter(|item| item.notice.recovered.is_none()).count()
     }
@@ -238,107 +238,110 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_not_said() {
+    fn transient_failure_is_not_written() {
         let mut notices = Notices::default();
         notices.failed(&name(), undelivered(1, 1), 0);
-        assert_eq!((notices.next(HOLD - 1), notices.wake(), notices.len()), (None, Some(HOLD), 1));
-        notices.delivered(&name(), Some(1), HOLD - 1);
+        assert_eq!(
+            (notices.next(FIRST_DELAY - 1), notices.wake(), notices.len()),
+            (None, Some(FIRST_DELAY), 1)
+        );
+        notices.delivered(&name(), Some(1), FIRST_DELAY - 1);
         assert_eq!((notices.next(i64::MAX), notices.wake(), notices.len()), (None, None, 0));
-        notices.delivered(&name(), Some(2), HOLD);
+        notices.delivered(&name(), Some(2), FIRST_DELAY);
         assert_eq!(notices.next(i64::MAX), None);
     }
 
     #[test]
-    fn what_lasts_is_said_now_and_then_and_its_end_at_once() {
+    fn lasting_failure_is_rate_limited_and_recovery_immediate() {
         let mut notices = Notices::default();
         notices.failed(&name(), undelivered(3, 1), 0);
-        let (_, notice) = notices.next(HOLD).unwrap();
+        let (_, notice) = notices.next(FIRST_DELAY).unwrap();
         assert_eq!((notice.about.counter, notice.recovered), (3, None));
-        // It fails again while that is written.
-        notices.failed(&name(), Undelivered { since: 99, ..undelivered(3, 2) }, HOLD);
+        // Another failure during the write.
+        notices.failed(&name(), Undelivered { since: 99, ..undelivered(3, 2) }, FIRST_DELAY);
         assert_eq!(notices.next(i64::MAX), None);
-        notices.said(&name(), Said::Done, HOLD);
+        notices.written(&name(), WriteOutcome::Done, FIRST_DELAY);
         let again = notices.wake().unwrap();
-        assert!(again <= HOLD + GAP);
+        assert!(again <= FIRST_DELAY + MIN_INTERVAL);
         let (_, notice) = notices.next(again).unwrap();
         assert_eq!((notice.about.attempts, notice.about.since), (2, 7));
-        notices.said(&name(), Said::Done, again);
+        notices.written(&name(), WriteOutcome::Done, again);
         notices.failed(&name(), undelivered(3, 3), again + 1);
-        assert_eq!(notices.wake(), Some(again + GAP));
+        assert_eq!(notices.wake(), Some(again + MIN_INTERVAL));
         notices.delivered(&name(), Some(3), again + 2);
         let (_, notice) = notices.next(again + 2).unwrap();
         assert_eq!(notice.recovered, Some((Some(3), again + 2)));
         assert_eq!(notices.len(), 0);
-        notices.said(&name(), Said::Done, again + 2);
+        notices.written(&name(), WriteOutcome::Done, again + 2);
         assert_eq!(notices.wake(), None);
-        // What was delivered meanwhile is known of the next one.
+        // The next failure knows the last delivery.
         notices.failed(&name(), undelivered(4, 1), again + 3);
-        assert_eq!(notices.next(again + 3 + HOLD).unwrap().1.about.counter, 4);
+        assert_eq!(notices.next(again + 3 + FIRST_DELAY).unwrap().1.about.counter, 4);
     }
 
     #[test]
-    fn an_end_while_it_is_written_is_said_after_it() {
+    fn recovery_during_write_is_written_afterwards() {
         let mut notices = Notices::default();
         notices.failed(&name(), undelivered(1, 1), 0);
-        notices.next(HOLD).unwrap();
-        notices.delivered(&name(), Some(1), HOLD);
-        notices.said(&name(), Said::Again, HOLD);
+        notices.next(FIRST_DELAY).unwrap();
+        notices.delivered(&name(), Some(1), FIRST_DELAY);
+        notices.written(&name(), WriteOutcome::Retry, FIRST_DELAY);
         let at = notices.wake().unwrap();
         assert!(notices.next(at).unwrap().1.recovered.is_some());
         notices.failed(&name(), undelivered(2, 1), at);
-        notices.said(&name(), Said::Done, at);
+        notices.written(&name(), WriteOutcome::Done, at);
         let at = notices.wake().unwrap();
         let (_, notice) = notices.next(at).unwrap();
         assert_eq!((notice.about.counter, notice.about.delivered, notice.recovered), (2, Some(1), None));
-        notices.said(&name(), Said::Gone, at);
+        notices.written(&name(), WriteOutcome::Gone, at);
         assert_eq!((notices.len(), notices.wake()), (0, None));
     }
 
     #[test]
-    fn a_restart_goes_on() {
+    fn restored_notice_continues_or_recovers() {
         let mut notices = Notices::default();
         notices.restore(&name(), undelivered(1, 5), true, 100);
         assert_eq!(notices.next(100).unwrap().1.recovered, Some((Some(1), 100)));
         let mut notices = Notices::default();
         notices.restore(&name(), undelivered(1, 5), false, 100);
         assert_eq!(notices.next(100).unwrap().1.recovered, None);
-        notices.said(&name(), Said::Done, 100);
+        notices.written(&name(), WriteOutcome::Done, 100);
         notices.delivered(&name(), Some(1), 101);
         assert!(notices.next(101).unwrap().1.recovered.is_some());
     }
 
     #[test]
-    fn what_may_be_lost_is_said_again() {
+    fn rewrite_all_schedules_written_failures_again() {
         let mut notices = Notices::default();
         notices.failed(&name(), undelivered(1, 1), 0);
-        // Not said yet.
-        notices.say_again(0);
-        assert_eq!(notices.wake(), Some(HOLD));
-        notices.next(HOLD).unwrap();
-        // While it is said the first time.
-        notices.say_again(HOLD);
-        notices.said(&name(), Said::Done, HOLD);
+        // Not written yet.
+        notices.rewrite_all(0);
+        assert_eq!(notices.wake(), Some(FIRST_DELAY));
+        notices.next(FIRST_DELAY).unwrap();
+        // During the first write.
+        notices.rewrite_all(FIRST_DELAY);
+        notices.written(&name(), WriteOutcome::Done, FIRST_DELAY);
         let again = notices.wake().unwrap();
-        assert!(again <= HOLD + GAP);
+        assert!(again <= FIRST_DELAY + MIN_INTERVAL);
         assert_eq!(notices.next(again).unwrap().1.recovered, None);
-        notices.said(&name(), Said::Done, again);
+        notices.written(&name(), WriteOutcome::Done, again);
         assert_eq!(notices.wake(), None);
-        notices.say_again(again + 1);
-        assert_eq!(notices.wake(), Some(again + GAP));
+        notices.rewrite_all(again + 1);
+        assert_eq!(notices.wake(), Some(again + MIN_INTERVAL));
         notices.delivered(&name(), Some(1), again + 2);
         assert!(notices.next(again + 2).unwrap().1.recovered.is_some());
-        notices.said(&name(), Said::Done, again + 2);
-        notices.say_again(again + 3);
+        notices.written(&name(), WriteOutcome::Done, again + 2);
+        notices.rewrite_all(again + 3);
         assert_eq!(notices.wake(), None);
     }
 
     #[test]
-    fn few_writes_at_any_time() {
+    fn concurrent_writes_are_limited() {
         let mut notices = Notices::default();
         for n in 0..10 {
             notices.failed(&n.to_string().into(), undelivered(1, 1), 0);
         }
-        assert_eq!(std::iter::from_fn(|| notices.next(HOLD)).count(), WRITES);
+        assert_eq!(std::iter::from_fn(|| notices.next(FIRST_DELAY)).count(), MAX_CONCURRENT_WRITES);
         assert_eq!(notices.wake(), None);
     }
 }

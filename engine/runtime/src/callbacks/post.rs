@@ -1,4 +1,4 @@
-//! One POST.
+//! Posts one callback.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -15,82 +15,87 @@ use reqwest::{Certificate, Client, Identity, NoProxy, Proxy, StatusCode, Url, re
 
 use super::CallbackArgs;
 use super::address::{Forbidden, Policy};
-use super::message::{Message, Place};
+use super::message::{Endpoint, Message};
 use super::secrets::Secrets;
 use crate::api;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// No endpoint can ask for more patience than this: ten tries have to fit into the days that the outbox remembers.
-const LONGEST: Duration = Duration::from_hours(6);
+/// Maximum Retry-After of an endpoint: ten attempts have to fit into the retention time of the outbox.
+const MAX_RETRY_AFTER: Duration = Duration::from_hours(6);
 
-/// As Standard Webhooks names them.
+/// Header names of Standard Webhooks.
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const TRANSITION: HeaderName = HeaderName::from_static("eno-transition");
 const TEST: HeaderName = HeaderName::from_static("eno-test");
 
-/// What the other side said.
+/// Outcome of a post.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It took it.
-    Taken,
-    /// There is no place to post it to.
-    Nowhere,
-    /// Another try is of no use.
-    Refused {
-        /// For the metrics.
+pub enum PostOutcome {
+    /// The endpoint accepted it.
+    Accepted,
+    /// The object has no valid CallbackURL.
+    NoEndpoint,
+    /// Permanent failure: a retry can't help.
+    Rejected {
+        /// Label of the metrics.
         what: &'static str,
-        /// Why.
+        /// Error text.
         error: String,
     },
-    /// It did not take it this time.
+    /// The attempt failed; a retry may help.
     Failed {
-        /// Why.
+        /// Error text.
         error: String,
-        /// It asks not to be tried before this has passed.
+        /// Minimum delay that the endpoint asked for.
         after: Option<Duration>,
     },
 }
 
-/// Why callbacks can't be posted as the flags say. A retry does not help.
+/// The flags for callbacks are invalid. A retry can't help.
 #[derive(Debug, thiserror::Error)]
 pub enum PosterError {
     /// A file can't be read.
     #[error("reading {file}: {source}", file = file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The IO error.
         source: std::io::Error,
     },
-    /// The HTTP client does not take something.
+    /// The HTTP client refuses a setting.
     #[error("{what}: {source}")]
     Client {
-        /// What.
+        /// The setting.
         what: &'static str,
-        /// Why.
+        /// Error of the HTTP client.
         source: reqwest::Error,
     },
 }
 
-/// Posts transitions.
+/// Posts callbacks.
 pub struct Poster {
+    /// HTTP client for callbacks.
     http: Client,
+    /// Addresses that callbacks may go to.
     policy: Arc<Policy>,
+    /// Signing keys.
     secrets: Secrets,
+    /// Client of the API server.
     kube: kube::Client,
-    /// Where Secrets for objects without a namespace are.
+    /// Namespace of the Secrets for cluster-scoped objects.
     namespace: String,
+    /// Test an endpoint before the first callback of an object.
     endpoint_test: bool,
 }
 
 impl Poster {
-    /// `namespace`: the operator's own.
+    /// `namespace`: the operator's namespace.
     pub fn new(args: &CallbackArgs, kube: kube::Client, namespace: &str) -> Result<Self, PosterError> {
         let mut deny = args.callback_deny.clone();
-        // In a pod, the API server's address in the cluster.
+        // In a pod: the cluster IP of the API server.
         let server = std::env::var("KUBERNETES_SERVICE_HOST").ok().and_then(|host| host.parse().ok());
         deny.extend(server.map(|address: std::net::IpAddr| ipnet::IpNet::from(address)));
         let policy = Arc::new(Policy::new(args.callback_allow.clone(), deny, args.callback_https_only));
@@ -104,12 +109,12 @@ impl Poster {
         })
     }
 
-    /// The way to the API server.
+    /// Client of the API server.
     pub fn kube(&self) -> &kube::Client {
         &self.kube
     }
 
-    /// An object as it is at this time, if it can be had.
+    /// The current version of an object; `None`: it is gone or can't be read.
     pub async fn object(&self, key: &Key) -> Option<DynamicObject> {
         let resource = api::resource(key.kind);
         let objects: Api<DynamicObject> = match key.namespace() {
@@ -120,23 +125,23 @@ impl Poster {
     }
 
     /// Posts a message.
-    pub async fn post(&self, message: &Message, place: &Place) -> Answer {
-        let Some(url) = place.url.as_deref().and_then(|text| Url::parse(text).ok()) else {
-            return Answer::Nowhere;
+    pub async fn post(&self, message: &Message, endpoint: &Endpoint) -> PostOutcome {
+        let Some(url) = endpoint.url.as_deref().and_then(|text| Url::parse(text).ok()) else {
+            return PostOutcome::NoEndpoint;
         };
         if let Err(forbidden) = self.policy.url(&url) {
-            return refused(&forbidden);
+            return rejected(&forbidden);
         }
         if self.endpoint_test && message.counter == 1 && !message.test {
             match self.test_endpoint(&url).await {
-                Answer::Taken => {}
+                PostOutcome::Accepted => {}
                 other => return other,
             }
         }
-        let (body, media_type) = message.body(place.format.unwrap_or_default());
+        let (body, media_type) = message.body(endpoint.format.unwrap_or_default());
         let timestamp = Timestamp::now().as_second();
         let mut headers = HeaderMap::new();
-        if let Some(secret) = &place.secret {
+        if let Some(secret) = &endpoint.secret {
             let namespace = message.namespace.as_deref().unwrap_or(&self.namespace);
             let keys = self.secrets.keys(namespace, &secret.name).await.map_err(|error| error.to_string());
             let signature = keys.and_then(|keys| {
@@ -145,8 +150,8 @@ impl Poster {
             });
             match signature {
                 Ok(signature) => drop(headers.insert(SIGNATURE, signature)),
-                // Never without the signature that was asked for.
-                Err(error) => return Answer::Failed { error, after: None },
+                // A callback with a CallbackSecret is never sent unsigned.
+                Err(error) => return PostOutcome::Failed { error, after: None },
             }
         }
         let request = self
@@ -159,21 +164,21 @@ impl Poster {
             .headers(headers);
         let request = if message.test { request.header(TEST, "true") } else { request };
         match request.body(body).send().await {
-            Ok(response) => answer(response.status(), response.headers(), Timestamp::now()),
+            Ok(response) => outcome(response.status(), response.headers(), Timestamp::now()),
             Err(error) => failed(error),
         }
     }
 
-    /// GETs a CallbackURL, as ETSI GS NFV-SOL 013 (5.9) has a notification endpoint tested: 204 is the one good answer.
-    pub async fn test_endpoint(&self, url: &Url) -> Answer {
+    /// Tests an endpoint by GET as in ETSI GS NFV-SOL 013 (5.9): the only valid response is 204.
+    pub async fn test_endpoint(&self, url: &Url) -> PostOutcome {
         if let Err(forbidden) = self.policy.url(url) {
-            return refused(&forbidden);
+            return rejected(&forbidden);
         }
         match self.http.get(url.clone()).send().await {
-            Ok(response) if response.status() == StatusCode::NO_CONTENT => Answer::Taken,
+            Ok(response) if response.status() == StatusCode::NO_CONTENT => PostOutcome::Accepted,
             Ok(response) => {
                 let error = format!("the endpoint test was answered {}, not 204", response.status());
-                Answer::Failed { error, after: None }
+                PostOutcome::Failed { error, after: None }
             }
             Err(error) => failed(error),
         }
@@ -190,7 +195,7 @@ fn http(args: &CallbackArgs, policy: &Arc<Policy>) -> Result<Client, PosterError
         .timeout(TIMEOUT)
         .connect_timeout(CONNECT_TIMEOUT)
         .user_agent(concat!("eno/", env!("CARGO_PKG_VERSION")))
-        // Those of the environment are added below, where their names are known.
+        // Proxies of the environment are added below, where their host names are recorded.
         .no_proxy();
     let mut proxies = Vec::new();
     for (text, make) in proxy_urls(args.callback_proxy.as_deref(), |name| std::env::var(name).ok()) {
@@ -206,13 +211,13 @@ fn http(args: &CallbackArgs, policy: &Arc<Policy>) -> Result<Client, PosterError
         let identity = Identity::from_pem(&read(file)?).map_err(failed("--callback-client-certificate"))?;
         builder = builder.identity(identity);
     }
-    let resolver = Checked { policy: policy.clone(), proxies: proxies.into() };
+    let resolver = CheckedResolver { policy: policy.clone(), proxies: proxies.into() };
     builder.dns_resolver(Arc::new(resolver)).build().map_err(failed("the HTTP client for callbacks"))
 }
 
 type MakeProxy = fn(&str) -> reqwest::Result<Proxy>;
 
-/// The proxies that are to be used, each with what it is used for.
+/// The proxy URLs, each with its constructor for the URL schemes.
 fn proxy_urls(flag: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<(String, MakeProxy)> {
     if let Some(url) = flag {
         return vec![(url.to_owned(), |url| Proxy::all(url))];
@@ -227,22 +232,22 @@ fn proxy_urls(flag: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> 
     found
 }
 
-/// Looks a name up once; what it gives is checked and is what is dialled.
-struct Checked {
+/// Resolves a host name once, checks its addresses and returns them for the connection.
+struct CheckedResolver {
     policy: Arc<Policy>,
-    /// They are the admin's own, and look up the rest by themselves.
+    /// Host names of proxies: the administrator chose them, and they resolve other names themselves.
     proxies: Arc<[String]>,
 }
 
-impl Resolve for Checked {
+impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let name = name.as_str().to_owned();
-        let free = self.policy.host_is_allowed(&name) || self.proxies.contains(&name.to_lowercase());
+        let is_allowed = self.policy.host_is_allowed(&name) || self.proxies.contains(&name.to_lowercase());
         let policy = self.policy.clone();
         Box::pin(async move {
             let addresses: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
-            if !free {
-                // One bad address among good ones is one that an attacker put there.
+            if !is_allowed {
+                // A refused address among others may be placed there by an attacker.
                 addresses.iter().try_for_each(|address| policy.address(address.ip()))?;
             }
             Ok(Box::new(addresses.into_iter()) as Addrs)
@@ -250,42 +255,42 @@ impl Resolve for Checked {
     }
 }
 
-fn refused(forbidden: &Forbidden) -> Answer {
-    Answer::Refused { what: "forbidden", error: forbidden.to_string() }
+fn rejected(forbidden: &Forbidden) -> PostOutcome {
+    PostOutcome::Rejected { what: "forbidden", error: forbidden.to_string() }
 }
 
-fn failed(error: reqwest::Error) -> Answer {
-    // The URL may hold a secret in its path or query.
+fn failed(error: reqwest::Error) -> PostOutcome {
+    // The URL may contain a secret in its path or query.
     let error = error.without_url();
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         if let Some(forbidden) = cause.downcast_ref::<Forbidden>() {
-            return refused(forbidden);
+            return rejected(forbidden);
         }
         text.push_str(": ");
         text.push_str(&cause.to_string());
         source = cause.source();
     }
-    Answer::Failed { error: text, after: None }
+    PostOutcome::Failed { error: text, after: None }
 }
 
-fn answer(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Answer {
+fn outcome(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> PostOutcome {
     if status.is_success() {
-        return Answer::Taken;
+        return PostOutcome::Accepted;
     }
     let error = format!("answered {status}");
     if status == StatusCode::GONE {
-        return Answer::Refused { what: "refused", error };
+        return PostOutcome::Rejected { what: "refused", error };
     }
     let after = headers
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
         .and_then(|text| retry_after(text, now));
-    Answer::Failed { error, after }
+    PostOutcome::Failed { error, after }
 }
 
-/// Seconds, or a date as in RFC 9110.
+/// Seconds, or a date (RFC 9110, section 10.2.3).
 fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     let after = if let Ok(seconds) = text.parse::<u64>() {
@@ -294,7 +299,7 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
         let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
         Duration::try_from(at.duration_since(now)).unwrap_or_default()
     };
-    Some(after.min(LONGEST))
+    Some(after.min(MAX_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -302,17 +307,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers() {
+    fn http_status_maps_to_outcome() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         let mut headers = HeaderMap::new();
         let plain =
-            |code: u16, headers: &HeaderMap| answer(StatusCode::from_u16(code).unwrap(), headers, now);
-        assert_eq!(plain(200, &headers), Answer::Taken);
-        assert_eq!(plain(204, &headers), Answer::Taken);
+            |code: u16, headers: &HeaderMap| outcome(StatusCode::from_u16(code).unwrap(), headers, now);
+        assert_eq!(plain(200, &headers), PostOutcome::Accepted);
+        assert_eq!(plain(204, &headers), PostOutcome::Accepted);
         for code in [301, 302, 307, 400, 404, 500] {
-            assert!(matches!(plain(code, &headers), Answer::Failed { after: None, .. }), "{code}");
+            assert!(matches!(plain(code, &headers), PostOutcome::Failed { after: None, .. }), "{code}");
         }
-        assert!(matches!(plain(410, &headers), Answer::Refused { what: "refused", .. }));
+        assert!(matches!(plain(410, &headers), PostOutcome::Rejected { what: "refused", .. }));
         for (value, seconds) in [
             ("120", Some(120)),
             ("Fri, 02 Jan 2026 03:05:05 GMT", Some(60)),
@@ -321,13 +326,13 @@ mod tests {
             ("soon", None),
         ] {
             headers.insert(RETRY_AFTER, value.parse().unwrap());
-            let Answer::Failed { after, .. } = plain(503, &headers) else { panic!() };
+            let PostOutcome::Failed { after, .. } = plain(503, &headers) else { panic!() };
             assert_eq!(after, seconds.map(Duration::from_secs), "{value}");
         }
     }
 
     #[test]
-    fn the_flag_goes_before_the_environment() {
+    fn proxy_flag_overrides_environment() {
         let environment = |name: &str| match name {
             "HTTPS_PROXY" => Some("http://upper:1".to_owned()),
             "http_proxy" => Some("http://lower:2".to_owned()),

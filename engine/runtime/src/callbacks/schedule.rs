@@ -1,7 +1,8 @@
-//! Which callback is tried next. Pure: time and chance come in; times are Unix milliseconds.
+//! Decides which callback is posted next. Pure: times are Unix milliseconds, and time and random numbers are
+//! arguments.
 //!
-//! One at a time per object and in order; a bounded number per host and in all. Hosts that are not known to answer
-//! promptly share parts of all, so that those that don't answer never take the place of those that do.
+//! Callbacks of an object are posted in order and one at a time. Posts are limited per host and in total. Hosts that
+//! are not known to respond promptly share a part of the total, so that dead hosts never displace responsive ones.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -9,104 +10,109 @@ use std::time::Duration;
 use eno_core::Name;
 use serde::{Deserialize, Serialize};
 
-/// Posts at any time.
-const ALL: usize = 512;
-/// Posts to one host at any time.
-const PER_HOST: usize = 8;
-/// Of all, those to hosts of which nothing is known.
-const ALL_UNKNOWN: usize = 256;
-/// Of all, those to hosts whose last answer was not prompt.
-const ALL_SLOW: usize = 128;
-/// Posts to one host at any time that is not known to be prompt.
-const PER_OTHER_HOST: usize = 2;
-/// An answer, whatever it is, within this time is prompt.
+/// Maximum concurrent posts.
+const MAX_POSTS: usize = 512;
+/// Maximum concurrent posts per host.
+const MAX_POSTS_PER_HOST: usize = 8;
+/// Maximum concurrent posts to all hosts of unknown pace.
+const MAX_POSTS_UNKNOWN: usize = 256;
+/// Maximum concurrent posts to all slow hosts.
+const MAX_POSTS_SLOW: usize = 128;
+/// Maximum concurrent posts per host of unknown or slow pace.
+const MAX_POSTS_PER_OTHER_HOST: usize = 2;
+/// A host is prompt if it responds within this time, whatever the response.
 const PROMPT: Duration = Duration::from_secs(1);
-/// How many hosts are remembered while nothing is to be posted to them.
-const HOSTS: usize = 4096;
+/// Maximum hosts that are remembered without pending posts.
+const MAX_IDLE_HOSTS: usize = 4096;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-const LAST_DELAY: Duration = Duration::from_hours(1);
-/// When what could not be tried is to be tried, in milliseconds.
-const UNTRIED: i64 = 1000;
+const MAX_DELAY: Duration = Duration::from_hours(1);
+/// Delay in milliseconds after a callback could not be attempted.
+const NOT_ATTEMPTED_DELAY: i64 = 1000;
 
-/// What is remembered of an object whose endpoint did not take a callback.
+/// The stored state of an object whose endpoint failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The sequence of the first transition that was not delivered.
+    /// Sequence of the first transition that was not delivered.
     pub from: u64,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: u32,
-    /// When it is tried again.
+    /// Time of the next attempt, Unix milliseconds.
     pub next_try: i64,
-    /// Why it was not taken.
+    /// Error of the last attempt.
     pub last_error: String,
 }
 
-/// A callback to try.
+/// A callback to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// Whose.
+pub struct DueCallback {
+    /// The object.
     pub object: Name,
     /// The transition's sequence in the outbox.
     pub sequence: u64,
-    /// How often it was tried before.
+    /// Number of earlier attempts.
     pub attempts: u32,
 }
 
-/// How a try ended.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// There is nothing more to do about this transition.
+pub enum AttemptEnd {
+    /// Nothing is left to do for this transition.
     Done,
-    /// It could not be tried, through no fault of its endpoint.
-    Untried,
-    /// It is to be tried again, after this time if one was asked for.
-    Again {
-        /// Why.
+    /// It could not be attempted, for a reason other than its endpoint.
+    NotAttempted,
+    /// It has to be retried.
+    Retry {
+        /// Error text.
         error: String,
-        /// What the endpoint asked for.
+        /// Minimum delay that the endpoint asked for.
         after: Option<Duration>,
     },
 }
 
-/// A change of what is remembered.
+/// A change of the stored state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Of which object.
+    /// The object.
     pub object: Name,
-    /// `None`: nothing is left to remember.
+    /// The new entry; `None`: the entry is deleted.
     pub entry: Option<Entry>,
 }
 
-/// All callbacks that are not delivered.
+/// All pending callbacks.
 #[derive(Debug, Default)]
 pub struct Schedule {
-    lines: HashMap<Name, Line>,
+    /// Pending callbacks of each object.
+    objects: HashMap<Name, ObjectQueue>,
+    /// Known hosts.
     hosts: HashMap<Name, Host>,
-    /// Hosts that may get one more post, by their pace.
-    lanes: [Lane; Pace::ALL.len()],
-    /// The lane whose turn it is.
-    turn: usize,
+    /// Hosts that may get another post, by pace.
+    pools: [HostPool; Pace::ALL.len()],
+    /// Index of the pool that is served next.
+    next_pool: usize,
+    /// Objects that wait for a retry, by its time.
     later: BTreeSet<(i64, Name)>,
-    /// Transitions that only the floor remembers.
-    floating: BTreeSet<u64>,
-    /// The last transition that was read.
+    /// Pending transitions of objects without an entry; they hold the floor down.
+    without_entry: BTreeSet<u64>,
+    /// Sequence of the newest transition that was read.
     read: u64,
+    /// Objects whose stored entry has to change.
     changed: HashSet<Name>,
+    /// Number of pending callbacks.
     pending: usize,
-    /// When the outbox was created, which tells it from one that was made anew.
+    /// Creation time of the outbox, which identifies it.
     pub outbox: i128,
-    /// The floor that is written.
+    /// The stored floor.
     pub saved: u64,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct HostPool {
     hosts: VecDeque<Name>,
     running: usize,
 }
 
-/// How a host answered last.
+/// How fast a host responded last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Pace {
     Prompt,
@@ -118,70 +124,75 @@ enum Pace {
 impl Pace {
     const ALL: [Self; 3] = [Self::Prompt, Self::Unknown, Self::Slow];
 
-    /// Posts at any time to one host, and to all of them.
+    /// Maximum concurrent posts per host, and for all hosts of this pace.
     fn limits(self) -> (usize, usize) {
         match self {
-            Self::Prompt => (PER_HOST, ALL),
-            Self::Unknown => (PER_OTHER_HOST, ALL_UNKNOWN),
-            Self::Slow => (PER_OTHER_HOST, ALL_SLOW),
+            Self::Prompt => (MAX_POSTS_PER_HOST, MAX_POSTS),
+            Self::Unknown => (MAX_POSTS_PER_OTHER_HOST, MAX_POSTS_UNKNOWN),
+            Self::Slow => (MAX_POSTS_PER_OTHER_HOST, MAX_POSTS_SLOW),
         }
     }
 }
 
 #[derive(Debug, Default)]
 struct Host {
-    /// Objects whose turn it is.
-    queue: VecDeque<Name>,
+    /// Objects with a callback to post.
+    waiting: VecDeque<Name>,
     busy: usize,
     pace: Pace,
-    /// It is in a lane.
-    offered: bool,
+    /// The host is in a pool.
+    in_pool: bool,
 }
 
 impl Host {
     fn may_have_more(&self) -> bool {
-        !self.queue.is_empty() && self.busy < self.pace.limits().0
+        !self.waiting.is_empty() && self.busy < self.pace.limits().0
     }
 }
 
-/// Where the first of a line is.
+/// The stage of the first callback of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// There is none, or it is still to be put somewhere.
+    /// There is none, or it is not queued yet.
     #[default]
     Idle,
     /// In the queue of its host.
     Queued,
-    /// A try is under way, to this host, which was of this pace.
+    /// An attempt is in progress, at this host, which had this pace.
     Running { host: Name, pace: Pace },
-    /// It is tried again at [`Line::next_try`].
+    /// It waits for its retry at [`ObjectQueue::next_try`].
     Later,
-    /// Somebody else posts for this object.
-    Occupied,
+    /// A request posts for this object.
+    Paused,
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct ObjectQueue {
+    /// Sequence and host of each pending transition, in order.
     pending: VecDeque<(u64, Name)>,
+    /// Stage of the first one.
     stage: Stage,
+    /// Attempts of the first one.
     attempts: u32,
+    /// Time of its retry, Unix milliseconds.
     next_try: i64,
+    /// Error of its last attempt.
     last_error: String,
-    /// It has an entry of its own.
-    remembered: bool,
+    /// The object has an entry in the bucket.
+    has_entry: bool,
 }
 
 impl Schedule {
-    /// Goes on after this transition.
+    /// Starts after the transition `floor`.
     pub fn new(outbox: i128, floor: u64) -> Self {
         Self { outbox, read: floor, saved: floor, ..Self::default() }
     }
 
-    /// Takes up an object that has an entry, with its transitions up to the floor.
+    /// Restores an object with an entry, with its transitions up to the floor.
     pub fn restore(&mut self, object: Name, entry: Entry, pending: Vec<(u64, Name)>) {
-        let mut line = Line { pending: pending.into(), remembered: true, ..Line::default() };
-        match line.pending.front() {
-            // All of them were delivered or have left the outbox.
+        let mut queue = ObjectQueue { pending: pending.into(), has_entry: true, ..ObjectQueue::default() };
+        match queue.pending.front() {
+            // All are delivered or have left the outbox.
             None => {
                 self.changed.insert(object.clone());
             }
@@ -189,236 +200,238 @@ impl Schedule {
                 if entry.attempts > 0 {
                     self.hosts.entry(host.clone()).or_default().pace = Pace::Slow;
                 }
-                // Tries are counted of the transition that they were made with.
-                line.attempts = if *first == entry.from { entry.attempts } else { 0 };
-                line.next_try = entry.next_try;
-                line.last_error = entry.last_error;
-                line.stage = Stage::Later;
-                self.pending += line.pending.len();
-                self.later.insert((line.next_try, object.clone()));
+                // The attempts belong to the transition that they were made for.
+                queue.attempts = if *first == entry.from { entry.attempts } else { 0 };
+                queue.next_try = entry.next_try;
+                queue.last_error = entry.last_error;
+                queue.stage = Stage::Later;
+                self.pending += queue.pending.len();
+                self.later.insert((queue.next_try, object.clone()));
             }
         }
-        self.lines.insert(object, line);
+        self.objects.insert(object, queue);
     }
 
-    /// An object was seen to have an entry. One that is not known here is written anew, or taken out.
-    pub fn has_entry(&mut self, object: &Name) {
-        let line = self.lines.entry(object.clone()).or_default();
-        if !line.remembered {
-            line.remembered = true;
+    /// The bucket has an entry of this object. An unknown entry is rewritten or deleted.
+    pub fn entry_found(&mut self, object: &Name) {
+        let queue = self.objects.entry(object.clone()).or_default();
+        if !queue.has_entry {
+            queue.has_entry = true;
             self.changed.insert(object.clone());
         }
     }
 
-    /// An object was seen to have no entry any more. True: it is to have one, which is written anew.
-    pub fn lacks_entry(&mut self, object: &Name) -> bool {
-        let remembered = self.lines.get(object).is_some_and(|line| line.remembered);
-        if remembered {
+    /// The entry of this object is missing. True: it should exist, and is written again.
+    pub fn entry_missing(&mut self, object: &Name) -> bool {
+        let entry_expected = self.objects.get(object).is_some_and(|queue| queue.has_entry);
+        if entry_expected {
             self.changed.insert(object.clone());
         }
-        remembered
+        entry_expected
     }
 
-    /// What is remembered may be lost, and is written once more.
-    pub fn write_again(&mut self) {
-        let remembered = self.lines.iter().filter(|(_, line)| line.remembered);
-        self.changed.extend(remembered.map(|(object, _)| object.clone()));
+    /// Stored entries may be lost: writes all of them again.
+    pub fn rewrite_entries(&mut self) {
+        let entry_expected = self.objects.iter().filter(|(_, queue)| queue.has_entry);
+        self.changed.extend(entry_expected.map(|(object, _)| object.clone()));
         self.saved = 0;
     }
 
-    /// A transition was read; `host`: where it is to be posted, if anywhere. One that was read before is passed over:
-    /// a consumer that the server lost before anything came begins with the first.
+    /// Adds a transition; `host`: its endpoint, if it has one. A transition that was read before is skipped: a
+    /// consumer that the server recreated starts at the first one.
     pub fn add(&mut self, object: &Name, sequence: u64, host: Option<Name>) {
         if sequence <= self.read {
             return;
         }
         self.read = sequence;
         let Some(host) = host else { return };
-        let line = self.lines.entry(object.clone()).or_default();
+        let queue = self.objects.entry(object.clone()).or_default();
         self.pending += 1;
-        line.pending.push_back((sequence, host));
-        if !line.remembered {
-            self.floating.insert(sequence);
+        queue.pending.push_back((sequence, host));
+        if !queue.has_entry {
+            self.without_entry.insert(sequence);
         }
-        self.rouse(object);
+        self.enqueue_object(object);
     }
 
-    /// Puts the first of a line that is idle into the queue of its host.
-    fn rouse(&mut self, object: &Name) {
-        let Some(line) = self.lines.get_mut(object).filter(|line| line.stage == Stage::Idle) else { return };
-        let Some((_, host)) = line.pending.front() else { return };
-        line.stage = Stage::Queued;
+    /// Puts an idle object into the queue of its host.
+    fn enqueue_object(&mut self, object: &Name) {
+        let Some(queue) = self.objects.get_mut(object).filter(|queue| queue.stage == Stage::Idle) else {
+            return;
+        };
+        let Some((_, host)) = queue.pending.front() else { return };
+        queue.stage = Stage::Queued;
         let host = host.clone();
-        self.hosts.entry(host.clone()).or_default().queue.push_back(object.clone());
-        self.offer(&host);
+        self.hosts.entry(host.clone()).or_default().waiting.push_back(object.clone());
+        self.enqueue_host(&host);
     }
 
-    fn offer(&mut self, name: &Name) {
+    fn enqueue_host(&mut self, name: &Name) {
         let Some(host) = self.hosts.get_mut(name) else { return };
-        if !host.offered && host.may_have_more() {
-            host.offered = true;
-            self.lanes[host.pace as usize].hosts.push_back(name.clone());
+        if !host.in_pool && host.may_have_more() {
+            host.in_pool = true;
+            self.pools[host.pace as usize].hosts.push_back(name.clone());
         }
-        let idle = host.queue.is_empty() && host.busy == 0;
-        if idle && (host.pace == Pace::Unknown || self.hosts.len() > HOSTS) {
+        let idle = host.waiting.is_empty() && host.busy == 0;
+        if idle && (host.pace == Pace::Unknown || self.hosts.len() > MAX_IDLE_HOSTS) {
             self.hosts.remove(name);
         }
     }
 
-    /// The next one to try, if its turn has come.
-    pub fn next(&mut self, now: i64) -> Option<Turn> {
+    /// The next callback to post, if one is due.
+    pub fn next(&mut self, now: i64) -> Option<DueCallback> {
         while let Some((at, _)) = self.later.first()
             && *at <= now
         {
             let Some((_, object)) = self.later.pop_first() else { break };
-            if let Some(line) = self.lines.get_mut(&object) {
-                line.stage = Stage::Idle;
+            if let Some(queue) = self.objects.get_mut(&object) {
+                queue.stage = Stage::Idle;
             }
-            self.rouse(&object);
+            self.enqueue_object(&object);
         }
-        while self.running() < ALL {
-            let count = self.lanes.len();
-            let lane = (0..count).map(|n| (self.turn + n) % count).find(|lane| {
-                let Lane { hosts, running } = &self.lanes[*lane];
-                !hosts.is_empty() && *running < Pace::ALL[*lane].limits().1
+        while self.running() < MAX_POSTS {
+            let count = self.pools.len();
+            let pool = (0..count).map(|n| (self.next_pool + n) % count).find(|pool| {
+                let HostPool { hosts, running } = &self.pools[*pool];
+                !hosts.is_empty() && *running < Pace::ALL[*pool].limits().1
             })?;
-            let pace = Pace::ALL[lane];
-            let name = self.lanes[lane].hosts.pop_front()?;
+            let pace = Pace::ALL[pool];
+            let name = self.pools[pool].hosts.pop_front()?;
             let Some(host) = self.hosts.get_mut(&name) else { continue };
-            host.offered = false;
+            host.in_pool = false;
             if host.pace != pace || !host.may_have_more() {
-                self.offer(&name);
+                self.enqueue_host(&name);
                 continue;
             }
-            let Some(object) = host.queue.pop_front() else { continue };
-            let queued = self.lines.get_mut(&object).filter(|line| line.stage == Stage::Queued);
-            let Some((line, sequence)) = queued
-                .and_then(|line| line.pending.front().map(|(sequence, _)| *sequence).map(|s| (line, s)))
+            let Some(object) = host.waiting.pop_front() else { continue };
+            let queued = self.objects.get_mut(&object).filter(|queue| queue.stage == Stage::Queued);
+            let Some((queue, sequence)) = queued
+                .and_then(|queue| queue.pending.front().map(|(sequence, _)| *sequence).map(|s| (queue, s)))
             else {
-                self.offer(&name);
+                self.enqueue_host(&name);
                 continue;
             };
             host.busy += 1;
-            self.lanes[lane].running += 1;
-            self.turn = (lane + 1) % count;
-            line.stage = Stage::Running { host: name.clone(), pace };
-            let attempts = line.attempts;
-            self.offer(&name);
-            return Some(Turn { object, sequence, attempts });
+            self.pools[pool].running += 1;
+            self.next_pool = (pool + 1) % count;
+            queue.stage = Stage::Running { host: name.clone(), pace };
+            let attempts = queue.attempts;
+            self.enqueue_host(&name);
+            return Some(DueCallback { object, sequence, attempts });
         }
         None
     }
 
     fn running(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.running).sum()
+        self.pools.iter().map(|pool| pool.running).sum()
     }
 
-    /// When [`Self::next`] has something that it has not now, unless a try ends before.
+    /// When [`Self::next`] may return a callback, unless an attempt ends before.
     pub fn wake(&self) -> Option<i64> {
         self.later.first().map(|(at, _)| *at)
     }
 
-    /// A try ended after so long. `chance` is between 0 and 1.
-    pub fn ended(&mut self, object: &Name, ended: Ended, took: Duration, now: i64, chance: f64) {
-        let Some(line) = self.lines.get_mut(object) else { return };
-        let (name, pace) = match std::mem::take(&mut line.stage) {
+    /// An attempt ended after the time `took`. `random` is between 0 and 1.
+    pub fn attempt_ended(&mut self, object: &Name, ended: AttemptEnd, took: Duration, now: i64, random: f64) {
+        let Some(queue) = self.objects.get_mut(object) else { return };
+        let (name, pace) = match std::mem::take(&mut queue.stage) {
             Stage::Running { host, pace } => (host, pace),
             other => {
-                line.stage = other;
+                queue.stage = other;
                 return;
             }
         };
-        let tried = ended != Ended::Untried;
+        let attempted = ended != AttemptEnd::NotAttempted;
         match ended {
-            Ended::Done => {
-                if let Some((sequence, _)) = line.pending.pop_front() {
-                    self.floating.remove(&sequence);
+            AttemptEnd::Done => {
+                if let Some((sequence, _)) = queue.pending.pop_front() {
+                    self.without_entry.remove(&sequence);
                     self.pending -= 1;
                 }
-                line.attempts = 0;
-                line.last_error.clear();
-                if line.remembered {
+                queue.attempts = 0;
+                queue.last_error.clear();
+                if queue.has_entry {
                     self.changed.insert(object.clone());
-                } else if line.pending.is_empty() {
-                    self.lines.remove(object);
+                } else if queue.pending.is_empty() {
+                    self.objects.remove(object);
                 }
             }
-            Ended::Again { error, after } => {
-                line.attempts = line.attempts.saturating_add(1);
-                let delay = back_off(line.attempts, chance).max(after.unwrap_or_default());
-                line.next_try = now.saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
-                line.last_error = error;
-                line.stage = Stage::Later;
-                self.later.insert((line.next_try, object.clone()));
+            AttemptEnd::Retry { error, after } => {
+                queue.attempts = queue.attempts.saturating_add(1);
+                let delay = retry_delay(queue.attempts, random).max(after.unwrap_or_default());
+                queue.next_try = now.saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
+                queue.last_error = error;
+                queue.stage = Stage::Later;
+                self.later.insert((queue.next_try, object.clone()));
                 self.changed.insert(object.clone());
             }
-            Ended::Untried => {
-                line.next_try = now.saturating_add(UNTRIED);
-                line.stage = Stage::Later;
-                self.later.insert((line.next_try, object.clone()));
+            AttemptEnd::NotAttempted => {
+                queue.next_try = now.saturating_add(NOT_ATTEMPTED_DELAY);
+                queue.stage = Stage::Later;
+                self.later.insert((queue.next_try, object.clone()));
             }
         }
-        self.lanes[pace as usize].running -= 1;
+        self.pools[pace as usize].running -= 1;
         if let Some(host) = self.hosts.get_mut(&name) {
             host.busy -= 1;
-            if tried {
+            if attempted {
                 host.pace = if took <= PROMPT { Pace::Prompt } else { Pace::Slow };
             }
         }
-        self.rouse(object);
-        self.offer(&name);
+        self.enqueue_object(object);
+        self.enqueue_host(&name);
     }
 
-    /// When the first of an object is tried again, if it waits for that.
+    /// The time at which the object's first callback is retried, if it waits for that.
     pub fn next_try(&self, object: &Name) -> Option<i64> {
-        self.lines.get(object).filter(|line| line.stage == Stage::Later).map(|line| line.next_try)
+        self.objects.get(object).filter(|queue| queue.stage == Stage::Later).map(|queue| queue.next_try)
     }
 
-    /// Whether callbacks of an object wait.
+    /// True when the object has pending callbacks.
     pub fn is_waiting(&self, object: &Name) -> bool {
-        self.lines.get(object).is_some_and(|line| !line.pending.is_empty())
+        self.objects.get(object).is_some_and(|queue| !queue.pending.is_empty())
     }
 
-    /// Keeps an object's callbacks back while somebody else posts for it; false: one is on its way.
-    pub fn occupy(&mut self, object: &Name) -> bool {
-        let line = self.lines.entry(object.clone()).or_default();
-        match line.stage {
-            Stage::Running { .. } | Stage::Occupied => return false,
+    /// Pauses an object while a request posts for it. False: an attempt is in progress.
+    pub fn pause(&mut self, object: &Name) -> bool {
+        let queue = self.objects.entry(object.clone()).or_default();
+        match queue.stage {
+            Stage::Running { .. } | Stage::Paused => return false,
             Stage::Later => {
-                self.later.remove(&(line.next_try, object.clone()));
+                self.later.remove(&(queue.next_try, object.clone()));
             }
             Stage::Queued => {
                 for host in self.hosts.values_mut() {
-                    host.queue.retain(|one| one != object);
+                    host.waiting.retain(|one| one != object);
                 }
             }
             Stage::Idle => {}
         }
-        line.stage = Stage::Occupied;
+        queue.stage = Stage::Paused;
         true
     }
 
-    /// Lets an object's callbacks go on, at once; how many there are.
-    pub fn vacate(&mut self, object: &Name) -> usize {
-        let Some(line) = self.lines.get_mut(object) else { return 0 };
-        line.stage = Stage::Idle;
-        let waiting = line.pending.len();
-        if waiting == 0 && !line.remembered {
-            self.lines.remove(object);
+    /// Resumes an object at once. Returns the number of its pending callbacks.
+    pub fn resume(&mut self, object: &Name) -> usize {
+        let Some(queue) = self.objects.get_mut(object) else { return 0 };
+        queue.stage = Stage::Idle;
+        let waiting = queue.pending.len();
+        if waiting == 0 && !queue.has_entry {
+            self.objects.remove(object);
         }
-        self.rouse(object);
+        self.enqueue_object(object);
         waiting
     }
 
-    /// What changed of what is remembered. Each is confirmed by [`Self::remembered`] once it is written.
+    /// The changes of the stored state. Each is confirmed by [`Self::change_saved`] after it is written.
     pub fn changes(&self) -> Vec<Change> {
         let change = |object: &Name| {
-            let line = self.lines.get(object)?;
-            let entry = line.pending.front().map(|(from, _)| Entry {
+            let queue = self.objects.get(object)?;
+            let entry = queue.pending.front().map(|(from, _)| Entry {
                 from: *from,
-                attempts: line.attempts,
-                next_try: line.next_try,
-                last_error: line.last_error.clone(),
+                attempts: queue.attempts,
+                next_try: queue.next_try,
+                last_error: queue.last_error.clone(),
             });
             Some(Change { object: object.clone(), entry })
         };
@@ -426,42 +439,42 @@ impl Schedule {
     }
 
     /// A change is written.
-    pub fn remembered(&mut self, change: &Change) {
+    pub fn change_saved(&mut self, change: &Change) {
         self.changed.remove(&change.object);
-        let Some(line) = self.lines.get_mut(&change.object) else { return };
-        line.remembered = change.entry.is_some();
-        if line.remembered {
-            for (sequence, _) in &line.pending {
-                self.floating.remove(sequence);
+        let Some(queue) = self.objects.get_mut(&change.object) else { return };
+        queue.has_entry = change.entry.is_some();
+        if queue.has_entry {
+            for (sequence, _) in &queue.pending {
+                self.without_entry.remove(sequence);
             }
-        } else if line.pending.is_empty() && line.stage == Stage::Idle {
-            self.lines.remove(&change.object);
+        } else if queue.pending.is_empty() && queue.stage == Stage::Idle {
+            self.objects.remove(&change.object);
         } else {
-            // They came while the entry was being deleted.
-            self.floating.extend(line.pending.iter().map(|(sequence, _)| *sequence));
+            // Transitions that arrived while the entry was deleted.
+            self.without_entry.extend(queue.pending.iter().map(|(sequence, _)| *sequence));
         }
     }
 
-    /// Up to here nothing is left to do, but for objects that have an entry.
+    /// All transitions up to here are delivered, except those of objects with an entry.
     pub fn floor(&self) -> u64 {
-        self.floating.first().map_or(self.read, |first| first - 1)
+        self.without_entry.first().map_or(self.read, |first| first - 1)
     }
 
-    /// The last transition that was read.
+    /// The newest transition that was read.
     pub fn read(&self) -> u64 {
         self.read
     }
 
-    /// How many wait.
+    /// Number of pending callbacks.
     pub fn len(&self) -> usize {
         self.pending
     }
 }
 
-/// How long after that many tries the next one is: doubling up to a bound, a fifth more or less by chance.
-fn back_off(attempts: u32, chance: f64) -> Duration {
+/// Delay after this number of attempts: doubles up to a maximum, with 20 percent jitter.
+fn retry_delay(attempts: u32, random: f64) -> Duration {
     let doubled = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(attempts.clamp(1, 16) - 1));
-    doubled.min(LAST_DELAY).mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0))
+    doubled.min(MAX_DELAY).mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What is remembered of callbacks, in the bucket `ENO_CALLBACKS`: key `floor` with when the outbox was created and the
-//! sequence in it; `at.<object>` for an object whose endpoint did not take a callback, the object as in the subject of
-//! its transitions; `told.<object>` for an object that says so ([`Undelivered`]).
+//! The stored state of callbacks, in the bucket `ENO_CALLBACKS`. The key `floor` has the creation time of the outbox
+//! and a sequence in it. `at.<object>` is the entry of an object whose endpoint failed, with the object as in the
+//! subject of its transitions. `told.<object>` records that an object has the condition, as [`Undelivered`].
 
 use std::time::{Duration, Instant};
 
@@ -15,27 +15,27 @@ use tracing::warn;
 
 use super::notices::{Notices, Undelivered};
 use super::schedule::{self, Schedule};
-use super::{Newest, PREFIX, found, host};
+use super::{Newest, PREFIX, host, if_found};
 
-const FLOOR: &str = "floor";
-const AT: &str = "at.";
-/// Before the object of an [`Undelivered`].
-pub const TOLD: &str = "told.";
-/// Requests to NATS at any time.
-const WIDTH: usize = 64;
-/// How long NATS keeps the mark of a key that was taken out: kept for good there would be two for each object that ever
-/// had a callback refused.
-const MARK: Duration = Duration::from_secs(15);
+const FLOOR_KEY: &str = "floor";
+const ENTRY_PREFIX: &str = "at.";
+/// Key prefix of an [`Undelivered`], before the object.
+pub const UNDELIVERED_PREFIX: &str = "told.";
+/// Maximum concurrent requests to NATS.
+const MAX_CONCURRENT_READS: usize = 64;
+/// How long NATS keeps the tombstone of a deleted key. Permanent ones would add up to two for each object that ever
+/// had a failing callback.
+const TOMBSTONE_TTL: Duration = Duration::from_secs(15);
 
-/// Up to which sequence the outbox is as it was when the newest transition was read. A server that was killed may have
-/// lost the end, and gives its sequences again.
-pub async fn whole_until(stream: &Stream, newest: Newest) -> Result<u64, async_nats::Error> {
+/// The last sequence up to which the outbox is unchanged since the newest transition was read. A server that was
+/// killed may lose the end of the outbox and reuse its sequences.
+pub async fn intact_until(stream: &Stream, newest: Newest) -> Result<u64, async_nats::Error> {
     let info = stream.get_info().await?;
     let last = info.state.last_sequence;
     let Some((sequence, published)) = newest else { return Ok(last) };
-    match found(stream.get_raw_message(sequence).await)? {
+    match if_found(stream.get_raw_message(sequence).await)? {
         Some(message) if message.time.unix_timestamp_nanos() == published => return Ok(last),
-        // It is no longer kept.
+        // The message has expired.
         None if last >= sequence => return Ok(last),
         Some(_) | None => {}
     }
@@ -48,38 +48,39 @@ pub async fn whole_until(stream: &Stream, newest: Newest) -> Result<u64, async_n
     Ok(consumer.await?.info().await?.delivered.stream_sequence)
 }
 
-/// Reads it back. `newest`: of what was read before by this process.
+/// Loads the stored state. `newest`: the newest transition that this process read before.
 pub async fn load(
     bucket: &Store,
     stream: &Stream,
     newest: &mut Newest,
 ) -> Result<(Schedule, Notices), async_nats::Error> {
     let outbox = stream.get_info().await?.created.unix_timestamp_nanos();
-    let floor = bucket.get(FLOOR).await?.and_then(|value| parse(&value));
+    let floor = bucket.get(FLOOR_KEY).await?.and_then(|value| parse(&value));
     let keys: Vec<String> = bucket.keys().await?.try_collect().await?;
-    let (told, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|key| key.starts_with(TOLD));
-    let keys: Vec<_> = keys.into_iter().filter(|key| key.starts_with(AT)).collect();
+    let (undelivered_keys, keys): (Vec<_>, Vec<_>) =
+        keys.into_iter().partition(|key| key.starts_with(UNDELIVERED_PREFIX));
+    let keys: Vec<_> = keys.into_iter().filter(|key| key.starts_with(ENTRY_PREFIX)).collect();
     let written = match floor {
         Some((created, floor)) if created == outbox => floor,
         None => 0,
         Some(_) => {
             warn!(objects = keys.len(), "the outbox was lost, and the callbacks that were waiting in it");
             for key in keys {
-                forget(bucket, &key).await?;
+                delete_key(bucket, &key).await?;
             }
             *newest = None;
             let schedule = Schedule::new(outbox, 0);
-            let notices = notices(bucket, told, &schedule, true).await?;
+            let notices = notices(bucket, undelivered_keys, &schedule, true).await?;
             return Ok((schedule, notices));
         }
     };
-    let end = whole_until(stream, *newest).await?;
+    let end = intact_until(stream, *newest).await?;
     *newest = newest.filter(|(sequence, _)| *sequence <= end);
     let floor = written.min(end);
     let mut schedule = Schedule::new(outbox, floor);
     schedule.saved = written;
     let entries = stream::iter(keys).map(async |key| {
-        let object = Name::from(key.strip_prefix(AT).unwrap_or(&key));
+        let object = Name::from(key.strip_prefix(ENTRY_PREFIX).unwrap_or(&key));
         let Some(value) = bucket.get(key).await? else { return Ok(None) };
         let entry: schedule::Entry = match serde_json::from_slice(&value) {
             Ok(entry) => entry,
@@ -91,15 +92,15 @@ pub async fn load(
         let pending = pending(stream, &object, entry.from, floor).await?;
         Ok::<_, async_nats::Error>(Some((object, entry, pending)))
     });
-    let entries: Vec<_> = entries.buffer_unordered(WIDTH).try_collect().await?;
+    let entries: Vec<_> = entries.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
     for (object, entry, pending) in entries.into_iter().flatten() {
         schedule.restore(object, entry, pending);
     }
-    let notices = notices(bucket, told, &schedule, false).await?;
+    let notices = notices(bucket, undelivered_keys, &schedule, false).await?;
     Ok((schedule, notices))
 }
 
-/// What objects say of their callbacks. `lost`: nothing waits any more.
+/// Restores the notices. `lost`: the outbox was lost, so nothing is pending.
 async fn notices(
     bucket: &Store,
     keys: Vec<String>,
@@ -111,7 +112,7 @@ async fn notices(
         let value = bucket.get(&key).await?;
         Ok::<_, async_nats::Error>((key, value))
     });
-    let read: Vec<_> = read.buffer_unordered(WIDTH).try_collect().await?;
+    let read: Vec<_> = read.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
     let mut notices = Notices::default();
     for (key, value) in read {
         let Some(mut about) = value.and_then(|value| undelivered(&key, &value)) else { continue };
@@ -123,69 +124,75 @@ async fn notices(
     Ok(notices)
 }
 
-/// What an object says of its callbacks, from its entry.
+/// Decodes the record of an object's condition.
 fn undelivered(key: &str, value: &[u8]) -> Option<Undelivered> {
     let about = serde_json::from_slice(value);
     about.inspect_err(|error| warn!(key, %error, "what was said of an object's callbacks can't be read")).ok()
 }
 
 fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Schedule, now: i64) {
-    let object = Name::from(key.strip_prefix(TOLD).unwrap_or(key));
-    // It was to be tried again and no longer is.
+    let object = Name::from(key.strip_prefix(UNDELIVERED_PREFIX).unwrap_or(key));
+    // It was to be retried, and is not pending any more.
     let settled =
         about.next_try.is_some() && about.sequence <= schedule.read() && !schedule.is_waiting(&object);
     notices.restore(&object, about, settled, now);
 }
 
-/// The entries of the bucket and what changes of them. A NATS server that was killed may bring back what was taken out,
-/// and never let expire what marks it: all is read again when the marks of before have to be gone.
-pub struct Entries {
+/// Follows the entries of the bucket. A NATS server that was killed may restore deleted entries and never expire their
+/// tombstones. So all entries are read again after the tombstones should have expired.
+pub struct EntryWatch {
     changes: Watch,
-    /// When all is read again, and the marks that have to be gone by then: those up to this revision.
-    again: Option<(Instant, u64)>,
-    /// Marks up to this revision have to be gone.
+    /// When all entries are read again, and the last revision of tombstones that have to be expired by then.
+    reread: Option<(Instant, u64)>,
+    /// Tombstones up to this revision have to be expired.
     expired: u64,
 }
 
-impl Entries {
+impl EntryWatch {
     pub async fn read(bucket: &Store) -> Result<Self, async_nats::Error> {
         let last = bucket.stream.get_info().await?.state.last_sequence;
-        let again = Some((Instant::now() + 2 * MARK, last));
-        Ok(Self { changes: every(bucket).await?, again, expired: 0 })
+        let reread = Some((Instant::now() + 2 * TOMBSTONE_TTL, last));
+        Ok(Self { changes: watch_all(bucket).await?, reread, expired: 0 })
     }
 
-    /// Reads all again if it is time to.
+    /// Reads all entries again when that is due.
     pub async fn read_again(&mut self, bucket: &Store) -> Result<(), async_nats::Error> {
-        if let Some((_, last)) = self.again.filter(|(at, _)| *at <= Instant::now()) {
-            self.changes = every(bucket).await?;
-            (self.expired, self.again) = (last, None);
+        if let Some((_, last)) = self.reread.filter(|(at, _)| *at <= Instant::now()) {
+            self.changes = watch_all(bucket).await?;
+            (self.expired, self.reread) = (last, None);
         }
         Ok(())
     }
 
-    /// As if it were time to read all again.
+    /// Makes the next reading due.
     #[cfg(test)]
-    pub fn long_after(&mut self) {
-        self.again = self.again.map(|(_, last)| (Instant::now(), last));
+    pub fn make_reread_due(&mut self) {
+        self.reread = self.reread.map(|(_, last)| (Instant::now(), last));
     }
 
     pub async fn next(&mut self) -> Result<Entry, async_nats::Error> {
         Ok(self.changes.next().await.ok_or("the bucket is no longer watched")??)
     }
 
-    /// Takes up an entry, if it is not known here: it was brought back, or a leader that was stopped for a while has
-    /// written what is over. True: nobody needs it, and it is to be taken out.
-    pub fn take_up(&self, entry: &Entry, schedule: &mut Schedule, notices: &mut Notices, now: i64) -> bool {
+    /// Applies an entry that is not known here: NATS restored it, or a paused former leader wrote it. True: it is not
+    /// needed and has to be deleted.
+    pub fn apply_entry(
+        &self,
+        entry: &Entry,
+        schedule: &mut Schedule,
+        notices: &mut Notices,
+        now: i64,
+    ) -> bool {
         let expired = entry.revision <= self.expired;
-        if let Some(object) = entry.key.strip_prefix(AT).map(Name::from) {
+        if let Some(object) = entry.key.strip_prefix(ENTRY_PREFIX).map(Name::from) {
             if entry.operation == Operation::Put {
-                schedule.has_entry(&object);
+                schedule.entry_found(&object);
                 return false;
             }
-            return !schedule.lacks_entry(&object) && expired;
+            return !schedule.entry_missing(&object) && expired;
         }
-        let Some(object) = entry.key.strip_prefix(TOLD).map(Name::from) else { return false };
-        if notices.knows(&object) {
+        let Some(object) = entry.key.strip_prefix(UNDELIVERED_PREFIX).map(Name::from) else { return false };
+        if notices.contains(&object) {
             return false;
         }
         if entry.operation != Operation::Put {
@@ -196,30 +203,30 @@ impl Entries {
                 restore(notices, &entry.key, about, schedule, now);
                 false
             }
-            // That it was given up was said, and perhaps what came after it.
+            // The final failure is recorded already, possibly with later ones.
             Some(_) | None => true,
         }
     }
 }
 
-/// All that is in the bucket by sequence, and then what changes. The index by subject of a server that was killed may lack
-/// what it brought back.
-async fn every(bucket: &Store) -> Result<Watch, async_nats::Error> {
+/// All entries of the bucket by sequence, and then their changes. After a kill, the server's index by subject may lack
+/// restored entries.
+async fn watch_all(bucket: &Store) -> Result<Watch, async_nats::Error> {
     Ok(bucket.watch_all_from_revision(1).await?)
 }
 
-/// Takes a key out.
-pub async fn forget(bucket: &Store, key: &str) -> Result<(), PurgeError> {
-    bucket.purge_with_ttl(key, MARK).await
+/// Deletes a key.
+pub async fn delete_key(bucket: &Store, key: &str) -> Result<(), PurgeError> {
+    bucket.purge_with_ttl(key, TOMBSTONE_TTL).await
 }
 
-/// When the outbox was created, and the sequence in it.
+/// The creation time of the outbox, and the sequence in it.
 fn parse(value: &[u8]) -> Option<(i128, u64)> {
     let (created, floor) = std::str::from_utf8(value).ok()?.split_once(' ')?;
     Some((created.parse().ok()?, floor.parse().ok()?))
 }
 
-/// The transitions of an object from one sequence to another, both included, that are to be posted.
+/// The transitions of an object with an endpoint, between two sequences inclusive.
 async fn pending(
     stream: &Stream,
     object: &str,
@@ -231,9 +238,9 @@ async fn pending(
     let mut next = from.max(1);
     while next <= to {
         let message = match stream.direct_get_next_for_subject(&subject, Some(next)).await {
-            // A server that is behind the others may not have it yet.
+            // A replica may lag behind and not have the message yet.
             Err(error) if matches!(error.kind(), DirectGetErrorKind::NotFound) => {
-                found(stream.get_first_raw_message_by_subject(&subject, next).await)?
+                if_found(stream.get_first_raw_message_by_subject(&subject, next).await)?
             }
             read => Some(read?),
         };
@@ -244,31 +251,31 @@ async fn pending(
     Ok(waiting)
 }
 
-/// Writes what changed: entries before the floor that relies on them, ends of entries after it.
+/// Writes the changes: new entries before the floor that relies on them, deletions after it.
 pub async fn save(bucket: &Store, schedule: &mut Schedule) -> Result<(), async_nats::Error> {
     let (entries, ends): (Vec<_>, Vec<_>) =
         schedule.changes().into_iter().partition(|change| change.entry.is_some());
     let written = stream::iter(entries).map(async |change| {
         let value = Bytes::from(serde_json::to_vec(&change.entry)?);
-        bucket.put(format!("{AT}{}", change.object), value).await?;
+        bucket.put(format!("{ENTRY_PREFIX}{}", change.object), value).await?;
         Ok::<_, async_nats::Error>(change)
     });
-    let written: Vec<_> = written.buffer_unordered(WIDTH).try_collect().await?;
+    let written: Vec<_> = written.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
     for change in &written {
-        schedule.remembered(change);
+        schedule.change_saved(change);
     }
     let floor = schedule.floor();
     if schedule.saved != floor {
-        bucket.put(FLOOR, Bytes::from(format!("{} {floor}", schedule.outbox))).await?;
+        bucket.put(FLOOR_KEY, Bytes::from(format!("{} {floor}", schedule.outbox))).await?;
         schedule.saved = floor;
     }
     let ended = stream::iter(ends).map(async |change| {
-        forget(bucket, &format!("{AT}{}", change.object)).await?;
+        delete_key(bucket, &format!("{ENTRY_PREFIX}{}", change.object)).await?;
         Ok::<_, async_nats::Error>(change)
     });
-    let ended: Vec<_> = ended.buffer_unordered(WIDTH).try_collect().await?;
+    let ended: Vec<_> = ended.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
     for change in &ended {
-        schedule.remembered(change);
+        schedule.change_saved(change);
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
-//! Callbacks from a real outbox to a real receiver. The API server is played: it has what callbacks ask it for.
+//! Callbacks from a real outbox to a real HTTP receiver. The API server is a fake with the objects and Secrets that
+//! callbacks need.
 
-mod conduct;
+mod addresses;
+mod failures;
 mod lanes;
-mod reach;
 mod signing;
 
 use std::collections::HashMap;
@@ -28,18 +29,18 @@ use tokio::time::timeout;
 use super::*;
 use crate::outbox;
 
-/// The lead, for longer than a test takes.
-fn leading() -> Tenure {
-    let tenure = Tenure::none();
-    tenure.extend((Instant::now() + Duration::from_hours(1)).into());
-    tenure
+/// A guard that holds the Lease for longer than a test takes.
+fn leading() -> LeaseGuard {
+    let lease_guard = LeaseGuard::not_held();
+    lease_guard.extend((Instant::now() + Duration::from_hours(1)).into());
+    lease_guard
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A message that was taken.
+/// A message that the receiver accepted.
 #[derive(Debug)]
-struct Got {
+struct Received {
     path: String,
     id: String,
     counter: u64,
@@ -47,15 +48,15 @@ struct Got {
     body: Bytes,
 }
 
-/// Takes posts; each path refuses the number of posts that it is told to.
+/// Accepts posts; each path first refuses a configured number of them.
 #[derive(Clone)]
 struct Receiver {
     refuse: Arc<Mutex<HashMap<String, (u32, StatusCode)>>>,
-    got: mpsc::UnboundedSender<Got>,
+    got: mpsc::UnboundedSender<Received>,
 }
 
 impl Receiver {
-    fn new() -> (Self, Router, mpsc::UnboundedReceiver<Got>) {
+    fn new() -> (Self, Router, mpsc::UnboundedReceiver<Received>) {
         let (got, gets) = mpsc::unbounded_channel();
         let receiver = Self { refuse: Arc::default(), got };
         let router =
@@ -63,7 +64,7 @@ impl Receiver {
         (receiver, router, gets)
     }
 
-    async fn start() -> (Self, SocketAddr, mpsc::UnboundedReceiver<Got>) {
+    async fn start() -> (Self, SocketAddr, mpsc::UnboundedReceiver<Received>) {
         let (receiver, router, gets) = Self::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -95,23 +96,23 @@ impl Receiver {
         let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
         assert!(header("webhook-timestamp").parse::<i64>().unwrap() > 1_600_000_000);
         let (id, counter) = (header("webhook-id"), header("eno-transition").parse().unwrap());
-        receiver.got.send(Got { path, id, counter, headers, body }).unwrap();
+        receiver.got.send(Received { path, id, counter, headers, body }).unwrap();
         StatusCode::NO_CONTENT.into_response()
     }
 
-    /// The endpoint test of ETSI; `not-<path>` does not pass it.
+    /// The endpoint test of ETSI; a path `not-…` fails it.
     #[allow(clippy::unused_async, reason = "axum wants it")]
     async fn endpoint(Path(path): Path<String>) -> StatusCode {
         if path.starts_with("not-") { StatusCode::OK } else { StatusCode::NO_CONTENT }
     }
 }
 
-/// What the API server holds, and what was written to it.
+/// The state of a fake API server, and the conditions written to it.
 #[derive(Clone, Default)]
-struct Cluster(Arc<Mutex<Held>>);
+struct FakeApiServer(Arc<Mutex<ServerState>>);
 
 #[derive(Default)]
-struct Held {
+struct ServerState {
     /// `data` by `namespace/name`.
     secrets: HashMap<String, Value>,
     reads: u32,
@@ -127,7 +128,7 @@ fn missing() -> Response {
     (StatusCode::NOT_FOUND, Json(status)).into_response()
 }
 
-impl Cluster {
+impl FakeApiServer {
     fn client(&self) -> kube::Client {
         const OBJECT: &str = "/apis/eno.k8s.io/v1alpha1/l2services/{name}";
         let router = Router::new()
@@ -143,9 +144,9 @@ impl Cluster {
         State(cluster): State<Self>,
         Path((namespace, name)): Path<(String, String)>,
     ) -> Response {
-        let mut held = cluster.0.lock().unwrap();
-        held.reads += 1;
-        let Some(data) = held.secrets.get(&format!("{namespace}/{name}")) else { return missing() };
+        let mut state = cluster.0.lock().unwrap();
+        state.reads += 1;
+        let Some(data) = state.secrets.get(&format!("{namespace}/{name}")) else { return missing() };
         Json(json!({ "metadata": { "name": name, "namespace": namespace }, "data": data })).into_response()
     }
 
@@ -159,16 +160,16 @@ impl Cluster {
 
     #[allow(clippy::unused_async, reason = "axum wants it")]
     async fn patch(State(cluster): State<Self>, Path(name): Path<String>, body: Bytes) -> Response {
-        let mut held = cluster.0.lock().unwrap();
-        if !held.objects.contains_key(&name) {
+        let mut state = cluster.0.lock().unwrap();
+        if !state.objects.contains_key(&name) {
             return missing();
         }
         let body: Value = serde_json::from_slice(&body).unwrap();
-        held.conditions.push((name, body["status"]["conditions"][0].clone()));
+        state.conditions.push((name, body["status"]["conditions"][0].clone()));
         Json(body).into_response()
     }
 
-    /// An object that is there, with this spec.
+    /// Creates or replaces an object with this spec.
     fn put(&self, name: &str, spec: &Value) {
         let object = json!({
             "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2Service",
@@ -177,32 +178,32 @@ impl Cluster {
         self.0.lock().unwrap().objects.insert(name.into(), object);
     }
 
-    /// Waits until an object says this of its callbacks.
-    async fn says(&self, name: &str, status: &str, reason: &str) -> Value {
-        let said = || {
-            let held = self.0.lock().unwrap();
-            let last = held.conditions.iter().rfind(|(object, _)| object == name);
+    /// Waits until an object has this condition.
+    async fn wait_for_condition(&self, name: &str, status: &str, reason: &str) -> Value {
+        let last_condition = || {
+            let state = self.0.lock().unwrap();
+            let last = state.conditions.iter().rfind(|(object, _)| object == name);
             let fits = |condition: &&(String, Value)| {
                 (condition.1["status"].as_str(), condition.1["reason"].as_str())
                     == (Some(status), Some(reason))
             };
             last.filter(fits).map(|(_, condition)| condition.clone())
         };
-        let mut look = interval(Duration::from_millis(20));
-        let looking = async {
+        let mut poll = interval(Duration::from_millis(20));
+        let polling = async {
             loop {
-                if let Some(said) = said() {
-                    return said;
+                if let Some(last_condition) = last_condition() {
+                    return last_condition;
                 }
-                look.tick().await;
+                poll.tick().await;
             }
         };
-        let found = timeout(PATIENCE, looking).await;
+        let found = timeout(TIMEOUT, polling).await;
         found.unwrap_or_else(|_| panic!("{name}: {:?}", self.0.lock().unwrap().conditions))
     }
 }
 
-/// Callbacks may go to this machine.
+/// Allows callbacks to this machine.
 fn local() -> CallbackArgs {
     CallbackArgs { callback_allow: vec!["127.0.0.0/8".parse().unwrap()], ..CallbackArgs::default() }
 }
@@ -210,7 +211,7 @@ fn local() -> CallbackArgs {
 struct Bench {
     connection: Connection,
     address: SocketAddr,
-    cluster: Cluster,
+    cluster: FakeApiServer,
     last: HashMap<String, u64>,
     server: NatsServer,
 }
@@ -221,28 +222,28 @@ impl Bench {
         let server = NatsServer::start().await;
         let connection = server.connect("eno-engine").await;
         ensure_streams(&connection.jetstream, 1).await.unwrap();
-        Self { connection, address, cluster: Cluster::default(), last: HashMap::new(), server }
+        Self { connection, address, cluster: FakeApiServer::default(), last: HashMap::new(), server }
     }
 
-    /// An object makes a transition; its CallbackURL is its name as path.
+    /// Publishes a transition of an object; its CallbackURL has its name as path.
     async fn transition(&mut self, name: &str, counter: u64, url: Option<&str>) {
         let url = url.map_or_else(|| format!("http://{}/{name}", self.address), ToOwned::to_owned);
         let spec = if url.is_empty() { json!({}) } else { json!({ "CallbackURL": url }) };
         self.transition_of(name, counter, &spec).await;
     }
 
-    /// An object with this spec makes a transition.
+    /// Publishes a transition of an object with this spec.
     async fn transition_of(&mut self, name: &str, counter: u64, spec: &Value) {
         let transition = transition(name, counter, spec);
         let last = self.last.entry(name.into()).or_default();
         *last = outbox::publish(&self.connection.jetstream, &transition, *last).await.unwrap();
     }
 
-    fn deliverer(&self) -> (CancellationToken, JoinHandle<()>) {
-        self.deliverer_with(&local())
+    fn start_delivery(&self) -> (CancellationToken, JoinHandle<()>) {
+        self.start_delivery_with(&local())
     }
 
-    fn deliverer_with(&self, args: &CallbackArgs) -> (CancellationToken, JoinHandle<()>) {
+    fn start_delivery_with(&self, args: &CallbackArgs) -> (CancellationToken, JoinHandle<()>) {
         let stop = CancellationToken::new();
         let connection = self.connection.clone();
         let poster = Arc::new(Poster::new(args, self.cluster.client(), "eno-system").unwrap());
@@ -255,13 +256,18 @@ impl Bench {
         )
     }
 
-    fn tools(&self, args: &CallbackArgs) -> Tools {
+    fn context(&self, args: &CallbackArgs) -> DeliveryContext {
         let poster = Arc::new(Poster::new(args, self.cluster.client(), "eno-system").unwrap());
-        Tools { connection: self.connection.clone(), poster, metrics: Arc::default(), tenure: leading() }
+        DeliveryContext {
+            connection: self.connection.clone(),
+            poster,
+            metrics: Arc::default(),
+            lease_guard: leading(),
+        }
     }
 
-    /// Waits until what is remembered is as told: the floor, and how many objects have an entry.
-    async fn remembered(&self, what: impl Fn(u64, usize) -> bool) {
+    /// Waits until the stored state matches: the floor, and the number of objects with an entry.
+    async fn wait_for_state(&self, what: impl Fn(u64, usize) -> bool) {
         let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
         let mut changes = bucket.watch_with_history(">").await.unwrap();
         let (mut floor, mut entries) = (0, std::collections::HashSet::new());
@@ -283,33 +289,33 @@ impl Bench {
                 }
             }
         };
-        timeout(PATIENCE, watching).await.expect("it is remembered within 30 s");
+        timeout(TIMEOUT, watching).await.expect("it is remembered within 30 s");
     }
 
-    /// Waits until the bucket has no entry of any object.
-    async fn nothing_remembered(&self) {
+    /// Waits until the bucket has no entry.
+    async fn wait_until_no_entries(&self) {
         let bucket = self.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
         let emptied = async {
-            let mut look = interval(Duration::from_millis(20));
+            let mut poll = interval(Duration::from_millis(20));
             loop {
-                look.tick().await;
+                poll.tick().await;
                 let Ok(keys) = bucket.keys().await else { continue };
                 if keys.all(|key| ready(key.is_ok_and(|key| key == "floor"))).await {
                     return;
                 }
             }
         };
-        timeout(PATIENCE, emptied).await.expect("it is forgotten within 30 s");
+        timeout(TIMEOUT, emptied).await.expect("it is forgotten within 30 s");
     }
 
-    /// What was taken out of the bucket is marked, and not for good.
-    async fn marks_of_ends_expire(&self) {
+    /// Asserts that tombstones in the bucket have an expiry.
+    async fn tombstones_expire(&self) {
         let stream =
             self.connection.jetstream.get_stream(format!("KV_{}", subject::CALLBACKS)).await.unwrap();
         for sequence in 1..=stream.cached_info().state.last_sequence {
             let Ok(message) = stream.get_raw_message(sequence).await else { continue };
-            let (marks, ends) = (message.headers.get("KV-Operation"), message.headers.get("Nats-TTL"));
-            assert!(marks.is_none() || ends.is_some(), "{} is kept for good", message.subject);
+            let (operation, ttl) = (message.headers.get("KV-Operation"), message.headers.get("Nats-TTL"));
+            assert!(operation.is_none() || ttl.is_some(), "{} is kept for good", message.subject);
         }
     }
 }
@@ -329,11 +335,11 @@ fn transition(name: &str, counter: u64, spec: &Value) -> Transition {
     }
 }
 
-async fn take(gets: &mut mpsc::UnboundedReceiver<Got>) -> Got {
-    timeout(PATIENCE, gets.recv()).await.expect("a callback within 30 s").unwrap()
+async fn take(gets: &mut mpsc::UnboundedReceiver<Received>) -> Received {
+    timeout(TIMEOUT, gets.recv()).await.expect("a callback within 30 s").unwrap()
 }
 
-async fn next(gets: &mut mpsc::UnboundedReceiver<Got>) -> (String, u64) {
+async fn next(gets: &mut mpsc::UnboundedReceiver<Received>) -> (String, u64) {
     let got = take(gets).await;
     assert_eq!(got.id, format!("{}-{}", got.path, got.counter));
     assert_eq!(got.headers["content-type"], "application/json");
@@ -344,7 +350,7 @@ async fn next(gets: &mut mpsc::UnboundedReceiver<Got>) -> (String, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_order_and_past_failures() {
+async fn callbacks_arrive_in_order_despite_failing_endpoints() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     receiver.refuse("slow", 2, StatusCode::SERVICE_UNAVAILABLE);
@@ -355,12 +361,12 @@ async fn in_order_and_past_failures() {
         bench.transition("good", counter, None).await;
     }
     bench.transition("silent", 1, Some("")).await;
-    // Nobody listens on port 1.
+    // Port 1 has no listener.
     bench.transition("dead", 1, Some("http://127.0.0.1:1/")).await;
     bench.transition("moved", 1, None).await;
     bench.transition("gone", 1, None).await;
     bench.transition("gone", 2, None).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     let mut all: HashMap<String, Vec<u64>> = HashMap::new();
     for _ in 0..8 {
         let (path, counter) = next(&mut gets).await;
@@ -368,9 +374,9 @@ async fn in_order_and_past_failures() {
     }
     let expected = [("slow", vec![1, 2, 3]), ("good", vec![1, 2, 3]), ("moved", vec![1]), ("gone", vec![2])];
     assert_eq!(all, expected.map(|(path, counters)| (path.to_owned(), counters)).into());
-    // All but the dead one is behind the floor.
-    bench.remembered(|floor, entries| floor == 11 && entries == 1).await;
-    bench.marks_of_ends_expire().await;
+    // All but the dead one are below the floor.
+    bench.wait_for_state(|floor, entries| floor == 11 && entries == 1).await;
+    bench.tombstones_expire().await;
     stop.cancel();
     task.await.unwrap();
     let dead = dead_letters(&bench.connection).await.unwrap();
@@ -379,7 +385,7 @@ async fn in_order_and_past_failures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_where_the_outbox_has_lost_its_end_is_delivered() {
+async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     for name in ["before", "after", "more"] {
@@ -389,16 +395,16 @@ async fn what_comes_where_the_outbox_has_lost_its_end_is_delivered() {
     let created = outbox.cached_info().created.unix_timestamp_nanos();
     let read = outbox.get_raw_message(1).await.unwrap().time.unix_timestamp_nanos();
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
-    // The second one that was read was of the same nanosecond as the first, so none of those that are there now.
-    for (newest, whole) in [(None, 3), (Some((1, read)), 3), (Some((2, read)), 1), (Some((50, read)), 1)] {
-        assert_eq!(state::whole_until(&outbox, newest).await.unwrap(), whole, "{newest:?}");
+    // The second message that was read had the time of the first, so it is none of the present ones.
+    for (newest, intact) in [(None, 3), (Some((1, read)), 3), (Some((2, read)), 1), (Some((50, read)), 1)] {
+        assert_eq!(state::intact_until(&outbox, newest).await.unwrap(), intact, "{newest:?}");
         bucket.put("floor", format!("{created} 50").into()).await.unwrap();
-        let mut kept = newest;
-        let (schedule, _) = state::load(&bucket, &outbox, &mut kept).await.unwrap();
-        assert_eq!((schedule.read(), kept), (whole, newest.filter(|_| whole == 3)));
+        let mut loaded_newest = newest;
+        let (schedule, _) = state::load(&bucket, &outbox, &mut loaded_newest).await.unwrap();
+        assert_eq!((schedule.read(), loaded_newest), (intact, newest.filter(|_| intact == 3)));
     }
-    let (stop, task) = bench.deliverer();
-    bench.remembered(|floor, _| floor == 3).await;
+    let (stop, task) = bench.start_delivery();
+    bench.wait_for_state(|floor, _| floor == 3).await;
     bench.transition("last", 1, None).await;
     assert_eq!(next(&mut gets).await, ("last".into(), 1));
     stop.cancel();
@@ -406,28 +412,28 @@ async fn what_comes_where_the_outbox_has_lost_its_end_is_delivered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn goes_on_after_a_restart() {
+async fn delivery_resumes_after_restart_without_duplicates() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     bench.transition("a", 1, None).await;
     bench.transition("b", 1, None).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     assert_eq!(next(&mut gets).await, ("b".into(), 1));
     bench.transition("a", 2, None).await;
     bench.transition("b", 2, None).await;
     assert_eq!(next(&mut gets).await, ("b".into(), 2));
-    bench.remembered(|floor, entries| floor == 4 && entries == 1).await;
+    bench.wait_for_state(|floor, entries| floor == 4 && entries == 1).await;
     stop.cancel();
     task.await.unwrap();
     receiver.refuse("a", 0, StatusCode::OK);
     bench.transition("a", 3, None).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     for counter in 1..=3 {
         assert_eq!(next(&mut gets).await, ("a".into(), counter));
     }
-    // What was delivered before is not delivered again.
-    bench.remembered(|floor, entries| floor == 5 && entries == 0).await;
+    // Delivered callbacks are not repeated.
+    bench.wait_for_state(|floor, entries| floor == 5 && entries == 0).await;
     assert!(gets.try_recv().is_err());
     stop.cancel();
     task.await.unwrap();

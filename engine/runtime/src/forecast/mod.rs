@@ -1,9 +1,9 @@
-//! What would become of the cluster if some objects were applied or deleted: the core, run on what is there and then
-//! on the change, with drivers that do whatever they are told. Nothing is written anywhere.
+//! Forecasts the effect of applying or deleting objects. It runs the core on the current state and then on the change,
+//! with simulated drivers that carry out every command. Nothing is written.
 
-mod rehearsal;
-mod told;
-mod world;
+mod cluster_state;
+mod diff;
+mod simulation;
 
 use std::collections::BTreeMap;
 
@@ -12,90 +12,100 @@ use kube::api::DynamicObject;
 
 pub use eno_core::{Key, Kind, Name};
 
-pub use told::{Act, Forecast, NadTold, NodeTold, ObjectTold, PodTold, PortTold, SwitchTold, Verdict};
-pub use world::{LeftOut, ReadError, World, key_of};
+pub use cluster_state::{ClusterState, ReadError, Unlisted, key_of};
+pub use diff::{
+    Action, Evaluation, Forecast, NadForecast, NodeForecast, ObjectForecast, PodForecast, PortForecast,
+    SwitchForecast,
+};
 
-use rehearsal::Rehearsal;
+use simulation::Simulation;
 
-/// A change of the cluster.
+/// A change of one object.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// An object as the API server would hold it.
+    /// Apply this object, in the form of the API server.
     Apply(Key, Box<DynamicObject>),
-    /// An object is deleted.
+    /// Delete this object.
     Delete(Key),
 }
 
-/// Works out what would follow from `changes`, all made at once. Pure.
-pub fn forecast(world: &World, changes: &[Change]) -> Forecast {
-    let mut rehearsal = Rehearsal::new(world);
-    let before = rehearsal.snapshot();
+/// Computes the effect of `changes`, all made at once. Pure.
+pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
+    let mut simulation = Simulation::new(cluster);
+    let before = simulation.snapshot();
     let mut acts = BTreeMap::new();
     for change in changes {
         match change {
             Change::Apply(key, object) => {
-                let there = world.object(key);
-                let same = there.is_some_and(|there| there.data.get("spec") == object.data.get("spec"));
-                let act = match there {
-                    None => Act::Create,
-                    Some(_) if same => Act::None,
-                    Some(_) => Act::Change,
+                let existing = cluster.object(key);
+                let same =
+                    existing.is_some_and(|existing| existing.data.get("spec") == object.data.get("spec"));
+                let act = match existing {
+                    None => Action::Create,
+                    Some(_) if same => Action::None,
+                    Some(_) => Action::Change,
                 };
                 acts.insert(key.clone(), act);
-                rehearsal.apply(key, object, world);
+                simulation.apply(key, object, cluster);
             }
             Change::Delete(key) => {
-                acts.insert(key.clone(), if world.object(key).is_some() { Act::Delete } else { Act::None });
-                rehearsal.delete(key);
+                acts.insert(
+                    key.clone(),
+                    if cluster.object(key).is_some() { Action::Delete } else { Action::None },
+                );
+                simulation.delete(key);
             }
         }
     }
-    let after = rehearsal.snapshot();
-    let mut forecast = told::compare(&before, &after, &acts);
-    forecast.objects.retain_mut(|object| told::withhold(object, world, &rehearsal));
+    let after = simulation.snapshot();
+    let mut forecast = diff::compare(&before, &after, &acts);
+    forecast.objects.retain_mut(|object| diff::drop_uncertain(object, cluster, &simulation));
     forecast
 }
 
-/// What is wanted of all targets as things are.
-pub struct Wanted {
-    /// Of switches, by FabricDevice: the driver, and the VLANs and ports with the objects that want them.
+/// The current desired state of all targets.
+pub struct DesiredState {
+    /// By FabricDevice: the driver, and the desired VLANs and ports with the objects that request them.
     pub switches: BTreeMap<String, (String, FabricDesired)>,
-    /// NetworkAttachmentDefinitions that are to be there, as `<namespace>/<name>`.
+    /// The desired NetworkAttachmentDefinitions, as `<namespace>/<name>`.
     pub network_attachment_definitions: Vec<String>,
-    /// The nodes that are commanded.
+    /// The nodes with a desired state.
     pub nodes: Vec<String>,
 }
 
-/// Works out what is wanted of all targets as things are. Pure.
-pub fn wanted(world: &World) -> Wanted {
-    let mut wanted =
-        Wanted { switches: BTreeMap::new(), network_attachment_definitions: Vec::new(), nodes: Vec::new() };
-    for (target, (driver, desired)) in Rehearsal::new(world).snapshot().desired {
+/// Computes the current desired state of all targets. Pure.
+pub fn desired_state(cluster: &ClusterState) -> DesiredState {
+    let mut state = DesiredState {
+        switches: BTreeMap::new(),
+        network_attachment_definitions: Vec::new(),
+        nodes: Vec::new(),
+    };
+    for (target, (driver, desired)) in Simulation::new(cluster).snapshot().desired {
         match desired {
             Desired::Fabric(fabric) => {
-                wanted.switches.insert(target.to_string(), (driver.to_string(), fabric));
+                state.switches.insert(target.to_string(), (driver.to_string(), fabric));
             }
             Desired::Nad(nad) if nad.attachment.is_some() => {
-                wanted.network_attachment_definitions.push(target.to_string());
+                state.network_attachment_definitions.push(target.to_string());
             }
             Desired::Nad(_) => {}
-            Desired::Node(_) => wanted.nodes.push(target.to_string()),
+            Desired::Node(_) => state.nodes.push(target.to_string()),
         }
     }
-    wanted
+    state
 }
 
-/// The kind of that name, also in lower case, plural or short, as kubectl takes it.
+/// The kind of this name: singular, plural or short name, in any case, as kubectl takes it.
 pub fn kind(text: &str) -> Option<Kind> {
-    let wanted = text.to_ascii_lowercase();
+    let text = text.to_ascii_lowercase();
     Kind::ALL.into_iter().find(|kind| {
         let resource = crate::api::resource(*kind);
         let singular = kind.as_str().to_ascii_lowercase();
-        singular == wanted || resource.plural == wanted || short_names(*kind).contains(&wanted.as_str())
+        singular == text || resource.plural == text || short_names(*kind).contains(&text.as_str())
     })
 }
 
-/// Objects of this kind lie in a namespace.
+/// True for namespaced kinds.
 pub fn is_namespaced(kind: Kind) -> bool {
     matches!(kind, Kind::L2ServiceAttachment | Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig)
 }

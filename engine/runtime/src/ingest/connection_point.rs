@@ -1,4 +1,4 @@
-//! ConnectionPoints: `Opts` is JSON text, and each CNI plugin has keys of its own in it.
+//! ConnectionPoints: `Opts` is JSON text, whose keys depend on the CNI plugin.
 
 use eno_core::spec::{CniName, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
 use eno_nbi_crds as crds;
@@ -6,27 +6,35 @@ use eno_schemas::OvsDatapath;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{interface_name, link, plain};
+use super::{interface_name, link, simple_kinds};
 
-/// All keys that any plugin has, but for [`MTU`]; others are left to the plugins of other implementations.
+/// The keys of all plugins, except [`MTU`]. Other keys belong to plugins of other implementations.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Opts {
+    /// `BridgeName` of ovs, bridge and userspace.
     bridge_name: Option<String>,
+    /// `SocketFile` of ovs.
     socket_file: Option<String>,
+    /// `Datapath` of ovs.
     datapath: Option<String>,
+    /// `Patch` of ovs.
     patch: Option<String>,
+    /// `PoolName` of ovs, host-device and sriov.
     pool_name: Option<String>,
+    /// `Master` of macvlan, ipvlan and vlan.
     master: Option<String>,
+    /// `Engine` of userspace.
     engine: Option<String>,
+    /// `IfType` of userspace.
     if_type: Option<String>,
 }
 
-/// The key of the MTU of attachments that have none of their own.
+/// Key of the default MTU of attachments.
 const MTU: &str = "MTU";
 const POOL_NAME: &str = "PoolName";
 
-/// The keys that a plugin has.
+/// The keys of a plugin.
 fn keys(name: CniName) -> &'static [&'static str] {
     match name {
         CniName::Ovs => &["BridgeName", "SocketFile", "Datapath", "Patch", POOL_NAME, MTU],
@@ -37,15 +45,15 @@ fn keys(name: CniName) -> &'static [&'static str] {
     }
 }
 
-/// What has no effect in a ConnectionPoint's Opts, in words: keys that its plugins do not have, and values of [`MTU`] and of
-/// ovs' PoolName that can't be used; `None`: there is none.
+/// Text about the parts of a ConnectionPoint's Opts without effect: unknown keys, and unusable values of [`MTU`] and
+/// of ovs' PoolName. `None`: there are none.
 pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
-    /// So many are named.
+    /// Maximum problems that are listed.
     const NAMED: usize = 8;
     let cnis = spec["SupportedCnis"].as_array().into_iter().flatten().enumerate();
-    let mut words: Vec<String> = cnis
+    let mut messages: Vec<String> = cnis
         .filter_map(|(index, cni)| {
-            let name = crds::CniName::deserialize(&cni["Name"]).ok().map(plain::cni)?;
+            let name = crds::CniName::deserialize(&cni["Name"]).ok().map(simple_kinds::cni)?;
             let opts: Map<String, Value> = serde_json::from_str(cni["Opts"].as_str()?).ok()?;
             let unknown = |(key, value): (&String, &Value)| {
                 if keys(name).contains(&key.as_str()) {
@@ -58,16 +66,16 @@ pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
         })
         .flatten()
         .collect();
-    let more = words.len().saturating_sub(NAMED);
-    words.truncate(NAMED);
+    let more = messages.len().saturating_sub(NAMED);
+    messages.truncate(NAMED);
     if more > 0 {
-        words.push(format!("{more} more"));
+        messages.push(format!("{more} more"));
     }
-    (!words.is_empty()).then(|| words.join("; "))
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
-/// Why the value of a key that a plugin has counts as absent, where that is no error: objects that had one before the
-/// plugin had the key stay as good as they were.
+/// Why the value of a known key counts as absent without an error. Objects that had the key before the plugin knew it
+/// stay valid.
 fn unusable(index: usize, name: CniName, key: &str, value: &Value) -> Option<String> {
     let field = format!("SupportedCnis[{index}].Opts.{key}");
     let invalid = match (name, key, value) {
@@ -80,7 +88,7 @@ fn unusable(index: usize, name: CniName, key: &str, value: &Value) -> Option<Str
 }
 
 fn unknown_key(index: usize, name: CniName, key: &str) -> String {
-    /// Keys that are less alike are no slips.
+    /// Minimum similarity at which a key is taken for a misspelling.
     const ALIKE: f64 = 0.6;
     let alike = |known: &str| {
         strsim::normalized_damerau_levenshtein(&known.to_ascii_lowercase(), &key.to_ascii_lowercase())
@@ -124,24 +132,24 @@ fn supported(index: usize, source: &crds::SupportedCni) -> Result<SupportedCni, 
         Invalid::new(&field, problem)
     };
     let mut opts: Map<String, Value> = serde_json::from_str(text).map_err(unreadable)?;
-    let name = plain::cni(source.name);
+    let name = simple_kinds::cni(source.name);
     let mtu = opts.remove(MTU).filter(|value| !value.is_null() && keys(name).contains(&MTU));
     let opts = Opts::deserialize(Value::Object(opts)).map_err(unreadable)?;
     Ok(SupportedCni {
-        interfaces: source.supported_interface_types.iter().copied().map(plain::interface).collect(),
+        interfaces: source.supported_interface_types.iter().copied().map(simple_kinds::interface).collect(),
         plugin: plugin(&field, name, opts)?,
-        // What can't be used is told by [`unknown_opts`].
+        // [`unknown_opts`] reports unusable values.
         mtu: mtu.and_then(|value| mtu_of(&field, &value).ok()),
     })
 }
 
-/// A number, or the text of one.
+/// A number, or its text.
 fn mtu_of(field: &str, value: &Value) -> Result<u32, Invalid> {
     let number = match value {
         Value::String(text) => text.parse().ok(),
         value => value.as_u64().and_then(|number| u32::try_from(number).ok()),
     };
-    // Values of others are of any length.
+    // Values of unknown plugins may be long.
     let shown = || value.to_string().chars().take(64).collect::<String>();
     let number = number
         .ok_or_else(|| Invalid::new(field, format!("{} is no number of bytes, such as 9000", shown())))?;
@@ -201,7 +209,7 @@ fn plugin(field: &str, name: CniName, opts: Opts) -> Result<Plugin, Invalid> {
     })
 }
 
-/// One of the texts that a plugin knows; the first when there is none.
+/// One of the known texts; the first one by default.
 fn one_of(field: &str, value: Option<String>, known: &[&str]) -> Result<String, Invalid> {
     let value = value.unwrap_or_else(|| known.first().copied().unwrap_or_default().to_owned());
     if known.contains(&value.as_str()) {
@@ -218,7 +226,7 @@ fn datapath(field: &str, name: &str) -> Result<OvsDatapath, Invalid> {
     }
 }
 
-/// A device plugin's resource: a name, with its domain before a slash where it has one.
+/// The resource of a device plugin: a name, optionally with a domain before a slash.
 fn pool_name(field: &str, value: &str) -> Result<(), Invalid> {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     let part = |part: &str| {
@@ -233,7 +241,7 @@ fn pool_name(field: &str, value: &str) -> Result<(), Invalid> {
 
 fn socket_file(field: &str, path: &str) -> Result<(), Invalid> {
     let path_of = path.strip_prefix("unix:").unwrap_or(path);
-    // The longest `sun_path` of Linux, with its final zero byte.
+    // The maximum `sun_path` of Linux, including its terminating zero.
     let good = path_of.starts_with('/')
         && path_of.len() < 108
         && path_of.bytes().all(|byte| byte.is_ascii_graphic());

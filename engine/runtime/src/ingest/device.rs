@@ -1,4 +1,4 @@
-//! FabricDevices: how a switch is reached and where its ports lead.
+//! FabricDevices: addresses of switches and the links of their ports.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -13,10 +13,10 @@ use super::interface_name;
 const NETCONF: u16 = 830;
 
 pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Invalid> {
-    let mut seen = BTreeSet::new();
+    let mut known = BTreeSet::new();
     let mut ports = Vec::with_capacity(source.ports.len());
     for (index, port) in source.ports.iter().enumerate() {
-        if !seen.insert(port.name.as_str()) {
+        if !known.insert(port.name.as_str()) {
             let problem = format!("port {} is listed twice; list it once", port.name);
             return Err(Invalid::new(format!("Ports[{index}].Name"), problem));
         }
@@ -73,7 +73,7 @@ fn parse_port(index: usize, source: &crds::FabricPort) -> Result<DevicePort, Inv
     })
 }
 
-/// Refuses links of a device to itself; the device's own name is not part of its spec.
+/// Refuses links of a device to itself; the spec alone does not contain the device's name.
 pub(super) fn no_link_to_itself(name: &str, spec: &DeviceSpec) -> Result<(), Invalid> {
     let own =
         |port: &DevicePort| matches!(&port.leads_to, LeadsTo::Device { device, .. } if &**device == name);
@@ -87,7 +87,7 @@ pub(super) fn no_link_to_itself(name: &str, spec: &DeviceSpec) -> Result<(), Inv
     }
 }
 
-/// `host`, `host:port`, `address`, `address:port`, `[v6]` or `[v6]:port`, brought to the form with a port.
+/// Normalises `host`, `host:port`, `address`, `address:port`, `[v6]` and `[v6]:port` to the form with a port.
 fn host_port(text: &str) -> Result<String, Invalid> {
     let bad = |problem: String| Invalid::new("Address", problem);
     let no_host = || {

@@ -1,4 +1,4 @@
-//! One interface of a pod: what its type needs, and nothing that its type does not know.
+//! One interface of a pod, with the fields that its type requires and allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,16 +10,16 @@ use ipnet::IpNet;
 
 use super::{interface_name, sysctl};
 
-/// The smallest that IPv4 needs (RFC 791), and the largest that a link can have.
+/// From the minimum of IPv4 (RFC 791) to the maximum of a link.
 pub(super) const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
-/// The smallest that IPv6 needs (RFC 8200).
+/// The minimum of IPv6 (RFC 8200).
 const MTU_IPV6: u32 = 1280;
-/// Interfaces are called `<name><PID>`, and on the host `h<name><PID>`, of at most 15 bytes.
+/// Maximum bytes of an interface's name before the PID. Linux allows 15 bytes for `<name><PID>` and `h<name><PID>`.
 const NAME: usize = 13;
-/// Tables of the kernel's own: unspec and local.
+/// Routing tables of the kernel: unspec and local.
 const TABLES: [u32; 2] = [0, 255];
 
-/// The name of an interface before its PID.
+/// Checks the name of an interface before its PID.
 pub(super) fn name(field: &str, name: &str) -> Result<(), Invalid> {
     if name.len() > NAME {
         let problem = format!(
@@ -31,7 +31,7 @@ pub(super) fn name(field: &str, name: &str) -> Result<(), Invalid> {
     interface_name(field, name)
 }
 
-/// An interface of a list in which all of `names` are; `field` is where it stands.
+/// Converts an interface. `names`: all interfaces of its list; `field`: its place in the spec.
 pub(super) fn link(
     field: &str,
     name: &str,
@@ -82,7 +82,7 @@ pub(super) fn link(
     })
 }
 
-/// A field that the type does not know would be silently without effect.
+/// Refuses fields that the type does not have, since they would have no effect.
 fn known_fields(field: &str, kind: LinkType, source: &LinkFields) -> Result<(), Invalid> {
     use LinkType::{Geneve, Gre, Gretap, Ipip, Ipvlan, Macvlan, Tap, Tun, Veth, Vlan, Vrf, Vxlan};
     let only: [(&str, bool, &[LinkType]); 12] = [
@@ -112,7 +112,7 @@ fn known_fields(field: &str, kind: LinkType, source: &LinkFields) -> Result<(), 
             return Err(Invalid::new(format!("{field}.{leaf}"), problem));
         }
     }
-    // They have no MAC address, or not one of their own.
+    // These types have no MAC address, or share that of their parent.
     if source.hardware_addr.is_some() && matches!(kind, Ipvlan | Gre | Ipip | Tun) {
         let problem = format!(
             "is not for linkType {}, which has no MAC address of its own; leave it out",
@@ -204,7 +204,7 @@ fn link_kind(
     })
 }
 
-/// What a VLAN is a VLAN of.
+/// The parent interface of a VLAN.
 pub(super) fn parent(field: &str, text: &str, names: &BTreeMap<&str, LinkType>) -> Result<Parent, Invalid> {
     match names.get(text) {
         Some(LinkType::Gre | LinkType::Ipip | LinkType::Tun) => {
@@ -273,7 +273,7 @@ fn member_of(
     }
 }
 
-/// The networks of `cidr` and `cidrs`: each without host bits, at most one of each family.
+/// The networks of `cidr` and `cidrs`: without host bits, at most one per address family.
 pub(super) fn networks(field: &str, one: Option<&str>, more: &[String]) -> Result<Vec<IpNet>, Invalid> {
     let at = |leaf: &str| if field.is_empty() { leaf.to_owned() } else { format!("{field}.{leaf}") };
     let one = one.map(|text| (at("cidr"), text));
@@ -294,7 +294,7 @@ pub(super) fn networks(field: &str, one: Option<&str>, more: &[String]) -> Resul
     Ok(all)
 }
 
-/// A network: no bits behind its prefix.
+/// A network without host bits.
 fn network(field: &str, text: &str) -> Result<IpNet, Invalid> {
     let problem = || format!("{text:?} is not a network with its prefix length, such as 192.168.100.0/24");
     let net: IpNet = text.parse().map_err(|_| Invalid::new(field, problem()))?;
@@ -305,9 +305,9 @@ fn network(field: &str, text: &str) -> Result<IpNet, Invalid> {
     Ok(net)
 }
 
-/// Addresses of hosts, each once.
+/// Addresses of hosts without duplicates.
 fn addresses(field: &str, texts: &[String]) -> Result<Vec<IpNet>, Invalid> {
-    let mut seen = BTreeSet::new();
+    let mut known = BTreeSet::new();
     let mut all = Vec::new();
     for (index, text) in texts.iter().enumerate() {
         let field = format!("{field}[{index}]");
@@ -322,7 +322,7 @@ fn addresses(field: &str, texts: &[String]) -> Result<Vec<IpNet>, Invalid> {
                 format!("{text} is not the address of a host; choose another one"),
             ));
         }
-        if !seen.insert(net.addr()) {
+        if !known.insert(net.addr()) {
             return Err(Invalid::new(field, format!("{} is there twice; name it once", net.addr())));
         }
         all.push(net);
@@ -343,7 +343,7 @@ fn same_family(field: &str, one: Option<IpAddr>, other: Option<IpAddr>) -> Resul
     }
 }
 
-/// An MTU that a link can have.
+/// Checks that a link can have this MTU.
 pub(super) fn mtu(field: &str, mtu: u32) -> Result<(), Invalid> {
     if MTU.contains(&mtu) {
         return Ok(());
@@ -351,7 +351,7 @@ pub(super) fn mtu(field: &str, mtu: u32) -> Result<(), Invalid> {
     Err(Invalid::new(field, format!("is {mtu}; use {} to {} bytes", MTU.start(), MTU.end())))
 }
 
-/// The MAC address of one interface, in lower case with colons.
+/// The unicast MAC address of an interface, in lower case with colons.
 fn mac(field: &str, text: &str) -> Result<String, Invalid> {
     let bytes: Vec<u8> = text
         .split([':', '-'])
@@ -371,7 +371,7 @@ fn mac(field: &str, text: &str) -> Result<String, Invalid> {
     }
 }
 
-/// `ifalias`: IFALIASZ is 256, with its final zero byte.
+/// `ifalias`: IFALIASZ is 256 bytes, including the terminating zero.
 fn alias(field: &str, text: &str) -> Result<String, Invalid> {
     if text.is_empty() || text.len() > 255 || text.chars().any(char::is_control) {
         return Err(Invalid::new(field, "must have 1 to 255 bytes and no control characters"));

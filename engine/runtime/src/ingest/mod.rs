@@ -1,11 +1,11 @@
-//! From custom resources to the core's objects: parse, don't validate. Every text becomes a value here, and what
-//! can't become one is an [`Invalid`] that names the field and the remedy. Pure.
+//! Converts custom resources to the core's objects: parse, don't validate. Text that can't be converted gives an
+//! [`Invalid`], which names the field and the remedy. Pure.
 
 mod connection_point;
 mod device;
 mod link;
-mod plain;
 mod pod_links;
+mod simple_kinds;
 mod status;
 mod subnet;
 mod sysctl;
@@ -23,10 +23,10 @@ use crate::api;
 
 pub use status::{is_observed, status};
 
-/// The label that tells an L2BridgeDomain made by the engine from one written by hand.
+/// Label of L2BridgeDomains that the engine created, in contrast to those of users.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "eno");
 
-/// What a custom resource is called; `None` for an object without a name, which no API server sends.
+/// The key of a custom resource; `None` without a name, which no API server sends.
 pub fn key(kind: Kind, meta: &ObjectMeta) -> Option<Key> {
     let name = Name::from(meta.name.as_deref()?);
     Some(match meta.namespace.as_deref() {
@@ -35,7 +35,7 @@ pub fn key(kind: Kind, meta: &ObjectMeta) -> Option<Key> {
     })
 }
 
-/// A custom resource of `kind` as the core sees it.
+/// Converts a custom resource of `kind`.
 pub fn object(key: Key, source: &DynamicObject) -> Object {
     let meta = &source.metadata;
     let kind = key.kind;
@@ -70,7 +70,7 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
     }
 }
 
-/// The spec of a custom resource of `kind`, as the manifest writes it.
+/// Converts the spec of a custom resource of `kind`, as the manifest has it.
 pub fn spec(kind: Kind, value: &Value) -> Result<Spec, Invalid> {
     if let Some(url) = value.get("CallbackURL").and_then(Value::as_str) {
         callback_url(url)?;
@@ -78,20 +78,20 @@ pub fn spec(kind: Kind, value: &Value) -> Result<Spec, Invalid> {
     Ok(match kind {
         Kind::Route => Spec::Route(subnet::route(&read(value)?)?),
         Kind::Subnet => Spec::Subnet(subnet::subnet(read(value)?)?),
-        Kind::NodePool => Spec::NodePool(plain::node_pool(&read(value)?)?),
-        Kind::PhysicalNetwork => Spec::PhysicalNetwork(plain::physical_network(&read(value)?)?),
+        Kind::NodePool => Spec::NodePool(simple_kinds::node_pool(&read(value)?)?),
+        Kind::PhysicalNetwork => Spec::PhysicalNetwork(simple_kinds::physical_network(&read(value)?)?),
         Kind::FabricDevice => Spec::Device(device::device(read(value)?)?),
         Kind::ConnectionPoint => Spec::ConnectionPoint(connection_point::connection_point(read(value)?)?),
-        Kind::L2Service => Spec::Service(plain::service(&read(value)?)?),
-        Kind::L2BridgeDomain => Spec::BridgeDomain(plain::bridge_domain(&read(value)?)?),
-        Kind::L2ServiceAttachment => Spec::Attachment(plain::attachment(&read(value)?)?),
+        Kind::L2Service => Spec::Service(simple_kinds::service(&read(value)?)?),
+        Kind::L2BridgeDomain => Spec::BridgeDomain(simple_kinds::bridge_domain(&read(value)?)?),
+        Kind::L2ServiceAttachment => Spec::Attachment(simple_kinds::attachment(&read(value)?)?),
         Kind::Bridge => Spec::Bridge(pod_links::bridge(read(value)?)?),
         Kind::PodNetworkConfig => Spec::PodLinks(pod_links::pod_network_config(read(value)?)?),
         Kind::PodConfig => Spec::PodLinks(pod_links::pod_config(read(value)?)?),
     })
 }
 
-/// The types of a manifest; the API server has checked them unless its CRDs are older than the engine.
+/// Deserialises a manifest. The API server has checked its types, unless its CRDs are older than the engine.
 fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Invalid> {
     T::deserialize(value).map_err(|error| Invalid {
         field: "spec".into(),
@@ -110,7 +110,7 @@ fn callback_url(text: &str) -> Result<(), Invalid> {
     if good {
         return Ok(());
     }
-    // The text is not repeated: it may hold a password.
+    // The text is not shown: it may contain a password.
     let problem = "must be an absolute http or https URL with a host and without user info, such as \
                    https://nfvo.example.com/eno";
     Err(Invalid::new("CallbackURL", problem))
@@ -120,17 +120,17 @@ fn vlan(field: &str, id: u16) -> Result<VlanId, Invalid> {
     VlanId::new(id).map_err(|_| Invalid::new(field, format!("{id} is not a VLAN ID; use one from 1 to 4094")))
 }
 
-/// Names of other objects, none of them twice.
+/// Names of other objects without duplicates.
 fn names(field: &str, names: &[String]) -> Result<Vec<Name>, Invalid> {
-    let mut seen = std::collections::BTreeSet::new();
-    if let Some(double) = names.iter().find(|name| !seen.insert(*name)) {
+    let mut known = std::collections::BTreeSet::new();
+    if let Some(double) = names.iter().find(|name| !known.insert(*name)) {
         return Err(Invalid::new(field, format!("{double} is named twice; name it once")));
     }
     Ok(names.iter().map(|name| Name::from(name.as_str())).collect())
 }
 
-/// The name of a network interface or bridge: what Linux takes (`dev_valid_name`, below IFNAMSIZ) and nothing that
-/// could be more than a name.
+/// The name of a network interface or bridge: what Linux accepts (`dev_valid_name`, shorter than IFNAMSIZ), without
+/// characters that have a meaning elsewhere.
 fn interface_name(field: &str, name: &str) -> Result<(), Invalid> {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     let first = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);

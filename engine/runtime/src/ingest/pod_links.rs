@@ -63,7 +63,7 @@ struct Listed<'a> {
     fields: &'a LinkFields,
 }
 
-/// All interfaces, what others are made on or members of first.
+/// All interfaces, ordered so that parents and masters come first.
 fn links(list: Vec<Listed<'_>>, vlans: &[VlanFields]) -> Result<Vec<PodLinkSpec>, Invalid> {
     let mut names: BTreeMap<&str, LinkType> = BTreeMap::new();
     for Listed { field, name_field, name, fields } in &list {
@@ -87,7 +87,7 @@ fn links(list: Vec<Listed<'_>>, vlans: &[VlanFields]) -> Result<Vec<PodLinkSpec>
         let (vlan, bridge) = subinterface(&field, source, &names)?;
         for link in bridge.into_iter().chain([vlan]) {
             match links.iter().find(|other| other.name == link.name) {
-                // A bridge that several subinterfaces name.
+                // A bridge that several subinterfaces share.
                 Some(other) if *other == link && matches!(link.kind, LinkKind::Bridge {}) => {}
                 Some(_) => {
                     let problem =
@@ -104,7 +104,7 @@ fn links(list: Vec<Listed<'_>>, vlans: &[VlanFields]) -> Result<Vec<PodLinkSpec>
     in_order(links, &fields)
 }
 
-/// A VLAN of an interface, and the bridge in the pod that it is a member of where that is not in the list.
+/// A VLAN of an interface, and its bridge in the pod if that is not in the list.
 fn subinterface(
     field: &str,
     source: &VlanFields,
@@ -133,7 +133,7 @@ fn subinterface(
     Ok((PodLinkSpec { member_of, ..plain(&name, LinkKind::Vlan { parent, vlan }) }, bridge))
 }
 
-/// An interface that is up and has nothing else.
+/// An interface that is up, without further settings.
 fn plain(name: &str, kind: LinkKind) -> PodLinkSpec {
     PodLinkSpec {
         name: name.into(),
@@ -151,7 +151,7 @@ fn plain(name: &str, kind: LinkKind) -> PodLinkSpec {
     }
 }
 
-/// Parents, bridges and VRFs come before what needs them; otherwise the order of the manifest stays.
+/// Orders parents, bridges and VRFs before their dependents, and otherwise as in the manifest.
 fn in_order(mut waiting: Vec<PodLinkSpec>, fields: &[String]) -> Result<Vec<PodLinkSpec>, Invalid> {
     let positions: BTreeMap<Name, usize> =
         waiting.iter().enumerate().map(|(index, link)| (link.name.clone(), index)).collect();

@@ -1,4 +1,4 @@
-//! A status as the engine wrote it, read back when an object is first seen.
+//! Reads back a status that the engine wrote, at the first sight of an object.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use crate::status::bridge_node;
 
-/// True when an engine has seen the object: what the API server puts in by itself is no status.
+/// True when an engine wrote the status; the API server sets a default.
 pub fn is_observed(status: &Value) -> bool {
     status["observedGeneration"] != crds::UNOBSERVED
 }
 
-/// The core's status of an object of `kind`. What can't be read, or no engine wrote, counts as never said. Of its pods
-/// only the addresses that are theirs are read: what is there, drivers report.
+/// Converts the status of an object of `kind`. An unreadable status, or one that no engine wrote, counts as absent.
+/// Only the leased addresses of pods are read; drivers report the rest.
 pub fn status(kind: Kind, value: &Value) -> Option<Status> {
     if !is_observed(value) {
         return None;
@@ -37,7 +37,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         capabilities: source.capabilities,
         host_key_fingerprint: source.host_key_fingerprint,
         model: source.model,
-        rollback: source.rollback.and_then(|word| serde_json::from_value(word.into()).ok()),
+        rollback: source.rollback.and_then(|text| serde_json::from_value(text.into()).ok()),
         audit_interval: source.audit_interval.and_then(|seconds| u32::try_from(seconds).ok()),
         change_notifications: source.change_notifications,
     };
@@ -104,8 +104,8 @@ fn of_configuration(kind: Kind, source: crds::ConfigStatus) -> Status {
 }
 
 fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>) -> Vec<Condition> {
-    let ours = source.into_iter().filter(|condition| condition.type_ != crds::CALLBACK_DELIVERED);
-    let conditions = ours.filter_map(|condition| {
+    let own = source.into_iter().filter(|condition| condition.type_ != crds::CALLBACK_DELIVERED);
+    let conditions = own.filter_map(|condition| {
         Some(Condition {
             kind: intern(&condition.type_)?,
             holds: condition.status == "True",
@@ -129,7 +129,7 @@ fn inputs(source: Option<String>) -> Option<u64> {
     source.and_then(|text| u64::from_str_radix(&text, 16).ok())
 }
 
-/// The pods that have addresses; those of a pod are written next to each other.
+/// The pods with leased addresses; the leases of a pod are adjacent.
 fn pods(leases: &[crds::Lease]) -> Vec<PodEntry> {
     let mut pods: Vec<PodEntry> = Vec::new();
     for lease in leases {
@@ -171,20 +171,20 @@ fn config_phase(source: crds::ConfigPhase) -> Option<Phase> {
     })
 }
 
-/// Condition types and reasons are a small fixed set of words, which the core holds as such. Words of other makers are
-/// taken up to a bound, so that nothing grows without end.
-fn intern(word: &str) -> Option<&'static str> {
-    static WORDS: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    const MOST: usize = 1024;
-    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let words = words.get_or_insert_default();
-    if let Some(known) = words.get(word) {
+/// Interns condition types and reasons, which are a small fixed set. Texts of other writers are interned up to a
+/// limit, so that memory stays bounded.
+fn intern(text: &str) -> Option<&'static str> {
+    static INTERNED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    const MAX_INTERNED: usize = 1024;
+    let mut texts = INTERNED.lock().unwrap_or_else(PoisonError::into_inner);
+    let texts = texts.get_or_insert_default();
+    if let Some(known) = texts.get(text) {
         return Some(known);
     }
-    if words.len() >= MOST || word.len() > 256 {
+    if texts.len() >= MAX_INTERNED || text.len() > 256 {
         return None;
     }
-    let word: &'static str = Box::leak(word.to_owned().into_boxed_str());
-    words.insert(word);
-    Some(word)
+    let text: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    texts.insert(text);
+    Some(text)
 }

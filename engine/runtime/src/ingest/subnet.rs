@@ -1,4 +1,4 @@
-//! Subnets and Routes: addresses, and the order of addresses that CEL can't say.
+//! Subnets and Routes: addresses, and orders of addresses that CEL can't express.
 
 use std::net::IpAddr;
 
@@ -12,9 +12,9 @@ use super::names;
 
 pub(super) fn subnet(source: crds::SubnetSpec) -> Result<SubnetSpec, Invalid> {
     let address = address("Address", &source.address)?;
-    let wanted = source.ip_type;
-    if address.is_ipv4() != (wanted == crds::IpType::V4) {
-        let problem = format!("{address} is not an address of Type {wanted}; change one of the two");
+    let ip_type = source.ip_type;
+    if address.is_ipv4() != (ip_type == crds::IpType::V4) {
+        let problem = format!("{address} is not an address of Type {ip_type}; change one of the two");
         return Err(Invalid::new("Address", problem));
     }
     let network = network(address, source.mask)?;
@@ -56,15 +56,15 @@ pub(super) fn route(source: &crds::RouteSpec) -> Result<RouteSpec, Invalid> {
     Ok(RouteSpec { prefix, next_hop })
 }
 
-/// The network of an address, without the address's host bits.
+/// The network of an address, without host bits.
 fn network(address: IpAddr, mask: u8) -> Result<IpNet, Invalid> {
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    IpNet::new(address, mask)
-        .map(|network| network.trunc())
-        .map_err(|_| Invalid::new("Mask", format!("{mask} is too long for {address}; use at most {most}")))
+    let max_prefix = if address.is_ipv4() { 32 } else { 128 };
+    IpNet::new(address, mask).map(|network| network.trunc()).map_err(|_| {
+        Invalid::new("Mask", format!("{mask} is too long for {address}; use at most {max_prefix}"))
+    })
 }
 
-/// Pods can have addresses of a network: single ones of hosts, and more than the IPAM plugin needs for itself.
+/// Checks that pods can get addresses of a network: it has host addresses beyond those that the IPAM plugin needs.
 fn check_network(network: &IpNet, ipam: crds::Ipam) -> Result<(), Invalid> {
     let is_of_hosts = match network.network() {
         IpAddr::V4(ip) => !(ip.octets()[0] == 0 || ip.is_loopback() || ip.is_multicast()),
@@ -79,11 +79,12 @@ fn check_network(network: &IpNet, ipam: crds::Ipam) -> Result<(), Invalid> {
         return Err(Invalid::new("Address", problem));
     }
     // whereabouts and host-local refuse networks of two addresses.
-    let spare = if ipam == crds::Ipam::Static { 1 } else { 2 };
-    let most = network.max_prefix_len() - spare;
-    if network.prefix_len() > most {
-        let problem =
-            format!("{network} is too small for pods to get addresses by Ipam {ipam}; use at most {most}");
+    let host_bits = if ipam == crds::Ipam::Static { 1 } else { 2 };
+    let max_prefix = network.max_prefix_len() - host_bits;
+    if network.prefix_len() > max_prefix {
+        let problem = format!(
+            "{network} is too small for pods to get addresses by Ipam {ipam}; use at most {max_prefix}"
+        );
         return Err(Invalid::new("Mask", problem));
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! Kernel parameters of one interface that concern nobody but its pod.
+//! Kernel parameters of one interface that affect only its pod.
 
 use eno_core::spec::Invalid;
 use eno_schemas::safe_sysctls;
 
-/// In a manifest it stands for the name of the interface.
+/// Placeholder for the name of the interface.
 const PLACEHOLDER: &str = "IFNAME";
 
-/// The parameter in the spelling of commands, such as `ipv4/conf/rp_filter`, from that of `sysctl`
-/// (`net.ipv4.conf.IFNAME.rp_filter`), with slashes or with dots.
+/// Converts the spelling of `sysctl` (`net.ipv4.conf.IFNAME.rp_filter`, with dots or slashes) to a path such as
+/// `ipv4/conf/rp_filter`.
 pub(super) fn key(field: &str, text: &str) -> Result<String, Invalid> {
     let path = if text.contains('/') { text.to_owned() } else { text.replace('.', "/") };
     let path = path.strip_prefix("net/").unwrap_or(&path);
@@ -43,7 +43,7 @@ pub(super) fn key(field: &str, text: &str) -> Result<String, Invalid> {
     }
 }
 
-/// All of them are whole numbers.
+/// All values are integers.
 pub(super) fn value(field: &str, text: &str) -> Result<String, Invalid> {
     match text.trim().parse::<i32>() {
         Ok(number) if number >= -1 => Ok(number.to_string()),
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn safe_ones_in_any_spelling() {
+    fn safe_sysctls_parse_in_any_spelling() {
         for text in
             ["net.ipv4.conf.IFNAME.rp_filter", "net/ipv4/conf/IFNAME/rp_filter", "ipv4/conf/rp_filter"]
         {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_refused_by_name() {
+    fn unsafe_sysctls_are_refused_by_name() {
         for text in [
             "net.ipv4.ip_forward",
             "net.ipv4.conf.all.rp_filter",

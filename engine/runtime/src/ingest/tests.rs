@@ -1,4 +1,4 @@
-//! Tables of what becomes a value and what is refused, with the words of the refusal.
+//! Tables of valid and invalid values, with the error messages.
 
 #![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
 
@@ -40,7 +40,7 @@ fn plugin(name: &str, opts: &str) -> Plugin {
 }
 
 #[test]
-fn the_options_of_each_cni() {
+fn cni_options_parse_per_plugin() {
     let br = || "br-data".to_owned();
     for name in ["ovs", "bridge"] {
         assert_eq!(plugin(name, r#"{"BridgeName": "br-data"}"#).bridge(), Some("br-data"));
@@ -73,7 +73,7 @@ fn the_options_of_each_cni() {
 }
 
 #[test]
-fn the_mtu_of_a_connection_point() {
+fn connection_point_mtu_parses_per_plugin() {
     let mtu = |name, opts| {
         let Spec::ConnectionPoint(spec) = good(Kind::ConnectionPoint, cp(name, opts)) else { panic!() };
         spec.cnis[0].mtu
@@ -82,13 +82,13 @@ fn the_mtu_of_a_connection_point() {
     assert_eq!(mtu("ovs", r#"{"BridgeName": "br", "MTU": 9000}"#), Some(9000));
     assert_eq!(mtu("macvlan", r#"{"Master": "eth1", "MTU": "1400"}"#), Some(1400));
     assert_eq!(mtu("bridge", r#"{"BridgeName": "br", "MTU": null}"#), None);
-    // These plugins have none.
+    // These plugins ignore it.
     assert_eq!(mtu("sriov", r#"{"PoolName": "a.com/b", "MTU": "x"}"#), None);
 }
 
 #[test]
-fn unknown_options_are_told() {
-    let told = |name, opts| connection_point::unknown_opts(&cp(name, opts));
+fn unknown_options_are_reported() {
+    let unknown_opts_of = |name, opts| connection_point::unknown_opts(&cp(name, opts));
     for (name, opts) in [
         (
             "ovs",
@@ -101,28 +101,28 @@ fn unknown_options_are_told() {
         ("ovs", ""),
         ("ovs", "{"),
     ] {
-        assert_eq!(told(name, opts), None, "{name} {opts}");
+        assert_eq!(unknown_opts_of(name, opts), None, "{name} {opts}");
     }
-    for (name, opts, words) in [
+    for (name, opts, message) in [
         ("ovs", r#"{"BridgeNmae": "b"}"#, "ovs has no key \"BridgeNmae\"; did you mean BridgeName?"),
         ("ovs", r#"{"BridgeName": "b", "mtu": 1}"#, "ovs has no key \"mtu\"; did you mean MTU?"),
         ("sriov", r#"{"poolname": "p"}"#, "sriov has no key \"poolname\"; did you mean PoolName?"),
         ("sriov", r#"{"PoolName": "p", "MTU": 9000}"#, "sriov has no key \"MTU\"; it has PoolName"),
         ("macvlan", r#"{"Master": "m", "\n": 1}"#, "macvlan has no key \"\\n\"; it has Master, MTU"),
     ] {
-        let words = format!("spec.SupportedCnis[0].Opts: {words}");
-        assert_eq!(told(name, opts), Some(words), "{name} {opts}");
+        let message = format!("spec.SupportedCnis[0].Opts: {message}");
+        assert_eq!(unknown_opts_of(name, opts), Some(message), "{name} {opts}");
     }
     let many: serde_json::Map<_, _> = (0..30).map(|n| (format!("{n:0300}"), json!(""))).collect();
-    let words = told("ovs", &json!(many).to_string()).unwrap();
-    assert!(words.ends_with("; 22 more") && words.len() < 4000, "{words}");
-    // It is no error.
+    let message = unknown_opts_of("ovs", &json!(many).to_string()).unwrap();
+    assert!(message.ends_with("; 22 more") && message.len() < 4000, "{message}");
+    // It causes no error.
     assert_eq!(plugin("bridge", r#"{"BridgeName": "b", "Vlan": 5}"#).bridge(), Some("b"));
 }
 
 #[test]
-fn options_that_can_not_be_used_count_as_absent() {
-    for (name, opts, words) in [
+fn unusable_options_count_as_absent() {
+    for (name, opts, message) in [
         (
             "ovs",
             r#"{"BridgeName": "b", "MTU": "auto"}"#,
@@ -142,8 +142,8 @@ fn options_that_can_not_be_used_count_as_absent() {
         ),
     ] {
         let spec = cp(name, opts);
-        let words = format!("spec.SupportedCnis[0].Opts.{words}; it counts as absent");
-        assert_eq!(connection_point::unknown_opts(&spec), Some(words), "{name} {opts}");
+        let message = format!("spec.SupportedCnis[0].Opts.{message}; it counts as absent");
+        assert_eq!(connection_point::unknown_opts(&spec), Some(message), "{name} {opts}");
         let Spec::ConnectionPoint(spec) = good(Kind::ConnectionPoint, spec) else { panic!() };
         assert_eq!(spec.cnis[0].mtu, None, "{name} {opts}");
         if let Plugin::Ovs { pool_name, .. } = &spec.cnis[0].plugin {
@@ -153,8 +153,8 @@ fn options_that_can_not_be_used_count_as_absent() {
 }
 
 #[test]
-fn options_that_are_refused() {
-    for (name, opts, field, words) in [
+fn invalid_options_are_refused() {
+    for (name, opts, field, message) in [
         ("ovs", "{", "Opts", "is not a JSON object"),
         ("ovs", "[]", "Opts", "is not a JSON object"),
         ("ovs", r#"{"BridgeName": 1}"#, "Opts", "is not a JSON object"),
@@ -176,7 +176,7 @@ fn options_that_are_refused() {
     ] {
         let (at, problem) = bad(Kind::ConnectionPoint, cp(name, opts));
         assert_eq!(at, format!("spec.SupportedCnis[0].{field}"), "{name} {opts}");
-        assert!(problem.contains(words), "{name} {opts}: {problem}");
+        assert!(problem.contains(message), "{name} {opts}: {problem}");
     }
     let (field, _) =
         bad(Kind::ConnectionPoint, with(&cp("ovs", "{}"), json!({ "Interfaces": ["eth0", "a/b"] })));
@@ -191,7 +191,7 @@ fn subnet() -> Value {
 }
 
 #[test]
-fn subnets() {
+fn subnets_parse_or_name_the_invalid_field() {
     let Spec::Subnet(spec) = good(Kind::Subnet, subnet()) else { panic!() };
     assert_eq!(spec.network.to_string(), "10.10.13.0/24");
     assert_eq!(spec.allocation_pool[0].end.to_string(), "10.10.13.99");
@@ -203,7 +203,7 @@ fn subnets() {
                       "AllocationPool": [{ "Start": "10.0.0.1", "End": "10.0.0.1" }] });
     good(Kind::Subnet, two);
     let pool = |start: &str, end: &str| json!([{ "Start": start, "End": end }]);
-    for (change, field, words) in [
+    for (change, field, message) in [
         (json!({ "Address": "10.10.13" }), "Address", "is not an IP address"),
         (json!({ "Type": "v6" }), "Address", "not an address of Type v6"),
         (json!({ "Mask": 33 }), "Mask", "use at most 32"),
@@ -260,12 +260,12 @@ fn subnets() {
     ] {
         let (at, problem) = bad(Kind::Subnet, with(&subnet(), change));
         assert_eq!(at, format!("spec.{field}"));
-        assert!(problem.contains(words), "{problem}");
+        assert!(problem.contains(message), "{problem}");
     }
 }
 
 #[test]
-fn routes() {
+fn routes_parse_or_name_the_invalid_field() {
     let route = json!({ "Prefix": "30.30.13.9", "Mask": 24, "NextHop": "10.10.13.1" });
     let Spec::Route(spec) = good(Kind::Route, route.clone()) else { panic!() };
     assert_eq!(
@@ -277,7 +277,7 @@ fn routes() {
 }
 
 #[test]
-fn services_and_attachments() {
+fn services_and_attachments_parse_or_name_the_invalid_field() {
     let service = json!({ "SegmentationID": 100, "Subnets": ["a"], "PhysicalNW": ["p"] });
     good(Kind::L2Service, service.clone());
     assert_eq!(
@@ -298,7 +298,7 @@ fn services_and_attachments() {
 }
 
 #[test]
-fn callback_urls() {
+fn callback_urls_are_validated() {
     for url in ["https://nfvo.example.com/eno?x=1", "http://127.0.0.1:8080"] {
         good(Kind::L2Service, json!({ "SegmentationID": 1, "CallbackURL": url }));
     }
@@ -310,7 +310,7 @@ fn callback_urls() {
 }
 
 #[test]
-fn segmentation_ids_and_selectors() {
+fn segmentation_ids_and_selectors_are_validated() {
     let network = json!({ "SegmentationIDs": ["10-12", "42"],
         "Namespaces": { "matchLabels": { "a": "b" }, "matchExpressions": [{ "key": "c", "operator": "Exists" }] } });
     let Spec::PhysicalNetwork(spec) = good(Kind::PhysicalNetwork, network.clone()) else { panic!() };
@@ -340,7 +340,7 @@ fn device(change: Value) -> Value {
 }
 
 #[test]
-fn devices() {
+fn devices_parse_or_name_the_invalid_field() {
     let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({}))) else { panic!() };
     assert_eq!((&*spec.driver, spec.device.address.as_str()), ("netconf", "leaf1:830"));
     assert_eq!(spec.device.credential.as_deref(), Some("s"));
@@ -386,14 +386,14 @@ fn devices() {
     assert_eq!(ports(json!([{ "Name": "a", "Node": "n", "Interface": "a/b" }])).0, "spec.Ports[0].Interface");
 }
 
-fn seen(kind: Kind, value: Value) -> Object {
+fn known(kind: Kind, value: Value) -> Object {
     let source: DynamicObject = serde_json::from_value(value).unwrap();
     object(key(kind, &source.metadata).unwrap(), &source)
 }
 
 #[test]
-fn objects() {
-    let object = seen(
+fn object_metadata_is_converted() {
+    let object = known(
         Kind::FabricDevice,
         json!({
             "apiVersion": "eno.k8s.io/v1alpha1", "kind": "FabricDevice",
@@ -413,13 +413,13 @@ fn objects() {
         (Kind::Bridge, "bridge.finalizers.opdev.io"),
     ] {
         let of = |finalizer: &str| json!({ "metadata": { "name": "a", "namespace": "ns", "finalizers": [finalizer] } });
-        assert!(seen(kind, of(finalizer)).finalized && !seen(kind, of("eno.k8s.io/engine")).finalized);
+        assert!(known(kind, of(finalizer)).finalized && !known(kind, of("eno.k8s.io/engine")).finalized);
     }
     let of = |opts: &str| json!({ "metadata": { "name": "cp" }, "spec": cp("ovs", opts) });
-    let point = seen(Kind::ConnectionPoint, of(r#"{"BridgeName": "b", "Brigde": ""}"#));
-    assert!(point.spec.is_ok() && point.unknown_opts.is_some_and(|words| words.contains("Brigde")));
-    assert_eq!(seen(Kind::ConnectionPoint, of(r#"{"BridgeName": "b"}"#)).unknown_opts, None);
-    let domain = seen(
+    let point = known(Kind::ConnectionPoint, of(r#"{"BridgeName": "b", "Brigde": ""}"#));
+    assert!(point.spec.is_ok() && point.unknown_opts.is_some_and(|message| message.contains("Brigde")));
+    assert_eq!(known(Kind::ConnectionPoint, of(r#"{"BridgeName": "b"}"#)).unknown_opts, None);
+    let domain = known(
         Kind::L2BridgeDomain,
         json!({ "metadata": { "name": "d", "labels": { "app.kubernetes.io/managed-by": "eno" } },
                 "spec": { "Vlan": 5, "ConnectionPoints": ["cp"] } }),

@@ -24,7 +24,7 @@ fn transition(name: &str, counter: u64, phase: Phase) -> Transition {
 }
 
 #[tokio::test]
-async fn entries_follow_each_other_and_the_last_is_found() {
+async fn load_finds_last_entry_of_each_object() {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();
@@ -34,7 +34,7 @@ async fn entries_follow_each_other_and_the_last_is_found() {
     publish(&jetstream, &transition("b.c", 1, Phase::Pending), 0).await.unwrap();
     let second = publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap();
     assert!(second > first);
-    // A crash repeats it: it is there once.
+    // Publishing the same transition again, as after a crash, adds no entry.
     assert_eq!(publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap(), second);
     let last = load(&jetstream).await.unwrap().last;
     assert_eq!(last.len(), 2);
@@ -46,20 +46,20 @@ async fn entries_follow_each_other_and_the_last_is_found() {
 }
 
 #[tokio::test]
-async fn the_word_of_another_engine_is_not_overtaken() {
+async fn publish_fails_after_entry_of_another_engine() {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();
     let theirs = publish(&jetstream, &transition("a", 1, Phase::Pending), 0).await.unwrap();
     let ours = publish(&jetstream, &transition("a", 7, Phase::Ready), 0).await;
     assert!(matches!(ours, Err(OutboxError::Superseded { found, .. }) if found == theirs), "{ours:?}");
-    // Old entries leave the stream; that is no other engine.
+    // Entries that expire are not taken for those of another engine.
     jetstream.get_stream(subject::TRANSITIONS).await.unwrap().purge().await.unwrap();
     publish(&jetstream, &transition("a", 2, Phase::Ready), theirs).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_comes_after_an_entry_that_nobody_can_read_is_published() {
+async fn publish_succeeds_after_unreadable_entry() {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();

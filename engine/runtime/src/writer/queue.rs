@@ -1,4 +1,4 @@
-//! What is still to be done about one object. Pure: time comes in.
+//! The pending work on one object. Pure: the time is an argument.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,114 +7,119 @@ use std::time::{Duration, Instant};
 use eno_core::{Key, Kind, Name, Status};
 use eno_schemas::Phase;
 
-use crate::objects::Stored;
-use crate::status::{content, passes};
+use crate::objects::StoredObject;
+use crate::status::{content, is_transient};
 
-/// A phase that may pass within a moment, and news that is no change of phase, are kept out of the status for so long,
-const HOLD: Duration = Duration::from_secs(1);
-/// and such a phase for so much longer while there is more urgent work than can be done.
-const HOLD_AGAIN: Duration = Duration::from_millis(250);
-/// A service is attached right after it is made: its first status waits for that to be told with it.
-const GATHER: Duration = Duration::from_millis(30);
-const FIRST_DELAY: Duration = Duration::from_millis(200);
-const LAST_DELAY: Duration = Duration::from_secs(30);
+/// Delay of the status for a transient phase, or for a change without a phase.
+const STATUS_DELAY: Duration = Duration::from_secs(1);
+/// Further delay of a transient phase while the writer is busy.
+const EXTRA_STATUS_DELAY: Duration = Duration::from_millis(250);
+/// Delay of the first status of a service. It is usually attached right after its creation.
+const FIRST_STATUS_DELAY: Duration = Duration::from_millis(30);
+const FIRST_BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Something to be done about an object.
+/// A change of one object.
 #[derive(Debug)]
 pub struct Job {
-    /// Which.
+    /// The object.
     pub key: Key,
-    /// What.
+    /// The change.
     pub change: Change,
 }
 
-/// What is to be done.
+/// A change to write.
 #[derive(Debug)]
 pub enum Change {
-    /// Put the finalizer on, on the object of this uid.
+    /// Add the finalizer to the object of this uid.
     AddFinalizer(Name),
-    /// The phase changed.
+    /// The phase changed: write to outbox and status.
     Transition {
         /// The phase before.
         previous: Option<Phase>,
-        /// The status now.
+        /// The new status.
         status: Arc<Status>,
         /// The object.
-        object: Arc<Stored>,
-        /// RFC 3339.
+        object: Arc<StoredObject>,
+        /// Time, RFC 3339.
         at: Arc<str>,
     },
-    /// The outbox has lost the last phase change.
-    Again {
-        /// What it told.
+    /// The outbox lost the last transition: publish it again.
+    RepeatTransition {
+        /// The status after that transition.
         status: Arc<Status>,
         /// The object.
-        object: Arc<Stored>,
-        /// RFC 3339.
+        object: Arc<StoredObject>,
+        /// Time, RFC 3339.
         at: Arc<str>,
     },
-    /// The status changed.
+    /// The status of the object of this uid changed.
     Status(Arc<Status>, Name),
-    /// Take the finalizer off.
+    /// Remove the finalizer.
     RemoveFinalizer(Removal),
-    /// The status that the API server holds.
-    Known(Told),
-    /// A status was seen on the API server; perhaps one that was overtaken since.
-    Found {
-        /// What it says.
-        found: Told,
-        /// Whose.
+    /// The status on the API server at the first sight of the object.
+    StatusKnown(WrittenStatus),
+    /// A status was observed on the API server; it may be overwritten already.
+    StatusObserved {
+        /// The observed status.
+        found: WrittenStatus,
+        /// Uid of the object.
         uid: Name,
-        /// What is to be there.
+        /// The desired status.
         status: Arc<Status>,
     },
-    /// The object is gone.
+    /// The object was deleted.
     Gone,
 }
 
-/// A status as the API server holds it.
+/// A status on the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
-    /// As [`content`] names it.
+pub struct WrittenStatus {
+    /// Hash from [`content`].
     pub content: u64,
-    /// The version of the object that has it.
+    /// Resource version of the object with it.
     pub version: u64,
 }
 
-/// Where in the list of finalizers ours was last seen.
+/// The finalizer's position in the list, as last observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// `None`: it has to be looked for.
+    /// `None`: it has to be looked up.
     pub index: Option<usize>,
 }
 
-/// One entry of the outbox that is still to be written.
+/// An outbox entry to write.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub previous: Option<Phase>,
     pub status: Arc<Status>,
-    pub object: Arc<Stored>,
+    pub object: Arc<StoredObject>,
     pub at: Arc<str>,
-    /// It was told before.
-    pub again: bool,
+    /// It was published before.
+    pub is_repeat: bool,
 }
 
-/// One round of work; what is done is taken out of it.
+/// One round of work; completed parts are removed from it.
 #[derive(Debug, Default)]
 pub struct Todo {
+    /// Uid of the object.
     pub uid: Option<Name>,
+    /// Add the finalizer.
     pub add: bool,
+    /// Outbox entries, in order.
     pub entries: VecDeque<Entry>,
+    /// The status to write.
     pub status: Option<Arc<Status>>,
+    /// The finalizer to remove.
     pub remove: Option<Removal>,
     /// The last sequence of the object's subject in the outbox.
     pub sequence: u64,
-    /// The status that was written last.
-    pub written: Option<Told>,
-    /// [`Status::leased`] of what is written when this round is over, where that is more than was told before.
+    /// The last written status.
+    pub written: Option<WrittenStatus>,
+    /// [`Status::leased`] after this round, if it is higher than reported before.
     pub leased: Option<u64>,
-    /// The highest that was told.
-    pub recorded: u64,
+    /// The highest number reported to the core.
+    pub leased_reported: u64,
 }
 
 impl Todo {
@@ -123,81 +128,86 @@ impl Todo {
     }
 }
 
-/// What to do next about an object.
+/// The next step for an object.
 #[derive(Debug)]
 pub enum Next {
     Work(Box<Todo>),
     Wait(Instant),
-    /// There is news, which is to stand in line.
-    Line,
+    /// The status has to wait in the low-priority queue.
+    LowPriority,
     Nothing,
 }
 
-/// How long a status waits.
+/// A delayed status.
 #[derive(Clone, Copy, Debug)]
-struct Hold {
+struct Delay {
     until: Instant,
     urgency: Urgency,
 }
 
-/// How long a status may wait on top when there is much to do.
+/// How long a status may wait in addition while the writer is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Urgency {
     /// Not at all.
-    Due,
-    /// As long as there is more urgent work: it may pass by itself.
-    Passing,
-    /// As well for its turn among its like: it changes no phase, and the object is not in error.
-    News,
-    /// It is in line for that turn.
-    InLine,
+    Immediate,
+    /// While there is more urgent work: the phase may pass.
+    Transient,
+    /// Also until its turn among others: it changes no phase, and the object is not in error.
+    LowPriority,
+    /// It waits in the low-priority queue.
+    Queued,
 }
 
 impl Urgency {
-    fn has_turn(self) -> bool {
-        matches!(self, Self::News | Self::InLine)
+    fn waits_for_turn(self) -> bool {
+        matches!(self, Self::LowPriority | Self::Queued)
     }
 }
 
-/// What is to be done about one object.
+/// The pending work on one object.
 #[derive(Debug)]
 pub struct Queue {
+    /// Kind of the object.
     kind: Kind,
+    /// The work of the next round.
     todo: Todo,
-    /// [`Status::leased`] of the last status that was given to a round.
-    leasing: u64,
-    /// The status waits for a later one.
-    held: Option<Hold>,
-    /// Its first status gathers what follows right behind.
-    gathers: bool,
-    /// What was found while a round of work was under way, and what is to be there.
-    found: Option<(Told, Arc<Status>)>,
-    /// After a failure nothing is tried until then.
-    later: Option<Instant>,
+    /// [`Status::leased`] of the last status given to a round.
+    leased_given: u64,
+    /// Delays the status in favour of a later one.
+    delay: Option<Delay>,
+    /// Delays the first status to combine it with the next one.
+    delays_first_status: bool,
+    /// Status that was observed during a round, with the desired one.
+    observed: Option<(WrittenStatus, Arc<Status>)>,
+    /// No attempt is made before this time, after a failure.
+    retry_at: Option<Instant>,
+    /// Number of successive failures.
     failures: u32,
+    /// A round is in progress.
     running: bool,
+    /// The object is deleted.
     gone: bool,
 }
 
 impl Queue {
-    /// `sequence`: the last of its subject in the outbox.
+    /// `sequence`: the last one of its subject in the outbox.
     pub fn new(key: &Key, sequence: u64) -> Self {
         let todo = Todo { sequence, ..Todo::default() };
         Self {
             kind: key.kind,
             todo,
-            leasing: 0,
-            held: None,
-            gathers: key.kind == Kind::L2Service,
-            found: None,
-            later: None,
+            leased_given: 0,
+            delay: None,
+            delays_first_status: key.kind == Kind::L2Service,
+            observed: None,
+            retry_at: None,
             failures: 0,
             running: false,
             gone: false,
         }
     }
 
-    /// Takes in a job.
+    /// Adds a change.
     pub fn add(&mut self, change: Change, now: Instant) {
         if !matches!(change, Change::Gone) {
             self.gone = false;
@@ -209,57 +219,60 @@ impl Queue {
             }
             Change::Transition { previous, status, object, at } => {
                 let (hold, urgency) = match status.phase {
-                    phase if passes(phase) => (HOLD, Urgency::Passing),
-                    Some(Phase::Ready) if self.gathers => (GATHER, Urgency::Due),
-                    _ => (Duration::ZERO, Urgency::Due),
+                    phase if is_transient(phase) => (STATUS_DELAY, Urgency::Transient),
+                    Some(Phase::Ready) if self.delays_first_status => {
+                        (FIRST_STATUS_DELAY, Urgency::Immediate)
+                    }
+                    _ => (Duration::ZERO, Urgency::Immediate),
                 };
                 self.status(status.clone(), object.uid.clone(), now, hold, urgency);
-                self.todo.entries.push_back(Entry { previous, status, object, at, again: false });
+                self.todo.entries.push_back(Entry { previous, status, object, at, is_repeat: false });
             }
-            Change::Again { status, object, at } => {
-                self.todo.entries.push_back(Entry { previous: None, status, object, at, again: true });
+            Change::RepeatTransition { status, object, at } => {
+                self.todo.entries.push_back(Entry { previous: None, status, object, at, is_repeat: true });
             }
             Change::Status(status, uid) => {
-                // What waits to be written takes this along. That an error is stalled now waits for no turn.
-                let urgency = match self.held {
-                    _ if self.todo.status.is_none() && status.phase == Some(Phase::Error) => Urgency::Due,
-                    _ if self.todo.status.is_none() => Urgency::News,
-                    Some(held) => held.urgency,
-                    None => Urgency::Due,
+                // The pending status includes this one. A stalled error waits for no turn.
+                let urgency = match self.delay {
+                    _ if self.todo.status.is_none() && status.phase == Some(Phase::Error) => {
+                        Urgency::Immediate
+                    }
+                    _ if self.todo.status.is_none() => Urgency::LowPriority,
+                    Some(delay) => delay.urgency,
+                    None => Urgency::Immediate,
                 };
-                self.status(status, uid, now, HOLD, urgency);
+                self.status(status, uid, now, STATUS_DELAY, urgency);
             }
             Change::RemoveFinalizer(removal) => self.todo.remove = Some(removal),
-            Change::Known(told) => self.todo.written = Some(told),
-            Change::Found { found, uid, status } => {
+            Change::StatusKnown(written) => self.todo.written = Some(written),
+            Change::StatusObserved { found, uid, status } => {
                 let other = self.todo.uid.as_ref().is_some_and(|known| *known != uid);
                 if self.running && !other {
-                    self.found = Some((found, status));
+                    self.observed = Some((found, status));
                 } else if !other {
-                    self.found(found, uid, status, now);
+                    self.status_observed(found, uid, status, now);
                 }
             }
             Change::Gone => {
-                // The last entries still go out.
+                // The remaining entries are still published.
                 self.gone = true;
                 self.todo.add = false;
                 self.todo.status = None;
                 self.todo.remove = None;
-                self.held = None;
+                self.delay = None;
             }
         }
     }
 
-    /// A status that is later than what was written here, and another one, is written over: a former leader may have
-    /// had it on its way.
-    fn found(&mut self, found: Told, uid: Name, status: Arc<Status>, now: Instant) {
+    /// Overwrites a different status that is newer than the last written one: a former leader had its write in flight.
+    fn status_observed(&mut self, found: WrittenStatus, uid: Name, status: Arc<Status>, now: Instant) {
         let Some(written) = self.todo.written else { return };
         if self.gone || found.version <= written.version || found.content == written.content {
             return;
         }
         self.todo.written = Some(found);
         if self.todo.status.is_none() && self.todo.remove.is_none() {
-            self.status(status, uid, now, Duration::ZERO, Urgency::Due);
+            self.status(status, uid, now, Duration::ZERO, Urgency::Immediate);
         }
     }
 
@@ -267,45 +280,50 @@ impl Queue {
         if self.todo.uid.as_ref() != Some(&uid) {
             if self.todo.uid.is_some() {
                 self.todo.written = None;
-                self.todo.recorded = 0;
-                self.leasing = 0;
+                self.todo.leased_reported = 0;
+                self.leased_given = 0;
             }
             self.todo.uid = Some(uid);
         }
-        // A pod waits for its addresses to be written down.
-        let (hold, urgency) =
-            if status.leased > self.leasing { (Duration::ZERO, Urgency::Due) } else { (hold, urgency) };
-        // Waiting is counted from the first status that is not written yet; an urgent one ends it.
+        // A pod waits until its addresses are stored.
+        let (hold, urgency) = if status.leased > self.leased_given {
+            (Duration::ZERO, Urgency::Immediate)
+        } else {
+            (hold, urgency)
+        };
+        // The delay counts from the first status that is not written; an urgent status ends it.
         let until = now + hold;
-        self.held = Some(match self.held {
-            Some(held) if urgency == Urgency::InLine => held,
-            Some(held) if urgency == held.urgency => Hold { until: held.until.min(until), urgency },
-            _ => Hold { until, urgency },
+        self.delay = Some(match self.delay {
+            Some(delay) if urgency == Urgency::Queued => delay,
+            Some(delay) if urgency == delay.urgency => Delay { until: delay.until.min(until), urgency },
+            _ => Delay { until, urgency },
         });
-        // An object that is deleted goes away instead of saying so.
+        // A deleted object goes away without a final status.
         self.todo.status = (status.phase != Some(Phase::Deleted)).then_some(status);
     }
 
-    /// The work that can be done now. `busy`: there is more urgent work; `turn`: it is its news' turn.
-    pub fn next(&mut self, now: Instant, busy: bool, turn: bool) -> Next {
+    /// Returns the next step. `busy`: there is more urgent work; `is_turn`: the object is first in the low-priority
+    /// queue.
+    pub fn next(&mut self, now: Instant, busy: bool, is_turn: bool) -> Next {
         if self.running || self.todo.is_empty() {
             return Next::Nothing;
         }
-        if let Some(later) = self.later.filter(|later| *later > now) {
-            return Next::Wait(later);
+        if let Some(retry_at) = self.retry_at.filter(|retry_at| *retry_at > now) {
+            return Next::Wait(retry_at);
         }
         if self.todo.remove.is_some() {
             self.todo.status = None;
-            self.held = None;
+            self.delay = None;
         }
-        if let Some(held) = &mut self.held
-            && held.until <= now
-            && held.urgency == Urgency::Passing
+        if let Some(delay) = &mut self.delay
+            && delay.until <= now
+            && delay.urgency == Urgency::Transient
             && busy
         {
-            held.until = now + HOLD_AGAIN;
+            delay.until = now + EXTRA_STATUS_DELAY;
         }
-        let held = self.held.filter(|held| held.until > now || (held.urgency.has_turn() && !turn));
+        let delay =
+            self.delay.filter(|delay| delay.until > now || (delay.urgency.waits_for_turn() && !is_turn));
         let mut todo = Todo {
             uid: self.todo.uid.clone(),
             add: std::mem::take(&mut self.todo.add),
@@ -315,15 +333,15 @@ impl Queue {
             sequence: self.todo.sequence,
             written: self.todo.written,
             leased: None,
-            recorded: self.todo.recorded,
+            leased_reported: self.todo.leased_reported,
         };
-        if held.is_none() {
-            self.held = None;
+        if delay.is_none() {
+            self.delay = None;
             if let Some(status) = self.todo.status.take() {
-                todo.leased = Some(status.leased).filter(|leased| *leased > self.todo.recorded);
-                self.leasing = self.leasing.max(status.leased);
+                todo.leased = Some(status.leased).filter(|leased| *leased > self.todo.leased_reported);
+                self.leased_given = self.leased_given.max(status.leased);
                 let content = content(self.kind, &status);
-                let written = self.todo.written.is_some_and(|told| told.content == content);
+                let written = self.todo.written.is_some_and(|written| written.content == content);
                 todo.status = Some(status).filter(|_| !written || todo.leased.is_some());
             }
         }
@@ -331,39 +349,40 @@ impl Queue {
             self.running = true;
             return Next::Work(Box::new(todo));
         }
-        match &mut self.held {
-            Some(held) if self.todo.status.is_some() && held.until > now => Next::Wait(held.until),
-            Some(held) if self.todo.status.is_some() && held.urgency == Urgency::News => {
-                held.urgency = Urgency::InLine;
-                Next::Line
+        match &mut self.delay {
+            Some(delay) if self.todo.status.is_some() && delay.until > now => Next::Wait(delay.until),
+            Some(delay) if self.todo.status.is_some() && delay.urgency == Urgency::LowPriority => {
+                delay.urgency = Urgency::Queued;
+                Next::LowPriority
             }
             _ => Next::Nothing,
         }
     }
 
-    /// Its news stands in line.
-    pub fn in_line(&self) -> bool {
-        self.held.is_some_and(|held| held.urgency == Urgency::InLine)
+    /// True while the status waits in the low-priority queue.
+    pub fn is_queued_low_priority(&self) -> bool {
+        self.delay.is_some_and(|delay| delay.urgency == Urgency::Queued)
     }
 
-    /// A round of work is over. `failed`: it did not get through; true: another try may help.
+    /// A round ended. `failed`: it did not complete, and whether a retry may help.
     pub fn finished(&mut self, left: Todo, failed: Option<bool>, now: Instant) {
         self.running = false;
         self.todo.sequence = left.sequence;
         if self.todo.uid == left.uid {
             self.todo.written = left.written;
-            self.todo.recorded = left.recorded;
+            self.todo.leased_reported = left.leased_reported;
         }
         match failed {
             None => {
                 self.failures = 0;
-                self.later = None;
+                self.retry_at = None;
             }
             Some(retryable) => {
                 self.failures = self.failures.saturating_add(1);
-                let delay = (FIRST_DELAY * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(LAST_DELAY);
-                self.later = Some(now + delay);
-                self.leasing = self.todo.recorded;
+                let delay =
+                    (FIRST_BACKOFF * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(MAX_BACKOFF);
+                self.retry_at = Some(now + delay);
+                self.leased_given = self.todo.leased_reported;
                 if retryable && !(self.gone && left.entries.is_empty()) {
                     let mut entries = left.entries;
                     entries.append(&mut self.todo.entries);
@@ -376,12 +395,12 @@ impl Queue {
                 }
             }
         }
-        if let (Some((found, status)), Some(uid)) = (self.found.take(), self.todo.uid.clone()) {
-            self.found(found, uid, status, now);
+        if let (Some((found, status)), Some(uid)) = (self.observed.take(), self.todo.uid.clone()) {
+            self.status_observed(found, uid, status, now);
         }
     }
 
-    /// Nothing more will come of this object.
+    /// True when no work is left on a deleted object.
     pub fn gone(&self) -> bool {
         self.gone && !self.running && self.todo.is_empty()
     }

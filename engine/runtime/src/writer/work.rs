@@ -1,4 +1,4 @@
-//! One round of work on one object.
+//! Carries out one round of work on one object.
 
 use std::sync::Arc;
 
@@ -12,49 +12,49 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tracing::error;
 
-use super::queue::{Entry, Todo, Told};
+use super::queue::{Entry, Todo, WrittenStatus};
 use crate::api::{self, WriteError, Written};
 use crate::events::Events;
+use crate::lease_guard::LeaseGuard;
 use crate::mailbox::{Input, Mailbox, post};
 use crate::metrics::Metrics;
 use crate::outbox::{self, OutboxError};
 use crate::status;
-use crate::tenure::Tenure;
 
-/// What the work is done with.
-pub struct Tools {
-    /// The API server.
+/// Connections and settings of the writer.
+pub struct WriterContext {
+    /// Client of the API server.
     pub client: Client,
-    /// The outbox.
+    /// JetStream context for the outbox.
     pub jetstream: Context,
-    /// Where it is told what is written down.
+    /// Receives which leases are stored.
     pub mailbox: Mailbox,
-    /// Bounds the writes to the API server at any time.
+    /// Limits concurrent writes to the API server.
     pub permits: Arc<Semaphore>,
-    /// Kubernetes Events.
+    /// Kubernetes Events to publish.
     pub events: Events,
-    /// Counts what is done.
+    /// Prometheus metrics.
     pub metrics: Arc<Metrics>,
-    /// Until when this process leads for sure.
-    pub tenure: Tenure,
+    /// Until when this process is sure to hold the Lease.
+    pub lease_guard: LeaseGuard,
 }
 
-/// Why a round did not get through.
+/// Why a round did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// This engine no longer leads.
+    /// Another engine leads.
     #[error(transparent)]
     Superseded(OutboxError),
-    /// The outbox.
+    /// The outbox write failed.
     #[error(transparent)]
     Outbox(OutboxError),
-    /// The API server.
+    /// The write to the API server failed.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
 impl Failure {
-    /// Another try may help.
+    /// True when a retry may help.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Superseded(_) => false,
@@ -64,66 +64,66 @@ impl Failure {
     }
 }
 
-/// Does what is to be done, in order, and takes out of `todo` what is done.
-pub async fn carry_out(tools: &Tools, key: &Key, todo: &mut Todo) -> Result<(), Failure> {
+/// Carries out the round in order, and removes completed parts from `todo`.
+pub async fn carry_out(context: &WriterContext, key: &Key, todo: &mut Todo) -> Result<(), Failure> {
     let uid = todo.uid.clone().unwrap_or_default();
     if todo.add {
         let mut body = api::apply_body(key, &uid);
         body["metadata"]["finalizers"] = json!([api::finalizer(key.kind)]);
-        write(tools, "add the finalizer to", key, None, &Patch::Apply(body)).await?;
+        write(context, "add the finalizer to", key, None, &Patch::Apply(body)).await?;
         todo.add = false;
     }
     while let Some(entry) = todo.entries.front() {
         let transition = transition(key, entry);
-        tools.tenure.held().await;
-        match outbox::publish(&tools.jetstream, &transition, todo.sequence).await {
+        context.lease_guard.wait_until_held().await;
+        match outbox::publish(&context.jetstream, &transition, todo.sequence).await {
             Ok(sequence) => todo.sequence = sequence,
-            // It can't be said ever; the status can.
+            // The entry can't be encoded ever; the status can.
             Err(OutboxError::Message(error)) => {
                 error!(object = %key, %error, "a transition can't be written and is left out of the outbox");
             }
             Err(error @ OutboxError::Superseded { .. }) => return Err(Failure::Superseded(error)),
             Err(error) => return Err(Failure::Outbox(error)),
         }
-        if !entry.again {
-            tools.metrics.transition(key.kind, transition.phase);
-            tools.events.transition(key, &entry.object.uid, entry.previous, &entry.status);
+        if !entry.is_repeat {
+            context.metrics.transition(key.kind, transition.phase);
+            context.events.transition(key, &entry.object.uid, entry.previous, &entry.status);
         }
         todo.entries.pop_front();
-        tools.metrics.outbox_lag.dec();
+        context.metrics.outbox_lag.dec();
     }
     if let Some(now) = &todo.status {
         let content = status::content(key.kind, now);
-        // One that says what is there already is only to be told of.
-        if todo.written.is_none_or(|told| told.content != content) {
+        // A status that is already written needs only the report below.
+        if todo.written.is_none_or(|written| written.content != content) {
             let mut body = api::apply_body(key, &uid);
             body["status"] = status::to_json(key.kind, now);
             let patch = Patch::Apply(body);
-            let version = match write(tools, "write the status of", key, Some("status"), &patch).await? {
+            let version = match write(context, "write the status of", key, Some("status"), &patch).await? {
                 Written::Done(version) => version,
                 Written::Gone => {
                     todo.leased = None;
                     0
                 }
             };
-            todo.written = Some(Told { content, version });
+            todo.written = Some(WrittenStatus { content, version });
         }
         todo.status = None;
     }
     if let Some(leased) = todo.leased.take() {
-        // When nobody reads any more, this ends as well.
-        post(&tools.mailbox, Input::World(Event::StatusWritten(key.clone(), leased))).await;
-        todo.recorded = leased;
+        // The receiver ends together with this task.
+        post(&context.mailbox, Input::Event(Event::StatusWritten(key.clone(), leased))).await;
+        todo.leased_reported = leased;
     }
     if let Some(removal) = todo.remove {
-        remove_finalizer(tools, key, removal.index).await?;
+        remove_finalizer(context, key, removal.index).await?;
         todo.remove = None;
     }
     Ok(())
 }
 
 fn transition(key: &Key, entry: &Entry) -> Transition {
-    let Entry { previous, status, object, at, again: _ } = entry;
+    let Entry { previous, status, object, at, is_repeat: _ } = entry;
     Transition {
         id: status::transition_id(&object.uid, status.transitions),
         uid: object.uid.to_string(),
@@ -138,17 +138,21 @@ fn transition(key: &Key, entry: &Entry) -> Transition {
     }
 }
 
-/// A status without a phase has not been said, so there is no transition to it.
+/// An object without a phase has no transitions.
 fn phase(status: &Status) -> Phase {
     status.phase.unwrap_or(Phase::Pending)
 }
 
-/// Takes our finalizer off and leaves those of others: a JSON patch that tests what it removes.
-async fn remove_finalizer(tools: &Tools, key: &Key, mut index: Option<usize>) -> Result<(), Failure> {
+/// Removes the operator's finalizer and keeps others, by a JSON patch that tests the removed value.
+async fn remove_finalizer(
+    context: &WriterContext,
+    key: &Key,
+    mut index: Option<usize>,
+) -> Result<(), Failure> {
     const TRIES: u32 = 5;
     for attempt in 1..=TRIES {
         if index.is_none() {
-            index = match find_finalizer(tools, key).await? {
+            index = match find_finalizer(context, key).await? {
                 Some(index) => Some(index),
                 None => return Ok(()),
             };
@@ -165,9 +169,9 @@ async fn remove_finalizer(tools: &Tools, key: &Key, mut index: Option<usize>) ->
                 retryable: false,
                 source: kube::Error::SerdeError(error),
             })?;
-        match write(tools, "take the finalizer off", key, None, &patch).await {
+        match write(context, "take the finalizer off", key, None, &patch).await {
             Ok(_) => return Ok(()),
-            // The list changed since it was last seen.
+            // The list of finalizers changed since it was observed.
             Err(Failure::Write(error)) if error.code() == Some(422) && attempt < TRIES => index = None,
             Err(failure) => return Err(failure),
         }
@@ -175,11 +179,11 @@ async fn remove_finalizer(tools: &Tools, key: &Key, mut index: Option<usize>) ->
     Ok(())
 }
 
-async fn find_finalizer(tools: &Tools, key: &Key) -> Result<Option<usize>, WriteError> {
+async fn find_finalizer(context: &WriterContext, key: &Key) -> Result<Option<usize>, WriteError> {
     let resource = api::resource(key.kind);
     let objects: Api<DynamicObject> = match key.namespace() {
-        Some(namespace) => Api::namespaced_with(tools.client.clone(), namespace, &resource),
-        None => Api::all_with(tools.client.clone(), &resource),
+        Some(namespace) => Api::namespaced_with(context.client.clone(), namespace, &resource),
+        None => Api::all_with(context.client.clone(), &resource),
     };
     let found = objects.get_metadata_opt(&key.name).await.map_err(|source| WriteError {
         operation: "look for the finalizer of",
@@ -192,16 +196,16 @@ async fn find_finalizer(tools: &Tools, key: &Key) -> Result<Option<usize>, Write
 }
 
 async fn write<P: serde::Serialize + std::fmt::Debug>(
-    tools: &Tools,
+    context: &WriterContext,
     operation: &'static str,
     key: &Key,
     subresource: Option<&str>,
     patch: &Patch<P>,
 ) -> Result<Written, Failure> {
     // The semaphore is never closed.
-    let _permit = tools.permits.acquire().await.ok();
-    let result = api::patch(&tools.client, operation, key, subresource, patch).await;
-    tools.metrics.write(
+    let _permit = context.permits.acquire().await.ok();
+    let result = api::patch(&context.client, operation, key, subresource, patch).await;
+    context.metrics.write(
         if subresource.is_some() { "status" } else { "finalizer" },
         match &result {
             Ok(Written::Done(_)) => "done",
@@ -218,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_json_patch_reads() {
+    fn finalizer_json_patch_deserializes() {
         let operations = json!([{ "op": "test", "path": "/metadata/finalizers/0", "value": "x" }]);
         assert!(serde_json::from_value(operations).map(Patch::Json::<()>).is_ok());
     }

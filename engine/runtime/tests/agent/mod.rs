@@ -1,4 +1,4 @@
-//! An agent that keeps its node's networks in memory, behind the host that real drivers use.
+//! An agent that stores its node's networks in memory, with the host library of real drivers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,18 +14,18 @@ use futures::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The PID of every container on its node.
+/// The PID of every container on the node.
 pub const PID: u32 = 2_841_804;
 
-/// What the node was told, in order.
-pub type Told = Arc<Mutex<Vec<NodeDesired>>>;
+/// The received desired states, in order.
+pub type ReceivedCommands = Arc<Mutex<Vec<NodeDesired>>>;
 
-/// Looks at what a node is told before it does it.
+/// Inspects a desired state before it is carried out.
 pub type Check = Arc<dyn Fn(NodeDesired) -> futures::future::BoxFuture<'static, ()> + Send + Sync>;
 
 struct Memory {
     node: String,
-    told: Told,
+    received: ReceivedCommands,
     check: Check,
 }
 
@@ -42,14 +42,14 @@ impl Driver for Memory {
         let Desired::Node(desired) = &work.command.desired else { panic!("{:?}", work.command) };
         (self.check)(desired.clone()).await;
         let before = {
-            let mut told = self.told.lock().unwrap();
-            told.push(desired.clone());
-            told.iter().rev().nth(1).map_or(0, |before| before.pods.len())
+            let mut received = self.received.lock().unwrap();
+            received.push(desired.clone());
+            received.iter().rev().nth(1).map_or(0, |before| before.pods.len())
         };
         let networks = desired.networks.iter().map(|(name, network)| (name.clone(), carried(network)));
         let pods = desired.pods.iter().map(|(uid, pod)| {
             let mut links: BTreeMap<_, _> =
-                pod.links.iter().map(|link| (link.id.clone(), made(link))).collect();
+                pod.links.iter().map(|link| (link.id.clone(), applied_link(link))).collect();
             links.extend(pod.primary.iter().map(|primary| {
                 let link = AppliedLink {
                     revision: primary.revision.clone(),
@@ -89,7 +89,7 @@ fn carried(network: &HostNetwork) -> AppliedNetwork {
     }
 }
 
-fn made(link: &PodLink) -> AppliedLink {
+fn applied_link(link: &PodLink) -> AppliedLink {
     let (name, host_name) = match &link.name {
         LinkName::Fixed(name) => (name.clone(), None),
         LinkName::WithPid(name) => (format!("{name}{PID}"), Some(format!("h{name}{PID}"))),
@@ -111,11 +111,11 @@ pub fn start(
     connection: Connection,
     check: Check,
     stop: CancellationToken,
-) -> (Told, JoinHandle<()>) {
-    let told = Told::default();
-    let driver = Memory { node: node.into(), told: told.clone(), check };
+) -> (ReceivedCommands, JoinHandle<()>) {
+    let received = ReceivedCommands::default();
+    let driver = Memory { node: node.into(), received: received.clone(), check };
     let task = tokio::spawn(async move {
         run(driver, HostOptions::new(connection, Ownership::PerTarget, "1"), stop).await.unwrap();
     });
-    (told, task)
+    (received, task)
 }

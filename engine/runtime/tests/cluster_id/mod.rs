@@ -1,4 +1,4 @@
-//! What identifies the cluster on devices stays what it was, whoever leads and whatever was lost.
+//! The identifier of the cluster on devices survives changes of leaders and losses of its stores.
 
 use eno_conformance::NatsServer;
 use eno_engine::EngineArgs;
@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{PATIENCE, phase};
-use crate::fabric::{self, Told};
+use crate::cluster::{TIMEOUT, phase};
+use crate::fabric::{self, ReceivedCommands};
 
 /// An engine that runs until it is dropped.
 struct Running {
@@ -34,7 +34,7 @@ impl Running {
 
     async fn end(self) {
         self.stop.cancel();
-        timeout(PATIENCE, self.engine).await.expect("the engine ends").unwrap().unwrap();
+        timeout(TIMEOUT, self.engine).await.expect("the engine ends").unwrap().unwrap();
     }
 }
 
@@ -43,36 +43,36 @@ struct Bench<'a> {
     client: &'a Client,
     leases: Api<Lease>,
     devices: Api<FabricDevice>,
-    told: Told,
+    received: ReceivedCommands,
 }
 
 impl Bench<'_> {
-    /// Has the engine do something, and returns what it commands the switch under.
-    async fn commands_under(&self, vid: u16) -> String {
+    /// Creates a service and returns the identifier in the command of the switch.
+    async fn cluster_id_of_command(&self, vid: u16) -> String {
         let services: Api<L2Service> = Api::all(self.client.clone());
         let spec = serde_json::from_value(json!({ "SegmentationID": vid, "PhysicalNW": ["id-gw"] })).unwrap();
         let name = format!("id-{vid}");
         services.create(&PostParams::default(), &L2Service::new(&name, spec)).await.unwrap();
         phase(&services, &name, Phase::Ready).await;
-        self.told.lock().unwrap().last().unwrap().cluster.clone()
+        self.received.lock().unwrap().last().unwrap().cluster.clone()
     }
 
-    async fn kept(&self) -> Option<String> {
+    async fn stored_id(&self) -> Option<String> {
         self.leases.get("eno-engine").await.unwrap().annotations().get(CLUSTER).cloned()
     }
 
-    async fn until_kept(&self, id: &str) {
-        let kept = |lease: Option<&Lease>| {
+    async fn wait_until_stored(&self, id: &str) {
+        let is_stored = |lease: Option<&Lease>| {
             lease.is_some_and(|lease| lease.annotations().get(CLUSTER).map(String::as_str) == Some(id))
         };
-        let waiting = timeout(PATIENCE, await_condition(self.leases.clone(), "eno-engine", kept)).await;
+        let waiting = timeout(TIMEOUT, await_condition(self.leases.clone(), "eno-engine", is_stored)).await;
         waiting.expect("the Lease keeps it").unwrap();
     }
 
     async fn forget_in_lease(&self) {
         let none = json!({ "metadata": { "annotations": { CLUSTER: null } } });
         self.leases.patch("eno-engine", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
-        assert_eq!(self.kept().await, None);
+        assert_eq!(self.stored_id().await, None);
     }
 
     async fn forget_in_status(&self) {
@@ -90,9 +90,9 @@ impl Bench<'_> {
     }
 }
 
-pub async fn stays(nats: &NatsServer, client: &Client, args: &EngineArgs) {
+pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &EngineArgs) {
     let stop = CancellationToken::new();
-    let (told, driver) = fabric::start(nats.connect("eno-driver-memory").await, stop.clone());
+    let (received, driver) = fabric::start(nats.connect("eno-driver-memory").await, stop.clone());
     let networks: Api<PhysicalNetwork> = Api::all(client.clone());
     let spec = serde_json::from_value(json!({ "SegmentationIDs": ["1-4094"] })).unwrap();
     networks.create(&PostParams::default(), &PhysicalNetwork::new("id-gw", spec)).await.unwrap();
@@ -101,64 +101,65 @@ pub async fn stays(nats: &NatsServer, client: &Client, args: &EngineArgs) {
         client,
         leases: Api::namespaced(client.clone(), "eno-system"),
         devices: Api::all(client.clone()),
-        told,
+        received,
     };
-    // None is configured and none is known: each cluster has its own.
+    // Without a configured or stored identifier, it is derived from the cluster's uid.
     bench.leases.delete("eno-engine", &DeleteParams::default()).await.unwrap();
     let engine = Running::start(args, None);
-    let kept = |lease: Option<&Lease>| lease.is_some_and(|lease| lease.annotations().contains_key(CLUSTER));
-    let waiting = timeout(PATIENCE, await_condition(bench.leases.clone(), "eno-engine", kept)).await;
+    let is_stored =
+        |lease: Option<&Lease>| lease.is_some_and(|lease| lease.annotations().contains_key(CLUSTER));
+    let waiting = timeout(TIMEOUT, await_condition(bench.leases.clone(), "eno-engine", is_stored)).await;
     waiting.expect("the Lease keeps it").unwrap();
-    assert_eq!(bench.kept().await.unwrap().len(), 8);
+    assert_eq!(bench.stored_id().await.unwrap().len(), 8);
     engine.end().await;
 
-    // The former manifests configured k8s.
+    // Older manifests configured k8s.
     let engine = Running::start(args, Some("k8s"));
     let spec = json!({
         "Driver": "memory", "Address": "id-leaf", "Ports": [{ "Name": "eth1", "PhysicalNW": "id-gw" }],
     });
     let device = FabricDevice::new("id-leaf", serde_json::from_value(spec).unwrap());
     bench.devices.create(&PostParams::default(), &device).await.unwrap();
-    assert_eq!(bench.commands_under(2001).await, "k8s");
-    bench.until_kept("k8s").await;
+    assert_eq!(bench.cluster_id_of_command(2001).await, "k8s");
+    bench.wait_until_stored("k8s").await;
     let known = |device: Option<&FabricDevice>| {
         let id = device.and_then(|device| device.status.as_ref()?.cluster_id.as_deref());
         id == Some("k8s")
     };
-    timeout(PATIENCE, await_condition(bench.devices.clone(), "id-leaf", known)).await.unwrap().unwrap();
+    timeout(TIMEOUT, await_condition(bench.devices.clone(), "id-leaf", known)).await.unwrap().unwrap();
     engine.end().await;
 
-    // An engine of those kept it nowhere but on devices; the new manifests configure none. No command is in a
-    // transaction, and none asks for another VLAN than before.
+    // An engine with those manifests stored the identifier on devices only, and the current manifests configure none.
+    // No command opens a transaction or requests another VLAN than before.
     bench.forget_in_lease().await;
     bench.forget_in_status().await;
-    let before = bench.told.lock().unwrap().last().unwrap().clone();
-    let since = bench.told.lock().unwrap().len();
+    let before = bench.received.lock().unwrap().last().unwrap().clone();
+    let since = bench.received.lock().unwrap().len();
     let engine = Running::start(args, None);
-    bench.until_kept("k8s").await;
-    timeout(PATIENCE, await_condition(bench.devices.clone(), "id-leaf", known)).await.unwrap().unwrap();
-    for command in &bench.told.lock().unwrap()[since..] {
+    bench.wait_until_stored("k8s").await;
+    timeout(TIMEOUT, await_condition(bench.devices.clone(), "id-leaf", known)).await.unwrap().unwrap();
+    for command in &bench.received.lock().unwrap()[since..] {
         assert_eq!(
             (&command.cluster, &command.vlans, &command.ports),
             (&before.cluster, &before.vlans, &before.ports)
         );
     }
-    assert_eq!(bench.commands_under(2002).await, "k8s");
+    assert_eq!(bench.cluster_id_of_command(2002).await, "k8s");
     engine.end().await;
 
-    // The Lease was deleted, and NATS has lost everything.
+    // The Lease is deleted and NATS has lost all streams.
     bench.leases.delete("eno-engine", &DeleteParams::default()).await.unwrap();
     bench.lose_streams().await;
     let engine = Running::start(args, None);
-    assert_eq!(bench.commands_under(2003).await, "k8s");
-    bench.until_kept("k8s").await;
+    assert_eq!(bench.cluster_id_of_command(2003).await, "k8s");
+    bench.wait_until_stored("k8s").await;
     engine.end().await;
 
-    // What is configured counts.
+    // The configured identifier wins.
     let engine = Running::start(args, Some("other"));
-    assert_eq!(bench.commands_under(2004).await, "other");
-    bench.until_kept("other").await;
+    assert_eq!(bench.cluster_id_of_command(2004).await, "other");
+    bench.wait_until_stored("other").await;
     engine.end().await;
     stop.cancel();
-    timeout(PATIENCE, driver).await.expect("the driver ends").unwrap();
+    timeout(TIMEOUT, driver).await.expect("the driver ends").unwrap();
 }

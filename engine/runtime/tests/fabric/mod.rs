@@ -1,4 +1,4 @@
-//! A switch in memory behind the host that real drivers use.
+//! Switches in memory, with the host library of real drivers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,10 +11,10 @@ use futures::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// What the switches were told, in order.
-pub type Told = Arc<Mutex<Vec<FabricDesired>>>;
+/// The received desired states, in order.
+pub type ReceivedCommands = Arc<Mutex<Vec<FabricDesired>>>;
 
-struct Memory(Told);
+struct Memory(ReceivedCommands);
 
 impl Driver for Memory {
     fn identity(&self) -> Identity {
@@ -41,11 +41,11 @@ impl Driver for Memory {
 }
 
 /// Runs the driver until `stop`.
-pub fn start(connection: Connection, stop: CancellationToken) -> (Told, JoinHandle<()>) {
-    let told = Told::default();
-    let driver = Memory(told.clone());
+pub fn start(connection: Connection, stop: CancellationToken) -> (ReceivedCommands, JoinHandle<()>) {
+    let received = ReceivedCommands::default();
+    let driver = Memory(received.clone());
     let task = tokio::spawn(async move {
         run(driver, HostOptions::new(connection, Ownership::WholeDriver, "1"), stop).await.unwrap();
     });
-    (told, task)
+    (received, task)
 }

@@ -1,4 +1,4 @@
-//! Nothing is lost and nothing comes out of order, whatever the receiver does and however often the sender dies.
+//! No callback is lost or out of order, whatever the receiver does and however often the sender is killed.
 
 use std::collections::HashSet;
 use std::process::Stdio;
@@ -11,12 +11,12 @@ use super::*;
 const OBJECTS: u64 = 500;
 const EACH: u64 = 20;
 const KILLS: u64 = 100;
-/// Where the process that sends finds NATS.
+/// Environment variable with the NATS URL of the sender process.
 const VARIABLE: &str = "ENO_TEST_SENDER_NATS";
 const SENDER: &str = "callbacks::tests::lanes::sender";
 const SOAK: Duration = Duration::from_mins(5);
 
-/// The process that is killed: this program again, with only this in it. Without the variable there is nothing to send.
+/// The process that is killed: this test binary with only this test. Without the variable it does nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn sender() {
     let Ok(nats_url) = std::env::var(VARIABLE) else { return };
@@ -24,7 +24,7 @@ async fn sender() {
     let args = NatsArgs { nats_url, nats_credentials: None, nats_ca: None, nats_replicas: 1 };
     let stop = CancellationToken::new();
     let connection = connect(&args, "eno-engine", &stop).await.unwrap();
-    let poster = Poster::new(&local(), Cluster::default().client(), "eno-system").unwrap();
+    let poster = Poster::new(&local(), FakeApiServer::default().client(), "eno-system").unwrap();
     let (_alive, lost) = watch::channel(0);
     run(connection, poster.into(), Arc::default(), leading(), lost, stop).await;
 }
@@ -40,28 +40,28 @@ fn start_sender(nats_url: &str) -> Child {
         .unwrap()
 }
 
-/// What an object's endpoint saw.
+/// The requests that an object's endpoint received.
 #[derive(Default)]
-struct Seen {
-    /// The first arrivals, in order.
+struct EndpointLog {
+    /// Counters of the first arrivals, in order.
     counters: Vec<u64>,
     ids: HashSet<String>,
-    /// How often in a row it failed.
+    /// Number of successive failures.
     failures: u32,
 }
 
 struct Flaky {
-    objects: Mutex<HashMap<String, Seen>>,
-    /// How many different ones arrived, and how many in all.
+    objects: Mutex<HashMap<String, EndpointLog>>,
+    /// Number of distinct callbacks, and of all requests.
     progress: watch::Sender<(u64, u64)>,
     failed: std::sync::atomic::AtomicU64,
 }
 
-/// The same sequence in each run (SplitMix64).
-struct Dice(u64);
+/// A deterministic generator (SplitMix64).
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -77,16 +77,17 @@ async fn receive(
 ) -> StatusCode {
     let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
     let (_, total) = *flaky.progress.borrow();
-    let mut dice = Dice(total << 32);
+    let mut random = Random(total << 32);
     let mut objects = flaky.objects.lock().unwrap();
-    let seen = objects.entry(path).or_default();
-    // Three in ten fail; of these, half were taken all the same. Back-off grows, so that no more than four fail in a row.
-    let fails = dice.roll(10) < 3 && seen.failures < 4;
-    let taken = !fails || dice.roll(2) == 0;
-    seen.failures = if fails { seen.failures + 1 } else { 0 };
-    let new = taken && seen.ids.insert(header("webhook-id"));
+    let log = objects.entry(path).or_default();
+    // Three in ten requests fail; half of those are recorded anyway. At most four fail in a row, since the delay
+    // grows.
+    let fails = random.below(10) < 3 && log.failures < 4;
+    let taken = !fails || random.below(2) == 0;
+    log.failures = if fails { log.failures + 1 } else { 0 };
+    let new = taken && log.ids.insert(header("webhook-id"));
     if new {
-        seen.counters.push(header("eno-transition").parse().unwrap());
+        log.counters.push(header("eno-transition").parse().unwrap());
     }
     drop(objects);
     flaky.progress.send_modify(|(different, total)| {
@@ -102,7 +103,7 @@ async fn receive(
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "slow: a minute or more, of which most is the sender's starting"]
-async fn ten_thousand_transitions_and_a_hundred_deaths() {
+async fn ten_thousand_transitions_survive_a_hundred_kills_in_order() {
     let flaky =
         Arc::new(Flaky { objects: Mutex::default(), progress: watch::Sender::new((0, 0)), failed: 0.into() });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -131,11 +132,11 @@ async fn ten_thousand_transitions_and_a_hundred_deaths() {
     });
 
     let mut progress = flaky.progress.subscribe();
-    let mut dice = Dice(42);
+    let mut random = Random(42);
     for kill in 1..=KILLS {
         let mut sender = start_sender(&nats_url);
-        // Anywhere between two posts, up to a few from the end.
-        let until = (OBJECTS * EACH * kill / (KILLS + 1)).saturating_sub(dice.roll(60));
+        // At any point between two posts, up to a few before the end.
+        let until = (OBJECTS * EACH * kill / (KILLS + 1)).saturating_sub(random.below(60));
         let more = timeout(SOAK, progress.wait_for(|(different, _)| *different >= until)).await;
         more.expect("it goes on").unwrap();
         sender.kill().await.unwrap();
@@ -146,8 +147,8 @@ async fn ten_thousand_transitions_and_a_hundred_deaths() {
     let (different, total) = *all.expect("all arrive").unwrap();
     let objects = flaky.objects.lock().unwrap();
     let expected: Vec<u64> = (1..=EACH).collect();
-    for (name, seen) in objects.iter() {
-        assert_eq!(seen.counters, expected, "{name}");
+    for (name, log) in objects.iter() {
+        assert_eq!(log.counters, expected, "{name}");
     }
     assert_eq!((objects.len() as u64, different), (OBJECTS, OBJECTS * EACH));
     let failed = flaky.failed.load(std::sync::atomic::Ordering::Relaxed);

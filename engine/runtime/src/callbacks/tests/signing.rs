@@ -1,4 +1,4 @@
-//! Signatures, as a library that others wrote verifies them.
+//! Signatures, verified by an independent library.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::*;
 
 const REQUIREMENT: &str = "standardwebhooks==1.1.0";
 
-/// Reads lines of JSON: headers, body and secret; says for each whether it verifies.
+/// Reads lines of JSON with headers, body and secret; prints for each whether it verifies.
 const VERIFY: &str = r#"
 import json, sys
 from standardwebhooks import Webhook
@@ -26,16 +26,16 @@ for line in sys.stdin:
         print("bad", error)
 "#;
 
-/// The interpreter of a virtual environment with the library, made once beside the tests' programs.
+/// The interpreter of a virtual environment with the library, created once beside the test programs.
 fn python() -> PathBuf {
     let run = |command: &mut Command| {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     };
     let program = std::env::current_exe().unwrap();
-    let place = program.parent().unwrap().parent().unwrap().to_owned();
-    let venv = place.join("venv-standardwebhooks");
-    let lock = File::create(place.join("venv-standardwebhooks.lock")).unwrap();
+    let cache_dir = program.parent().unwrap().parent().unwrap().to_owned();
+    let venv = cache_dir.join("venv-standardwebhooks");
+    let lock = File::create(cache_dir.join("venv-standardwebhooks.lock")).unwrap();
     lock.lock().unwrap();
     let (python, stamp) = (venv.join("bin/python"), venv.join("installed-requirements.txt"));
     if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == REQUIREMENT) {
@@ -48,8 +48,8 @@ fn python() -> PathBuf {
     python
 }
 
-/// What the library says of each case.
-fn verdicts(cases: &[Value]) -> Vec<String> {
+/// The library's result for each case.
+fn verify_all(cases: &[Value]) -> Vec<String> {
     let mut child = Command::new(python())
         .args(["-c", VERIFY])
         .stdin(Stdio::piped())
@@ -70,14 +70,14 @@ fn secret(fill: u8) -> String {
     format!("whsec_{}", STANDARD.encode([fill; 32]))
 }
 
-/// As a Secret's `data`.
+/// Converts values to the `data` of a Secret.
 fn data(values: &[String]) -> Value {
     let encoded =
         values.iter().enumerate().map(|(n, value)| (format!("key{n}"), STANDARD.encode(value).into()));
     Value::Object(encoded.collect())
 }
 
-fn case(got: &Got, secret: &str) -> Value {
+fn case(got: &Received, secret: &str) -> Value {
     let header = |name: &str| got.headers[name].to_str().unwrap();
     json!({
         "secret": secret,
@@ -91,20 +91,20 @@ fn case(got: &Got, secret: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_library_verifies_what_is_signed() {
+async fn reference_library_verifies_signatures() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     let (old, new) = (secret(1), secret(2));
-    let held = |values: &[String]| {
-        let mut held = bench.cluster.0.lock().unwrap();
-        held.secrets.insert("eno-system/eno-callback".into(), data(values));
+    let set_keys = |values: &[String]| {
+        let mut state = bench.cluster.0.lock().unwrap();
+        state.secrets.insert("eno-system/eno-callback".into(), data(values));
     };
-    // While keys are changed, both sign.
-    held(&[old.clone(), new.clone()]);
+    // During a key rotation, both keys sign.
+    set_keys(&[old.clone(), new.clone()]);
     let url = |name: &str| format!("http://{address}/{name}");
     let spec = |name: &str, format: &str| json!({ "CallbackURL": url(name), "CallbackSecret": { "Name": "eno-callback" }, "CallbackFormat": format });
     bench.transition_of("plain", 1, &spec("plain", "Object")).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     let mut got = vec![take(&mut gets).await];
     bench.transition_of("event", 1, &spec("event", "CloudEvents")).await;
     bench.transition("unsigned", 1, None).await;
@@ -130,27 +130,27 @@ async fn another_library_verifies_what_is_signed() {
         changed,
         other_id,
     ];
-    let verdicts = tokio::task::spawn_blocking(move || verdicts(&cases)).await.unwrap();
-    let good: Vec<bool> = verdicts.iter().map(|verdict| verdict == "good").collect();
-    assert_eq!(good, [true, true, true, true, false, false, false], "{verdicts:?}");
-    // It was read for the first and was fresh for the second.
+    let results = tokio::task::spawn_blocking(move || verify_all(&cases)).await.unwrap();
+    let good: Vec<bool> = results.iter().map(|result| result == "good").collect();
+    assert_eq!(good, [true, true, true, true, false, false, false], "{results:?}");
+    // The second callback used the cached keys.
     assert_eq!(bench.cluster.0.lock().unwrap().reads, 1);
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_sent_without_the_signature_that_is_asked_for() {
+async fn callback_waits_while_secret_is_missing_or_invalid() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     let spec = json!({ "CallbackURL": format!("http://{address}/a"), "CallbackSecret": { "Name": "mine" } });
     bench.cluster.put("a", &spec);
     bench.transition_of("a", 1, &spec).await;
-    let (stop, task) = bench.deliverer();
-    let said = bench.cluster.says("a", "False", "Retrying").await;
+    let (stop, task) = bench.start_delivery();
+    let condition = bench.cluster.wait_for_condition("a", "False", "Retrying").await;
     assert!(
-        said["message"].as_str().unwrap().contains("Secret eno-system/mine: it does not exist"),
-        "{said}"
+        condition["message"].as_str().unwrap().contains("Secret eno-system/mine: it does not exist"),
+        "{condition}"
     );
     let canary = "hunter2-canary".to_owned();
     bench
@@ -162,15 +162,15 @@ async fn nothing_is_sent_without_the_signature_that_is_asked_for() {
         .insert("eno-system/mine".into(), data(std::slice::from_ref(&canary)));
     let no_key = async {
         loop {
-            let said = bench.cluster.says("a", "False", "Retrying").await.to_string();
-            assert!(!said.contains("hunter2"), "{said}");
-            if said.contains("its value \\\"key0\\\" is no key") {
+            let condition = bench.cluster.wait_for_condition("a", "False", "Retrying").await.to_string();
+            assert!(!condition.contains("hunter2"), "{condition}");
+            if condition.contains("its value \\\"key0\\\" is no key") {
                 return;
             }
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, no_key).await.expect("it says that the Secret holds no key");
+    timeout(TIMEOUT, no_key).await.expect("it says that the Secret holds no key");
     assert!(gets.try_recv().is_err());
     let good = secret(5);
     bench
@@ -184,7 +184,7 @@ async fn nothing_is_sent_without_the_signature_that_is_asked_for() {
     assert!(got.headers["webhook-signature"].to_str().unwrap().starts_with("v1,"));
     stop.cancel();
     task.await.unwrap();
-    // Nothing of either is in any stream.
+    // No stream contains either of the secrets.
     for name in [subject::TRANSITIONS, subject::HISTORY, subject::DEAD_LETTERS, "KV_ENO_CALLBACKS"] {
         let stream = bench.connection.jetstream.get_stream(name).await.unwrap();
         let last = stream.cached_info().state.last_sequence;

@@ -1,4 +1,4 @@
-//! Tables of what becomes an interface and what is refused, with the words of the refusal.
+//! Tables of valid and invalid interfaces, with the error messages.
 
 #![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
 
@@ -22,7 +22,7 @@ fn whole(kind: Kind, value: Value) -> Result<PodLinksSpec, Invalid> {
     }
 }
 
-/// One interface called `a` with these fields.
+/// One interface `a` with these fields.
 fn one(fields: Value) -> Result<PodLinkSpec, Invalid> {
     let mut attachment = json!({ "name": "a" });
     for (key, value) in fields.as_object().unwrap() {
@@ -36,7 +36,7 @@ fn names(spec: &PodLinksSpec) -> Vec<&str> {
 }
 
 #[test]
-fn the_samples_of_the_documents() {
+fn documented_samples_parse() {
     let spec = whole(
         Kind::PodConfig,
         json!({
@@ -80,7 +80,7 @@ fn spec_of_bridge(value: Value) -> Result<BridgeSpec, Invalid> {
 }
 
 #[test]
-fn every_type() {
+fn every_interface_type_parses() {
     let kind = |fields: Value| one(fields).unwrap().kind;
     assert_eq!(kind(json!({})), LinkKind::Veth { master: None });
     for leaf in ["master", "parent"] {
@@ -123,7 +123,7 @@ fn every_type() {
 }
 
 #[test]
-fn all_that_an_interface_can_have() {
+fn all_common_interface_fields_parse() {
     let link = one(json!({
         "master": "br0", "cidr": "10.1.0.0/20", "cidrs": ["fd00:1::/72"], "mtu": 9000,
         "hardwareAddr": "02:00:00:00:00:AA", "alias": "to the core", "up": false,
@@ -146,8 +146,8 @@ fn all_that_an_interface_can_have() {
 }
 
 #[test]
-fn what_is_refused() {
-    for (fields, leaf, words) in [
+fn invalid_interface_fields_are_refused() {
+    for (fields, leaf, message) in [
         (json!({ "name": "" }), "name", "is not an interface name"),
         (json!({ "name": "a/b" }), "name", "is not an interface name"),
         (json!({ "name": "a:b" }), "name", "is not an interface name"),
@@ -252,13 +252,13 @@ fn what_is_refused() {
     ] {
         let Invalid { field, problem, .. } = one(fields.clone()).expect_err(&fields.to_string());
         assert_eq!(field, format!("spec.networkAttachments[0].{leaf}"), "{fields}");
-        assert!(problem.contains(words), "{fields}: {problem}");
+        assert!(problem.contains(message), "{fields}: {problem}");
     }
     assert!(one(json!({ "linkType": "wireguard" })).unwrap_err().problem.contains("wireguard"));
 }
 
 #[test]
-fn parents_and_bridges_come_first() {
+fn interfaces_are_ordered_after_their_dependencies() {
     let spec = of(json!([
         { "name": "v5", "linkType": "vlan", "parent": "up", "vlanID": 5, "memberOf": "br" },
         { "name": "up", "master": "pcbr0", "memberOf": "red" },
@@ -278,7 +278,7 @@ fn parents_and_bridges_come_first() {
         spec.links[position("v5")].kind,
         LinkKind::Vlan { parent: Parent::Link("up".into()), vlan: 5.try_into().unwrap() }
     );
-    for (list, field, words) in [
+    for (list, field, message) in [
         (
             json!([{ "name": "a", "linkType": "vlan", "parent": "b", "vlanID": 1 },
                    { "name": "b", "linkType": "vlan", "parent": "a", "vlanID": 1 }]),
@@ -304,12 +304,12 @@ fn parents_and_bridges_come_first() {
     ] {
         let refused = of(list).unwrap_err();
         assert_eq!(refused.field, format!("spec.{field}"));
-        assert!(refused.problem.contains(words), "{refused}");
+        assert!(refused.problem.contains(message), "{refused}");
     }
 }
 
 #[test]
-fn vlans_of_interfaces() {
+fn vlans_create_subinterfaces_and_bridge_members() {
     let config = |vlans: Value| {
         whole(
             Kind::PodConfig,
@@ -328,7 +328,7 @@ fn vlans_of_interfaces() {
         other => panic!("{other:?}"),
     };
     assert_eq!((of(2), of(3)), (Parent::Link("pc0".into()), Parent::Pod("eth0".into())));
-    for (vlan, leaf, words) in [
+    for (vlan, leaf, message) in [
         (json!({ "parentInterfaceName": "pc0", "vlanID": 4095 }), ".vlanID", "use one from 1 to 4094"),
         (
             json!({ "parentInterfaceName": "pc/0", "vlanID": 1 }),
@@ -353,7 +353,7 @@ fn vlans_of_interfaces() {
     ] {
         let refused = config(json!([vlan])).unwrap_err();
         assert_eq!(refused.field, format!("spec.vlans[0]{leaf}"));
-        assert!(refused.problem.contains(words), "{refused}");
+        assert!(refused.problem.contains(message), "{refused}");
     }
     let twice =
         json!([{ "parentInterfaceName": "pc0", "vlanID": 1 }, { "parentInterfaceName": "pc0", "vlanID": 1 }]);
@@ -361,8 +361,8 @@ fn vlans_of_interfaces() {
 }
 
 #[test]
-fn others_that_are_refused() {
-    for (kind, value, field, words) in [
+fn invalid_bridges_and_network_configs_are_refused() {
+    for (kind, value, field, message) in [
         (Kind::Bridge, json!({ "name": "a-bridge-of-16-bs" }), "name", "at most 15"),
         (Kind::Bridge, json!({ "name": "a/b" }), "name", "is not an interface name"),
         (Kind::Bridge, json!({ "name": "b", "cidr": "10.0.0.1/24" }), "cidr", "its network is 10.0.0.0/24"),
@@ -389,6 +389,6 @@ fn others_that_are_refused() {
     ] {
         let refused = spec(kind, &value).unwrap_err();
         assert_eq!(refused.field, format!("spec.{field}"));
-        assert!(refused.problem.contains(words), "{refused}");
+        assert!(refused.problem.contains(message), "{refused}");
     }
 }

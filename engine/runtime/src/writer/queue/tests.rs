@@ -7,30 +7,30 @@ fn status(phase: Phase, message: &str) -> Arc<Status> {
     Arc::new(Status { phase: Some(phase), message: message.into(), ..Status::default() })
 }
 
-fn told(status: &Status, version: u64) -> Told {
-    Told { content: content(Kind::L2Service, status), version }
+fn written(status: &Status, version: u64) -> WrittenStatus {
+    WrittenStatus { content: content(Kind::L2Service, status), version }
 }
 
 fn key() -> Key {
     Key::cluster(Kind::Subnet, &"s".into())
 }
 
-fn say(queue: &mut Queue, phase: Phase, message: &str, now: Instant) {
+fn add_transition(queue: &mut Queue, phase: Phase, message: &str, now: Instant) {
     let mut object = DynamicObject::new("s", &api::resource(Kind::Subnet));
     object.metadata.uid = Some("uid".into());
-    let object = Arc::new(Stored::new(&key(), object));
+    let object = Arc::new(StoredObject::new(&key(), object));
     let at = "2026-01-01T00:00:00Z".into();
     queue.add(Change::Transition { previous: None, status: status(phase, message), object, at }, now);
 }
 
-/// The outbox takes what it is given; what else there is to do is returned.
+/// Completes pure outbox rounds, and returns the next step.
 fn next(queue: &mut Queue, now: Instant) -> Next {
     match queue.next(now, false, false) {
         Next::Work(todo) if todo.status.is_none() && todo.remove.is_none() && !todo.add => {
             queue.finished(Todo { uid: todo.uid, written: todo.written, ..Todo::default() }, None, now);
             queue.next(now, false, false)
         }
-        Next::Line => queue.next(now, false, true),
+        Next::LowPriority => queue.next(now, false, true),
         next => next,
     }
 }
@@ -42,10 +42,10 @@ fn work(queue: &mut Queue, now: Instant) -> Todo {
     }
 }
 
-/// Pretends that a round went well.
+/// Completes a round successfully.
 fn done(queue: &mut Queue, mut todo: Todo, now: Instant) {
     if let Some(status) = todo.status.take() {
-        todo.written = Some(told(&status, 1));
+        todo.written = Some(written(&status, 1));
     }
     queue.finished(
         Todo { sequence: todo.sequence + 1, written: todo.written, uid: todo.uid, ..Todo::default() },
@@ -55,43 +55,43 @@ fn done(queue: &mut Queue, mut todo: Todo, now: Instant) {
 }
 
 #[test]
-fn a_pending_that_passes_is_not_written() {
+fn transient_pending_is_not_written() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
-    say(&mut queue, Phase::Pending, "", now);
-    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + HOLD));
-    say(&mut queue, Phase::Ready, "", now + HOLD / 2);
-    let todo = work(&mut queue, now + HOLD / 2);
+    add_transition(&mut queue, Phase::Pending, "", now);
+    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + STATUS_DELAY));
+    add_transition(&mut queue, Phase::Ready, "", now + STATUS_DELAY / 2);
+    let todo = work(&mut queue, now + STATUS_DELAY / 2);
     assert_eq!(todo.status.as_ref().unwrap().phase, Some(Phase::Ready));
     done(&mut queue, todo, now);
-    // Away and back: nothing to write.
-    say(&mut queue, Phase::Pending, "", now);
-    say(&mut queue, Phase::Ready, "", now);
-    assert!(matches!(next(&mut queue, now + HOLD), Next::Nothing));
+    // Returning to the written phase needs no write.
+    add_transition(&mut queue, Phase::Pending, "", now);
+    add_transition(&mut queue, Phase::Ready, "", now);
+    assert!(matches!(next(&mut queue, now + STATUS_DELAY), Next::Nothing));
 }
 
 #[test]
-fn a_pending_that_lasts_is_written_once() {
+fn lasting_pending_is_written_once() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
-    say(&mut queue, Phase::Pending, "a", now);
-    say(&mut queue, Phase::Pending, "b", now + HOLD / 2);
-    assert!(matches!(next(&mut queue, now + HOLD / 2), Next::Wait(at) if at == now + HOLD));
-    let todo = work(&mut queue, now + HOLD);
+    add_transition(&mut queue, Phase::Pending, "a", now);
+    add_transition(&mut queue, Phase::Pending, "b", now + STATUS_DELAY / 2);
+    assert!(matches!(next(&mut queue, now + STATUS_DELAY / 2), Next::Wait(at) if at == now + STATUS_DELAY));
+    let todo = work(&mut queue, now + STATUS_DELAY);
     assert_eq!(todo.status.as_ref().unwrap().message, "b");
-    // Only one round at a time.
-    say(&mut queue, Phase::Ready, "", now + HOLD);
-    assert!(matches!(next(&mut queue, now + HOLD), Next::Nothing));
+    // Only one round runs at a time.
+    add_transition(&mut queue, Phase::Ready, "", now + STATUS_DELAY);
+    assert!(matches!(next(&mut queue, now + STATUS_DELAY), Next::Nothing));
     done(&mut queue, todo, now);
-    assert!(work(&mut queue, now + HOLD).status.is_some());
+    assert!(work(&mut queue, now + STATUS_DELAY).status.is_some());
 }
 
 #[test]
-fn taking_the_finalizer_off_spares_the_status() {
+fn finalizer_removal_skips_status_write() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
-    say(&mut queue, Phase::Terminating, "", now);
-    say(&mut queue, Phase::Deleted, "", now);
+    add_transition(&mut queue, Phase::Terminating, "", now);
+    add_transition(&mut queue, Phase::Deleted, "", now);
     queue.add(Change::RemoveFinalizer(Removal { index: Some(0) }), now);
     let todo = work(&mut queue, now);
     assert!(todo.status.is_none() && todo.remove == Some(Removal { index: Some(0) }));
@@ -102,131 +102,133 @@ fn taking_the_finalizer_off_spares_the_status() {
 }
 
 #[test]
-fn failures_wait_longer_each_time_and_the_latest_status_wins() {
+fn failures_back_off_and_latest_status_wins() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
-    say(&mut queue, Phase::Ready, "a", now);
+    add_transition(&mut queue, Phase::Ready, "a", now);
     let todo = work(&mut queue, now);
-    say(&mut queue, Phase::Error, "b", now);
+    add_transition(&mut queue, Phase::Error, "b", now);
     queue.finished(todo, Some(true), now);
-    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_DELAY));
-    let todo = work(&mut queue, now + FIRST_DELAY);
+    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_BACKOFF));
+    let todo = work(&mut queue, now + FIRST_BACKOFF);
     assert_eq!(todo.status.as_ref().unwrap().message, "b");
     queue.finished(todo, Some(true), now);
-    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_DELAY * 2));
-    // A refusal is not repeated.
-    let todo = work(&mut queue, now + LAST_DELAY);
+    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_BACKOFF * 2));
+    // A permanent failure is not retried.
+    let todo = work(&mut queue, now + MAX_BACKOFF);
     queue.finished(todo, Some(false), now);
-    assert!(matches!(next(&mut queue, now + LAST_DELAY), Next::Nothing));
+    assert!(matches!(next(&mut queue, now + MAX_BACKOFF), Next::Nothing));
 }
 
 #[test]
-fn news_waits_and_goes_with_what_is_urgent() {
+fn low_priority_status_waits_and_joins_urgent_write() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
     queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
-    assert!(matches!(queue.next(now, false, false), Next::Wait(at) if at == now + HOLD));
-    // Something urgent takes it along.
-    say(&mut queue, Phase::Error, "now", now + HOLD);
-    let todo = work(&mut queue, now + HOLD);
+    assert!(matches!(queue.next(now, false, false), Next::Wait(at) if at == now + STATUS_DELAY));
+    // An urgent status includes it.
+    add_transition(&mut queue, Phase::Error, "now", now + STATUS_DELAY);
+    let todo = work(&mut queue, now + STATUS_DELAY);
     assert_eq!(todo.status.unwrap().message, "now");
 }
 
 #[test]
-fn news_stands_in_line() {
+fn low_priority_status_waits_for_its_turn() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
-    let news = |message| Change::Status(status(Phase::Ready, message), "uid".into());
-    queue.add(news("news"), now);
-    let due = now + HOLD;
-    assert!(matches!(queue.next(due, false, false), Next::Line) && queue.in_line());
+    let low_priority = |message| Change::Status(status(Phase::Ready, message), "uid".into());
+    queue.add(low_priority("news"), now);
+    let due = now + STATUS_DELAY;
+    assert!(matches!(queue.next(due, false, false), Next::LowPriority) && queue.is_queued_low_priority());
     assert!(matches!(queue.next(due, false, false), Next::Nothing));
-    // What is newer goes at the same time.
-    queue.add(news("newer"), due);
+    // A newer status takes the same turn.
+    queue.add(low_priority("newer"), due);
     assert!(matches!(queue.next(due, false, false), Next::Nothing));
     let Next::Work(todo) = queue.next(due, false, true) else { panic!("it is its turn") };
-    assert!(todo.status.as_ref().unwrap().message == "newer" && !queue.in_line());
-    // While that is written there is more.
-    queue.add(news("more"), due);
-    assert!(matches!(queue.next(due + HOLD, false, true), Next::Nothing));
+    assert!(todo.status.as_ref().unwrap().message == "newer" && !queue.is_queued_low_priority());
+    // Another change during the write.
+    queue.add(low_priority("more"), due);
+    assert!(matches!(queue.next(due + STATUS_DELAY, false, true), Next::Nothing));
     done(&mut queue, *todo, due);
-    assert!(matches!(queue.next(due + HOLD, false, false), Next::Line));
-    // What is urgent waits for no turn.
-    say(&mut queue, Phase::Error, "now", due);
+    assert!(matches!(queue.next(due + STATUS_DELAY, false, false), Next::LowPriority));
+    // An urgent status waits for no turn.
+    add_transition(&mut queue, Phase::Error, "now", due);
     assert_eq!(work(&mut queue, due).status.unwrap().message, "now");
 }
 
 #[test]
-fn news_of_an_error_never_stands_in_line() {
+fn status_of_failed_object_skips_low_priority_queue() {
     let now = Instant::now();
-    let due = now + HOLD;
-    let news = |message| Change::Status(status(Phase::Error, message), "uid".into());
+    let due = now + STATUS_DELAY;
+    let low_priority = |message| Change::Status(status(Phase::Error, message), "uid".into());
     let mut queue = Queue::new(&key(), 0);
-    queue.add(news("stalled"), now);
+    queue.add(low_priority("stalled"), now);
     assert!(matches!(queue.next(now, true, false), Next::Wait(at) if at == due));
     let Next::Work(todo) = queue.next(due, true, false) else { panic!("it waits for nothing else") };
-    // While that is written there is more.
-    queue.add(news("more"), due);
+    // Another change during the write.
+    queue.add(low_priority("more"), due);
     done(&mut queue, *todo, due);
-    let Next::Work(todo) = queue.next(due + HOLD, true, false) else { panic!("it waits for nothing else") };
+    let Next::Work(todo) = queue.next(due + STATUS_DELAY, true, false) else {
+        panic!("it waits for nothing else")
+    };
     assert_eq!(todo.status.unwrap().message, "more");
-    // News that stands in line when the error comes goes with it.
+    // A queued low-priority status is written together with the error.
     let mut queue = Queue::new(&key(), 0);
     queue.add(Change::Status(status(Phase::Ready, "news"), "uid".into()), now);
-    assert!(matches!(queue.next(due, false, false), Next::Line));
-    say(&mut queue, Phase::Error, "now", due);
-    queue.add(news("stalled"), due);
+    assert!(matches!(queue.next(due, false, false), Next::LowPriority));
+    add_transition(&mut queue, Phase::Error, "now", due);
+    queue.add(low_priority("stalled"), due);
     let Next::Work(todo) = queue.next(due, true, false) else { panic!("it waits for nothing else") };
     assert_eq!(todo.status.unwrap().message, "stalled");
 }
 
 #[test]
-fn what_may_pass_waits_for_what_is_urgent_alone() {
+fn transient_status_waits_only_while_busy() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
-    say(&mut queue, Phase::Pending, "waits", now);
-    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + HOLD));
-    let again = now + HOLD + HOLD_AGAIN;
-    assert!(matches!(queue.next(now + HOLD, true, false), Next::Wait(at) if at == again));
+    add_transition(&mut queue, Phase::Pending, "waits", now);
+    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + STATUS_DELAY));
+    let again = now + STATUS_DELAY + EXTRA_STATUS_DELAY;
+    assert!(matches!(queue.next(now + STATUS_DELAY, true, false), Next::Wait(at) if at == again));
     let Next::Work(todo) = queue.next(again, false, false) else { panic!("nothing is urgent") };
     assert!(todo.status.is_some());
 }
 
 #[test]
-fn the_first_status_of_a_service_gathers_what_follows() {
+fn first_service_status_waits_for_attachment() {
     let now = Instant::now();
     let mut queue = Queue::new(&Key::cluster(Kind::L2Service, &"s".into()), 0);
-    say(&mut queue, Phase::Ready, "", now);
-    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + GATHER));
-    queue.add(Change::Status(status(Phase::Ready, "attached"), "uid".into()), now + GATHER / 2);
-    assert_eq!(work(&mut queue, now + GATHER).status.unwrap().message, "attached");
+    add_transition(&mut queue, Phase::Ready, "", now);
+    assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_STATUS_DELAY));
+    queue.add(Change::Status(status(Phase::Ready, "attached"), "uid".into()), now + FIRST_STATUS_DELAY / 2);
+    assert_eq!(work(&mut queue, now + FIRST_STATUS_DELAY).status.unwrap().message, "attached");
 }
 
 #[test]
-fn a_status_that_others_wrote_is_written_over() {
+fn foreign_status_is_overwritten() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
     let (ours, theirs) = (status(Phase::Ready, "ours"), status(Phase::Error, "theirs"));
     let found = |what: &Status, version, uid: &str| {
-        let found = told(what, version);
-        Change::Found { found, uid: uid.into(), status: ours.clone() }
+        let found = written(what, version);
+        Change::StatusObserved { found, uid: uid.into(), status: ours.clone() }
     };
-    queue.add(Change::Known(told(&ours, 10)), now);
-    // Ours in a later version, one of theirs that was overtaken.
+    queue.add(Change::StatusKnown(written(&ours, 10)), now);
+    // The own status in a later version, and a foreign one that is overwritten already.
     queue.add(found(&ours, 12, "uid"), now);
     queue.add(found(&theirs, 9, "uid"), now);
     assert!(matches!(queue.next(now, false, false), Next::Nothing));
     queue.add(found(&theirs, 13, "uid"), now);
     let mut todo = work(&mut queue, now);
     assert_eq!(todo.status.take().unwrap().message, "ours");
-    // While it is written: the same again, and of another object of that name.
+    // During the write: the same status again, and one of another object of that name.
     queue.add(found(&theirs, 13, "uid"), now);
     queue.add(found(&theirs, 20, "other"), now);
-    let written = Some(told(&ours, 15));
+    let written = Some(written(&ours, 15));
     queue.finished(Todo { written, uid: todo.uid.clone(), ..Todo::default() }, None, now);
     assert!(matches!(queue.next(now, false, false), Next::Nothing));
-    // After it, and while something else is.
-    say(&mut queue, Phase::Ready, "more", now);
+    // After it, during another write.
+    add_transition(&mut queue, Phase::Ready, "more", now);
     let todo = work(&mut queue, now);
     queue.add(found(&theirs, 17, "uid"), now);
     queue.finished(Todo { written, uid: todo.uid, ..Todo::default() }, None, now);
@@ -240,7 +242,7 @@ fn leased(count: u64, message: &str) -> Change {
 }
 
 #[test]
-fn leases_are_written_at_once_and_told_with_the_highest_number() {
+fn leases_are_written_at_once_and_reported_with_highest_count() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
     queue.add(leased(0, ""), now);
@@ -249,32 +251,32 @@ fn leases_are_written_at_once_and_told_with_the_highest_number() {
     queue.add(leased(2, "b"), now);
     let todo = work(&mut queue, now);
     assert_eq!((todo.leased, todo.status.as_ref().unwrap().leased), (Some(2), 2));
-    // News meanwhile is no more urgent than other news.
+    // A change meanwhile has no higher priority than others.
     queue.add(leased(2, "c"), now);
     assert!(matches!(queue.next(now, false, false), Next::Nothing));
-    let written = todo.status.as_ref().map(|status| told(status, 1));
-    queue.finished(Todo { written, recorded: 2, uid: todo.uid, ..Todo::default() }, None, now);
-    assert!(matches!(queue.next(now, false, false), Next::Wait(at) if at == now + HOLD));
-    let todo = work(&mut queue, now + HOLD);
+    let written = todo.status.as_ref().map(|status| written(status, 1));
+    queue.finished(Todo { written, leased_reported: 2, uid: todo.uid, ..Todo::default() }, None, now);
+    assert!(matches!(queue.next(now, false, false), Next::Wait(at) if at == now + STATUS_DELAY));
+    let todo = work(&mut queue, now + STATUS_DELAY);
     assert_eq!((todo.leased, todo.status.unwrap().message.as_str()), (None, "c"));
 }
 
 #[test]
-fn leases_that_are_written_already_are_told_all_the_same() {
+fn already_written_leases_are_still_reported() {
     let now = Instant::now();
     let mut queue = Queue::new(&key(), 0);
     queue.add(leased(1, "a"), now);
     let todo = work(&mut queue, now);
-    let written = todo.status.as_ref().map(|status| told(status, 1));
-    queue.finished(Todo { written, recorded: 1, uid: todo.uid, ..Todo::default() }, None, now);
-    // Given and taken back at once: the status is what it was.
+    let written = todo.status.as_ref().map(|status| written(status, 1));
+    queue.finished(Todo { written, leased_reported: 1, uid: todo.uid, ..Todo::default() }, None, now);
+    // Leased and released at once: the status is the same.
     queue.add(leased(3, "a"), now);
     let todo = work(&mut queue, now);
     assert_eq!((todo.leased, todo.written), (Some(3), written));
-    // What did not get through is urgent again.
+    // A failed write is urgent again.
     queue.finished(todo, Some(true), now);
-    assert_eq!(work(&mut queue, now + FIRST_DELAY).leased, Some(3));
-    // Another object of this name begins anew.
+    assert_eq!(work(&mut queue, now + FIRST_BACKOFF).leased, Some(3));
+    // Another object of this name starts over.
     let mut other = leased(1, "a");
     let Change::Status(_, uid) = &mut other else { panic!() };
     *uid = "another".into();
@@ -282,6 +284,6 @@ fn leases_that_are_written_already_are_told_all_the_same() {
     queue.add(leased(5, "a"), now);
     work(&mut queue, now);
     queue.add(other, now);
-    queue.finished(Todo { recorded: 5, uid: Some("uid".into()), ..Todo::default() }, None, now);
+    queue.finished(Todo { leased_reported: 5, uid: Some("uid".into()), ..Todo::default() }, None, now);
     assert_eq!(work(&mut queue, now).leased, Some(1));
 }

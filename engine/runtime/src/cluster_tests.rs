@@ -1,4 +1,4 @@
-//! What is read of pods and nodes, and what is written for them, on a real API server.
+//! Watches of pods and nodes, and writes for them, on a real API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use eno_core::{Event, Key, Kind, LinkEntry, Name, Pod, PodInterface, PodView};
 use eno_nbi_crds::{PodConfig, crds};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::events::v1::Event as Told;
+use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition, conditions};
@@ -25,12 +25,12 @@ use tokio_util::sync::CancellationToken;
 use crate::events::Events;
 use crate::mailbox::Input;
 use crate::metrics::Metrics;
-use crate::{marks, pod_networks, samples, watch};
+use crate::{node_labels, pod_networks, samples, watch};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_and_pods() {
+async fn api_server_watches_and_writes_cover_nodes_pods_and_samples() {
     let dir = tempfile::tempdir().unwrap();
     let cluster =
         ControlPlane::start(ControlPlaneOptions::new(dir.path(), Parts::from_env().unwrap())).await.unwrap();
@@ -42,13 +42,13 @@ async fn nodes_and_pods() {
     }
     let mut tasks = JoinSet::new();
     let (mailbox, mut inputs) = mpsc::channel(64);
-    let (say, marked) = mpsc::unbounded_channel();
+    let (updates, labelled) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::default());
-    watch::start(&mut tasks, &client, &mailbox, say.clone(), &metrics).await;
-    tasks.spawn(marks::run(client.clone(), marked, metrics.clone(), CancellationToken::new()));
-    nodes(&client, &say, &mut inputs).await;
+    watch::start(&mut tasks, &client, &mailbox, updates.clone(), &metrics).await;
+    tasks.spawn(node_labels::run(client.clone(), labelled, metrics.clone(), CancellationToken::new()));
+    nodes(&client, &updates, &mut inputs).await;
     pods(&client, &mut inputs).await;
-    // Nobody reads any more: the watches end.
+    // The watches end without a receiver.
     drop(inputs);
     pod_networks_of(&client).await;
     samples_of(&client).await;
@@ -60,26 +60,26 @@ async fn until<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Opt
 where
     K: Clone + std::fmt::Debug + Send + DeserializeOwned + Resource + 'static,
 {
-    timeout(PATIENCE, await_condition(api.clone(), name, condition)).await.expect(name).unwrap()
+    timeout(TIMEOUT, await_condition(api.clone(), name, condition)).await.expect(name).unwrap()
 }
 
-/// What is told of the world until something is what is waited for.
-async fn heard<T>(inputs: &mut mpsc::Receiver<Input>, wanted: impl Fn(&Event) -> Option<T>) -> T {
+/// Receives inputs until an event matches.
+async fn wait_for_event<T>(inputs: &mut mpsc::Receiver<Input>, desired: impl Fn(&Event) -> Option<T>) -> T {
     let wait = async {
         loop {
-            if let Input::World(event) = inputs.recv().await.unwrap()
-                && let Some(found) = wanted(&event)
+            if let Input::Event(event) = inputs.recv().await.unwrap()
+                && let Some(found) = desired(&event)
             {
                 return found;
             }
         }
     };
-    timeout(PATIENCE, wait).await.expect("it is told")
+    timeout(TIMEOUT, wait).await.expect("it is told")
 }
 
 async fn nodes(
     client: &Client,
-    say: &mpsc::UnboundedSender<marks::Word>,
+    updates: &mpsc::UnboundedSender<node_labels::Update>,
     inputs: &mut mpsc::Receiver<Input>,
 ) {
     const BRIDGE: &str = "ovs-cni.network.kubevirt.io/br-data";
@@ -93,16 +93,16 @@ async fn nodes(
         Event::Node { name, labels, ready } if &**name == "worker1" => Some((labels.clone(), *ready)),
         _ => None,
     };
-    let (labels, is_ready) = heard(inputs, ready).await;
+    let (labels, is_ready) = wait_for_event(inputs, ready).await;
     assert!(labels["rack"] == "1" && !is_ready);
     let conditions = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
     api.patch_status("worker1", &PatchParams::default(), &Patch::Strategic(conditions)).await.unwrap();
-    heard(inputs, |event| ready(event).filter(|(_, ready)| *ready)).await;
+    wait_for_event(inputs, |event| ready(event).filter(|(_, ready)| *ready)).await;
 
     let want = |points: &[&str], bridges: &[&str]| {
         let names = |all: &[&str]| all.iter().map(|one| Name::from(*one)).collect::<BTreeSet<_>>();
-        let wanted = marks::Wanted::new(&names(points), &names(bridges));
-        say.send(marks::Word::Wanted("worker1".into(), wanted)).unwrap();
+        let desired = node_labels::DesiredLabels::new(&names(points), &names(bridges));
+        updates.send(node_labels::Update::Desired("worker1".into(), desired)).unwrap();
     };
     let capacity = |node: &core::Node| {
         let of =
@@ -111,27 +111,27 @@ async fn nodes(
         of(status.and_then(|status| status.capacity.as_ref()))
             && of(status.and_then(|status| status.allocatable.as_ref()))
     };
-    let marked = move |node: Option<&core::Node>| {
+    let labelled = move |node: Option<&core::Node>| {
         node.is_some_and(|node| {
             node.labels().get(POINT).is_some_and(|value| value == "ready") && capacity(node)
         })
     };
     want(&["cp1"], &["br-data"]);
-    until(&api, "worker1", marked).await;
-    let (labels, _) = heard(inputs, ready).await;
+    until(&api, "worker1", labelled).await;
+    let (labels, _) = wait_for_event(inputs, ready).await;
     assert_eq!(labels.len(), 1, "our own labels are no news: {labels:?}");
-    // What somebody else takes off comes back.
+    // The engine restores what another client removed.
     let off = json!({ "metadata": { "labels": { POINT: null } }, "status": { "capacity": { BRIDGE: "0" } } });
     api.patch("worker1", &PatchParams::default(), &Patch::Merge(&off)).await.unwrap();
     let kubelet = PatchParams { field_manager: Some("kubelet".into()), ..PatchParams::default() };
     api.patch_status("worker1", &kubelet, &Patch::Merge(&off)).await.unwrap();
-    let whole = move |node: Option<&core::Node>| {
+    let restored = move |node: Option<&core::Node>| {
         let count = |node: &core::Node| {
             node.status.as_ref()?.capacity.as_ref()?.get(BRIDGE).map(|count| count.0.clone())
         };
-        marked(node) && node.and_then(count).as_deref() == Some("1k")
+        labelled(node) && node.and_then(count).as_deref() == Some("1k")
     };
-    until(&api, "worker1", whole).await;
+    until(&api, "worker1", restored).await;
     want(&[], &[]);
     let bare = move |node: Option<&core::Node>| {
         node.is_some_and(|node| {
@@ -170,7 +170,7 @@ async fn pods(client: &Client, inputs: &mut mpsc::Receiver<Input>) {
         host_network: false,
         container: None,
     };
-    assert_eq!(heard(inputs, pod).await, fresh);
+    assert_eq!(wait_for_event(inputs, pod).await, fresh);
     let status = |state: Value| {
         json!({ "status": { "phase": "Running", "containerStatuses": [
             { "name": "main", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
@@ -179,11 +179,14 @@ async fn pods(client: &Client, inputs: &mut mpsc::Receiver<Input>) {
     };
     let runs = status(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }));
     api.patch_status("p", &PatchParams::default(), &Patch::Merge(runs)).await.unwrap();
-    assert_eq!(heard(inputs, pod).await, Pod { container: Some("containerd://4b".into()), ..fresh });
-    // Finished is gone.
+    assert_eq!(wait_for_event(inputs, pod).await, Pod { container: Some("containerd://4b".into()), ..fresh });
+    // A finished pod counts as gone.
     let done = json!({ "status": { "phase": "Succeeded" } });
     api.patch_status("p", &PatchParams::default(), &Patch::Merge(done)).await.unwrap();
-    heard(inputs, |event| matches!(event, Event::PodGone(gone) if *gone == uid).then_some(())).await;
+    wait_for_event(inputs, |event| {
+        matches!(event, Event::PodGone(gone_uid) if *gone_uid == uid).then_some(())
+    })
+    .await;
 }
 
 fn view(mtu: u32) -> PodView {
@@ -204,7 +207,7 @@ fn view(mtu: u32) -> PodView {
 async fn pod_networks_of(client: &Client) {
     let pods: Api<core::Pod> = Api::default_namespaced(client.clone());
     let api: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &pod_networks::resource());
-    let events: Api<Told> = Api::default_namespaced(client.clone());
+    let events: Api<KubeEvent> = Api::default_namespaced(client.clone());
     let mut uids = Vec::new();
     for name in ["a", "b"] {
         let made = pods.create(&PostParams::default(), &a_pod(name)).await.unwrap();
@@ -212,58 +215,61 @@ async fn pod_networks_of(client: &Client) {
     }
     let metrics = Arc::new(Metrics::default());
     let start = || {
-        let (say, words) = mpsc::unbounded_channel();
+        let (updates, receiver) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
-        let tell = Events::start(client.clone(), "test", metrics.clone(), stop.clone());
+        let events = Events::start(client.clone(), "test", metrics.clone(), stop.clone());
         let task =
-            tokio::spawn(pod_networks::run(client.clone(), words, tell, metrics.clone(), stop.clone()));
-        (say, stop, task)
+            tokio::spawn(pod_networks::run(client.clone(), receiver, events, metrics.clone(), stop.clone()));
+        (updates, stop, task)
     };
-    let want = |say: &mpsc::UnboundedSender<pod_networks::Word>, name: &str, uid: &Name, view| {
-        say.send(pod_networks::Word::Wanted("default".into(), name.into(), uid.clone(), view)).unwrap();
+    let want = |updates: &mpsc::UnboundedSender<pod_networks::Update>, name: &str, uid: &Name, view| {
+        updates
+            .send(pod_networks::Update::Desired("default".into(), name.into(), uid.clone(), view))
+            .unwrap();
     };
-    let mtu = |wanted| {
+    let mtu = |desired| {
         move |object: Option<&DynamicObject>| {
-            let interfaces = object.map(|object| pod_networks::told(object).interfaces).unwrap_or_default();
-            interfaces.first().is_some_and(|one| one.mtu == Some(wanted))
+            let interfaces =
+                object.map(|object| pod_networks::read_status(object).interfaces).unwrap_or_default();
+            interfaces.first().is_some_and(|one| one.mtu == Some(desired))
         }
     };
-    let (say, stop, task) = start();
-    want(&say, "a", &uids[0], Some(Box::new(view(1500))));
-    want(&say, "b", &uids[1], Some(Box::new(view(1500))));
+    let (updates, stop, task) = start();
+    want(&updates, "a", &uids[0], Some(Box::new(view(1500))));
+    want(&updates, "b", &uids[1], Some(Box::new(view(1500))));
     let made = until(&api, "a", mtu(1500)).await.unwrap();
     until(&api, "b", mtu(1500)).await;
     let owner = &made.owner_references()[0];
     assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Pod", &*uids[0]));
-    assert_eq!(pod_networks::told(&made).interfaces[0].addresses, ["192.168.100.2/24"]);
+    assert_eq!(pod_networks::read_status(&made).interfaces[0].addresses, ["192.168.100.2/24"]);
     stop.cancel();
-    timeout(PATIENCE, task).await.unwrap().unwrap();
+    timeout(TIMEOUT, task).await.unwrap().unwrap();
 
-    // The next leader writes nothing that is there, and takes away what nobody asks for.
-    let (say, stop, task) = start();
-    want(&say, "a", &uids[0], Some(Box::new(view(1500))));
-    say.send(pod_networks::Word::Begin).unwrap();
+    // The next leader leaves unchanged objects alone and deletes those that are not desired.
+    let (updates, stop, task) = start();
+    want(&updates, "a", &uids[0], Some(Box::new(view(1500))));
+    updates.send(pod_networks::Update::InitialSyncDone).unwrap();
     until(&api, "b", |object: Option<&DynamicObject>| object.is_none()).await;
     assert_eq!(api.get("a").await.unwrap().metadata.resource_version, made.metadata.resource_version);
-    want(&say, "a", &uids[0], Some(Box::new(view(9000))));
+    want(&updates, "a", &uids[0], Some(Box::new(view(9000))));
     until(&api, "a", mtu(9000)).await;
-    // Another pod of that name: its own object, and the words on the former one no longer count.
+    // A new pod of the same name gets a new object, and updates of the former pod are ignored.
     pods.delete("a", &DeleteParams::default()).await.unwrap();
     until(&pods, "a", conditions::is_deleted(&uids[0])).await;
     let next = Name::from(pods.create(&PostParams::default(), &a_pod("a")).await.unwrap().uid().unwrap());
-    want(&say, "a", &next, Some(Box::new(view(1400))));
+    want(&updates, "a", &next, Some(Box::new(view(1400))));
     until(&api, "a", mtu(1400)).await;
-    want(&say, "a", &uids[0], None);
-    // The pod gets an Event about what its label names and nobody made.
+    want(&updates, "a", &uids[0], None);
+    // The pod gets an Event about a PodConfig that its label names and that does not exist.
     let mut missing = view(1300);
     missing.interfaces.push(PodInterface {
         kind: "none",
         problem: Some("there is no PodConfig pc".into()),
         ..missing.interfaces[0].clone()
     });
-    want(&say, "b", &uids[1], Some(Box::new(missing)));
+    want(&updates, "b", &uids[1], Some(Box::new(missing)));
     until(&api, "b", mtu(1300)).await;
-    let on_the_pod = |event: &Told| {
+    let on_the_pod = |event: &KubeEvent| {
         event.regarding.as_ref().is_some_and(|regarding| regarding.uid.as_deref() == Some(&*uids[1]))
             && event.note.as_deref() == Some("there is no PodConfig pc")
     };
@@ -272,28 +278,28 @@ async fn pod_networks_of(client: &Client) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(PATIENCE, written).await.expect("an Event on the pod");
+    timeout(TIMEOUT, written).await.expect("an Event on the pod");
     let left = api.get("a").await.unwrap();
     assert_eq!(left.owner_references()[0].uid, *next);
-    // It goes with its pod, whether or not that is told.
+    // The object is garbage-collected with its pod, without any update.
     pods.delete("a", &DeleteParams::default()).await.unwrap();
     until(&api, "a", |object: Option<&DynamicObject>| object.is_none()).await;
-    want(&say, "a", &next, None);
-    want(&say, "b", &uids[1], None);
+    want(&updates, "a", &next, None);
+    want(&updates, "b", &uids[1], None);
     until(&api, "b", |object: Option<&DynamicObject>| object.is_none()).await;
     stop.cancel();
-    timeout(PATIENCE, task).await.unwrap().unwrap();
+    timeout(TIMEOUT, task).await.unwrap().unwrap();
 }
 
 async fn samples_of(client: &Client) {
     let configs: Api<PodConfig> = Api::default_namespaced(client.clone());
     let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
-    let events: Api<Told> = Api::default_namespaced(client.clone());
+    let events: Api<KubeEvent> = Api::default_namespaced(client.clone());
     let mut config = PodConfig::new("podconfig-sample-a", serde_json::from_value(json!({})).unwrap());
     config.metadata.namespace = Some("default".into());
     let uid = Name::from(configs.create(&PostParams::default(), &config).await.unwrap().uid().unwrap());
     let owner = Key::namespaced(Kind::PodConfig, &"default".into(), &"podconfig-sample-a".into());
-    // Without a pod to be had, the Deployment's pods are refused.
+    // The quota allows no pods, so the pods of the Deployment are refused.
     let quotas: Api<core::ResourceQuota> = Api::default_namespaced(client.clone());
     let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
@@ -306,20 +312,20 @@ async fn samples_of(client: &Client) {
     let mut wait = tokio::time::interval(Duration::from_millis(50));
     for image in [None, Some(Arc::from("registry.example.com/test:1"))] {
         let stop = CancellationToken::new();
-        let (say, words) = mpsc::unbounded_channel();
-        let tell = Events::start(client.clone(), "test", metrics.clone(), stop.clone());
+        let (updates, receiver) = mpsc::unbounded_channel();
+        let event_writer = Events::start(client.clone(), "test", metrics.clone(), stop.clone());
         let task = tokio::spawn(samples::run(
             client.clone(),
             image.clone(),
-            words,
+            receiver,
             mailbox.clone(),
-            tell,
+            event_writer,
             metrics.clone(),
             stop.clone(),
         ));
-        say.send((owner.clone(), (uid.clone(), "cnf-example-a".into()))).unwrap();
+        updates.send((owner.clone(), (uid.clone(), "cnf-example-a".into()))).unwrap();
         if image.is_none() {
-            let told = async {
+            let found = async {
                 loop {
                     wait.tick().await;
                     let all = events.list(&ListParams::default()).await.unwrap().items;
@@ -329,26 +335,26 @@ async fn samples_of(client: &Client) {
                     }
                 }
             };
-            let note = timeout(PATIENCE, told).await.expect("an Event says so");
+            let note = timeout(TIMEOUT, found).await.expect("an Event says so");
             assert!(note.contains("--sample-image"), "{note}");
         } else {
             let made =
                 until(&deployments, "cnf-example-a", |one: Option<&Deployment>| one.is_some()).await.unwrap();
             assert_eq!(made.owner_references()[0].uid, *uid);
-            let refused = heard(&mut inputs, |event| match event {
-                Event::SampleRefused(key, words) if *key == owner => Some(words.to_string()),
+            let refused = wait_for_event(&mut inputs, |event| match event {
+                Event::SampleRefused(key, message) if *key == owner => Some(message.to_string()),
                 _ => None,
             });
-            let words = refused.await;
+            let message = refused.await;
             assert!(
-                words.contains("Deployment cnf-example-a are refused") && words.contains("quota"),
-                "{words}"
+                message.contains("Deployment cnf-example-a are refused") && message.contains("quota"),
+                "{message}"
             );
         }
         stop.cancel();
-        timeout(PATIENCE, task).await.unwrap().unwrap();
+        timeout(TIMEOUT, task).await.unwrap().unwrap();
     }
-    // It goes with its owner.
+    // The Deployment is garbage-collected with its owner.
     configs.delete("podconfig-sample-a", &DeleteParams::default()).await.unwrap();
     until(&deployments, "cnf-example-a", |one: Option<&Deployment>| one.is_none()).await;
 }

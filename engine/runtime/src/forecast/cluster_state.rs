@@ -1,4 +1,4 @@
-//! What the watches would tell, read once.
+//! The state of the cluster, read once instead of watched.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,11 +11,11 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
 
-use crate::seen::{self, SlimNode, SlimPod};
-use crate::{api, ingest, marks};
+use crate::slim_objects::{self, SlimNode, SlimPod};
+use crate::{api, ingest, node_labels};
 
-/// Objects per answer.
-const PAGE: u32 = 500;
+/// Objects per page of a list.
+const PAGE_SIZE: u32 = 500;
 const NODES: &str = "nodes";
 const NAMESPACES: &str = "namespaces";
 const PODS: &str = "pods";
@@ -23,15 +23,15 @@ const PODS: &str = "pods";
 /// The cluster could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The API server did not answer, or refused for another reason than missing rights. A retry may help.
+    /// The API server did not answer, or refused for a reason other than missing rights. A retry may help.
     #[error("listing {what}: {source}")]
     Listing {
-        /// What was listed.
+        /// What was listed, in the plural.
         what: String,
-        /// Why it was not.
+        /// Error of the client.
         source: Box<kube::Error>,
     },
-    /// The asker has no rights. A retry can't help.
+    /// The user has no rights. A retry can't help.
     #[error(
         "you may list none of the operator's kinds, neither in the whole cluster nor in namespace {0}; the ClusterRole eno-viewer gives that right"
     )]
@@ -45,17 +45,17 @@ impl ReadError {
     }
 }
 
-/// What the asker may not list.
+/// Objects that the user may not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct Unlisted {
     /// In the plural.
     what: String,
     kind: Option<Kind>,
-    /// The namespace where it was listed all the same.
+    /// The namespace in which they could be listed.
     except: Option<Name>,
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for Unlisted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.except {
             Some(namespace) => write!(f, "{} outside namespace {namespace}", self.what),
@@ -64,22 +64,22 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// What was found, and what could not be listed of it.
-type Found<K> = (Vec<K>, Option<LeftOut>);
+/// The listed objects, and what could not be listed of them.
+type Listed<K> = (Vec<K>, Option<Unlisted>);
 
-/// A cluster as its API server shows it.
+/// A cluster, as its API server shows it.
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub struct ClusterState {
     objects: BTreeMap<Key, DynamicObject>,
     nodes: Vec<SlimNode>,
     namespaces: Vec<PartialObjectMeta<Namespace>>,
     pods: Vec<SlimPod>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<Unlisted>,
 }
 
-impl World {
-    /// Reads all kinds that the engine watches, as far as the asker may: of what may not be listed in the whole cluster,
-    /// `namespace` is tried.
+impl ClusterState {
+    /// Lists all kinds that the engine watches, as far as the user may. A kind that the user may not list in the whole
+    /// cluster is listed in `namespace`.
     pub async fn read(client: &Client, namespace: &str) -> Result<Self, ReadError> {
         let kinds: FuturesUnordered<_> = Kind::ALL
             .into_iter()
@@ -88,49 +88,49 @@ impl World {
                 let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
                 let inside = super::is_namespaced(kind)
                     .then(|| Api::namespaced_with(client.clone(), namespace, &resource));
-                let what = LeftOut { what: resource.plural, kind: Some(kind), except: None };
+                let what = Unlisted { what: resource.plural, kind: Some(kind), except: None };
                 let found = find(all, inside, namespace, what, ListParams::default()).await?;
                 Ok::<_, ReadError>((kind, found))
             })
             .collect();
         let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let of = |what: &str| LeftOut { what: what.into(), kind: None, except: None };
-        let nodes = Api::all_with(client.clone(), &seen::nodes());
-        let pods = Api::all_with(client.clone(), &seen::pods());
-        let pods_inside = Some(Api::namespaced_with(client.clone(), namespace, &seen::pods()));
+        let of = |what: &str| Unlisted { what: what.into(), kind: None, except: None };
+        let nodes = Api::all_with(client.clone(), &slim_objects::nodes());
+        let pods = Api::all_with(client.clone(), &slim_objects::pods());
+        let pods_inside = Some(Api::namespaced_with(client.clone(), namespace, &slim_objects::pods()));
         let (kinds, (nodes, no_nodes), (namespaces, no_namespaces), (pods, no_pods)) = futures::try_join!(
             kinds.try_collect::<Vec<_>>(),
             find(nodes, None, namespace, of(NODES), ListParams::default()),
             namespaces(client, of(NAMESPACES)),
             find(pods, pods_inside, namespace, of(PODS), unfinished),
         )?;
-        let mut world = Self { nodes, namespaces, pods, ..Self::default() };
+        let mut cluster = Self { nodes, namespaces, pods, ..Self::default() };
         for (kind, (found, left_out)) in kinds {
             let keyed =
                 found.into_iter().filter_map(|object| Some((ingest::key(kind, &object.metadata)?, object)));
-            world.objects.extend(keyed);
-            world.left_out.extend(left_out);
+            cluster.objects.extend(keyed);
+            cluster.left_out.extend(left_out);
         }
-        if world.left_out.iter().filter(|left| left.except.is_none()).count() == Kind::ALL.len() {
+        if cluster.left_out.iter().filter(|left| left.except.is_none()).count() == Kind::ALL.len() {
             return Err(ReadError::Nothing(namespace.to_owned()));
         }
-        world.left_out.sort_by(|a, b| a.what.cmp(&b.what));
-        world.left_out.extend([no_namespaces, no_nodes, no_pods].into_iter().flatten());
-        Ok(world)
+        cluster.left_out.sort_by(|a, b| a.what.cmp(&b.what));
+        cluster.left_out.extend([no_namespaces, no_nodes, no_pods].into_iter().flatten());
+        Ok(cluster)
     }
 
     /// What could not be listed.
-    pub fn left_out(&self) -> &[LeftOut] {
+    pub fn left_out(&self) -> &[Unlisted] {
         &self.left_out
     }
 
-    /// The object may be there though it was not found.
-    pub fn lacks(&self, key: &Key) -> bool {
-        let read = |left: &LeftOut| left.except.is_some() && left.except.as_deref() == key.namespace();
+    /// True when the object may exist although it was not listed.
+    pub fn may_miss(&self, key: &Key) -> bool {
+        let read = |left: &Unlisted| left.except.is_some() && left.except.as_deref() == key.namespace();
         self.left_out.iter().any(|left| left.kind == Some(key.kind) && !read(left))
     }
 
-    /// All is known that decides what is wanted of switches.
+    /// True when everything that the desired state of switches depends on was listed.
     pub fn decides_switches(&self) -> bool {
         let other = |kind: Kind| matches!(kind, Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig);
         self.left_out.iter().all(|left| left.kind.map_or(left.what == PODS, other))
@@ -149,15 +149,19 @@ impl World {
         self.objects.get(key)
     }
 
-    /// The names of all objects.
+    /// The keys of all objects.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.objects.keys()
     }
 
-    /// Agents have marked nodes, so that nodes are commanded and waited for.
+    /// True when agents run: nodes carry their labels, and are commanded and waited for.
     pub(super) fn has_agents(&self) -> bool {
         self.nodes.iter().any(|node| {
-            node.metadata.labels.iter().flatten().any(|(label, _)| label.starts_with(marks::LABEL_PREFIX))
+            node.metadata
+                .labels
+                .iter()
+                .flatten()
+                .any(|(label, _)| label.starts_with(node_labels::LABEL_PREFIX))
         })
     }
 
@@ -165,10 +169,10 @@ impl World {
         self.nodes.iter().filter_map(|node| node.metadata.name.as_deref())
     }
 
-    /// What the core is told of it but for the custom resources.
-    pub(super) fn surroundings(&self) -> Vec<Event> {
+    /// Events for the core about all objects other than the custom resources.
+    pub(super) fn other_events(&self) -> Vec<Event> {
         let nodes = self.nodes.iter().filter_map(|node| {
-            let (labels, ready) = seen::node(node);
+            let (labels, ready) = slim_objects::node(node);
             Some(Event::Node { name: node.metadata.name.as_deref()?.into(), labels, ready })
         });
         let namespaces = self.namespaces.iter().map(|namespace| {
@@ -176,7 +180,7 @@ impl World {
         });
         let pods = self.pods.iter().filter_map(|pod| {
             let uid = Name::from(pod.metadata.uid.as_deref()?);
-            Some(Event::Pod(Box::new(seen::pod(uid, pod))))
+            Some(Event::Pod(Box::new(slim_objects::pod(uid, pod))))
         });
         nodes.chain(namespaces).chain(pods).collect()
     }
@@ -188,8 +192,8 @@ impl World {
 
 async fn namespaces(
     client: &Client,
-    what: LeftOut,
-) -> Result<Found<PartialObjectMeta<Namespace>>, ReadError> {
+    what: Unlisted,
+) -> Result<Listed<PartialObjectMeta<Namespace>>, ReadError> {
     let namespaces = Api::<Namespace>::all(client.clone());
     match namespaces.list_metadata(&ListParams::default()).await {
         Ok(list) => Ok((list.items, None)),
@@ -200,14 +204,14 @@ async fn namespaces(
     }
 }
 
-/// Lists all; without that right, what is in the namespace.
+/// Lists all objects, or those in the namespace without the right to list all.
 async fn find<K>(
     all: Api<K>,
     inside: Option<Api<K>>,
     namespace: &str,
-    what: LeftOut,
+    what: Unlisted,
     params: ListParams,
-) -> Result<Found<K>, ReadError>
+) -> Result<Listed<K>, ReadError>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
@@ -218,7 +222,7 @@ where
     let Some(inside) = inside else { return Ok((Vec::new(), Some(what))) };
     match list(&inside, &what.what, params).await {
         Err(error) if error.is_forbidden() => Ok((Vec::new(), Some(what))),
-        result => Ok((result?, Some(LeftOut { except: Some(namespace.into()), ..what }))),
+        result => Ok((result?, Some(Unlisted { except: Some(namespace.into()), ..what }))),
     }
 }
 
@@ -227,7 +231,7 @@ where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     let mut found = Vec::new();
-    let mut params = params.limit(PAGE);
+    let mut params = params.limit(PAGE_SIZE);
     loop {
         let page = objects.list(&params).await;
         let page =
@@ -240,7 +244,7 @@ where
     }
 }
 
-/// What a custom resource of ours is called; `None`: it is none of ours, or has no name.
+/// Key of one of the operator's custom resources; `None`: it is of another kind or has no name.
 pub fn key_of(object: &DynamicObject) -> Option<Key> {
     let types = object.types.as_ref()?;
     let kind = api::kind(&types.kind).filter(|kind| api::api_version(*kind) == types.api_version)?;

@@ -1,4 +1,4 @@
-//! The difference between two states of the world, as it is told to people and programs.
+//! The difference between two snapshots of the cluster, for people and programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,54 +6,55 @@ use eno_core::{Key, Name, PodView, Status, Target};
 use eno_schemas::{Desired, FabricDesired, Phase, VlanSet};
 use serde::Serialize;
 
-use super::World;
-use super::rehearsal::{Rehearsal, Snapshot};
+use super::ClusterState;
+use super::simulation::{Simulation, Snapshot};
 
-/// What would become of it all.
+/// What a change would cause.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
-    /// The objects that are changed, and those that something becomes of.
-    pub objects: Vec<ObjectTold>,
-    /// The switches that are changed.
-    pub switches: Vec<SwitchTold>,
-    /// The NetworkAttachmentDefinitions that are changed.
-    pub network_attachment_definitions: Vec<NadTold>,
-    /// The nodes that are changed.
-    pub nodes: Vec<NodeTold>,
-    /// The running pods that are changed.
-    pub pods: Vec<PodTold>,
+    /// Objects that are changed, and those whose status would change.
+    pub objects: Vec<ObjectForecast>,
+    /// Switches whose desired state would change.
+    pub switches: Vec<SwitchForecast>,
+    /// NetworkAttachmentDefinitions that would change.
+    pub network_attachment_definitions: Vec<NadForecast>,
+    /// Nodes whose networks would change.
+    pub nodes: Vec<NodeForecast>,
+    /// Running pods whose interfaces would change.
+    pub pods: Vec<PodForecast>,
 }
 
 impl Forecast {
-    /// The objects that would be in error because of the change, or stay so although they are a part of it.
-    pub fn failures(&self) -> impl Iterator<Item = &ObjectTold> {
+    /// Objects that would fail because of the change, and changed objects that would keep failing.
+    pub fn failures(&self) -> impl Iterator<Item = &ObjectForecast> {
         self.objects.iter().filter(|object| {
-            let fails =
-                |verdict: &Option<Verdict>| verdict.as_ref().is_some_and(|v| v.phase == Some(Phase::Error));
-            fails(&object.after) && (object.act != Act::None || !fails(&object.before))
+            let fails = |evaluation: &Option<Evaluation>| {
+                evaluation.as_ref().is_some_and(|v| v.phase == Some(Phase::Error))
+            };
+            fails(&object.after) && (object.act != Action::None || !fails(&object.before))
         })
     }
 }
 
-/// What is done to an object.
+/// The change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Act {
-    /// It is made.
+pub enum Action {
+    /// It is created.
     Create,
     /// Its spec changes.
     Change,
     /// It is deleted.
     Delete,
-    /// Nothing, but something becomes of it.
+    /// It stays, but its status may change.
     None,
 }
 
 /// One object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ObjectTold {
+pub struct ObjectForecast {
     /// Its kind.
     pub kind: &'static str,
     /// Its namespace.
@@ -61,20 +62,20 @@ pub struct ObjectTold {
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// What is done to it.
-    pub act: Act,
-    /// How it is; absent: it is not there.
+    /// Its change.
+    pub act: Action,
+    /// Its current status; absent: it does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<Verdict>,
-    /// How it would be; absent: it would be gone.
+    pub before: Option<Evaluation>,
+    /// Its future status; absent: it would be gone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<Verdict>,
+    pub after: Option<Evaluation>,
 }
 
-/// What is said of an object.
+/// Phase and message of an object's status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Verdict {
+pub struct Evaluation {
     /// Its phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
@@ -86,24 +87,24 @@ pub struct Verdict {
 /// One switch.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SwitchTold {
+pub struct SwitchForecast {
     /// Its FabricDevice.
     pub name: String,
     /// Its driver.
     pub driver: String,
-    /// VLANs that are made.
+    /// VLANs that would be created.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub make: VlanSet,
-    /// VLANs that are deleted.
+    /// VLANs that would be deleted.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub delete: VlanSet,
-    /// Ports that are changed.
+    /// Ports that would change, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub ports: BTreeMap<String, PortTold>,
-    /// It does not answer, or refuses everything, at present.
+    pub ports: BTreeMap<String, PortForecast>,
+    /// It is unreachable or refuses every change at present.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub waits: bool,
-    /// What would be wanted of it; `None`: it is no target any more.
+    /// Its future desired state; `None`: it would be no target any more.
     #[serde(skip)]
     pub desired: Option<FabricDesired>,
 }
@@ -111,11 +112,11 @@ pub struct SwitchTold {
 /// One port of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PortTold {
-    /// Tagged VLANs that it gets.
+pub struct PortForecast {
+    /// Tagged VLANs to be added.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub add: VlanSet,
-    /// Tagged VLANs that it loses.
+    /// Tagged VLANs to be removed.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub remove: VlanSet,
 }
@@ -123,65 +124,65 @@ pub struct PortTold {
 /// One NetworkAttachmentDefinition.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NadTold {
+pub struct NadForecast {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What becomes of it.
-    pub act: Act,
+    /// Its change.
+    pub act: Action,
 }
 
 /// One node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeTold {
+pub struct NodeForecast {
     /// Its name.
     pub name: String,
-    /// The networks of the host that are made, changed or removed, by name.
-    pub networks: BTreeMap<String, Act>,
+    /// Host networks that would be created, changed or removed, by name.
+    pub networks: BTreeMap<String, Action>,
 }
 
 /// One running pod.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodTold {
+pub struct PodForecast {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its interfaces that are made, changed or removed, each with the object that asks for it.
-    pub interfaces: Vec<InterfaceTold>,
+    /// Interfaces that would be created, changed or removed.
+    pub interfaces: Vec<InterfaceForecast>,
 }
 
 /// An interface of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct InterfaceTold {
-    /// What it is called in the pod.
+pub struct InterfaceForecast {
+    /// Name of the interface in the pod.
     pub name: String,
-    /// Who asks for it.
+    /// The object that requests it.
     pub owner: String,
-    /// What becomes of it.
-    pub act: Act,
+    /// Its change.
+    pub act: Action,
 }
 
-pub(super) fn compare(before: &Snapshot, after: &Snapshot, acts: &BTreeMap<Key, Act>) -> Forecast {
+pub(super) fn compare(before: &Snapshot, after: &Snapshot, acts: &BTreeMap<Key, Action>) -> Forecast {
     let mut forecast = Forecast::default();
     let keys: BTreeSet<&Key> =
         before.statuses.keys().chain(after.statuses.keys()).chain(acts.keys()).collect();
     for key in keys {
-        let told = |snapshot: &Snapshot| snapshot.statuses.get(key).and_then(verdict);
-        let (was, is) = (told(before), told(after));
+        let evaluation_in = |snapshot: &Snapshot| snapshot.statuses.get(key).and_then(evaluation);
+        let (was, is) = (evaluation_in(before), evaluation_in(after));
         let act = acts.get(key).copied();
         if act.is_none() && was == is {
             continue;
         }
-        forecast.objects.push(ObjectTold {
+        forecast.objects.push(ObjectForecast {
             kind: key.kind.as_str(),
             namespace: key.namespace().map(str::to_owned),
             name: key.name.to_string(),
-            act: act.unwrap_or(Act::None),
+            act: act.unwrap_or(Action::None),
             before: was,
             after: is,
         });
@@ -190,8 +191,8 @@ pub(super) fn compare(before: &Snapshot, after: &Snapshot, acts: &BTreeMap<Key, 
     for target in targets {
         let (was, is) = (before.desired.get(target), after.desired.get(target));
         if was.map(|(_, desired)| desired) != is.map(|(_, desired)| desired) {
-            let silent = after.silent.contains(target);
-            tell(&mut forecast, target, was.map(|(_, d)| d), is, silent);
+            let unreachable = after.unreachable.contains(target);
+            add_target(&mut forecast, target, was.map(|(_, d)| d), is, unreachable);
         }
     }
     let uids: BTreeSet<&Name> = before.pods.keys().chain(after.pods.keys()).collect();
@@ -201,44 +202,49 @@ pub(super) fn compare(before: &Snapshot, after: &Snapshot, acts: &BTreeMap<Key, 
         let interfaces = interfaces(was.map(|(.., view)| view), is.map(|(.., view)| view));
         if !interfaces.is_empty() {
             let (namespace, name) = (namespace.to_string(), name.to_string());
-            forecast.pods.push(PodTold { namespace, name, interfaces });
+            forecast.pods.push(PodForecast { namespace, name, interfaces });
         }
     }
     forecast
 }
 
-/// Takes back what was worked out of an object from less than it depends on. False: then nothing is left to be told.
-pub(super) fn withhold(object: &mut ObjectTold, world: &World, rehearsal: &Rehearsal) -> bool {
+/// Replaces the forecast of an object that depends on unread objects. False: nothing is left to show.
+pub(super) fn drop_uncertain(
+    object: &mut ObjectForecast,
+    cluster: &ClusterState,
+    simulation: &Simulation,
+) -> bool {
     let Some(kind) = super::kind(object.kind) else { return true };
     let name = Name::from(object.name.as_str());
     let key = match &object.namespace {
         Some(namespace) => Key::namespaced(kind, &namespace.as_str().into(), &name),
         None => Key::cluster(kind, &name),
     };
-    let Some(unread) = rehearsal.unread(&key, world) else { return true };
-    let status = world.object(&key).and_then(|there| crate::ingest::status(kind, there.data.get("status")?));
-    object.before = status.as_ref().and_then(verdict);
+    let Some(unread) = simulation.unread_dependency(&key, cluster) else { return true };
+    let status =
+        cluster.object(&key).and_then(|there| crate::ingest::status(kind, there.data.get("status")?));
+    object.before = status.as_ref().and_then(evaluation);
     if let Some(after) = &mut object.after
-        && object.act != Act::Delete
-        && (unread.decides || after.phase != Some(Phase::Error))
+        && object.act != Action::Delete
+        && (unread.is_direct || after.phase != Some(Phase::Error))
     {
-        *after = Verdict { phase: None, message: format!("not known: {}", unread.words) };
+        *after = Evaluation { phase: None, message: format!("not known: {}", unread.message) };
     }
-    object.act != Act::None
+    object.act != Action::None
 }
 
-/// What is gone has no verdict any more.
-fn verdict(status: &Status) -> Option<Verdict> {
+/// A deleted object has no evaluation.
+fn evaluation(status: &Status) -> Option<Evaluation> {
     let gone = status.phase == Some(Phase::Deleted);
-    (!gone).then(|| Verdict { phase: status.phase, message: status.message.clone() })
+    (!gone).then(|| Evaluation { phase: status.phase, message: status.message.clone() })
 }
 
-fn tell(
+fn add_target(
     forecast: &mut Forecast,
     target: &Target,
     was: Option<&Desired>,
     is: Option<&(Name, Desired)>,
-    silent: bool,
+    unreachable: bool,
 ) {
     match target {
         Target::Fabric(name) => {
@@ -248,13 +254,13 @@ fn tell(
             };
             let (was, now) = (of(was), of(is.map(|(_, desired)| desired)));
             let driver = is.map_or_else(String::new, |(driver, _)| driver.to_string());
-            forecast.switches.push(switch(name, driver, was.as_ref(), now, silent));
+            forecast.switches.push(switch(name, driver, was.as_ref(), now, unreachable));
         }
         Target::Nad(namespace, name) => {
-            let there = |desired: Option<&Desired>| matches!(desired, Some(Desired::Nad(nad)) if nad.attachment.is_some());
-            let act = act(there(was), there(is.map(|(_, desired)| desired)));
+            let is_present = |desired: Option<&Desired>| matches!(desired, Some(Desired::Nad(nad)) if nad.attachment.is_some());
+            let act = act(is_present(was), is_present(is.map(|(_, desired)| desired)));
             let (namespace, name) = (namespace.to_string(), name.to_string());
-            forecast.network_attachment_definitions.push(NadTold { namespace, name, act });
+            forecast.network_attachment_definitions.push(NadForecast { namespace, name, act });
         }
         Target::Node(name) => {
             let empty = BTreeMap::new();
@@ -263,25 +269,25 @@ fn tell(
                 _ => BTreeMap::new(),
             };
             let (was, is) = (of(was), of(is.map(|(_, desired)| desired)));
-            let mut networks: BTreeMap<String, Act> = empty;
+            let mut networks: BTreeMap<String, Action> = empty;
             for name in was.keys().chain(is.keys()) {
                 if was.get(name) != is.get(name) {
                     networks.insert(name.clone(), act(was.contains_key(name), is.contains_key(name)));
                 }
             }
             if !networks.is_empty() {
-                forecast.nodes.push(NodeTold { name: name.to_string(), networks });
+                forecast.nodes.push(NodeForecast { name: name.to_string(), networks });
             }
         }
     }
 }
 
-fn act(was: bool, is: bool) -> Act {
+fn act(was: bool, is: bool) -> Action {
     match (was, is) {
-        (false, true) => Act::Create,
-        (true, true) => Act::Change,
-        (true, false) => Act::Delete,
-        (false, false) => Act::None,
+        (false, true) => Action::Create,
+        (true, true) => Action::Change,
+        (true, false) => Action::Delete,
+        (false, false) => Action::None,
     }
 }
 
@@ -291,7 +297,7 @@ fn switch(
     was: Option<&FabricDesired>,
     is: Option<FabricDesired>,
     waits: bool,
-) -> SwitchTold {
+) -> SwitchForecast {
     let vlans = |fabric: Option<&FabricDesired>| -> VlanSet {
         fabric.into_iter().flat_map(|fabric| fabric.vlans.iter().map(|vlan| vlan.vid)).collect()
     };
@@ -307,10 +313,10 @@ fn switch(
     for port in were.keys().chain(are.keys()) {
         let (was, is) = (were.get(port).unwrap_or(&VlanSet::EMPTY), are.get(port).unwrap_or(&VlanSet::EMPTY));
         if was != is {
-            ports.insert(port.clone(), PortTold { add: is.difference(was), remove: was.difference(is) });
+            ports.insert(port.clone(), PortForecast { add: is.difference(was), remove: was.difference(is) });
         }
     }
-    SwitchTold {
+    SwitchForecast {
         name: name.to_string(),
         driver,
         make: vlans_are.difference(&vlans_were),
@@ -321,7 +327,7 @@ fn switch(
     }
 }
 
-fn interfaces(was: Option<&PodView>, is: Option<&PodView>) -> Vec<InterfaceTold> {
+fn interfaces(was: Option<&PodView>, is: Option<&PodView>) -> Vec<InterfaceForecast> {
     let of = |view: Option<&PodView>| {
         let interfaces = view.into_iter().flat_map(|view| view.interfaces.clone());
         interfaces
@@ -330,10 +336,10 @@ fn interfaces(was: Option<&PodView>, is: Option<&PodView>) -> Vec<InterfaceTold>
     };
     let (was, is) = (of(was), of(is));
     let keys: BTreeSet<_> = was.keys().chain(is.keys()).collect();
-    let told = keys.into_iter().filter_map(|key| {
+    let interfaces_changed = keys.into_iter().filter_map(|key| {
         let (before, after) = (was.get(key), is.get(key));
         let interface = after.or(before)?;
-        (before != after).then(|| InterfaceTold {
+        (before != after).then(|| InterfaceForecast {
             name: if interface.entry.name.is_empty() {
                 key.1.to_string()
             } else {
@@ -343,5 +349,5 @@ fn interfaces(was: Option<&PodView>, is: Option<&PodView>) -> Vec<InterfaceTold>
             act: act(before.is_some(), after.is_some()),
         })
     });
-    told.collect()
+    interfaces_changed.collect()
 }

@@ -1,4 +1,4 @@
-//! The core with drivers that do what they are told at once.
+//! The core with simulated drivers that carry out every command at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,48 +10,53 @@ use eno_schemas::{
 };
 use kube::api::DynamicObject;
 
-use super::World;
+use super::ClusterState;
 use crate::ingest;
 
-/// Only drivers see it, in the names of what is ours, and none is told anything here.
+/// Identifier of the cluster in the simulation. Only drivers would see it, and none gets a command.
 const CLUSTER: &str = "plan";
-/// Stands for the time, which no verdict depends on.
+/// Constant time; no evaluation depends on it.
 const NOW: &str = "1970-01-01T00:00:00Z";
 
 /// A run of the core.
-pub(super) struct Rehearsal {
+pub(super) struct Simulation {
+    /// The core.
     engine: Engine,
+    /// All objects, as the core knows them.
     objects: BTreeMap<Key, Object>,
-    seen: Snapshot,
+    /// State after the effects so far.
+    current: Snapshot,
+    /// Targets with an unpublished change.
     pending: BTreeSet<Target>,
-    /// Switches that can't be changed at present: they confirm nothing.
-    silent: BTreeSet<Target>,
+    /// Switches that are unreachable at present: they confirm nothing.
+    unreachable: BTreeSet<Target>,
+    /// Sequence of the last simulated command.
     sequence: u64,
 }
 
-/// Something that an object depends on and that could not be read.
-pub(super) struct Unread {
-    /// The object names it; else only its path is unknown.
-    pub decides: bool,
-    /// What it is.
-    pub words: String,
+/// A dependency of an object that could not be read.
+pub(super) struct UnreadDependency {
+    /// The object references it; otherwise only the nodes of its path are unknown.
+    pub is_direct: bool,
+    /// Text for the user.
+    pub message: String,
 }
 
-/// How things are once nothing happens any more.
+/// The state when no effects are left.
 #[derive(Clone, Default)]
 pub(super) struct Snapshot {
     pub statuses: BTreeMap<Key, Status>,
     pub desired: BTreeMap<Target, (Name, Desired)>,
-    /// By the pod's uid: its namespace, its name and what it has.
+    /// By uid of the pod: namespace, name and interfaces.
     pub pods: BTreeMap<Name, (Name, Name, PodView)>,
-    /// The switches that confirm nothing at present.
-    pub silent: BTreeSet<Target>,
+    /// Switches that confirm nothing at present.
+    pub unreachable: BTreeSet<Target>,
 }
 
-impl Rehearsal {
-    /// Brings the core to where the cluster is.
-    pub fn new(world: &World) -> Self {
-        let agents = world.has_agents();
+impl Simulation {
+    /// Runs the core up to the current state of the cluster.
+    pub fn new(cluster: &ClusterState) -> Self {
+        let agents = cluster.has_agents();
         let mut engine = Engine::new(Config {
             cluster: CLUSTER.into(),
             cluster_uid: None,
@@ -59,56 +64,59 @@ impl Rehearsal {
             nodes: agents,
         });
         let mut drivers: BTreeSet<Name> = BTreeSet::from(["nad".into()]);
-        let nodes = world.node_names().map(|node| Name::from(format!("node/{node}")));
+        let nodes = cluster.node_names().map(|node| Name::from(format!("node/{node}")));
         drivers.extend(nodes.filter(|_| agents));
         let mut objects = BTreeMap::new();
-        let mut silent = BTreeSet::new();
-        for (key, source) in world.objects() {
-            let object = object(key, source, world);
+        let mut unreachable = BTreeSet::new();
+        for (key, source) in cluster.objects() {
+            let object = object(key, source, cluster);
             if key.kind == Kind::FabricDevice {
                 let driver = source.data.pointer("/spec/Driver").and_then(serde_json::Value::as_str);
                 drivers.insert(driver.unwrap_or("netconf").into());
-                let answers = object
-                    .status
-                    .as_ref()
-                    .is_none_or(|status| !matches!(status.phase, Some(Phase::Error)) && !unreachable(status));
+                let answers = object.status.as_ref().is_none_or(|status| {
+                    !matches!(status.phase, Some(Phase::Error)) && !reports_unreachable(status)
+                });
                 if !answers {
-                    silent.insert(Target::Fabric(key.name.clone()));
+                    unreachable.insert(Target::Fabric(key.name.clone()));
                 }
             }
             objects.insert(key.clone(), object);
         }
         engine.handle(Event::Drivers(drivers));
-        for event in world.surroundings() {
+        for event in cluster.other_events() {
             engine.handle(event);
         }
         for object in objects.values() {
             engine.handle(Event::Object(Box::new(object.clone())));
         }
         let statuses = objects.iter().filter_map(|(key, object)| Some((key.clone(), object.status.clone()?)));
-        let seen = Snapshot { statuses: statuses.collect(), silent: silent.clone(), ..Snapshot::default() };
-        Self { engine, objects, seen, pending: BTreeSet::new(), silent, sequence: 0 }
+        let current = Snapshot {
+            statuses: statuses.collect(),
+            unreachable: unreachable.clone(),
+            ..Snapshot::default()
+        };
+        Self { engine, objects, current, pending: BTreeSet::new(), unreachable, sequence: 0 }
     }
 
-    /// An object is applied.
-    pub fn apply(&mut self, key: &Key, source: &DynamicObject, world: &World) {
-        let mut object = object(key, source, world);
+    /// Applies an object.
+    pub fn apply(&mut self, key: &Key, source: &DynamicObject, cluster: &ClusterState) {
+        let mut object = object(key, source, cluster);
         if let Some(there) = self.objects.get(key) {
-            // Applying leaves what others wrote.
+            // Applying keeps the finalizer, which another field manager owns.
             object.finalized = there.finalized;
         }
         if object.uid.is_empty() {
             object.uid = format!("new-{key}").into();
         }
         if object.created == 0 {
-            // Younger than all others.
+            // New objects are younger than all others.
             object.created = i64::MAX;
         }
         self.objects.insert(key.clone(), object.clone());
         self.engine.handle(Event::Object(Box::new(object)));
     }
 
-    /// An object is deleted.
+    /// Deletes an object.
     pub fn delete(&mut self, key: &Key) {
         let Some(object) = self.objects.get_mut(key) else { return };
         if !object.finalized {
@@ -120,26 +128,29 @@ impl Rehearsal {
         self.engine.handle(Event::Object(Box::new(object)));
     }
 
-    /// What an object depends on, by itself or by what it names, and could not be read.
-    pub fn unread(&self, key: &Key, world: &World) -> Option<Unread> {
-        // Kinds name no kind that leads back to them.
+    /// An object that this object references, directly or indirectly, and that could not be read.
+    pub fn unread_dependency(&self, key: &Key, cluster: &ClusterState) -> Option<UnreadDependency> {
+        // References between kinds have no cycles.
         let mut next = vec![key.clone()];
         while let Some(key) = next.pop() {
             match self.objects.get(&key) {
                 Some(object) => next.extend(object.spec.iter().flat_map(Spec::references)),
-                None if world.lacks(&key) => {
-                    return Some(Unread { decides: true, words: format!("{key} could not be read") });
+                None if cluster.may_miss(&key) => {
+                    return Some(UnreadDependency {
+                        is_direct: true,
+                        message: format!("{key} could not be read"),
+                    });
                 }
                 None => {}
             }
         }
-        if world.knows_nodes() || !self.reaches_nodes(key) {
+        if cluster.knows_nodes() || !self.reaches_nodes(key) {
             return None;
         }
-        Some(Unread { decides: false, words: "the nodes of its path could not be read".into() })
+        Some(UnreadDependency { is_direct: false, message: "the nodes of its path could not be read".into() })
     }
 
-    /// An object that is realised on the nodes of a ConnectionPoint.
+    /// True for objects that are realised on the nodes of a ConnectionPoint.
     fn reaches_nodes(&self, key: &Key) -> bool {
         let attaches = |object: &Object| {
             let spec = object.spec.as_ref().ok().and_then(Spec::attachment);
@@ -152,21 +163,21 @@ impl Rehearsal {
         }
     }
 
-    /// Lets everything happen that follows, and looks.
+    /// Carries out all effects, and returns the resulting state.
     pub fn snapshot(&mut self) -> Snapshot {
         loop {
             for effect in self.engine.settle(NOW) {
-                self.carry_out(effect);
+                self.apply_effect(effect);
             }
             if let Some(target) = self.pending.pop_first() {
-                self.answer(&target);
+                self.confirm(&target);
             } else if !self.engine.is_unsettled() {
-                return self.seen.clone();
+                return self.current.clone();
             }
         }
     }
 
-    fn carry_out(&mut self, effect: Effect) {
+    fn apply_effect(&mut self, effect: Effect) {
         match effect {
             Effect::AddFinalizer(key) => {
                 let Some(object) = self.objects.get_mut(&key) else { return };
@@ -180,26 +191,26 @@ impl Rehearsal {
             }
             Effect::Transition { key, status, .. } | Effect::Status { key, status } => {
                 let leased = status.leased;
-                self.seen.statuses.insert(key.clone(), *status);
+                self.current.statuses.insert(key.clone(), *status);
                 self.engine.handle(Event::StatusWritten(key, leased));
             }
             Effect::Publish(target) => drop(self.pending.insert(target)),
             Effect::Await(key) => self.engine.handle(Event::AwaitElapsed(key)),
             Effect::Forget(target) => {
                 self.pending.remove(&target);
-                self.seen.desired.remove(&target);
+                self.current.desired.remove(&target);
             }
             Effect::PodNetwork { namespace, name, uid, view } => match view {
-                Some(view) => drop(self.seen.pods.insert(uid, (namespace, name, *view))),
-                None => drop(self.seen.pods.remove(&uid)),
+                Some(view) => drop(self.current.pods.insert(uid, (namespace, name, *view))),
+                None => drop(self.current.pods.remove(&uid)),
             },
-            // What is only said to Kubernetes, or made by others.
+            // Other effects only write to Kubernetes.
             _ => {}
         }
     }
 
-    /// The driver does what it is told, unless its switch does not answer.
-    fn answer(&mut self, target: &Target) {
+    /// Simulates the driver: it carries the command out, unless its switch is unreachable.
+    fn confirm(&mut self, target: &Target) {
         let Some((driver, desired)) = self.engine.desired(target) else { return };
         let applied = match &desired {
             Desired::Fabric(fabric) => Applied::Fabric {
@@ -213,8 +224,8 @@ impl Rehearsal {
             Desired::Node(node) => on_node(node),
         };
         let hash = desired.hash();
-        let before = self.seen.desired.insert(target.clone(), (driver.clone(), desired));
-        if self.silent.contains(target) || before.is_some_and(|(_, before)| before.hash() == hash) {
+        let before = self.current.desired.insert(target.clone(), (driver.clone(), desired));
+        if self.unreachable.contains(target) || before.is_some_and(|(_, before)| before.hash() == hash) {
             return;
         }
         self.sequence += 1;
@@ -235,10 +246,10 @@ impl Rehearsal {
     }
 }
 
-/// An object as the core is to see it. Where namespaces could not be read, each of them counts as open.
-fn object(key: &Key, source: &DynamicObject, world: &World) -> Object {
+/// An object in the core's form. Without the right to read namespaces, every namespace counts as allowed.
+fn object(key: &Key, source: &DynamicObject, cluster: &ClusterState) -> Object {
     let mut object = ingest::object(key.clone(), source);
-    if !world.knows_namespaces() {
+    if !cluster.knows_namespaces() {
         match &mut object.spec {
             Ok(Spec::PhysicalNetwork(spec)) => spec.namespaces = None,
             Ok(Spec::Service(spec)) => spec.namespaces = None,
@@ -248,11 +259,11 @@ fn object(key: &Key, source: &DynamicObject, world: &World) -> Object {
     object
 }
 
-fn unreachable(status: &Status) -> bool {
+fn reports_unreachable(status: &Status) -> bool {
     status.conditions.iter().any(|condition| condition.kind == "Reachable" && !condition.holds)
 }
 
-/// What an agent reports that did all of it.
+/// The report of an agent that carried out everything.
 fn on_node(node: &NodeDesired) -> Applied {
     let networks = node.networks.iter().map(|(name, network)| {
         let (vlans, mtu) = match network {
@@ -264,7 +275,7 @@ fn on_node(node: &NodeDesired) -> Applied {
     });
     let pods = node.pods.iter().map(|(uid, pod)| {
         let links = pod.links.iter().map(|link| {
-            // Which process that will be is not known.
+            // The PID of the container is not known.
             let name = match &link.name {
                 LinkName::Fixed(name) => name.clone(),
                 LinkName::WithPid(name) => format!("{name}<PID>"),

@@ -1,4 +1,4 @@
-//! What is said of callbacks, when they are given up, and what people can do then.
+//! Conditions, dead letters and requests after failing callbacks.
 
 use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest};
 
@@ -9,129 +9,129 @@ fn request(action: CallbackAction, name: &str) -> CallbackRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_says_that_its_callbacks_are_not_taken() {
+async fn condition_tracks_failing_callbacks_across_restart() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     for name in ["a", "quiet"] {
         bench.cluster.put(name, &json!({ "CallbackURL": format!("http://{address}/{name}") }));
         bench.transition(name, 1, None).await;
     }
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     for _ in 0..2 {
         next(&mut gets).await;
     }
     receiver.refuse("a", u32::MAX, StatusCode::SERVICE_UNAVAILABLE);
     bench.transition("a", 2, None).await;
-    let said = bench.cluster.says("a", "False", "Retrying").await;
-    let message = said["message"].as_str().unwrap();
+    let condition = bench.cluster.wait_for_condition("a", "False", "Retrying").await;
+    let message = condition["message"].as_str().unwrap();
     assert!(message.starts_with("callback 2 was not taken at try "), "{message}");
     assert!(message.contains("answered 503 Service Unavailable; the next is at 2"), "{message}");
     assert!(message.ends_with("; the last one delivered is 1"), "{message}");
     let listed = undelivered(&bench.connection).await.unwrap();
     assert_eq!((&*listed[0].name, listed[0].counter, listed[0].delivered), ("a", 2, Some(1)));
     assert!(listed[0].next_try_at().is_some());
-    // It survives a restart, and ends when the callback is taken.
+    // The condition survives a restart, and recovers with the delivery.
     stop.cancel();
     task.await.unwrap();
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     receiver.refuse("a", 0, StatusCode::OK);
     assert_eq!(next(&mut gets).await, ("a".into(), 2));
-    let said = bench.cluster.says("a", "True", "Delivered").await;
-    assert_eq!(said["message"], "callback 2 was delivered");
+    let condition = bench.cluster.wait_for_condition("a", "True", "Delivered").await;
+    assert_eq!(condition["message"], "callback 2 was delivered");
     let forgotten = async {
         while !undelivered(&bench.connection).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, forgotten).await.unwrap();
-    // Nothing is written of an object whose callbacks are taken.
+    timeout(TIMEOUT, forgotten).await.unwrap();
+    // An object whose callbacks succeed gets no condition.
     assert!(bench.cluster.0.lock().unwrap().conditions.iter().all(|(name, _)| name == "a"));
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_corrected_object_is_told_where_it_says_now() {
+async fn retry_uses_current_callback_url_of_object() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     receiver.refuse("wrong", u32::MAX, StatusCode::NOT_FOUND);
     let wrong = format!("http://{address}/wrong");
     bench.transition("a", 1, Some(&wrong)).await;
     bench.transition("b", 1, Some(&wrong)).await;
-    // Of the same name, and another object.
+    // Another object of the same name.
     bench.cluster.put("b", &json!({ "CallbackURL": format!("http://{address}/b") }));
     bench.cluster.0.lock().unwrap().objects.get_mut("b").unwrap()["metadata"]["uid"] = "other".into();
     bench.cluster.put("a", &json!({ "CallbackURL": format!("http://{address}/a") }));
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     assert_eq!(next(&mut gets).await, ("a".into(), 1));
-    bench.cluster.says("b", "False", "Retrying").await;
+    bench.cluster.wait_for_condition("b", "False", "Retrying").await;
     assert!(gets.try_recv().is_err());
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_given_up_is_kept_and_can_be_retried() {
+async fn dead_letters_are_stored_and_retried_on_request() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     bench.cluster.put("a", &json!({ "CallbackURL": format!("http://{address}/a") }));
     receiver.refuse("a", 2, StatusCode::GONE);
     bench.transition("a", 1, None).await;
     bench.transition("a", 2, None).await;
-    let (stop, task) = bench.deliverer();
-    bench.cluster.says("a", "False", "GivenUp").await;
+    let (stop, task) = bench.start_delivery();
+    bench.cluster.wait_for_condition("a", "False", "GivenUp").await;
     let dead = async {
         while dead_letters(&bench.connection).await.unwrap().len() < 2 {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, dead).await.unwrap();
+    timeout(TIMEOUT, dead).await.unwrap();
     receiver.refuse("a", 1, StatusCode::INTERNAL_SERVER_ERROR);
     let retry = request(CallbackAction::Retry, "a");
-    let answer = ask(&bench.connection, &retry).await.unwrap();
+    let answer = send_request(&bench.connection, &retry).await.unwrap();
     let error = Some("answered 500 Internal Server Error".to_owned());
     assert_eq!(answer, CallbackAnswer { delivered: 0, dead: 2, waiting: 0, error });
-    let answer = ask(&bench.connection, &retry).await.unwrap();
+    let answer = send_request(&bench.connection, &retry).await.unwrap();
     assert_eq!(answer, CallbackAnswer { delivered: 2, ..CallbackAnswer::default() });
     for counter in 1..=2 {
         assert_eq!(next(&mut gets).await, ("a".into(), counter));
     }
     assert!(dead_letters(&bench.connection).await.unwrap().is_empty());
-    bench.cluster.says("a", "True", "Delivered").await;
-    // What waits for its next try is tried at once.
+    bench.cluster.wait_for_condition("a", "True", "Delivered").await;
+    // A callback that waits for its retry is attempted at once.
     receiver.refuse("a", 6, StatusCode::INTERNAL_SERVER_ERROR);
     bench.transition("a", 3, None).await;
     let mut waiting = CallbackAnswer::default();
     while waiting.waiting == 0 {
-        waiting = ask(&bench.connection, &retry).await.unwrap();
+        waiting = send_request(&bench.connection, &retry).await.unwrap();
     }
     receiver.refuse("a", 0, StatusCode::OK);
-    ask(&bench.connection, &retry).await.unwrap();
+    send_request(&bench.connection, &retry).await.unwrap();
     assert_eq!(next(&mut gets).await, ("a".into(), 3));
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_was_tried_ten_times_for_days_is_given_up() {
+async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
     let (receiver, address, _gets) = Receiver::start().await;
     let bench = Bench::new(address).await;
-    let tools = bench.tools(&local());
+    let context = bench.context(&local());
     receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     let spec = json!({ "CallbackURL": format!("http://{address}/a") });
     let payload = encode(&transition("a", 1, &spec)).unwrap();
     let object = Name::from("L2Service._.a");
     for (attempts, old, given_up) in [(0, true, false), (8, true, false), (50, false, false), (9, true, true)]
     {
-        let (ended, _, news) = try_once(&tools, &object, 1, attempts, old, &payload).await;
-        assert_eq!(ended == Ended::Done, given_up, "{attempts} {old}");
-        let News::Undelivered(about) = news else { panic!("{attempts}") };
+        let (ended, _, change) = try_once(&context, &object, 1, attempts, old, &payload).await;
+        assert_eq!(ended == AttemptEnd::Done, given_up, "{attempts} {old}");
+        let DeliveryChange::Undelivered(about) = change else { panic!("{attempts}") };
         assert_eq!((about.attempts, about.next_try.is_none()), (attempts + 1, given_up));
     }
     let dead = dead_letters(&bench.connection).await.unwrap();
     assert_eq!((dead.len(), dead[0].attempts), (1, 10));
-    // A crash before it was noted repeats it, and it is there once.
-    try_once(&tools, &object, 1, 9, true, &payload).await;
+    // A crash before the attempt is recorded repeats the dead letter, which is stored once.
+    try_once(&context, &object, 1, 9, true, &payload).await;
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
     let deliveries = crate::trace::deliveries(
         &bench.connection,
@@ -142,19 +142,19 @@ async fn only_what_was_tried_ten_times_for_days_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoints_are_tested_on_request() {
+async fn endpoint_test_runs_on_request() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     for name in ["a", "not-a"] {
         bench.cluster.put(name, &json!({ "CallbackURL": format!("http://{address}/{name}") }));
     }
     bench.cluster.put("silent", &json!({}));
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     bench.transition("first", 1, None).await;
-    // From then on it listens.
+    // The delivery task is subscribed from then on.
     next(&mut gets).await;
     let test = async |action, name: &str| {
-        let answer = ask(&bench.connection, &request(action, name)).await.unwrap();
+        let answer = send_request(&bench.connection, &request(action, name)).await.unwrap();
         (answer.delivered, answer.error)
     };
     assert_eq!(test(CallbackAction::TestEndpoint, "a").await, (1, None));
@@ -175,80 +175,88 @@ async fn endpoints_are_tested_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn endpoints_can_be_tested_before_the_first_callback() {
+async fn endpoint_test_precedes_first_callback() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     bench.cluster.put("not-a", &json!({ "CallbackURL": format!("http://{address}/not-a") }));
     bench.transition("a", 1, None).await;
     bench.transition("not-a", 1, None).await;
-    // Only the first one is preceded by a test.
+    // Only the first callback is preceded by a test.
     bench.transition("not-b", 2, None).await;
-    let (stop, task) = bench.deliverer_with(&CallbackArgs { callback_endpoint_test: true, ..local() });
+    let (stop, task) = bench.start_delivery_with(&CallbackArgs { callback_endpoint_test: true, ..local() });
     let mut came = [next(&mut gets).await, next(&mut gets).await];
     came.sort();
     assert_eq!(came, [("a".into(), 1), ("not-b".into(), 2)]);
-    let said = bench.cluster.says("not-a", "False", "Retrying").await;
-    assert!(said["message"].as_str().unwrap().contains("answered 200 OK, not 204"), "{said}");
+    let condition = bench.cluster.wait_for_condition("not-a", "False", "Retrying").await;
+    assert!(condition["message"].as_str().unwrap().contains("answered 200 OK, not 204"), "{condition}");
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_remembered_of_nobody_is_forgotten() {
+async fn stale_entries_of_former_leader_are_deleted() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
-    let (stop, task) = bench.deliverer();
+    let (stop, task) = bench.start_delivery();
     bench.transition("a", 1, None).await;
     next(&mut gets).await;
-    // A leader that was stopped for a while writes them, after its successor has forgotten them.
+    // A paused former leader writes them after its successor deleted them.
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
     let at = schedule::Entry { from: 1, attempts: 3, next_try: 0, last_error: "no".into() };
     bucket.put("at.L2Service._.gone", serde_json::to_vec(&at).unwrap().into()).await.unwrap();
     let message = serde_json::from_slice(&encode(&transition("gone", 1, &json!({}))).unwrap()).unwrap();
-    let told = Undelivered { next_try: Some(0), ..about(&message, 1, 3, "no".into()) };
-    bucket.put("told.L2Service._.gone", serde_json::to_vec(&told).unwrap().into()).await.unwrap();
-    bench.nothing_remembered().await;
+    let undelivered = Undelivered { next_try: Some(0), ..about(&message, 1, 3, "no".into()) };
+    bucket.put("told.L2Service._.gone", serde_json::to_vec(&undelivered).unwrap().into()).await.unwrap();
+    bench.wait_until_no_entries().await;
     stop.cancel();
     task.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn marks_that_do_not_expire_are_made_anew() {
+async fn unexpired_tombstones_are_renewed() {
     let (_receiver, address, _gets) = Receiver::start().await;
     let bench = Bench::new(address).await;
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
-    let [at, told, waiting] = ["at.L2Service._.gone", "told.L2Service._.gone", "at.L2Service._.waiting"];
-    for key in [at, told, waiting] {
+    let [at, undelivered, waiting] =
+        ["at.L2Service._.gone", "told.L2Service._.gone", "at.L2Service._.waiting"];
+    for key in [at, undelivered, waiting] {
         bucket.purge(key).await.unwrap();
     }
-    let mut entries = Entries::read(&bucket).await.unwrap();
+    let mut entries = EntryWatch::read(&bucket).await.unwrap();
     let fresh = "told.L2Service._.fresh";
     bucket.purge(fresh).await.unwrap();
     let mut schedule = schedule::Schedule::new(0, 0);
     let entry = schedule::Entry { from: 1, attempts: 1, next_try: 0, last_error: String::new() };
     schedule.restore("L2Service._.waiting".into(), entry, vec![(1, "h".into())]);
     let mut notices = notices::Notices::default();
-    let mut next = async |entries: &mut Entries| {
-        let entry = timeout(PATIENCE, entries.next()).await.expect("an entry within 30 s").unwrap();
-        let needless = entries.take_up(&entry, &mut schedule, &mut notices, 0);
+    let mut next = async |entries: &mut EntryWatch| {
+        let entry = timeout(TIMEOUT, entries.next()).await.expect("an entry within 30 s").unwrap();
+        let needless = entries.apply_entry(&entry, &mut schedule, &mut notices, 0);
         if needless {
-            state::forget(&bucket, &entry.key).await.unwrap();
+            state::delete_key(&bucket, &entry.key).await.unwrap();
         }
         (entry.key, needless)
     };
-    for key in [at, told, waiting, fresh] {
+    for key in [at, undelivered, waiting, fresh] {
         assert_eq!(next(&mut entries).await, (key.into(), false));
     }
-    entries.long_after();
+    entries.make_reread_due();
     entries.read_again(&bucket).await.unwrap();
-    let seen = [(at, true), (told, true), (waiting, false), (fresh, false), (at, false), (told, false)];
-    for (key, needless) in seen {
+    let expected = [
+        (at, true),
+        (undelivered, true),
+        (waiting, false),
+        (fresh, false),
+        (at, false),
+        (undelivered, false),
+    ];
+    for (key, needless) in expected {
         assert_eq!(next(&mut entries).await, (key.into(), needless));
     }
-    // The entry that is missing is to be written.
+    // The missing entry is written again.
     assert_eq!(schedule.changes().len(), 1);
     for key in [waiting, fresh] {
-        state::forget(&bucket, key).await.unwrap();
+        state::delete_key(&bucket, key).await.unwrap();
     }
-    bench.marks_of_ends_expire().await;
+    bench.tombstones_expire().await;
 }

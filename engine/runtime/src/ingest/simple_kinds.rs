@@ -1,4 +1,4 @@
-//! The kinds whose fields need little more than a type.
+//! Kinds whose fields need little more than deserialisation.
 
 use eno_core::spec::{
     AttachmentSpec, BridgeDomainSpec, CniName, Invalid, NodePoolSpec, PhysicalNetworkSpec, ServiceSpec,

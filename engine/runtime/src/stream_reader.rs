@@ -1,4 +1,4 @@
-//! Reading what a stream holds.
+//! Reads the stored messages of a stream.
 
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
@@ -6,13 +6,13 @@ use async_nats::jetstream::message::Info;
 use eno_sbi::nats::Connection;
 use futures::StreamExt as _;
 
-/// Goes through the messages of a stream on the subjects of `filter`, up to the one after which none waits.
-pub async fn each(
+/// Visits the messages of a stream that match `filter`, up to the last one stored.
+pub async fn for_each_message(
     nats: &Connection,
     stream: &str,
     deliver_policy: DeliverPolicy,
     filter: &str,
-    mut take: impl FnMut(&Message, &Info<'_>),
+    mut visit: impl FnMut(&Message, &Info<'_>),
 ) -> Result<(), async_nats::Error> {
     let stream = nats.jetstream.get_stream(stream).await?;
     let config = pull::OrderedConfig {
@@ -28,7 +28,7 @@ pub async fn each(
         let message = message?;
         let info = message.info()?;
         left = info.pending;
-        take(&message, &info);
+        visit(&message, &info);
     }
     Ok(())
 }

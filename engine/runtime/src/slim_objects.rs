@@ -1,4 +1,4 @@
-//! Pods and nodes as the watches read them: nothing but what is needed. Pure.
+//! Pods and nodes reduced to the fields that the engine reads. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1 as core;
 use kube::api::{ApiResource, Object};
 use serde::{Deserialize, Serialize};
 
-use crate::marks::{self, Found};
 use crate::networks;
+use crate::node_labels::{self, NodeState};
 
 /// A pod.
 pub type SlimPod = Object<PodSpec, PodStatus>;
@@ -18,17 +18,17 @@ pub type SlimPod = Object<PodSpec, PodStatus>;
 /// A node.
 pub type SlimNode = Object<NodeSpec, Option<NodeStatus>>;
 
-/// Where pods are served.
+/// The resource of pods.
 pub fn pods() -> ApiResource {
     ApiResource::erase::<core::Pod>(&())
 }
 
-/// Where nodes are served.
+/// The resource of nodes.
 pub fn nodes() -> ApiResource {
     ApiResource::erase::<core::Node>(&())
 }
 
-/// The part of a pod's spec that is read.
+/// The fields of a pod's spec that are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
@@ -43,7 +43,7 @@ struct Container {
     name: String,
 }
 
-/// The part of a pod's status that is read.
+/// The fields of a pod's status that are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
@@ -68,7 +68,7 @@ struct ContainerState {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Running {}
 
-/// A pod as the core knows it.
+/// A pod in the core's form.
 pub fn pod(uid: Name, source: &SlimPod) -> Pod {
     let meta = &source.metadata;
     let namespace = meta.namespace.as_deref().unwrap_or_default();
@@ -88,7 +88,7 @@ pub fn pod(uid: Name, source: &SlimPod) -> Pod {
     }
 }
 
-/// The first container of the spec, if it runs: the order of the statuses is another one.
+/// The first container of the spec, if it runs. The statuses have another order than the containers.
 fn container(pod: &SlimPod) -> Option<Name> {
     let first = &pod.spec.containers.first()?.name;
     let status = pod.status.as_ref()?.container_statuses.iter().find(|status| status.name == *first)?;
@@ -96,11 +96,11 @@ fn container(pod: &SlimPod) -> Option<Name> {
     runs.then(|| status.container_id.as_str().into())
 }
 
-/// Nothing of a node's spec is read.
+/// No field of a node's spec is read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeSpec {}
 
-/// The part of a node's status that is read.
+/// The fields of a node's status that are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
@@ -117,18 +117,18 @@ struct Condition {
     status: String,
 }
 
-/// The labels of a node without our own, and whether it is ready.
+/// The labels of a node except the engine's own, and whether the node is ready.
 pub fn node(source: &SlimNode) -> (Labels, bool) {
     let labels = source.metadata.labels.iter().flatten();
-    let labels = labels.filter(|(label, _)| !label.starts_with(marks::LABEL_PREFIX));
+    let labels = labels.filter(|(label, _)| !label.starts_with(node_labels::LABEL_PREFIX));
     let conditions = source.status.iter().flatten().flat_map(|status| &status.conditions);
     let ready = conditions.clone().any(|one| one.kind == "Ready" && one.status == "True");
     (labels.map(|(label, value)| (label.clone(), value.clone())).collect(), ready)
 }
 
-/// What a node says that we or others marked it with.
-pub fn found(source: &SlimNode) -> Arc<Found> {
-    Arc::new(Found::read(&source.metadata, source.status.iter().flatten().map(|status| &status.capacity)))
+/// The labels and resources that the engine or ovs-cni's marker wrote.
+pub fn node_state(source: &SlimNode) -> Arc<NodeState> {
+    Arc::new(NodeState::read(&source.metadata, source.status.iter().flatten().map(|status| &status.capacity)))
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_pod() {
+    fn running_pod_yields_first_container_and_selecting_labels() {
         let pod = slim(|_| {});
         assert_eq!((&*pod.namespace, &*pod.name, pod.host_network), ("ns", "p", false));
         assert_eq!(pod.node.as_deref(), Some("worker1"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_does_not_run() {
+    fn pod_without_running_first_container_has_no_container() {
         let waits = |pod: &mut Value| {
             pod["status"]["containerStatuses"][1]["state"] = json!({ "waiting": { "reason": "x" } });
         };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_without_what_we_wrote_there() {
+    fn node_labels_exclude_own_prefix() {
         let mut value = json!({ "metadata": { "name": "n", "labels": { "a": "b", "cp.eno.k8s.io/x": "ready" } },
             "spec": { "podCIDR": "10.0.0.0/24" },
             "status": { "conditions": [{ "type": "DiskPressure", "status": "True" }, { "type": "Ready", "status": "True" }] } });

@@ -1,5 +1,4 @@
-//! Whether this process may write: a leader that was stopped for a while and goes on does not know yet that another
-//! one leads.
+//! Guards writes by the Lease: a leader that was paused and resumes does not know yet that another process leads.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,38 +8,38 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
 
-/// Until when the lead is held for sure, by this process's own clock. All that the leader writes waits for that: what a
-/// renewal of the Lease makes sure of goes on, and what is left when the lead is lost is dropped.
+/// Until when this process is sure to hold the Lease, by its own clock. All writes of the leader wait for it: they
+/// continue after a renewal and are dropped when the Lease is lost.
 ///
-/// What was on its way already is beyond it: the expected last sequence refuses that on NATS, and what gets through is
-/// put right by who leads then (`Gate::overwritten`, `Change::Found`).
+/// Writes already in flight are not covered. NATS refuses them by the expected last sequence, and the next leader
+/// corrects what gets through (`CommandScheduler::command_replaced`, `Change::StatusObserved`).
 #[derive(Clone, Debug)]
-pub struct Tenure(watch::Sender<Option<Instant>>);
+pub struct LeaseGuard(watch::Sender<Option<Instant>>);
 
-impl Tenure {
-    /// The lead is not held.
-    pub fn none() -> Self {
+impl LeaseGuard {
+    /// Creates a guard that does not hold the Lease.
+    pub fn not_held() -> Self {
         Self(watch::Sender::new(None))
     }
 
-    /// The lead is held for sure until this time.
+    /// The Lease is held until this time.
     pub fn extend(&self, until: Instant) {
         self.0.send_replace(Some(until));
     }
 
-    /// The lead is not held any more.
-    pub fn end(&self) {
+    /// The Lease is not held any more.
+    pub fn revoke(&self) {
         self.0.send_replace(None);
     }
 
-    /// Waits until the lead is held for sure; for ever when it is lost.
-    pub async fn held(&self) {
+    /// Waits until the Lease is held; forever when it is lost.
+    pub async fn wait_until_held(&self) {
         let mut until = self.0.subscribe();
         loop {
             if until.borrow_and_update().is_some_and(|until| Instant::now() < until) {
                 return;
             }
-            // The sender is this.
+            // This object is the sender, so it exists.
             if until.changed().await.is_err() {
                 return;
             }
@@ -48,17 +47,17 @@ impl Tenure {
     }
 }
 
-/// Sends requests that change something only while the lead is held for sure.
+/// Delays requests that change something until the Lease is held.
 #[derive(Clone, Debug)]
 pub struct Fenced<S> {
     inner: S,
-    tenure: Tenure,
+    lease_guard: LeaseGuard,
 }
 
 impl<S> Fenced<S> {
-    /// In front of a service.
-    pub fn new(inner: S, tenure: Tenure) -> Self {
-        Self { inner, tenure }
+    /// Wraps a service.
+    pub fn new(inner: S, lease_guard: LeaseGuard) -> Self {
+        Self { inner, lease_guard }
     }
 }
 
@@ -77,12 +76,12 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let changes = !request.method().is_safe();
-        // It is sent when the future is first polled.
+        // The request is sent when the future is first polled.
         let answer = self.inner.call(request);
-        let tenure = self.tenure.clone();
+        let lease_guard = self.lease_guard.clone();
         Box::pin(async move {
             if changes {
-                tenure.held().await;
+                lease_guard.wait_until_held().await;
             }
             answer.await
         })
@@ -101,23 +100,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_changes_something_waits_for_the_lead_and_what_reads_does_not() {
-        let tenure = Tenure::none();
+    async fn writes_wait_for_lease_and_reads_do_not() {
+        let lease_guard = LeaseGuard::not_held();
         let server =
             service_fn(|request: Request<()>| async move { Ok::<_, Infallible>(request.method().clone()) });
-        let fenced = Fenced::new(server, tenure.clone());
-        let ask = |method: Method| {
+        let fenced = Fenced::new(server, lease_guard.clone());
+        let send = |method: Method| {
             let request = Request::builder().method(method).body(()).unwrap();
             fenced.clone().oneshot(request)
         };
-        assert_eq!(ask(Method::GET).now_or_never(), Some(Ok(Method::GET)));
-        let mut patch = Box::pin(ask(Method::PATCH));
+        assert_eq!(send(Method::GET).now_or_never(), Some(Ok(Method::GET)));
+        let mut patch = Box::pin(send(Method::PATCH));
         assert_eq!((&mut patch).now_or_never(), None);
-        tenure.extend(Instant::now());
+        lease_guard.extend(Instant::now());
         assert_eq!((&mut patch).now_or_never(), None, "it ended already");
-        tenure.extend(Instant::now() + Duration::from_mins(1));
+        lease_guard.extend(Instant::now() + Duration::from_mins(1));
         assert_eq!((&mut patch).now_or_never(), Some(Ok(Method::PATCH)));
-        tenure.end();
-        assert_eq!(ask(Method::DELETE).now_or_never(), None);
+        lease_guard.revoke();
+        assert_eq!(send(Method::DELETE).now_or_never(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Where callbacks may go and how they get there.
+//! Refused addresses, certificates and proxies of callbacks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_addresses_get_nothing_and_say_why() {
+async fn refused_addresses_receive_nothing_and_condition_names_reason() {
     let (_receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;
     let port = address.port();
@@ -24,7 +24,7 @@ async fn refused_addresses_get_nothing_and_say_why() {
         format!("http://[::ffff:127.0.0.1]:{port}/a"),
         format!("http://0x7f.1:{port}/a"),
         format!("http://0.0.0.0:{port}/a"),
-        // By name, when it is looked up.
+        // By a name that resolves to a refused address.
         format!("http://localhost:{port}/a"),
         "http://169.254.169.254/latest/meta-data".to_owned(),
     ];
@@ -33,10 +33,10 @@ async fn refused_addresses_get_nothing_and_say_why() {
         bench.cluster.put(&name, &json!({ "CallbackURL": url }));
         bench.transition(&name, 1, Some(url)).await;
     }
-    let (stop, task) = bench.deliverer_with(&args);
+    let (stop, task) = bench.start_delivery_with(&args);
     for n in 0..urls.len() {
-        let said = bench.cluster.says(&format!("o{n}"), "False", "GivenUp").await;
-        let message = said["message"].as_str().unwrap();
+        let condition = bench.cluster.wait_for_condition(&format!("o{n}"), "False", "GivenUp").await;
+        let message = condition["message"].as_str().unwrap();
         assert!(
             message.contains("is refused, since it is") && message.contains("--callback-allow"),
             "{message}"
@@ -53,17 +53,17 @@ async fn refused_addresses_get_nothing_and_say_why() {
 async fn redirects_are_not_followed() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let bench = Bench::new(address).await;
-    let tools = bench.tools(&local());
+    let context = bench.context(&local());
     for code in [301, 302, 303, 307, 308] {
         receiver.refuse("a", 1, StatusCode::from_u16(code).unwrap());
         let payload = encode(&transition("a", 1, &json!({ "CallbackURL": format!("http://{address}/a") })));
-        let (ended, _, _) = try_once(&tools, &"L2Service._.a".into(), 1, 0, false, &payload.unwrap()).await;
-        assert!(matches!(ended, Ended::Again { .. }), "{code}: {ended:?}");
+        let (ended, _, _) = try_once(&context, &"L2Service._.a".into(), 1, 0, false, &payload.unwrap()).await;
+        assert!(matches!(ended, AttemptEnd::Retry { .. }), "{code}: {ended:?}");
     }
     assert!(gets.try_recv().is_err());
 }
 
-/// A certificate authority of the test's own.
+/// A certificate authority for the test.
 fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -71,7 +71,7 @@ fn authority() -> CertifiedIssuer<'static, KeyPair> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_are_checked_and_shown() {
+async fn server_certificate_is_verified_and_client_certificate_sent() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let authority = authority();
     let server_key = KeyPair::generate().unwrap();
@@ -122,9 +122,9 @@ async fn certificates_are_checked_and_shown() {
         [(None, identity.clone(), false), (ca.clone(), None, false), (ca, identity, true)]
     {
         let args = CallbackArgs { callback_ca, callback_client_certificate, ..args.clone() };
-        let tools = bench.tools(&args);
-        let (ended, _, _) = try_once(&tools, &"L2Service._.a".into(), 1, 0, false, &payload).await;
-        assert_eq!(ended == Ended::Done, good, "{args:?}: {ended:?}");
+        let context = bench.context(&args);
+        let (ended, _, _) = try_once(&context, &"L2Service._.a".into(), 1, 0, false, &payload).await;
+        assert_eq!(ended == AttemptEnd::Done, good, "{args:?}: {ended:?}");
     }
     assert_eq!(taken.load(Ordering::Relaxed), 1);
     let missing = CallbackArgs { callback_ca: Some("/nowhere/ca.pem".into()), ..local() };
@@ -133,27 +133,27 @@ async fn certificates_are_checked_and_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_looks_names_up_by_itself() {
-    let (asked, mut asks) = mpsc::unbounded_channel();
+async fn proxy_resolves_host_names() {
+    let (uri_sender, mut uris) = mpsc::unbounded_channel();
     let router = Router::new().fallback(async move |uri: Uri| {
-        let _ = asked.send(uri.to_string());
+        let _ = uri_sender.send(uri.to_string());
         StatusCode::NO_CONTENT
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await });
     let bench = Bench::new(address).await;
-    // The proxy itself need not be allowed.
+    // The proxy needs no exception from the policy.
     let proxy = Some(format!("http://localhost:{}", address.port()));
-    let tools = bench.tools(&CallbackArgs { callback_proxy: proxy, ..CallbackArgs::default() });
+    let context = bench.context(&CallbackArgs { callback_proxy: proxy, ..CallbackArgs::default() });
     let post = async |url: &str| {
         let payload = encode(&transition("a", 1, &json!({ "CallbackURL": url }))).unwrap();
-        try_once(&tools, &"L2Service._.a".into(), 1, 0, false, &payload).await.0
+        try_once(&context, &"L2Service._.a".into(), 1, 0, false, &payload).await.0
     };
-    assert_eq!(post("http://nfvo.invalid/x").await, Ended::Done);
-    assert_eq!(asks.recv().await.unwrap(), "http://nfvo.invalid/x");
-    // An address needs no looking up.
-    assert_eq!(post("http://127.0.0.1/x").await, Ended::Done);
-    assert!(asks.try_recv().is_err());
+    assert_eq!(post("http://nfvo.invalid/x").await, AttemptEnd::Done);
+    assert_eq!(uris.recv().await.unwrap(), "http://nfvo.invalid/x");
+    // An address needs no resolution.
+    assert_eq!(post("http://127.0.0.1/x").await, AttemptEnd::Done);
+    assert!(uris.try_recv().is_err());
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
 }

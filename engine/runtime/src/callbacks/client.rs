@@ -1,0 +1,95 @@
+//! Client functions for the CLI: reading the state of callbacks, and requests to the leading engine.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::DeliverPolicy;
+use eno_sbi::nats::Connection;
+use eno_schemas::{CallbackAnswer, CallbackRequest, DeadLetter, decode, encode, subject};
+use futures::TryStreamExt as _;
+
+use super::condition::time;
+use super::notices::Undelivered;
+use super::state::UNDELIVERED_PREFIX;
+use crate::stream_reader;
+
+/// Timeout of a request; a retry may post many dead letters.
+const TIMEOUT: Duration = Duration::from_mins(2);
+
+/// NATS could not be read, or no engine answered. A retry may help.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}: {source}")]
+pub struct ClientError {
+    operation: &'static str,
+    source: async_nats::Error,
+}
+
+impl ClientError {
+    fn new(operation: &'static str) -> impl Fn(async_nats::Error) -> Self {
+        move |source| Self { operation, source }
+    }
+}
+
+impl Undelivered {
+    /// Time of the next attempt, RFC 3339; `None`: there is no automatic one.
+    pub fn next_try_at(&self) -> Option<String> {
+        self.next_try.map(time)
+    }
+}
+
+/// The objects with a failing callback, by kind, namespace and name.
+pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, ClientError> {
+    let read = async {
+        let bucket = nats.jetstream.get_key_value(subject::CALLBACKS).await?;
+        let mut keys = bucket.keys().await?;
+        let mut all = Vec::new();
+        while let Some(key) = keys.try_next().await? {
+            if key.starts_with(UNDELIVERED_PREFIX)
+                && let Some(value) = bucket.get(key).await?
+            {
+                all.extend(serde_json::from_slice::<Undelivered>(&value).ok());
+            }
+        }
+        all.sort_by(|a, b| (&a.kind, &a.namespace, &a.name).cmp(&(&b.kind, &b.namespace, &b.name)));
+        Ok(all)
+    };
+    read.await.map_err(ClientError::new("reading what is known of callbacks"))
+}
+
+/// The dead letters, the oldest first.
+pub async fn dead_letters(nats: &Connection) -> Result<Vec<DeadLetter>, ClientError> {
+    let letters = read_dead_letters(nats, "eno.v1.dead.>").await;
+    let letters = letters.map_err(ClientError::new("reading dead letters"))?;
+    Ok(letters.into_iter().map(|(_, letter)| letter).collect())
+}
+
+/// The dead letters on a subject, with their sequences in the stream. Those that break the schema are omitted.
+pub(super) async fn read_dead_letters(
+    nats: &Connection,
+    filter: &str,
+) -> Result<Vec<(u64, DeadLetter)>, async_nats::Error> {
+    let mut found = Vec::new();
+    stream_reader::for_each_message(
+        nats,
+        subject::DEAD_LETTERS,
+        DeliverPolicy::All,
+        filter,
+        |message, info| {
+            found.extend(decode(&message.payload).ok().map(|letter| (info.stream_sequence, letter)));
+        },
+    )
+    .await?;
+    Ok(found)
+}
+
+/// Sends a request to the leading engine.
+pub async fn send_request(
+    nats: &Connection,
+    request: &CallbackRequest,
+) -> Result<CallbackAnswer, ClientError> {
+    let sent = async {
+        let request = async_nats::Request::new().payload(encode(request)?.into()).timeout(Some(TIMEOUT));
+        let answer = nats.client.send_request(subject::CALLBACK_REQUESTS, request).await?;
+        Ok(decode(&answer.payload)?)
+    };
+    sent.await.map_err(ClientError::new("asking the leading engine"))
+}

@@ -1,0 +1,414 @@
+//! Transactions over several switches: all participants confirm their change, or all roll it back.
+//!
+//! A transaction is *open* until it is decided. It is confirmed when all participants hold their change and none
+//! refused anything new; otherwise it is aborted. Each participant then gets the decision, and is bound to the
+//! transaction until it has carried the decision out.
+
+use std::time::{Duration, Instant};
+
+use eno_core::{Name, Target};
+use eno_schemas::{Decision, Desired, Generation, Transaction};
+
+use super::{CommandScheduler, PendingCommand, ReadyCommands, State};
+
+/// Maximum time from the opening of a transaction to its decision.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+/// A switch retries an aborted transaction at once, [`IMMEDIATE_RETRIES`] times. Then it backs off: this is the first
+/// delay, which doubles with each further abort,
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+const IMMEDIATE_RETRIES: u32 = 2;
+/// up to this delay.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+
+/// A switch that takes part in a transaction, with its desired state.
+#[derive(Clone, Debug)]
+pub struct Participant {
+    /// The switch.
+    pub target: Target,
+    /// Its driver.
+    pub driver: Name,
+    /// Its desired state.
+    pub desired: Desired,
+    /// Hash of the desired state.
+    pub hash: String,
+}
+
+/// The outcome that a driver reported for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverAnswer {
+    /// The command is carried out.
+    Applied,
+    /// The change is made and can still be rolled back.
+    Held {
+        /// The driver left out a part of the change.
+        refused: bool,
+    },
+    /// The change was rolled back.
+    RolledBack,
+    /// The driver failed,
+    Failed,
+    /// or failed and retries on its own.
+    WillRetry,
+}
+
+impl DriverAnswer {
+    /// True when the driver does nothing more about the command.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Held { .. })
+    }
+}
+
+/// A transaction that was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecidedTransaction {
+    /// Its identifier, `<term>-<number>`.
+    pub id: String,
+    /// `confirmed`, `refused`, `failed` or `late`.
+    pub outcome: &'static str,
+    /// Time from the opening to the decision.
+    pub took: Duration,
+    /// Number of participants.
+    pub participants: usize,
+    /// Participants without an answer at the deadline, and those that rolled back before it.
+    pub late: Vec<Target>,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenTransaction {
+    transaction: Transaction,
+    opened: Instant,
+    participants: Vec<ParticipantState>,
+}
+
+#[derive(Debug)]
+struct ParticipantState {
+    participant: Participant,
+    /// Generation of its last command.
+    generation: Generation,
+    stage: Stage,
+    /// A former leader left the transaction open: the state of the switch is unknown until it rolled back.
+    inherited: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The driver makes the change.
+    Working,
+    /// The driver holds the change.
+    Holding { refused: bool },
+    /// The decision is made and not yet sent to the driver.
+    DecisionPending,
+    /// The decision is sent, and the driver carries it out.
+    DecisionSent,
+    /// The participant is no longer bound to the transaction.
+    Released,
+}
+
+impl OpenTransaction {
+    /// The switches that are still bound to the transaction.
+    pub fn switches(&self) -> impl Iterator<Item = Name> {
+        self.participants.iter().filter(|part| part.stage != Stage::Released).filter_map(|part| {
+            match &part.participant.target {
+                Target::Fabric(name) => Some(name.clone()),
+                Target::Nad(..) | Target::Node(_) => None,
+            }
+        })
+    }
+
+    #[cfg(test)]
+    pub fn first_participant(&self) -> (Participant, Generation) {
+        (self.participants[0].participant.clone(), self.participants[0].generation.clone())
+    }
+
+    #[cfg(test)]
+    pub fn transaction(&self) -> &Transaction {
+        &self.transaction
+    }
+
+    fn part(&mut self, target: &Target) -> Option<&mut ParticipantState> {
+        self.participants
+            .iter_mut()
+            .find(|part| part.participant.target == *target && part.stage != Stage::Released)
+    }
+
+    fn is_decided(&self) -> bool {
+        self.transaction.decision.is_some()
+    }
+}
+
+impl CommandScheduler {
+    /// Opens a transaction of these switches; `deadline`: [`DEADLINE`] from now, RFC 3339.
+    pub fn open_transaction(
+        &mut self,
+        all: Vec<Participant>,
+        deadline: String,
+        now: Instant,
+    ) -> Vec<(Participant, PendingCommand)> {
+        self.opened += 1;
+        let transaction = Transaction {
+            id: format!("{}-{}", self.term, self.opened),
+            participants: all.iter().map(|participant| participant.target.to_string()).collect(),
+            deadline,
+            decision: None,
+        };
+        let mut participants = Vec::with_capacity(all.len());
+        let mut commands = Vec::with_capacity(all.len());
+        for participant in all {
+            let command = self.issue(
+                &participant.target,
+                &participant.driver,
+                participant.hash.clone(),
+                Some(transaction.clone()),
+                now,
+            );
+            participants.push(ParticipantState {
+                participant: participant.clone(),
+                generation: command.generation.clone(),
+                stage: Stage::Working,
+                inherited: false,
+            });
+            commands.push((participant, command));
+        }
+        self.transactions.push(OpenTransaction { transaction, opened: now, participants });
+        commands
+    }
+
+    /// Decides a transaction that a former leader left open, or whose decision reached only some participants. The
+    /// decision is sent before any new command, so that the state of the switch is known.
+    pub fn decide_inherited(
+        &mut self,
+        participant: Participant,
+        generation: Generation,
+        transaction: Transaction,
+        now: Instant,
+    ) {
+        let inherited = transaction.decision == Some(Decision::Abort);
+        let part = ParticipantState { participant, generation, stage: Stage::DecisionPending, inherited };
+        self.transactions.push(OpenTransaction { transaction, opened: now, participants: vec![part] });
+    }
+
+    /// Releases inherited participants for which `stays` is false: their driver or address changed, so nobody would
+    /// answer.
+    pub fn release_inherited(&mut self, stays: impl Fn(&Participant) -> bool) {
+        for part in self.transactions.iter_mut().flat_map(|open| &mut open.participants) {
+            if part.inherited && part.stage != Stage::Released && !stays(&part.participant) {
+                part.stage = Stage::Released;
+            }
+        }
+        self.drop_finished();
+    }
+
+    /// Issues the command that carries the decision to a participant.
+    pub fn issue_decision(&mut self, target: &Target, now: Instant) -> Option<(Participant, PendingCommand)> {
+        let open = self.transactions.iter_mut().filter(|open| open.is_decided());
+        let (transaction, part) = open
+            .map(|open| (open.transaction.clone(), open.part(target)))
+            .find_map(|(t, part)| Some((t, part?)))?;
+        part.stage = Stage::DecisionSent;
+        let participant = part.participant.clone();
+        let command =
+            self.issue(target, &participant.driver, participant.hash.clone(), Some(transaction), now);
+        if let Some(part) = self.transactions.iter_mut().find_map(|open| open.part(target)) {
+            part.generation = command.generation.clone();
+        }
+        Some((participant, command))
+    }
+
+    /// Returns the transactions that were decided since the last call.
+    pub fn take_decided(&mut self) -> Vec<DecidedTransaction> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// The transaction that binds a target.
+    pub fn transaction(&self, target: &Target) -> Option<&str> {
+        let bound = |open: &&OpenTransaction| {
+            open.participants
+                .iter()
+                .any(|part| part.participant.target == *target && part.stage != Stage::Released)
+        };
+        self.transactions.iter().find(bound).map(|open| open.transaction.id.as_str())
+    }
+
+    /// True while a transaction binds the target.
+    pub(super) fn is_bound(&self, target: &Target) -> bool {
+        self.transaction(target).is_some()
+    }
+
+    /// Adds the participants that need a decision, and the deadlines of open transactions.
+    pub(super) fn collect_decisions(&self, now: Instant, ready: &mut ReadyCommands) {
+        for open in &self.transactions {
+            if !open.is_decided() {
+                ready.check_at(open.opened + DEADLINE);
+            }
+            for part in &open.participants {
+                let Some(slot) = self.slots.get(&part.participant.target) else { continue };
+                match (part.stage, &slot.state) {
+                    (Stage::DecisionPending, State::Idle | State::Outstanding(..)) => {
+                        match slot.retry_at.filter(|at| *at > now) {
+                            Some(at) => ready.check_at(at),
+                            None => ready.decisions.push(part.participant.target.clone()),
+                        }
+                    }
+                    (Stage::DecisionSent, State::Outstanding(_, since)) if !part.inherited => {
+                        ready.check_at(*since + super::DRIVER_TIMEOUT);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Aborts overdue transactions, and releases participants that do not carry out their decision in time.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let overdue = |open: &OpenTransaction| !open.is_decided() && open.opened + DEADLINE <= now;
+        while let Some(index) = self.transactions.iter().position(overdue) {
+            let participants = self.transactions[index].participants.iter();
+            let late = participants
+                .filter(|part| part.stage == Stage::Working)
+                .map(|part| part.participant.target.clone());
+            let late = late.collect();
+            self.decide(index, Decision::Abort, "late", late, now);
+        }
+        let timed_out = |slots: &std::collections::HashMap<Target, super::Slot>, part: &ParticipantState| {
+            let state = slots.get(&part.participant.target).map(|slot| &slot.state);
+            match state {
+                Some(State::Outstanding(_, since)) => *since + super::DRIVER_TIMEOUT <= now,
+                Some(_) => false,
+                None => true,
+            }
+        };
+        for open in &mut self.transactions {
+            for part in &mut open.participants {
+                if part.stage == Stage::DecisionSent && !part.inherited && timed_out(&self.slots, part) {
+                    part.stage = Stage::Released;
+                }
+            }
+        }
+        self.drop_finished();
+    }
+
+    /// Handles the answer of a driver, which may complete the decision. True: it refuses its part of an open
+    /// transaction.
+    pub(super) fn handle_answer(
+        &mut self,
+        target: &Target,
+        generation: &Generation,
+        answer: DriverAnswer,
+        now: Instant,
+    ) -> bool {
+        let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
+            return false;
+        };
+        let open = &mut self.transactions[index];
+        let decided = open.is_decided();
+        let Some(part) = open.part(target).filter(|part| part.generation <= *generation) else {
+            return false;
+        };
+        if decided {
+            let waits = part.inherited && answer == DriverAnswer::WillRetry;
+            if part.stage == Stage::DecisionSent && answer.is_final() && !waits {
+                part.stage = Stage::Released;
+                self.drop_finished();
+            }
+            return false;
+        }
+        match answer {
+            DriverAnswer::Held { refused } => part.stage = Stage::Holding { refused },
+            // The driver had nothing to change.
+            DriverAnswer::Applied => part.stage = Stage::Holding { refused: false },
+            DriverAnswer::Failed | DriverAnswer::WillRetry => {
+                part.stage = Stage::Released;
+                self.dirty.insert(target.clone());
+                self.decide(index, Decision::Abort, "failed", Vec::new(), now);
+                return false;
+            }
+            DriverAnswer::RolledBack => {
+                self.decide(index, Decision::Abort, "late", vec![target.clone()], now);
+                return false;
+            }
+        }
+        let refuses = answer == DriverAnswer::Held { refused: true };
+        let stages = open.participants.iter().map(|part| part.stage);
+        if stages.clone().any(|stage| stage == Stage::Working) {
+            return refuses;
+        }
+        if stages.clone().any(|stage| stage == Stage::Holding { refused: true }) {
+            self.decide(index, Decision::Abort, "refused", Vec::new(), now);
+        } else {
+            self.decide(index, Decision::Confirm, "confirmed", Vec::new(), now);
+        }
+        refuses
+    }
+
+    /// `late`: the participants that caused the delay.
+    fn decide(
+        &mut self,
+        index: usize,
+        decision: Decision,
+        outcome: &'static str,
+        late: Vec<Target>,
+        now: Instant,
+    ) {
+        let open = &mut self.transactions[index];
+        open.transaction.decision = Some(decision);
+        for part in open.participants.iter_mut().filter(|part| part.stage != Stage::Released) {
+            let target = &part.participant.target;
+            if let Some(slot) = self.slots.get_mut(target) {
+                slot.aborts = if decision == Decision::Abort { slot.aborts.saturating_add(1) } else { 0 };
+                let factor =
+                    slot.aborts.checked_sub(IMMEDIATE_RETRIES + 1).map(|times| 2_u32.saturating_pow(times));
+                slot.backoff_until =
+                    factor.map(|times| now + FIRST_BACKOFF.saturating_mul(times).min(MAX_BACKOFF));
+            }
+            part.stage = if late.contains(target) { Stage::Released } else { Stage::DecisionPending };
+            if decision == Decision::Abort {
+                // The target is commanded again at once, with its current desired state.
+                self.dirty.insert(target.clone());
+            }
+        }
+        let (id, participants) = (open.transaction.id.clone(), open.participants.len());
+        let took = now.saturating_duration_since(open.opened);
+        self.decided.push(DecidedTransaction { id, outcome, took, participants, late });
+        self.drop_finished();
+    }
+
+    /// The target is gone and no longer waited for.
+    pub(super) fn remove_participant(&mut self, target: &Target, now: Instant) {
+        let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
+            return;
+        };
+        let open = &mut self.transactions[index];
+        open.part(target).into_iter().for_each(|part| part.stage = Stage::Released);
+        if open.is_decided() {
+            self.drop_finished();
+        } else {
+            self.decide(index, Decision::Abort, "failed", Vec::new(), now);
+        }
+    }
+
+    /// A publish failed. True: it carried a decision and is retried. If it was to open a transaction, that is aborted,
+    /// so that the other participants do not wait.
+    pub(super) fn decision_publish_failed(&mut self, target: &Target, now: Instant) -> bool {
+        let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
+            return false;
+        };
+        let open = &mut self.transactions[index];
+        let decided = open.is_decided();
+        let Some(part) = open.part(target) else { return false };
+        if part.stage == Stage::DecisionSent {
+            part.stage = Stage::DecisionPending;
+            return true;
+        }
+        part.stage = Stage::Released;
+        if decided {
+            self.drop_finished();
+        } else {
+            self.decide(index, Decision::Abort, "failed", Vec::new(), now);
+        }
+        false
+    }
+
+    fn drop_finished(&mut self) {
+        self.transactions.retain(|open| open.participants.iter().any(|part| part.stage != Stage::Released));
+    }
+}
