@@ -1,4 +1,4 @@
-//! The control API: what a test or a demonstration sees of the switches and does to them.
+//! The control API (HTTP): tests and demonstrations observe the switches and disturb them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::dialect::{HandEdit, View};
 use crate::faults::Fault;
 use crate::switch::{Boot, HandEditError, Stats, Switch};
 
-/// How long a request waits for a change before it answers with what there is.
+/// Maximum time that a long-poll request waits for a change before it answers with the current state.
 const LONG_POLL: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
@@ -27,7 +27,7 @@ struct Shared {
     data_plane: Option<Arc<DataPlane>>,
 }
 
-/// The API's routes.
+/// Returns the routes of the control API.
 pub fn router(
     switches: BTreeMap<String, Arc<Switch>>,
     version: watch::Sender<u64>,
@@ -50,16 +50,16 @@ pub fn router(
         .with_state(Shared { switches: Arc::new(switches), version, data_plane })
 }
 
-/// A switch's state in short.
+/// The summary of one switch, as `GET /switches/{name}` answers it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
     name: String,
     dialect: &'static str,
-    /// Counts up with every change of running.
+    /// Version of the running datastore; increases with every change.
     version: u64,
     reachable: bool,
-    /// A commit waits for its confirmation.
+    /// Whether a confirmed commit awaits its confirmation.
     pending_confirmation: bool,
     faults: Vec<Fault>,
     stats: Stats,
@@ -116,7 +116,7 @@ impl Default for Replace {
     }
 }
 
-/// What a request is refused with.
+/// An error response: status code and message.
 struct Refused(StatusCode, String);
 
 impl IntoResponse for Refused {
@@ -155,10 +155,10 @@ fn body<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
     serde_json::from_str(text).map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-/// Waits until the version is above `since`, but not for ever.
+/// Waits until the version exceeds `since`, at most [`LONG_POLL`].
 async fn newer(mut version: watch::Receiver<u64>, since: Option<u64>) {
     if let Some(since) = since {
-        // Either way the caller is answered with what there is.
+        // After a timeout the caller gets the current state.
         let _ = tokio::time::timeout(LONG_POLL, version.wait_for(|version| *version > since)).await;
     }
 }
@@ -181,7 +181,7 @@ async fn show_data_plane(
     let none = || Refused(StatusCode::NOT_FOUND, "there is no data plane".to_owned());
     let data_plane = shared.data_plane.ok_or_else(none)?;
     if query.ready {
-        // Either way the caller is answered with what there is.
+        // After a timeout the caller gets the current state.
         let _ = tokio::time::timeout(LONG_POLL, data_plane.settled()).await;
     }
     Ok(Json(data_plane.status()))
@@ -198,7 +198,7 @@ async fn running(
 ) -> Result<Json<Running>, Refused> {
     let switch = shared.find(&name)?;
     newer(switch.version(), query.since).await;
-    // The version first: a change in between is then reported once more, never missed.
+    // Read the version before the state: a change in between is then reported twice instead of missed.
     let version = *switch.version().borrow();
     Ok(Json(Running { version, view: switch.view() }))
 }

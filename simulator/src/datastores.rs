@@ -1,7 +1,7 @@
 //! The datastores of one switch: running, candidate, startup, their locks and the confirmed commit.
 //!
-//! Pure: the clock is outside. A commit that has to be confirmed hands out a [`Deadline`]; whoever holds the
-//! clock calls [`Datastores::expire`] with its ticket when the time is over.
+//! The module has no clock and does no IO. A confirmed commit returns a [`Deadline`]. When its timeout has
+//! passed, the caller calls [`Datastores::expire`] with the commit id.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use crate::model::tree::Container;
 use crate::netconf::error::{RpcError, Tag};
 use crate::topology::Capabilities;
 
-/// A NETCONF session's number.
+/// A NETCONF session-id (RFC 6241 section 8.1).
 pub type SessionId = u32;
 
 /// A datastore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Name {
-    /// What the switch does.
+    /// The active configuration.
     Running,
-    /// What is being prepared.
+    /// The working copy that `<commit>` makes active.
     Candidate,
-    /// What the switch does after a reboot.
+    /// The configuration that a reboot loads.
     Startup,
 }
 
 impl Name {
-    /// As XML names it.
+    /// The name of the XML element.
     pub fn as_str(self) -> &'static str {
         match self {
             Name::Running => "running",
@@ -35,10 +35,10 @@ impl Name {
     }
 }
 
-/// What a `<commit>` asks for.
+/// The parameters of a `<commit>` (RFC 6241 section 8.4.5).
 #[derive(Debug, Clone, Default)]
 pub struct CommitRequest {
-    /// `<confirmed/>`, with its time-out.
+    /// `<confirmed/>` with its `<confirm-timeout>`.
     pub confirmed: Option<Duration>,
     /// `<persist>`.
     pub persist: Option<String>,
@@ -46,12 +46,12 @@ pub struct CommitRequest {
     pub persist_id: Option<String>,
 }
 
-/// When an unconfirmed commit is to be rolled back.
+/// The time at which an unconfirmed commit is rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
-    /// To be given to [`Datastores::expire`].
+    /// Identifies the commit to [`Datastores::expire`].
     pub ticket: u64,
-    /// From now.
+    /// Time from now until the rollback.
     pub after: Duration,
 }
 
@@ -63,12 +63,12 @@ struct Pending {
     ticket: u64,
 }
 
-/// An edit that went into the candidate.
+/// An edit that was applied to the candidate.
 #[derive(Debug)]
 pub struct Applied {
-    /// Its nodes.
+    /// The edited data nodes.
     pub edits: Vec<Edit>,
-    /// The message that it came in.
+    /// The `<rpc>` message that contained the edit.
     pub xml: String,
 }
 
@@ -78,12 +78,12 @@ struct Candidate {
     edits: Vec<Applied>,
 }
 
-/// What a successful commit did.
+/// The result of a successful commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
-    /// It ended a confirmed commit.
+    /// Whether it confirmed a pending commit.
     pub confirming: bool,
-    /// It waits to be confirmed.
+    /// The deadline of its confirmation; absent for a commit that needs none.
     pub deadline: Option<Deadline>,
 }
 
@@ -91,7 +91,7 @@ pub struct Committed {
 #[derive(Debug)]
 pub struct Datastores {
     running: Container,
-    /// `None`: unmodified, the same as running.
+    /// `None` while it equals running.
     candidate: Option<Candidate>,
     startup: Option<Container>,
     locks: [Option<SessionId>; 3],
@@ -100,12 +100,12 @@ pub struct Datastores {
 }
 
 impl Datastores {
-    /// With these contents; nothing locked.
+    /// Creates unlocked datastores with this content.
     pub fn new(running: Container, startup: Option<Container>) -> Self {
         Self { running, candidate: None, startup, locks: [None; 3], pending: None, tickets: 0 }
     }
 
-    /// A datastore's content; an absent startup is empty.
+    /// The content of a datastore. An absent startup is empty.
     pub fn get(&self, name: Name) -> Container {
         match name {
             Name::Running => self.running.clone(),
@@ -121,28 +121,27 @@ impl Datastores {
         &self.running
     }
 
-    /// What a reboot would come back to if startup isn't a datastore of its own: running without an
-    /// unconfirmed commit.
+    /// Running without an unconfirmed commit. A switch without a startup datastore loads it after a reboot.
     pub fn durable(&self) -> &Container {
         self.pending.as_ref().map_or(&self.running, |pending| &pending.before)
     }
 
-    /// The startup configuration, when one was saved.
+    /// The startup configuration, if one was saved.
     pub fn startup(&self) -> Option<&Container> {
         self.startup.as_ref()
     }
 
-    /// The edits since the candidate was last the same as running.
+    /// The edits of the candidate since it last equalled running.
     pub fn candidate_edits(&self) -> &[Applied] {
         self.candidate.as_ref().map_or(&[], |candidate| &candidate.edits)
     }
 
-    /// Whether a commit waits for its confirmation.
+    /// Whether a confirmed commit awaits its confirmation.
     pub fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// RFC 6241 section 7.5.
+    /// `<lock>` (RFC 6241 section 7.5).
     pub fn lock(&mut self, name: Name, session: SessionId) -> Result<(), RpcError> {
         let denied = |holder: SessionId, why: &str| {
             Err(RpcError::protocol(Tag::LockDenied, format!("lock of {} denied: {why}", name.as_str()))
@@ -163,7 +162,7 @@ impl Datastores {
         Ok(())
     }
 
-    /// RFC 6241 section 7.6. Unlocking the candidate discards its changes (section 8.3.5.2).
+    /// `<unlock>` (RFC 6241 section 7.6). Unlocking the candidate discards its changes (section 8.3.5.2).
     pub fn unlock(&mut self, name: Name, session: SessionId) -> Result<(), RpcError> {
         if self.locks[name as usize] != Some(session) {
             return Err(RpcError::protocol(
@@ -178,7 +177,7 @@ impl Datastores {
         Ok(())
     }
 
-    /// Refuses a change of a datastore that another session has locked.
+    /// Fails with `in-use` if another session has locked the datastore.
     pub fn writable(&self, name: Name, session: SessionId) -> Result<(), RpcError> {
         match self.locks[name as usize] {
             Some(holder) if holder != session => Err(RpcError::protocol(
@@ -190,8 +189,7 @@ impl Datastores {
         }
     }
 
-    /// What an edit would make of a datastore, without doing it. Errors come with the partial result that
-    /// `on_error` leaves.
+    /// Computes the result of an edit without storing it. Errors come with the partial result that `on_error` leaves.
     pub fn edited(
         &self,
         name: Name,
@@ -204,7 +202,7 @@ impl Datastores {
         (config, errors)
     }
 
-    /// Sets a datastore's content. `edit`: what led there, for the candidate.
+    /// Sets the content of a datastore. The candidate remembers `edit`.
     pub fn put(&mut self, name: Name, config: Container, edit: Option<Applied>) {
         match name {
             Name::Running => self.running = config,
@@ -222,15 +220,15 @@ impl Datastores {
         self.startup = None;
     }
 
-    /// RFC 6241 section 8.3.4.2.
+    /// `<discard-changes>` (RFC 6241 section 8.3.4.2).
     pub fn discard(&mut self, session: SessionId) -> Result<(), RpcError> {
         self.writable(Name::Candidate, session)?;
         self.candidate = None;
         Ok(())
     }
 
-    /// Whether `request` may go ahead: locks and, for one that follows a confirmed commit, its identity
-    /// (RFC 6241 sections 8.3.4.1 and 8.4).
+    /// Checks the preconditions of a commit (RFC 6241 sections 8.3.4.1 and 8.4): the locks and, during a confirmed
+    /// commit, the `persist-id` or session.
     pub fn may_commit(&self, session: SessionId, request: &CommitRequest) -> Result<(), RpcError> {
         self.writable(Name::Running, session)?;
         self.writable(Name::Candidate, session)?;
@@ -254,7 +252,7 @@ impl Datastores {
         }
     }
 
-    /// Makes the candidate running. Call [`Self::may_commit`] first.
+    /// Copies the candidate to running. Call [`Self::may_commit`] first.
     pub fn commit(&mut self, session: SessionId, request: CommitRequest) -> Committed {
         let before = std::mem::take(&mut self.running);
         self.running = match self.candidate.take() {
@@ -267,7 +265,7 @@ impl Datastores {
         };
         self.tickets += 1;
         let (before, persist) = match pending {
-            // A follow-up prolongs, and still goes back to where the first one started.
+            // A follow-up commit extends the timeout. A rollback still restores the state before the first commit.
             Some(first) => (first.before, request.persist.or(first.persist)),
             None => (before, request.persist),
         };
@@ -303,7 +301,7 @@ impl Datastores {
         Ok(())
     }
 
-    /// The time of a confirmed commit is over. Returns whether it was rolled back.
+    /// Ends a confirmed commit whose timeout has passed. Returns whether it was rolled back.
     pub fn expire(&mut self, ticket: u64) -> bool {
         let due = self.pending.as_ref().is_some_and(|pending| pending.ticket == ticket);
         if due {
@@ -312,8 +310,8 @@ impl Datastores {
         due
     }
 
-    /// A session ended: its locks go, and its confirmed commit too unless it persists. The candidate that it had locked
-    /// is discarded unless that is kept. Returns whether something was rolled back.
+    /// Releases the locks of a session that ended and rolls back its confirmed commit unless that persists. A candidate
+    /// that the session had locked is discarded unless `keeps_candidate`. Returns whether a commit was rolled back.
     pub fn end_session(&mut self, session: SessionId, keeps_candidate: bool) -> bool {
         let theirs = self
             .pending
@@ -333,7 +331,7 @@ impl Datastores {
         theirs
     }
 
-    /// The switch starts anew with this configuration: no candidate, no locks, nothing to confirm.
+    /// Resets the datastores after a reboot: this running configuration, no candidate, locks or pending commit.
     pub fn reboot(&mut self, running: Container) {
         *self = Self { startup: self.startup.take(), tickets: self.tickets, ..Self::new(running, None) };
     }
@@ -345,7 +343,7 @@ impl Datastores {
     }
 }
 
-/// The datastore of that name, if these capabilities include it.
+/// Finds a datastore by the name of its XML element, if the capabilities include it.
 pub fn named(name: &str, capabilities: &Capabilities) -> Option<Name> {
     match name {
         "running" => Some(Name::Running),

@@ -23,33 +23,33 @@ use crate::ssh::{Credentials, Server};
 use crate::switch::{HandEditError, Setup, Switch};
 use crate::topology::{HostKeyKind, SwitchSpec, Topology, TopologyError};
 
-/// How a fabric is run.
+/// Options of a fabric.
 #[derive(Debug, Clone, Default)]
 pub struct FabricOptions {
-    /// Where host keys, passwords, ports and configurations are kept; a fabric started again with the same
-    /// directory has the same ones. Without it nothing is kept.
+    /// Directory that persists host keys, passwords, ports and configurations across restarts. Nothing is persisted
+    /// if absent.
     pub state_dir: Option<PathBuf>,
-    /// Where the control API listens; a port of 127.0.0.1 is picked when absent.
+    /// Listen address of the control API; a free port of 127.0.0.1 if absent.
     pub control: Option<SocketAddr>,
-    /// Switches forward frames; without it they only have configurations.
+    /// Options of the data plane. Without it the switches forward no frames.
     pub data_plane: Option<DataPlaneOptions>,
 }
 
-/// How to reach one switch. Serialised as `{name, netconf, username, password, hostKey, controlUrl}`.
+/// Connection data of one switch. Serialised as `{name, netconf, username, password, hostKey, controlUrl}`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SwitchInfo {
-    /// Its name in the topology.
+    /// The name in the topology.
     pub name: String,
-    /// Where it speaks NETCONF over SSH.
+    /// Listen address of NETCONF over SSH.
     pub netconf: SocketAddr,
     /// The login name.
     pub username: String,
     /// The password.
     pub password: String,
-    /// Its host key as an OpenSSH public key line.
+    /// The SSH host key as an OpenSSH public key line.
     pub host_key: String,
-    /// Its part of the control API.
+    /// Base URL of the switch in the control API.
     pub control_url: String,
 }
 
@@ -65,60 +65,60 @@ impl std::fmt::Debug for SwitchInfo {
     }
 }
 
-/// Why a fabric can't start. A retry helps only where a file or an address was at fault.
+/// A fabric can't be started. A retry helps only after a file or address error.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// The topology makes no sense.
+    /// The topology is invalid.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A switch's initial configuration makes no sense.
+    /// The initial configuration of a switch is invalid.
     #[error("configuration of switch {switch}: {source}")]
     Configuration {
         /// The switch.
         switch: String,
-        /// What is wrong with it.
+        /// The cause.
         source: HandEditError,
     },
-    /// A line of `authorizedKeys` is no key.
+    /// A line of `authorizedKeys` is not a public key.
     #[error("authorized key of switch {switch}: {source}")]
     AuthorizedKey {
         /// The switch.
         switch: String,
-        /// What is wrong with it.
+        /// The cause.
         source: ssh_key::Error,
     },
-    /// A host key can't be made or read.
+    /// A host key can't be generated or read.
     #[error("host key of switch {switch}: {source}")]
     HostKey {
         /// The switch.
         switch: String,
-        /// What went wrong.
+        /// The cause.
         source: ssh_key::Error,
     },
-    /// An address can't be listened on.
+    /// A listen address can't be bound.
     #[error("{what} can't listen on {address}: {source}")]
     Listen {
-        /// Who wanted it.
+        /// The server that needs the address.
         what: String,
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The state directory can't be used.
+    /// The state directory can't be read or written.
     #[error("{}: {source}", path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The data plane can't be made.
+    /// The data plane can't be started.
     #[error(transparent)]
     DataPlane(#[from] DataPlaneError),
 }
 
-/// What a switch keeps besides its configuration.
+/// Port and password that `kept.json` persists for a switch; for the control API only the port.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Kept {
@@ -126,7 +126,7 @@ struct Kept {
     password: String,
 }
 
-/// A running fabric. Dropping it stops it, without waiting.
+/// A running fabric. Dropping it stops all switches without waiting.
 #[derive(Debug)]
 pub struct Fabric {
     switches: BTreeMap<String, Arc<Switch>>,
@@ -138,12 +138,12 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Starts every switch and the control API; returns when all of them listen and, with a data plane, all
-    /// wires are plugged in.
+    /// Starts the control API, all switches and the data plane. Returns when all servers listen and all wires of the
+    /// data plane exist.
     pub async fn start(topology: &Topology, options: FabricOptions) -> Result<Self, FabricError> {
         topology.validate()?;
         let shutdown = CancellationToken::new();
-        // Whatever was started is stopped again when something else can't be.
+        // On an error, the guard stops the tasks that were started.
         let guard = shutdown.clone().drop_guard();
         let tasks = TaskTracker::new();
         let version = watch::Sender::new(1);
@@ -188,7 +188,7 @@ impl Fabric {
                 result = served => if let Err(error) = result {
                     tracing::warn!(%error, "the control API failed");
                 },
-                // Requests that wait for a change would hold a graceful end up.
+                // Long-poll requests would delay a graceful shutdown.
                 () = stop.cancelled() => {}
             }
         });
@@ -197,12 +197,12 @@ impl Fabric {
         Ok(Self { switches, info, control, data_plane, shutdown, tasks })
     }
 
-    /// How to reach each switch, in the topology's order.
+    /// Connection data of each switch, in the order of the topology.
     pub fn info(&self) -> &[SwitchInfo] {
         &self.info
     }
 
-    /// Where the control API is.
+    /// Base URL of the control API.
     pub fn control_url(&self) -> String {
         format!("http://{}", self.control)
     }
@@ -217,13 +217,12 @@ impl Fabric {
         self.switches.values()
     }
 
-    /// The data plane, if there is one.
+    /// The data plane, if enabled.
     pub fn data_plane(&self) -> Option<&Arc<DataPlane>> {
         self.data_plane.as_ref()
     }
 
-    /// Stops every switch and waits until their connections are gone, and the
-    /// interfaces of a data plane.
+    /// Stops all switches and waits until their connections and the interfaces of the data plane are gone.
     pub async fn shutdown(self) {
         self.shutdown.cancel();
         self.tasks.wait().await;
@@ -294,7 +293,7 @@ async fn start_switch(
     Ok((switch, server, listener, reach))
 }
 
-/// Listens on `wanted`; where the port was only picked, on another one if it is taken.
+/// Binds `wanted`. If its port is taken and was not configured (`picked`), binds another port.
 async fn listen(what: &str, wanted: SocketAddr, picked: bool) -> Result<TcpListener, FabricError> {
     let failed = |source| FabricError::Listen { what: what.to_owned(), address: wanted, source };
     match TcpListener::bind(wanted).await {
@@ -358,7 +357,7 @@ fn host_key(spec: &SwitchSpec, directory: Option<&Path>) -> Result<PrivateKey, F
     Ok(key)
 }
 
-/// 24 letters and digits.
+/// Returns a random password of 24 letters and digits.
 fn random_password() -> String {
     use rand::distr::{Alphanumeric, SampleString as _};
     Alphanumeric.sample_string(&mut rand::rng(), 24)

@@ -1,4 +1,4 @@
-//! `eno simulator`: a fabric in the foreground.
+//! `eno simulator`: runs a fabric in the foreground.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::fabric::{Fabric, FabricOptions};
 use crate::files;
 use crate::topology::Topology;
 
-/// The directory of the data plane in that of the simulator. No switch can have this name.
+/// Subdirectory of the data plane in the simulator's directory. No switch can have this name.
 const DATA_PLANE: &str = ".dataplane";
 
 /// Runs a simulated fabric until it is told to stop.

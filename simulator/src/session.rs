@@ -1,4 +1,4 @@
-//! One NETCONF session over any byte stream.
+//! A NETCONF session over a byte stream.
 
 use std::sync::Arc;
 
@@ -12,41 +12,41 @@ use crate::netconf::rpc;
 use crate::netconf::xml::{self, Document, NETCONF, push_attribute};
 use crate::switch::{Opened, Reaction, Reply, Switch};
 
-/// The longest message that a switch accepts, in bytes.
+/// Maximum length of a message that a switch accepts, in bytes.
 const LONGEST_MESSAGE: usize = 64 << 20;
 
-/// Why a session ended other than by request.
+/// A session ended abnormally.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The stream broke.
+    /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The peer's framing is broken.
+    /// The peer sent invalid framing.
     #[error(transparent)]
     Framing(#[from] FramingError),
-    /// The peer's hello doesn't fit.
+    /// The peer's `<hello>` is invalid.
     #[error(transparent)]
     Hello(#[from] HelloError),
-    /// There are too many sessions.
+    /// The switch has the maximum number of sessions.
     #[error("the switch has as many sessions as it can have")]
     TooMany,
-    /// A base:1.0 peer sent no XML; it can't be told (RFC 6241 appendix A).
+    /// A base:1.0 peer sent invalid XML. Only base:1.1 has an error reply for it (RFC 6241 appendix A).
     #[error(transparent)]
     Malformed(#[from] xml::XmlError),
 }
 
-/// Who is at the other end.
+/// The client of a session.
 #[derive(Debug)]
 pub struct Peer {
-    /// The user that logged in.
+    /// Its user name.
     pub username: String,
-    /// Its address.
+    /// Its IP address.
     pub address: String,
-    /// Its connection, which the switch may cut.
+    /// Cancelled by the switch to close the connection.
     pub connection: CancellationToken,
 }
 
-/// Serves a session until it ends; then its locks and unconfirmed commits are gone.
+/// Serves a session until it ends. Then its locks are released and its unconfirmed commit is rolled back.
 pub async fn serve<S>(switch: Arc<Switch>, mut stream: S, peer: Peer) -> Result<(), SessionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -54,7 +54,7 @@ where
     let Some(opened) = switch.open_session(&peer.username, &peer.address, peer.connection.clone()) else {
         return Err(SessionError::TooMany);
     };
-    // Closed however this future ends, being dropped included.
+    // Close the session even if this future is dropped.
     let _close = CloseOnDrop { switch: Arc::clone(&switch), session: opened.session };
     let end = opened.end.clone();
     tokio::select! {
@@ -106,7 +106,7 @@ where
             };
             let answer = answer(switch, opened.session, framing, &message).await?;
             if answer.silent {
-                // Until the connection ends.
+                // Send nothing more until the connection ends.
                 return std::future::pending().await;
             }
             if switch.notifies_first() {
@@ -199,7 +199,7 @@ fn react(switch: &Switch, session: u32, document: &Document, text: &str) -> Reac
     }
 }
 
-/// The `<rpc-reply>`, with the request's attributes as RFC 6241 section 4.2 wants.
+/// Formats the `<rpc-reply>` with the attributes of the request (RFC 6241 section 4.2).
 fn write_reply(switch: &Switch, attributes: &str, reply: &Reply) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<rpc-reply");
     push_attribute(&mut out, "xmlns", NETCONF);
@@ -280,7 +280,7 @@ mod tests {
             self.stream.write_all(&encode(self.framing, message)).await.expect("the switch listens");
         }
 
-        /// `None` when the switch hung up.
+        /// Returns the next message, or `None` when the switch has closed the stream.
         async fn receive(&mut self) -> Option<String> {
             let mut buffer = vec![0; 1 << 16];
             loop {
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(client.receive().await, None);
     }
 
-    /// 4,000 VLANs on 48 ports: an edit of 1,000 of them and reading all take well under 100 ms.
+    /// With 4,000 VLANs on 48 ports, an edit of 1,000 VLANs and a read of all take less than 100 ms.
     #[tokio::test]
     async fn a_full_switch_stays_fast() {
         let switch = switch(48);
@@ -367,7 +367,7 @@ mod tests {
             let edit = crate::dialect::HandEdit {
                 port: Some(format!("Ethernet{id}")),
                 mode: Some(crate::dialect::PortMode::Trunk),
-                // Every other VLAN, so that ranges don't help.
+                // Every other VLAN, so that no ranges form.
                 vlans: (1..=4000).step_by(2).collect(),
                 ..Default::default()
             };

@@ -1,4 +1,4 @@
-//! The SSH side of a switch (RFC 6242): logins, and the `netconf` subsystem.
+//! The SSH server of a switch (RFC 6242): authentication and the `netconf` subsystem.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use tokio_util::task::TaskTracker;
 use crate::session::{self, Peer};
 use crate::switch::Switch;
 
-/// Who may log in.
+/// The credentials of the only user.
 pub struct Credentials {
     /// The login name.
     pub username: String,
     /// The password.
     pub password: String,
-    /// Public keys.
+    /// Authorized public keys.
     pub keys: Vec<PublicKey>,
 }
 
@@ -38,7 +38,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// With this host key. Connections are tracked by `tasks` and end with `shutdown`.
+    /// Creates a server with this host key. `tasks` tracks its connections; `shutdown` ends them.
     pub fn new(
         switch: Arc<Switch>,
         credentials: Credentials,
@@ -68,21 +68,21 @@ impl Server {
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(switch = self.switch.name, %error, "accepting a connection failed");
-                    // Out of file descriptors, most likely: give others time to close some.
+                    // Most likely the process is out of file descriptors: give connections time to close.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
     }
 
-    /// Holds a connection until the client gives it up, and says nothing.
+    /// Keeps a connection open until the client closes it, and sends nothing.
     fn keep_quiet(&self, mut stream: TcpStream) {
         let shutdown = self.shutdown.clone();
         self.tasks.spawn(async move {
             let mut heard = tokio::io::sink();
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                // Either way it is over.
+                // On success and on an error, the connection has ended.
                 _ = tokio::io::copy(&mut stream, &mut heard) => {}
             }
         });
@@ -118,7 +118,7 @@ fn config(host_key: PrivateKey) -> Config {
         auth_rejection_time: Duration::from_millis(50),
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![host_key],
-        // A whole configuration in flight must not wait for window updates.
+        // Large enough for a whole configuration without waiting for window updates.
         window_size: 16 << 20,
         inactivity_timeout: None,
         nodelay: true,
@@ -126,14 +126,14 @@ fn config(host_key: PrivateKey) -> Config {
     }
 }
 
-/// Runs one connection; when its token is cancelled it is cut, without a farewell.
+/// Serves a connection. When its token is cancelled, the TCP connection is closed without an SSH disconnect.
 async fn serve(
     config: Arc<Config>,
     stream: TcpStream,
     handler: Connection,
     connection: CancellationToken,
 ) -> Result<(), russh::Error> {
-    // SSH's own task owns the stream; through this second handle the connection can be cut under it.
+    // The SSH task owns the stream. This second handle can close the connection under it.
     let stream = stream.into_std()?;
     let cutter = stream.try_clone()?;
     let stream = TcpStream::from_std(stream)?;
@@ -143,12 +143,12 @@ async fn serve(
     let result = tokio::select! {
         result = &mut running => result,
         () = connection.cancelled() => {
-            // It fails only when the peer was faster.
+            // Fails only if the peer has closed the connection already.
             let _ = cutter.shutdown(std::net::Shutdown::Both);
             running.await
         }
     };
-    // Sessions of a connection that the peer dropped end too.
+    // End the sessions when the peer has closed the connection.
     connection.cancel();
     result
 }
@@ -192,7 +192,7 @@ impl Handler for Connection {
         user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
-        // Clients offer whatever keys they have; that is not yet a failed login.
+        // Clients offer all their keys: a rejected offer is not a failed login.
         let known = user == self.credentials.username && self.knows(offer.public_key);
         Ok(if known { Auth::Accept } else { Auth::reject() })
     }
@@ -242,7 +242,7 @@ impl Handler for Connection {
                 tracing::debug!(switch = name, %error, "session ended");
             }
             if !connection.is_cancelled() {
-                // Fails only when the connection is gone already.
+                // Fails only if the connection is closed already.
                 let _ = handle
                     .disconnect(Disconnect::ByApplication, "session closed".to_owned(), String::new())
                     .await;

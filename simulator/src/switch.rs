@@ -1,8 +1,8 @@
-//! One switch: its datastores, sessions, faults and counters.
+//! A simulated switch: datastores, sessions, faults and counters.
 
+mod lifecycle;
 mod operations;
-mod reaction;
-mod upkeep;
+mod outcome;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,9 +25,9 @@ use crate::netconf::xml::{self, XmlError};
 use crate::notifications::{self, Event, Origin};
 use crate::topology::{Capabilities, SwitchSpec};
 
-pub use reaction::{Opened, Reaction, Reply};
+pub use outcome::{Opened, Reaction, Reply};
 
-/// Sessions that a switch has at once at most.
+/// Maximum concurrent sessions of a switch.
 const MOST_SESSIONS: usize = 256;
 
 /// A simulated switch.
@@ -35,18 +35,18 @@ const MOST_SESSIONS: usize = 256;
 pub struct Switch {
     /// Its name in the topology.
     pub name: String,
-    /// What it announces and does.
+    /// Its NETCONF capabilities.
     pub capabilities: Capabilities,
     /// Its data model.
     pub dialect: &'static Dialect,
     hardware: Hardware,
     factory: Container,
     directory: Option<PathBuf>,
-    /// What is on disk; nothing yet of what isn't there.
+    /// Running and startup as last written to disk; `None` if not yet written.
     saved: Mutex<(Option<Container>, Option<Container>)>,
-    /// Something may have to be saved.
+    /// Wakes the persistence task after a possible change.
     unsaved: Notify,
-    /// The host key that the switch got by being replaced.
+    /// The host key that [`Switch::replace`] generated.
     new_host_key: Mutex<Option<PrivateKey>>,
     state: Mutex<State>,
     version: watch::Sender<u64>,
@@ -61,7 +61,7 @@ struct State {
     sessions: BTreeMap<SessionId, Session>,
     last_session: SessionId,
     last_subscription: u32,
-    /// Configurations put away by name.
+    /// Saved running configurations by name.
     backups: BTreeMap<String, Container>,
     faults: Faults,
     stats: Stats,
@@ -71,80 +71,80 @@ struct State {
 struct Session {
     username: String,
     peer: String,
-    /// The TCP connection; several sessions may share it.
+    /// Cancelled to close the TCP connection; several sessions may share it.
     connection: CancellationToken,
-    /// The orderly end of this session.
+    /// Cancelled to end this session in order.
     end: CancellationToken,
     outgoing: mpsc::UnboundedSender<String>,
     subscribed: bool,
-    /// To changes, by YANG-push.
+    /// YANG-push subscriptions.
     subscriptions: Vec<Subscription>,
 }
 
-/// What a switch counted since it was started.
+/// Counters since the start of the switch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stats {
-    /// Commits of a candidate and edits of running, done or refused; not those that only confirm.
+    /// Commits of a candidate and edits of running, successful or not, without confirming commits.
     pub transactions: u64,
-    /// Confirmed commits that were confirmed.
+    /// Confirmed commits that a client confirmed.
     pub confirmed: u64,
-    /// Confirmed commits that were rolled back: cancelled, timed out, or lost with their session.
+    /// Confirmed commits that were rolled back after a cancellation, a timeout or the end of their session.
     pub rolled_back: u64,
     /// NETCONF sessions opened.
     pub sessions_opened: u64,
-    /// NETCONF sessions open at present.
+    /// NETCONF sessions that are open.
     pub open_sessions: u64,
-    /// Refused logins.
+    /// Failed logins.
     pub auth_failures: u64,
-    /// Operations by name.
+    /// Received operations by name.
     pub rpcs: BTreeMap<String, u64>,
 }
 
-/// Why a configuration can't be put onto the switch by hand.
+/// A hand edit can't be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum HandEditError {
-    /// It can't be read.
+    /// It is not valid XML.
     #[error(transparent)]
     Xml(#[from] XmlError),
-    /// It doesn't fit the model or the hardware.
+    /// It does not conform to the model or the hardware.
     #[error("the switch refuses it: {}", .0.iter().map(|e| e.message.as_str()).collect::<Vec<_>>().join("; "))]
     Refused(Vec<RpcError>),
 }
 
-/// Why a configuration that was put away can't be used.
+/// No backup of this name exists.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no backup {0}")]
 pub struct NoSuchBackup(pub String);
 
-/// What a switch comes up with after a reboot.
+/// The configuration that a reboot loads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Boot {
-    /// Running as it was, less an unconfirmed commit; startup where the switch has one.
+    /// The startup datastore if the switch has one, else running without an unconfirmed commit.
     #[default]
     Saved,
-    /// As it left the factory.
+    /// The factory configuration.
     Factory,
 }
 
-/// How a switch is put together.
+/// The parameters of a switch.
 #[derive(Debug)]
 pub struct Setup<'a> {
-    /// What the topology says.
+    /// Its entry in the topology.
     pub spec: &'a SwitchSpec,
     /// Its data model.
     pub dialect: &'static Dialect,
-    /// Where it keeps its configuration, if at all.
+    /// Directory that persists its configuration; absent if it is not persisted.
     pub directory: Option<PathBuf>,
-    /// Raised with every change of any switch.
+    /// Incremented with every change of any switch.
     pub fabric_version: watch::Sender<u64>,
     /// Cancelled when the fabric stops.
     pub shutdown: CancellationToken,
 }
 
 impl Switch {
-    /// A switch with the configuration found in its directory, else as it left the factory.
+    /// Creates a switch with the persisted configuration, else the factory configuration.
     pub fn new(setup: Setup<'_>) -> Result<Arc<Self>, HandEditError> {
         let Setup { spec, dialect, directory, fabric_version, shutdown } = setup;
         let hardware = Hardware {
@@ -199,16 +199,16 @@ impl Switch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere must not take the switch down; the state is changed in whole steps.
+        // A panic in another thread must not disable the switch.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a request is read against.
+    /// The context for parsing requests.
     pub fn context(&self) -> Context<'_> {
         Context { capabilities: &self.capabilities, roots: self.dialect.roots }
     }
 
-    /// What the data plane does.
+    /// The effective switching state.
     pub fn view(&self) -> View {
         let running = self.state().stores.running().clone();
         (self.dialect.view)(&running, &self.hardware)
@@ -222,24 +222,24 @@ impl Switch {
         out
     }
 
-    /// Counters.
+    /// The counters.
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let open = u64::try_from(state.sessions.len()).unwrap_or(u64::MAX);
         Stats { open_sessions: open, ..state.stats.clone() }
     }
 
-    /// Counts a refused login.
+    /// Counts a failed login.
     pub fn auth_failed(&self) {
         self.state().stats.auth_failures += 1;
     }
 
-    /// Whether a commit waits for its confirmation.
+    /// Whether a confirmed commit awaits its confirmation.
     pub fn is_pending(&self) -> bool {
         self.state().stores.is_pending()
     }
 
-    /// The present faults.
+    /// The active faults.
     pub fn faults(&self) -> Vec<Fault> {
         self.state().faults.list().to_vec()
     }
@@ -261,12 +261,12 @@ impl Switch {
         !self.state().faults.unreachable()
     }
 
-    /// Counts up with every change of running; starts at 1.
+    /// The version of running; it starts at 1 and increases with every change.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// How long the next operation is delayed.
+    /// The delay of the next operation; counts an occurrence of [`Fault::Slow`].
     pub fn delay(&self) -> std::time::Duration {
         let ms = self.state().faults.strike(|fault| match fault {
             Fault::Slow { ms, .. } => Some(*ms),
@@ -275,7 +275,7 @@ impl Switch {
         std::time::Duration::from_millis(ms.unwrap_or(0))
     }
 
-    /// A session begins; `None` when there are too many.
+    /// Opens a session. Returns `None` if the maximum number of sessions is open.
     pub fn open_session(&self, username: &str, peer: &str, connection: CancellationToken) -> Option<Opened> {
         let mut state = self.state();
         if state.sessions.len() >= MOST_SESSIONS {
@@ -301,7 +301,7 @@ impl Switch {
         Some(Opened { session, end, outgoing })
     }
 
-    /// A session is over, however that came.
+    /// Closes a session and releases its resources.
     pub fn close_session(&self, session: SessionId) {
         let mut state = self.state();
         let origin = state.origin(Some(session));
@@ -317,7 +317,7 @@ impl Switch {
         self.settle(&mut state, &before, &origin);
     }
 
-    /// Does an operation. `message`: the whole request as it came.
+    /// Executes an operation. `message` is the whole `<rpc>` as received.
     pub fn execute(&self, session: SessionId, rpc: Rpc, message: &str) -> Reaction {
         let mut state = self.state();
         if !state.sessions.contains_key(&session) {
@@ -337,31 +337,31 @@ impl Switch {
         }
     }
 
-    /// What `<hello>` announces: what the switch can do, unless it lies.
+    /// The capabilities that `<hello>` announces: the real ones unless [`Fault::Announce`] is active.
     pub fn announced(&self) -> Capabilities {
         self.state().faults.announced().unwrap_or(&self.capabilities).clone()
     }
 
-    /// Whether notifications precede the reply to what caused them.
+    /// Whether notifications precede the reply to the operation that caused them.
     pub fn notifies_first(&self) -> bool {
         self.state().faults.any(|fault| matches!(fault, Fault::NotificationsFirst {}))
     }
 
-    /// Whether connections are accepted, and nothing is said on them.
+    /// Whether connections are accepted and nothing is sent on them.
     pub fn half_open(&self) -> bool {
         self.state().faults.any(|fault| matches!(fault, Fault::HalfOpen {}))
     }
 
-    /// Counts an operation, understood or not.
+    /// Counts a received operation, supported or not.
     pub fn count(&self, operation: &str) {
-        // A name is the client's text: only a bounded number of different ones is kept.
+        // Clients choose the name: limit the number of distinct names.
         let rpcs = &mut self.state().stats.rpcs;
         if rpcs.len() < 64 || rpcs.contains_key(operation) {
             *rpcs.entry(operation.to_owned()).or_default() += 1;
         }
     }
 
-    /// Changes running as a person at the console would: locks and candidate don't matter.
+    /// Merges XML into running as an operator at the console does, regardless of locks and the candidate.
     pub fn edit_by_hand(&self, xml: &str) -> Result<(), HandEditError> {
         let mut state = self.state();
         let before = state.stores.running().clone();
@@ -372,7 +372,7 @@ impl Switch {
         Ok(())
     }
 
-    /// The same, said in ports and VLANs.
+    /// Applies a hand edit to running, regardless of locks and the candidate.
     pub fn change_by_hand(&self, edit: &HandEdit) -> Result<(), HandEditError> {
         let running = self.state().stores.running().clone();
         if let Some(port) = &edit.port
@@ -384,7 +384,7 @@ impl Switch {
         self.edit_by_hand(&(self.dialect.by_hand)(edit, &running, &self.hardware))
     }
 
-    /// After anything that may have changed a datastore: announces, wakes those who wait, has it saved.
+    /// Publishes a possible change of running: sends notifications, increments the versions and requests persistence.
     fn settle(&self, state: &mut State, before: &Container, origin: &Origin) {
         if state.stores.running() != before {
             let mut edits = Vec::new();
@@ -407,7 +407,7 @@ impl Switch {
         self.unsaved.notify_one();
     }
 
-    /// Tells YANG-push's subscribers of a change of running.
+    /// Sends a change of running to the YANG-push subscribers.
     fn push(&self, state: &mut State, before: &Container) {
         let State { sessions, stores, .. } = state;
         let after = stores.running();
@@ -421,7 +421,7 @@ impl Switch {
                 } else {
                     subscription.changes(before, after, self.dialect.roots)
                 };
-                // A receiver that is gone belongs to a session that is just ending.
+                // The receiver is gone only if the session is ending.
                 message.map(|message| session.outgoing.send(message));
             }
         }
@@ -429,7 +429,7 @@ impl Switch {
 }
 
 impl State {
-    /// What the end of a session does to the datastores. Returns whether something was rolled back.
+    /// Releases the locks and the commit of an ended session. Returns whether a commit was rolled back.
     fn end_in_stores(&mut self, session: SessionId) -> bool {
         let keeps_candidate = self.faults.any(|fault| *fault == Fault::KeepCandidate {});
         self.stores.end_session(session, keeps_candidate)
@@ -466,13 +466,13 @@ impl State {
         }
         let message = notifications::write(event, origin);
         for session in self.sessions.values().filter(|session| session.subscribed) {
-            // A receiver that is gone belongs to a session that is just ending.
+            // The receiver is gone only if the session is ending.
             let _ = session.outgoing.send(message.clone());
         }
     }
 }
 
-/// A locally administered MAC address that a switch of this name always has; the last 16 bits are free for ports.
+/// Derives a locally administered MAC address from the name of a switch. The last 16 bits are left for ports.
 fn mac(name: &str) -> [u8; 6] {
     // FNV-1a.
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
@@ -480,7 +480,7 @@ fn mac(name: &str) -> [u8; 6] {
     [0x02, a, b, c, 0, 0]
 }
 
-/// `config` with the XML fragments in `xml` merged in, checked.
+/// Merges XML fragments into a configuration and validates the result.
 fn merged(
     dialect: &'static Dialect,
     hardware: &Hardware,
@@ -488,7 +488,7 @@ fn merged(
     xml: &str,
 ) -> Result<Container, HandEditError> {
     let document = xml::parse(format!("<config>{xml}</config>").as_bytes())?;
-    // A whole <config> is as welcome as what goes into one.
+    // Accept a <config> element as well as its content.
     let children = match document.root.children.as_slice() {
         [only] if &*only.name == "config" => &only.children,
         children => children,

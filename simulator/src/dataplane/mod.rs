@@ -2,18 +2,18 @@
 //!
 //! Each switch is a bridge of one private Open vSwitch in userspace (no kernel module), links are pairs of
 //! interfaces with RSTP over them, and each port does at any time what the switch's running configuration
-//! says. All of it lives in a network namespace of its own that ends with this process (see [`lab`]); others
+//! says. All of it lives in a network namespace of its own that ends with this process (see [`namespace`]); others
 //! see only the interfaces that they asked for ([`PortWire`]).
 
-mod cables;
-mod follow;
-mod lab;
+mod namespace;
 mod ovs;
 mod plan;
+mod port_config;
+mod reconciler;
 mod rstp;
-mod settings;
 mod status;
 mod unixctl;
+mod veth;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,8 +27,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::dataplane::follow::{Follower, Observed};
 use crate::dataplane::plan::Plan;
+use crate::dataplane::reconciler::{Observed, Reconciler};
 use crate::switch::Switch;
 use crate::topology::Topology;
 
@@ -212,9 +212,9 @@ impl DataPlane {
             return Err(DataPlaneError::InterfaceName { wire: wire.clone() });
         }
         let plan = Arc::new(Plan::new(topology, &options.wires)?);
-        let follower = Follower::start(Arc::clone(&plan), &options.directory, switches.clone()).await?;
-        let (observed, netns) = (follower.observed(), follower.netns());
-        tasks.spawn(follower.run(changes, shutdown));
+        let reconciler = Reconciler::start(Arc::clone(&plan), &options.directory, switches.clone()).await?;
+        let (observed, netns) = (reconciler.observed(), reconciler.netns());
+        tasks.spawn(reconciler.run(changes, shutdown));
         Ok(Self { plan, switches: switches.clone(), observed, netns })
     }
 

@@ -38,12 +38,12 @@ pub(super) struct Port {
     /// Its interface: the bridge's name, `p` and the port's number.
     pub(super) interface: String,
     /// What it leads to.
-    pub(super) leads_to: LeadsTo,
+    pub(super) peer: Peer,
 }
 
 /// The other end of a port's cable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum LeadsTo {
+pub(super) enum Peer {
     /// Another port.
     Port {
         /// That one.
@@ -64,12 +64,11 @@ impl Plan {
     /// For a topology and what is plugged into its ports.
     pub(super) fn new(topology: &Topology, wires: &[PortWire]) -> Result<Self, DataPlaneError> {
         let interfaces = interfaces(topology);
-        let mut cables = BTreeMap::new();
+        let mut peers = BTreeMap::new();
         for link in &topology.links {
             for (here, there) in [(&link.a, &link.b), (&link.b, &link.a)] {
-                let leads_to =
-                    LeadsTo::Port { end: there.clone(), interface: interfaces[there].interface.clone() };
-                cables.insert(here.clone(), leads_to);
+                let peer = Peer::Port { end: there.clone(), interface: interfaces[there].interface.clone() };
+                peers.insert(here.clone(), peer);
             }
         }
         let mut outside = BTreeSet::new();
@@ -82,15 +81,15 @@ impl Plan {
             if !outside.insert((netns.clone(), interface.clone())) {
                 return Err(DataPlaneError::InterfaceTwice { wire: wire.clone() });
             }
-            if cables.insert(end, LeadsTo::Outside { netns, interface }).is_some() {
+            if peers.insert(end, Peer::Outside { netns, interface }).is_some() {
                 return Err(DataPlaneError::PortTaken { wire: wire.clone() });
             }
         }
         let bridges = topology.switches.iter().zip(1..).map(|(spec, number)| {
             let ports = spec.ports.iter().filter_map(|port| {
                 let end = LinkEnd { switch: spec.name.clone(), port: port.clone() };
-                let Named { number, interface } = interfaces[&end].clone();
-                Some(Port { name: port.clone(), number, interface, leads_to: cables.remove(&end)? })
+                let PortInterface { number, interface } = interfaces[&end].clone();
+                Some(Port { name: port.clone(), number, interface, peer: peers.remove(&end)? })
             });
             Bridge {
                 switch: spec.name.clone(),
@@ -101,7 +100,7 @@ impl Plan {
             }
         });
         let mut bridges: Vec<_> = bridges.collect();
-        elect(&mut bridges);
+        set_root_priorities(&mut bridges);
         Ok(Self { bridges })
     }
 
@@ -113,10 +112,9 @@ impl Plan {
 
 /// The switches with the most links are RSTP's first choice for a root, the spines of a leaf-spine: what a leaf
 /// sends to another then takes no detour over a third.
-fn elect(bridges: &mut [Bridge]) {
-    let links = |bridge: &Bridge| {
-        bridge.ports.iter().filter(|port| matches!(port.leads_to, LeadsTo::Port { .. })).count()
-    };
+fn set_root_priorities(bridges: &mut [Bridge]) {
+    let links =
+        |bridge: &Bridge| bridge.ports.iter().filter(|port| matches!(port.peer, Peer::Port { .. })).count();
     // Switches that lead outside are leaves, however many links they have.
     let rank = |bridge: &Bridge| (bridge.ports.len() == links(bridge), links(bridge));
     let Some(best) = bridges.iter().map(rank).max() else { return };
@@ -126,7 +124,7 @@ fn elect(bridges: &mut [Bridge]) {
 }
 
 #[derive(Clone)]
-struct Named {
+struct PortInterface {
     number: usize,
     interface: String,
 }
@@ -137,12 +135,12 @@ fn bridge_name(number: usize) -> String {
 
 /// The names of all ports' interfaces. Numbers keep them within the kernel's 15 bytes, whatever the ports'
 /// names are.
-fn interfaces(topology: &Topology) -> BTreeMap<LinkEnd, Named> {
+fn interfaces(topology: &Topology) -> BTreeMap<LinkEnd, PortInterface> {
     let switches = topology.switches.iter().zip(1..);
     let ports = switches.flat_map(|(spec, switch)| {
         spec.ports.iter().zip(1..).map(move |(port, number)| {
             let end = LinkEnd { switch: spec.name.clone(), port: port.clone() };
-            (end, Named { number, interface: format!("{}p{number}", bridge_name(switch)) })
+            (end, PortInterface { number, interface: format!("{}p{number}", bridge_name(switch)) })
         })
     });
     ports.collect()
@@ -177,7 +175,7 @@ mod tests {
         assert_eq!(shown, expected);
         let uplink = &plan.bridges[0].ports[2];
         let spine2 = LinkEnd { switch: "spine2".to_owned(), port: "Ethernet1".to_owned() };
-        assert_eq!(uplink.leads_to, LeadsTo::Port { end: spine2, interface: "sw4p1".to_owned() });
+        assert_eq!(uplink.peer, Peer::Port { end: spine2, interface: "sw4p1".to_owned() });
         let priorities: Vec<_> = plan.bridges.iter().map(|bridge| bridge.priority).collect();
         assert_eq!(priorities, [0x8000, 0x8000, 0x7000, 0x7000]);
     }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dataplane::follow::Observed;
-use crate::dataplane::plan::{Bridge, LeadsTo, Plan, Port};
+use crate::dataplane::plan::{Bridge, Peer, Plan, Port};
+use crate::dataplane::reconciler::Observed;
 use crate::topology::LinkEnd;
 
 /// The state of the data plane, as `GET /dataplane` gives it.
@@ -80,10 +80,10 @@ impl DataPlaneStatus {
 
 impl DataPort {
     fn new(bridge: &Bridge, port: &Port, observed: &Observed) -> Self {
-        let rstp = observed.tree.get(&bridge.name).and_then(|member| member.ports.get(&port.interface));
-        let (link, wire) = match &port.leads_to {
-            LeadsTo::Port { end, .. } => (Some(end.clone()), None),
-            LeadsTo::Outside { netns, interface } => {
+        let rstp = observed.rstp.get(&bridge.name).and_then(|member| member.ports.get(&port.interface));
+        let (link, wire) = match &port.peer {
+            Peer::Port { end, .. } => (Some(end.clone()), None),
+            Peer::Outside { netns, interface } => {
                 (None, Some(Wire { netns: netns.clone(), interface: interface.clone() }))
             }
         };

@@ -11,17 +11,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
-struct Answer {
+struct Response {
     result: Option<String>,
     error: Option<String>,
 }
 
 /// The text that the daemon answers. `socket` is a file in `directory`.
-pub(super) async fn ask(directory: &Path, socket: &str, method: &str) -> io::Result<String> {
-    tokio::time::timeout(PATIENCE, exchange(directory, socket, method)).await?
+pub(super) async fn call(directory: &Path, socket: &str, method: &str) -> io::Result<String> {
+    tokio::time::timeout(RESPONSE_TIMEOUT, exchange(directory, socket, method)).await?
 }
 
 /// Connects to a socket in a directory.
@@ -41,9 +41,9 @@ async fn exchange(directory: &Path, socket: &str, method: &str) -> io::Result<St
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         // A message ends where its JSON does.
-        match serde_json::from_slice::<Answer>(&text) {
-            Ok(Answer { error: Some(error), .. }) => return Err(io::Error::other(error)),
-            Ok(Answer { result, .. }) => return Ok(result.unwrap_or_default()),
+        match serde_json::from_slice::<Response>(&text) {
+            Ok(Response { error: Some(error), .. }) => return Err(io::Error::other(error)),
+            Ok(Response { result, .. }) => return Ok(result.unwrap_or_default()),
             Err(error) if error.is_eof() => {}
             Err(error) => return Err(error.into()),
         }

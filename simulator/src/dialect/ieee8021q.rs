@@ -11,7 +11,7 @@ mod console;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::dialect::tables::{
+use crate::dialect::accessors::{
     child, configuration, entries, escaped, is, leaf, list, module, put, text, words,
 };
 use crate::dialect::view::{PortMode, PortView, View, VlanSet, VlanView};
@@ -66,7 +66,7 @@ const INTERFACE_TYPES: &[&Identity] = &[&ETHERNET_CSMACD, &LAG];
 const PORT_TYPES: &[&Identity] = &[&C_VLAN_BRIDGE_PORT, &D_BRIDGE_PORT];
 const BRIDGE_TYPES: &[&Identity] = &[&CUSTOMER_VLAN_BRIDGE, &PROVIDER_BRIDGE, &TPMR];
 const COMPONENT_TYPES: &[&Identity] = &[&C_VLAN_COMPONENT, &S_VLAN_COMPONENT, &D_BRIDGE_COMPONENT];
-/// The name of the only bridge, and of its only component.
+/// The name of the only bridge and of its only component.
 const BRIDGE_NAME: &str = "br0";
 const TEXT: Type = Type::Text { longest: 255 };
 const NAME: Type = Type::Text { longest: 32 };
@@ -175,7 +175,7 @@ const VLAN: &[Definition] = &[
     Definition::state_leaf_list("egress-ports", &DOT1Q, TEXT),
 ];
 
-/// The bridge ports by number, from 1: ports that aren't links of an aggregation, and aggregations.
+/// The bridge ports by number, from 1: link aggregations, and ports that are no members of one.
 fn numbers(hardware: &Hardware) -> BTreeMap<u16, &str> {
     let ports = hardware.ports.iter().map(|port| (hardware.lag_of(port).is_none(), port.as_str()));
     let lags = hardware.lags.keys().map(|lag| (true, lag.as_str()));
@@ -190,7 +190,7 @@ fn number_of(hardware: &Hardware, name: &str) -> Option<u16> {
     numbers(hardware).into_iter().find(|(_, port)| *port == name).map(|(number, _)| number)
 }
 
-/// The address of the bridge or, with a number, of a port.
+/// The MAC address of a bridge port; that of the bridge for port 0.
 fn address(hardware: &Hardware, port: u16) -> String {
     let mut mac = hardware.mac;
     let last = u16::from_be_bytes([mac[4], mac[5]]).wrapping_add(port).to_be_bytes();
@@ -198,7 +198,7 @@ fn address(hardware: &Hardware, port: u16) -> String {
     mac.map(|octet| format!("{octet:02X}")).join("-")
 }
 
-/// As shipped: one customer VLAN bridge, all ports untagged members of VLAN 1.
+/// The factory configuration: one customer VLAN bridge whose ports are untagged members of VLAN 1.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml =
         format!("<interfaces xmlns=\"{}\" xmlns:ianaift=\"{}\">", IF.namespace, IANA_IF_TYPE.namespace);
@@ -253,13 +253,13 @@ fn bridges(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
     entries(child(config, ROOTS, "bridges"), BRIDGES, "bridge")
 }
 
-/// The component through which the hardware's ports forward.
+/// The bridge component that all ports belong to.
 fn component(config: &Container) -> Option<&Container> {
     let (_, bridge) = bridges(config).find(|(name, _)| *name == BRIDGE_NAME)?;
     entries(Some(bridge), BRIDGE, "component").find(|(name, _)| *name == BRIDGE_NAME).map(|(_, c)| c)
 }
 
-/// A static registration: its VLANs, and its ports with their administrative control and tagging.
+/// A static VLAN registration entry. Each port has a registrar-admin-control and a vlan-transmitted value.
 #[derive(Debug, Clone)]
 struct Registration {
     database: u64,
@@ -358,7 +358,7 @@ fn fill_port(
     port.vlans = port.configured.intersection(defined);
 }
 
-/// Running with state: the ports' numbers and what is up, the bridge's counts, the members of every VLAN.
+/// Adds state data to running: port numbers and status, counters of the bridge, members of each VLAN.
 fn operational(running: &Container, hardware: &Hardware) -> Container {
     let mut whole = running.clone();
     let numbers = numbers(hardware);

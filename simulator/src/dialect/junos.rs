@@ -1,10 +1,9 @@
 //! Junos on QFX switches (Juniper/yang 23.4R2, junos-qfx): VLANs with names, and ports whose unit 0 has the
 //! family `ethernet-switching`.
 //!
-//! Rules that are the device's rather than the model's, as its commit checks them: one member on an access
-//! port, some on a trunk, a native VLAN on trunks only, no VLAN id twice, no units on members of an aggregated
-//! link. It accepts members that name no VLAN, and so the deletion of a VLAN that a port still names; the port
-//! then just doesn't carry it.
+//! The commit check of the device enforces rules beyond the model: one member on an access port, at least one on a
+//! trunk, a native VLAN on trunks only, unique VLAN ids, no units on members of an aggregated link. It accepts
+//! members that name no VLAN. So a VLAN can be deleted while a port names it; the port then doesn't carry it.
 
 mod checks;
 mod console;
@@ -12,7 +11,7 @@ mod console;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::dialect::tables::{child, configuration, entries, escaped, is, leaf, module, text};
+use crate::dialect::accessors::{child, configuration, entries, escaped, is, leaf, module, text};
 use crate::dialect::view::{PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Module, position};
@@ -113,7 +112,7 @@ const VLAN: &[Definition] = &[
     Definition::leaf("l3-interface", &VLANS_MODULE, TEXT),
 ];
 
-/// As shipped: the VLAN `default`, and every port an access port of it.
+/// The factory configuration: the VLAN `default`, with every port as an access port.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml = format!(
         "<configuration xmlns=\"{}\"><interfaces xmlns=\"{}\">",
@@ -183,7 +182,7 @@ fn bundle(interface: &Container) -> Option<&str> {
     text(child(options, ETHER_OPTIONS, "ieee-802.3ad")?, MEMBERSHIP, "bundle")
 }
 
-/// The VLAN ids of a VLAN: one, or those of its list, or none.
+/// The ids of a VLAN: its `vlan-id`, those in its `vlan-id-list`, or none.
 fn ids(vlan: &Container) -> VlanSet {
     let one = text(vlan, VLAN, "vlan-id").and_then(|id| id.parse().ok()).filter(|id| (1..=4094).contains(id));
     let many = vlan.leaf_list(position(VLAN, "vlan-id-list")).into_iter().flatten();
@@ -191,7 +190,7 @@ fn ids(vlan: &Container) -> VlanSet {
     one.into_iter().chain(many.flat_map(|(low, high)| low..=high)).collect()
 }
 
-/// What a member names: a VLAN, an id, a range of ids, or all that there are.
+/// The VLAN ids that a `members` value selects: a VLAN by name, an id, a range, or `all`.
 fn named(member: &str, by_name: &BTreeMap<&str, VlanSet>, all: &VlanSet) -> VlanSet {
     if let Some(ids) = by_name.get(member) {
         return ids.clone();
@@ -220,7 +219,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     let mut ports: BTreeMap<String, PortView> =
         hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
     for (name, interface) in interfaces(running) {
-        // Interfaces that don't exist can be configured all the same.
+        // Junos accepts configuration of interfaces that don't exist.
         if !ports.contains_key(name) && !name.starts_with("ae") {
             continue;
         }
@@ -236,7 +235,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
             port.open_trunk = members(switching).any(|m| m == "all" && !names.contains_key("all"));
         } else {
             port.mode = Some(PortMode::Access);
-            // Without a member, the VLAN that is called default.
+            // An access port without a member is in the VLAN named `default`.
             let nothing = members(switching).next().is_none();
             if let (true, Some(ids)) = (nothing, names.get("default")) {
                 port.configured = ids.clone();

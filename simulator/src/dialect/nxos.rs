@@ -1,14 +1,13 @@
-//! Cisco NX-OS's device model (Cisco-NX-OS-device 2019-07-18 of NX-OS 9.3), the part for switching: bridge
-//! domains named `vlan-7`, ports whose VLANs are one text such as `1-10,20`. Experimental: nobody compared it
-//! with a device.
+//! The switching part of the Cisco NX-OS device model (Cisco-NX-OS-device 2019-07-18 of NX-OS 9.3): bridge domains
+//! named `vlan-7`, and ports whose VLANs are one string such as `1-10,20`. Experimental: not verified on a device.
 //!
-//! A trunk whose `trunkVlans` isn't set carries all VLANs (`1-4094` is the default), and what it sends without a
-//! tag is VLAN 1. VLAN 1 can't be removed; VLANs from 3968 on belong to the system.
+//! A trunk without `trunkVlans` carries all VLANs (the default is `1-4094`). Its untagged frames belong to VLAN 1.
+//! VLAN 1 can't be removed. VLANs from 3968 on are reserved for the system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::dialect::tables::{child, configuration, entries, escaped, is, leaf, module, text, words};
+use crate::dialect::accessors::{child, configuration, entries, escaped, is, leaf, module, text, words};
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::path::Path;
@@ -36,7 +35,7 @@ pub static NXOS: Dialect = Dialect {
 static DEVICE: Module =
     module("Cisco-NX-OS-device", "top", "http://cisco.com/ns/yang/cisco-nx-os-device", "2019-07-18");
 
-/// The first VLAN that is reserved for the system, and the last: what follows can be used again.
+/// The VLAN ids that are reserved for the system.
 const RESERVED: std::ops::RangeInclusive<u16> = 3968..=4094;
 
 static ENCAP: Name =
@@ -79,7 +78,7 @@ const INTERFACES: &[Definition] = &[
 const PHYSICAL: &[Definition] = &[Definition::list("PhysIf-list", &DEVICE, 1, PORT)];
 const AGGREGATED: &[Definition] = &[Definition::list("AggrIf-list", &DEVICE, 1, CHANNEL)];
 
-/// What a port and a port channel have in common, in the same places.
+/// The leaves that ports and port channels share, at the same schema positions.
 const PORT: &[Definition] = &[
     Definition::leaf("id", &DEVICE, TEXT),
     Definition::leaf("descr", &DEVICE, TEXT),
@@ -110,7 +109,7 @@ const MEMBERS: &[Definition] = &[Definition::list("RsMbrIfs-list", &DEVICE, 1, M
 const MEMBER: &[Definition] =
     &[Definition::leaf("tDn", &DEVICE, TEXT), Definition::leaf("isMbrForce", &DEVICE, Type::Bool)];
 
-/// The id in `vlan-7`.
+/// The VLAN id in a name such as `vlan-7`.
 fn vlan(text: &str) -> Option<u16> {
     match vid_ranges(text.strip_prefix("vlan-")?)?.as_slice() {
         [(low, high)] if low == high => Some(*low),
@@ -122,7 +121,7 @@ fn member_dn(port: &str) -> String {
     format!("/System/intf-items/phys-items/PhysIf-list[id='{port}']")
 }
 
-/// As shipped: VLAN 1, and every port a switched access port of it.
+/// The factory configuration: VLAN 1, with every port as a switched access port.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml = format!(
         "<System xmlns=\"{}\"><bd-items><bd-items><BD-list><fabEncap>vlan-1</fabEncap></BD-list></bd-items></bd-items>\
@@ -263,7 +262,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     View { vlans, ports: all }
 }
 
-/// `port`: of a port or of a port channel, which agree on what is read here.
+/// Fills the view of a port or port channel. Both have the leaves of [`PORT`].
 fn fill_port(view: &mut PortView, port: &Container, active: &VlanSet) {
     let id = |name| text(port, PORT, name).and_then(vlan).unwrap_or(1);
     view.disabled = is(port, PORT, "adminSt", "down");
@@ -285,7 +284,7 @@ fn fill_port(view: &mut PortView, port: &Container, active: &VlanSet) {
     view.vlans = view.configured.intersection(active);
 }
 
-/// Running with the ids of bridge domains and whether they are up.
+/// Adds state data to running: id and status of each bridge domain.
 fn operational(running: &Container, _: &Hardware) -> Container {
     let mut whole = running.clone();
     whole.with_container(position(ROOTS, "System"), |system| {
@@ -312,7 +311,7 @@ fn operational(running: &Container, _: &Hardware) -> Container {
     whole
 }
 
-/// The XML of an edit made at the console, with merge as the default operation.
+/// Returns the XML of a hand edit; the default operation is merge.
 fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
     let mut out =
         format!("<System xmlns=\"{}\" xmlns:nc=\"{NETCONF}\"><bd-items><bd-items>", DEVICE.namespace);
@@ -363,7 +362,7 @@ fn port_by_hand(edit: &HandEdit, present: Option<&Container>, out: &mut String) 
         return;
     }
     let listed = present.and_then(|port| leaf(port, PORT, "trunkVlans")?.text().map(str::to_owned));
-    // The first list put onto a port takes the place of the default, which is everything.
+    // The first list of a port replaces the default, which is all VLANs.
     let before: VlanSet = match listed {
         Some(listed) => {
             vid_ranges(&listed).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()

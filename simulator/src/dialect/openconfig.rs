@@ -1,14 +1,14 @@
 //! OpenConfig (openconfig/public): openconfig-interfaces, openconfig-vlan, openconfig-network-instance.
 //!
-//! The tables hold what concerns switching. Elsewhere in the models a real switch has more; an edit of it
-//! is an `unknown-element` here.
+//! The schema tables hold the data nodes for switching only. An edit of any other node fails with
+//! `unknown-element`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::dialect::accessors::{module, put, words};
 use crate::dialect::openconfig_checks::check;
-use crate::dialect::tables::{module, put, words};
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Identity, Module, position};
@@ -74,7 +74,7 @@ static L2L3: Identity = Identity { module: &NI_TYPES, name: "L2L3" };
 const INTERFACE_TYPES: &[&Identity] = &[&ETHERNET_CSMACD, &LAG, &L3_VLAN, &LOOPBACK];
 const INSTANCE_TYPES: &[&Identity] = &[&DEFAULT_INSTANCE, &L2VSI, &L3VRF, &L2L3];
 const TEXT: Type = Type::Text { longest: 255 };
-/// The model has no limit for VLAN names; switches do.
+/// The model does not limit the length of VLAN names; switches do.
 const VLAN_NAME: Type = Type::Text { longest: 32 };
 const VLAN_ID: Type = Type::Uint(1, 4094);
 
@@ -208,7 +208,7 @@ fn switched_vlan(interface: &Container) -> Option<&Container> {
     )
 }
 
-/// Each port as an enabled interface, and the default network instance without VLANs.
+/// The factory configuration: each port as an enabled interface, and the default network instance without VLANs.
 fn factory(hardware: &Hardware) -> Container {
     let mut config = Container::default();
     let name_and_type = |name: &str, identity: &'static Identity| {
@@ -259,7 +259,7 @@ fn factory(hardware: &Hardware) -> Container {
     config
 }
 
-/// Running with state: `state` mirrors `config`, and every port of the hardware has a status.
+/// Adds state data to running: `state` mirrors `config`, and each port of the hardware has a status.
 fn operational(running: &Container, hardware: &Hardware) -> Container {
     let mut whole = running.with_state(ROOTS);
     let state = position(INTERFACE, "state");
@@ -333,7 +333,7 @@ fn fill_port(port: &mut PortView, config: &Container, active: &VlanSet) {
             let listed = config.leaf_list(position(SWITCHED_VLAN_CONFIG, "trunk-vlans"));
             port.open_trunk = listed.is_none();
             port.configured = listed.into_iter().flatten().flat_map(Value::vlans).collect();
-            // A trunk without a list carries every VLAN there is.
+            // A trunk without a list carries all VLANs of the switch.
             port.vlans = if port.open_trunk { active.clone() } else { port.configured.intersection(active) };
         }
         Some(PortMode::Access) => {
@@ -345,7 +345,7 @@ fn fill_port(port: &mut PortView, config: &Container, active: &VlanSet) {
     }
 }
 
-/// The XML of an edit made at the console, with merge as the default operation.
+/// Returns the XML of a hand edit; the default operation is merge.
 fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
     let mut out = String::new();
     // Writing to a String can't fail; hence the discarded results.
@@ -420,7 +420,7 @@ fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
             let becomes_access = edit.mode == Some(PortMode::Access);
             if becomes_access || value.vlans().any(|id| edit.remove_vlans.contains(id)) {
                 let _ = write!(out, "<trunk-vlans nc:operation=\"remove\">{value}</trunk-vlans>");
-                // What a range has besides stays.
+                // Keep the other ids of a range.
                 let stays = |id: &u16| !becomes_access && !edit.remove_vlans.contains(*id);
                 let rest = value.vlans().filter(stays);
                 added = added.iter().chain(rest).collect();

@@ -1,4 +1,5 @@
-//! What makes a whole OpenConfig configuration invalid: `when`, `leafref`, `mandatory`, and the hardware.
+//! Validates an OpenConfig configuration: `when`, `leafref` and `mandatory` of the model, and the ports of the
+//! hardware.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use crate::model::tree::Container;
 use crate::model::value::Value;
 use crate::netconf::error::{RpcError, Tag};
 
-/// All that is wrong with `config` on this hardware.
+/// Returns all errors of a configuration on this hardware.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let root = Path::node(None, &ROOTS[position(ROOTS, "interfaces")]);
@@ -140,7 +141,7 @@ fn check_instance(key: &[Value], instance: &Container, path: &Path<'_>, errors: 
     }
 }
 
-/// OpenConfig's keys are leafrefs to the leaf of the same name in `config`.
+/// Checks that the keys of a list entry equal the leaves of the same name in `config`, to which they are leafrefs.
 fn key_leafref(
     key: &[Value],
     entry: &Container,
@@ -195,10 +196,10 @@ fn mandatory(
 mod tests {
     use super::*;
     use crate::dialect::OPENCONFIG;
-    use crate::dialect::tables;
+    use crate::dialect::accessors;
 
     fn with_edit(config: &Container, xml: &str) -> Container {
-        tables::with_edit(OPENCONFIG.roots, config, xml)
+        accessors::with_edit(OPENCONFIG.roots, config, xml)
     }
 
     fn port(name: &str, switched: &str) -> String {

@@ -1,9 +1,9 @@
-//! Nokia SR Linux (srlinux-yang-models 24.7): no VLANs as such. A port has bridged subinterfaces, each with an
-//! encapsulation, and a `mac-vrf` joins subinterfaces.
+//! Nokia SR Linux (srlinux-yang-models 24.7). The model has no VLANs: a port has bridged subinterfaces, each with
+//! an encapsulation, and a `mac-vrf` joins subinterfaces.
 //!
-//! A VLAN here is a `mac-vrf`; its id is that of its tagged subinterfaces, else the index of its untagged ones,
-//! else, while it has none, the number in its description `VLAN n`. Subinterfaces with different ids in one
-//! `mac-vrf` would be joined by a real device; the data plane keeps them apart.
+//! The simulator treats a `mac-vrf` as a VLAN. Its id is that of its tagged subinterfaces, else the index of its
+//! untagged ones, else the number in its description `VLAN n`. A real device would join subinterfaces with
+//! different ids in one `mac-vrf`; the data plane keeps them apart.
 
 mod checks;
 mod console;
@@ -11,7 +11,7 @@ mod console;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::dialect::tables::{
+use crate::dialect::accessors::{
     child, configuration, entries, escaped, is, leaf, list, module, put, text, words,
 };
 use crate::dialect::view::{PortMode, PortView, View, VlanView};
@@ -68,13 +68,13 @@ const SUBINTERFACE_TYPES: &[&Identity] = &[&BRIDGED, &ROUTED];
 
 const INSTANCE_TYPES: &[&Identity] = &[&MAC_VRF, &IP_VRF, &DEFAULT];
 
-/// `interface-all`: ports, LAGs, loopbacks, IRB and management.
+/// The type `interface-all`: ports, LAGs, loopbacks, IRB and management.
 static INTERFACE_NAME: Name = Name {
     length: (3, 20),
     accepts: is_interface,
     what: "the name of an interface such as ethernet-1/1 or lag1",
 };
-/// `restricted-name`.
+/// The type `restricted-name`.
 static INSTANCE_NAME: Name = Name {
     length: (1, 247),
     accepts: is_restricted,
@@ -168,7 +168,7 @@ fn is_restricted(text: &str) -> bool {
     text.starts_with(plain) && text.chars().all(|c| plain(c) || c == ' ')
 }
 
-/// As shipped: management, and every port switched on without subinterfaces.
+/// The factory configuration: management, and every port enabled without subinterfaces.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml = String::new();
     let open = format!("<interface xmlns=\"{}\">", INTERFACES.namespace);
@@ -219,23 +219,23 @@ fn is_enabled(container: &Container, definitions: &'static [Definition]) -> bool
     !is(container, definitions, "admin-state", "disable")
 }
 
-/// What a subinterface takes from the wire.
+/// The frames that a subinterface accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encap {
     /// Frames of one VLAN.
     Tagged(u16),
     /// Frames without a tag.
     Untagged,
-    /// Whatever comes: the port has no VLAN tagging.
+    /// All frames: the port has no VLAN tagging.
     Plain,
 }
 
-/// A subinterface as far as switching goes.
+/// The switching properties of a subinterface.
 #[derive(Debug, Clone, Copy)]
 struct Sub<'a> {
     port: &'a str,
     index: u16,
-    /// `None`: no traffic, it lacks the encapsulation that the port wants.
+    /// `None` if it lacks the encapsulation that the port requires; it then carries no traffic.
     encap: Option<Encap>,
     bridged: bool,
     enabled: bool,
@@ -280,7 +280,7 @@ fn all_subinterfaces(config: &Container) -> BTreeMap<String, Sub<'_>> {
         .collect()
 }
 
-/// The VLAN id of a `mac-vrf`.
+/// The VLAN id of a `mac-vrf`; see the module's documentation.
 fn vlan_of(instance: &Container, subs: &BTreeMap<String, Sub<'_>>) -> Option<u16> {
     let members: Vec<&Sub<'_>> = attached(instance).filter_map(|name| subs.get(name)).collect();
     let tagged = members.iter().find_map(|sub| match sub.encap {
@@ -346,7 +346,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     View { vlans, ports }
 }
 
-/// Running with what is up and down.
+/// Adds state data to running: the status of interfaces, subinterfaces and network instances.
 fn operational(running: &Container, hardware: &Hardware) -> Container {
     let mut whole = running.clone();
     let state = |enabled: bool| Value::Keyword(if enabled { "up" } else { "down" });

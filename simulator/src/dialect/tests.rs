@@ -1,8 +1,8 @@
-//! Every dialect by its console edits, and the rules of its make.
+//! Tests of all dialects: hand edits, and the validation rules of each vendor.
 
 use std::collections::BTreeMap;
 
-use super::tables::with_edit;
+use super::accessors::with_edit;
 use super::*;
 use crate::netconf::error::Tag;
 
@@ -42,14 +42,14 @@ fn what_leaves_the_factory_is_right() {
         }
         assert!(view.ports.contains_key(lag), "{}", dialect.name);
         assert!(!view.ports.values().any(|port| port.open_trunk || port.disabled), "{}", dialect.name);
-        // State is shown in the schema's places.
+        // State data conforms to the schema.
         let mut out = String::new();
         (dialect.operational)(&config, &hardware).write(dialect.roots, "", &mut out);
         assert!(out.len() > 100);
     }
 }
 
-/// The same console edits have the same effect on every make.
+/// The same hand edits have the same effect in every dialect.
 #[test]
 fn console_edits_mean_the_same_everywhere() {
     for dialect in Dialect::ALL {
@@ -112,7 +112,7 @@ fn console_edits_mean_the_same_everywhere() {
     }
 }
 
-/// What `xml` on top of the factory configuration is refused with.
+/// The validation errors after merging `xml` into the factory configuration: tag, error-path and message.
 fn refused(dialect: &'static Dialect, xml: &str) -> Vec<(Tag, String, String)> {
     let hardware = hardware(dialect);
     let config = with_edit(dialect.roots, &(dialect.factory)(&hardware), xml);
@@ -336,7 +336,7 @@ fn nxos_reserved_and_default_vlans() {
     assert!(refused(&NXOS, &domain("vlan-1", remove))[0].2.contains("VLAN 1 can not be deleted"));
     let port = "<intf-items><phys-items><PhysIf-list><id>eth1/9</id></PhysIf-list></phys-items></intf-items>";
     assert!(refused(&NXOS, &system(port))[0].2.contains("eth1/9 does not exist"));
-    // A trunk without a list carries everything.
+    // A trunk without a list carries all VLANs.
     let hardware = hardware(&NXOS);
     let port = system(
         "<intf-items><phys-items><PhysIf-list><id>eth1/1</id><mode>trunk</mode></PhysIf-list></phys-items></intf-items>",

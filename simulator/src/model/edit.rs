@@ -1,10 +1,10 @@
-//! `<edit-config>`: the content of `<config>` is parsed against the schema, then applied.
+//! `<edit-config>`: parses the content of `<config>` against the schema and applies it.
 //!
-//! [`parse`] reports everything that is wrong with the edit by itself (unknown names, values out of their
-//! type, missing keys); an [`Edit`] that exists is well-typed. [`apply`] then meets only what depends on the
-//! configuration: data that exists or is missing (RFC 6241 section 7.2).
+//! [`parse`] reports all errors of the edit itself: unknown names, invalid values, missing keys. So every [`Edit`] is
+//! well-typed. [`apply`] reports only errors that depend on the configuration: data that exists or is missing
+//! (RFC 6241 section 7.2).
 
-mod places;
+mod affected_nodes;
 
 use std::collections::HashSet;
 
@@ -15,27 +15,27 @@ use crate::model::value::{Type, Value};
 use crate::netconf::error::{RpcError, Tag};
 use crate::netconf::xml::{Element, NETCONF};
 
-pub use places::{places_below, places_of_vlan};
+pub use affected_nodes::{places_below, places_of_vlan};
 
-/// What to do with a node (the `operation` attribute and `default-operation`).
+/// The `operation` attribute of a node, or `default-operation` (RFC 6241 section 7.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Add to what is there.
+    /// Merge with the existing data.
     Merge,
-    /// Put in place of what is there.
+    /// Replace the existing data.
     Replace,
-    /// Add; what exists already is an error.
+    /// Create; existing data is an error.
     Create,
-    /// Take away; what does not exist is an error.
+    /// Delete; missing data is an error.
     Delete,
-    /// Take away what exists.
+    /// Delete; missing data is ignored.
     Remove,
-    /// Only a way to the nodes below (`default-operation` `none`).
+    /// Leave the node unchanged and descend to its children (`default-operation` `none`).
     None,
 }
 
 impl Operation {
-    /// The `operation` attribute's value; `none` is not one.
+    /// Parses the `operation` attribute, which has no value `none`.
     fn from_attribute(text: &str) -> Option<Self> {
         Some(match text {
             "merge" => Self::Merge,
@@ -48,18 +48,18 @@ impl Operation {
     }
 }
 
-/// What follows after one node's edit failed (`error-option`).
+/// The behaviour after an edit of one node failed (`error-option`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// The rest is not done; what was done stays.
+    /// `stop-on-error`: skip the remaining edits and keep the applied ones.
     Stop,
-    /// The rest is done all the same.
+    /// `continue-on-error`: apply the remaining edits.
     Continue,
-    /// Nothing is done.
+    /// `rollback-on-error`: undo the applied edits.
     Rollback,
 }
 
-/// One well-typed node of an edit.
+/// One well-typed node of an edit, with its children.
 #[derive(Debug, Clone)]
 pub struct Edit {
     at: usize,
@@ -75,7 +75,7 @@ enum Body {
         key: Key,
         children: Vec<Edit>,
     },
-    /// `None`: only for an operation that needs no value.
+    /// `None` only for `delete` and `remove`, which need no value.
     Leaf(Option<Value>),
     LeafListValue(Value),
 }
@@ -100,7 +100,7 @@ fn namespaces(definitions: &'static [Definition]) -> HashSet<&'static str> {
     found
 }
 
-/// `keys`: children that name the list entry and were read with it.
+/// Parses child elements. The `keys` of a list entry are skipped: the caller has parsed them.
 fn parse_children(
     definitions: &'static [Definition],
     keys: &'static [Definition],
@@ -279,7 +279,7 @@ fn parse_value(ty: Type, element: &Element, path: &Path<'_>, errors: &mut Vec<Rp
     None
 }
 
-/// Applies an edit. On errors what `target` then holds is as `on_error` says.
+/// Applies an edit. On errors, `on_error` decides the resulting content of `target`.
 pub fn apply(
     target: &mut Container,
     edits: &[Edit],
@@ -289,7 +289,7 @@ pub fn apply(
     let before = (on_error == OnError::Rollback).then(|| target.clone());
     let mut work = Work { on_error, errors: Vec::new() };
     if default == Operation::Replace {
-        // The whole datastore is replaced by what the edit holds (RFC 6241 section 7.2).
+        // The edit replaces the whole datastore (RFC 6241 section 7.2).
         *target = Container::default();
     }
     work.children(target, edits, default, None);
@@ -333,7 +333,7 @@ impl Work {
         inherited: Operation,
         parent: Option<&Path<'_>>,
     ) {
-        // Neighbouring entries of one list are done together: the list is opened once.
+        // Apply adjacent entries of one list together, so that the list is copied at most once.
         let mut rest = edits;
         while let Some(first) = rest.first() {
             if self.stopped() {
@@ -362,8 +362,8 @@ impl Work {
         }
     }
 
-    /// Takes away what is in other cases of the choices that `run`, edits of one node, makes (RFC 7950
-    /// section 7.9).
+    /// Removes the nodes of other cases of a choice when `run`, the edits of one node, creates data in one case
+    /// (RFC 7950 section 7.9).
     fn choose(target: &mut Container, run: &[Edit], inherited: Operation, siblings: &'static [Definition]) {
         let Some(first) = run.first().filter(|first| first.definition.case.is_some()) else { return };
         let creates = |edit: &Edit| {

@@ -7,7 +7,7 @@ use crate::model::tree::{Container, Entries, Key, Node};
 use crate::model::value::Value;
 use crate::netconf::xml::Element;
 
-/// The part of `data` that a filter's children select. No children select nothing.
+/// Selects the part of `data` that the children of `<filter>` select. An empty filter selects nothing.
 pub fn select(data: &Container, definitions: &'static [Definition], filter: &[Element]) -> Container {
     let mut selected = Container::default();
     for element in filter {
@@ -22,8 +22,8 @@ pub fn select(data: &Container, definitions: &'static [Definition], filter: &[El
     selected
 }
 
-/// The definitions that a filter element stands for: several only when it has no namespace, which is a
-/// wildcard (section 6.2.1). An attribute has to be in the data too (6.2.2), and configuration has none.
+/// The schema nodes that a filter element selects. An element without a namespace matches any namespace (section
+/// 6.2.1). An element with attributes matches nothing (6.2.2): the data has no attributes.
 fn matching(
     definitions: &'static [Definition],
     element: &Element,
@@ -35,7 +35,7 @@ fn matching(
     })
 }
 
-/// Leaves of several siblings of one name that hold content the first.
+/// Drops all but the first of several siblings of one name that contain content matches (fault injection).
 pub fn keep_first_siblings(filter: &mut Vec<Element>) {
     let mut seen = std::collections::BTreeSet::new();
     let holds_content =
@@ -96,7 +96,7 @@ fn select_node(
     }
 }
 
-/// The entries that can match: one when the filter gives all keys by content, else all.
+/// The list entries that can match: one if the filter has content matches for all keys, else all.
 fn candidates<'a>(
     entries: &'a Entries,
     definition: &'static Definition,
@@ -121,8 +121,8 @@ fn candidates<'a>(
     }
 }
 
-/// A sibling set (sections 6.2.3 to 6.2.5): all content matches have to hold; when they are all there is,
-/// the whole set is selected, else what the other elements select, with the list's keys.
+/// Selects from a sibling set (sections 6.2.3 to 6.2.5). All content matches must hold. Content matches alone select
+/// the whole set; otherwise the other elements select, and the keys of the list are included.
 fn siblings(
     data: &Arc<Container>,
     definition: &'static Definition,

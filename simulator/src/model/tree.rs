@@ -1,4 +1,4 @@
-//! A configuration: a persistent tree, so that a candidate is a cheap clone of running.
+//! A data tree. Subtrees are shared (copy on write), so that a candidate is a cheap clone of running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,26 +9,25 @@ use crate::model::schema::{Definition, Kind};
 use crate::model::value::{IdentityRef, Value};
 use crate::netconf::xml::{push_attribute, push_text};
 
-/// The keys of a list entry, in the schema's order.
+/// The key values of a list entry, in schema order.
 pub type Key = Arc<[Value]>;
-/// A list's entries.
+/// The entries of a list.
 pub type Entries = BTreeMap<Key, Arc<Container>>;
 
-/// The content of a container or of one list entry: by position in the schema's children.
+/// The content of a container or list entry: child nodes by their position in the schema.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Container {
-    /// In the schema's order. A configuration has hundreds of thousands of these: a map would be several times
-    /// as large.
+    /// In schema order. A configuration has hundreds of thousands of containers; maps would be several times as large.
     nodes: Vec<(u8, Node)>,
 }
 
-/// What is stored for one schema node. Never an empty container, list or leaf-list: RFC 7950 gives an
-/// empty non-presence container no meaning.
+/// The data of one schema node. Empty containers, lists and leaf-lists are not stored: in RFC 7950 they are
+/// equivalent to absent ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// A container with something in it.
+    /// A non-empty container.
     Container(Arc<Container>),
-    /// A presence container, perhaps with nothing in it.
+    /// A presence container; it may be empty.
     Presence(Arc<Container>),
     /// A list with at least one entry.
     List(Arc<Entries>),
@@ -50,7 +49,7 @@ impl Node {
 }
 
 impl Container {
-    /// Whether it holds nothing.
+    /// Whether it has no child nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -68,7 +67,7 @@ impl Container {
         self.find(at).ok().map(|index| &mut self.nodes[index].1)
     }
 
-    /// Puts a node at a schema position; an empty one means none.
+    /// Sets the node at a schema position; an empty node removes it.
     pub fn set(&mut self, at: usize, node: Node) {
         match self.find(at) {
             Ok(index) if node.is_empty() => {
@@ -76,7 +75,7 @@ impl Container {
             }
             Ok(index) => self.nodes[index].1 = node,
             Err(_) if node.is_empty() => {}
-            // No container of any schema here has more children than a u8 can count.
+            // No container of any schema has more than 256 children.
             Err(index) => {
                 self.nodes.reserve_exact(1);
                 self.nodes.insert(index, (u8::try_from(at).unwrap_or(u8::MAX), node));
@@ -84,12 +83,12 @@ impl Container {
         }
     }
 
-    /// Takes the node at a schema position away.
+    /// Removes the node at a schema position.
     pub fn remove(&mut self, at: usize) -> Option<Node> {
         self.find(at).ok().map(|index| self.nodes.remove(index).1)
     }
 
-    /// Nodes by schema position.
+    /// The child nodes with their schema positions.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, &Node)> {
         self.nodes.iter().map(|(at, node)| (usize::from(*at), node))
     }
@@ -126,7 +125,7 @@ impl Container {
         }
     }
 
-    /// Works on the container at a schema position, made when absent and dropped when left empty.
+    /// Modifies the container at a schema position. It is created if absent and removed if empty afterwards.
     pub fn with_container<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
         let mut inner = match self.remove(at) {
             Some(Node::Container(container)) => container,
@@ -137,7 +136,7 @@ impl Container {
         result
     }
 
-    /// Works on the presence container at a schema position, made when absent.
+    /// Modifies the presence container at a schema position. It is created if absent.
     pub fn with_presence<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
         let mut inner = match self.remove(at) {
             Some(Node::Presence(container)) => container,
@@ -148,7 +147,7 @@ impl Container {
         result
     }
 
-    /// Works on the list at a schema position, made when absent and dropped when left empty.
+    /// Modifies the list at a schema position. It is created if absent and removed if empty afterwards.
     pub fn with_list<R>(&mut self, at: usize, work: impl FnOnce(&mut Entries) -> R) -> R {
         let mut entries = match self.remove(at) {
             Some(Node::List(entries)) => entries,
@@ -159,7 +158,7 @@ impl Container {
         result
     }
 
-    /// Works on the leaf-list at a schema position, made when absent and dropped when left empty.
+    /// Modifies the leaf-list at a schema position. It is created if absent and removed if empty afterwards.
     pub fn with_leaf_list<R>(&mut self, at: usize, work: impl FnOnce(&mut BTreeSet<Value>) -> R) -> R {
         let mut values = match self.remove(at) {
             Some(Node::LeafList(values)) => values,
@@ -170,7 +169,7 @@ impl Container {
         result
     }
 
-    /// Adds all of `other`, a part of the same configuration.
+    /// Adds all nodes of `other`, which is another part of the same data tree.
     pub fn unite(&mut self, other: &Container) {
         for (at, node) in other.nodes() {
             match (self.get_mut(at), node) {
@@ -203,7 +202,7 @@ impl Container {
         }
     }
 
-    /// Without what is at `subtree`, names from the top joined with slashes.
+    /// Returns a copy without `subtree` (node names from the root, joined with slashes).
     #[must_use]
     pub fn without(&self, definitions: &'static [Definition], subtree: &str) -> Container {
         let mut rest = self.clone();
@@ -228,7 +227,7 @@ impl Container {
         rest
     }
 
-    /// With every `state` filled in from the `config` beside it: what `<get>` shows.
+    /// Returns a copy in which each `state` container has the values of the sibling `config`, as `<get>` returns it.
     #[must_use]
     pub fn with_state(&self, definitions: &'static [Definition]) -> Container {
         let mut whole = self.clone();
@@ -256,7 +255,7 @@ impl Container {
         whole
     }
 
-    /// Appends the content as XML; `outer` is the default namespace in force.
+    /// Appends the content as XML. `outer` is the default namespace of the surrounding element.
     pub fn write(&self, definitions: &'static [Definition], outer: &str, out: &mut String) {
         for (at, node) in self.nodes() {
             let definition = &definitions[at];
@@ -329,21 +328,21 @@ pub fn write_value(definition: &Definition, value: &Value, outer: &str, out: &mu
     close(definition, out);
 }
 
-/// What became of a node between two configurations.
+/// The change of a data node between two configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It is new.
+    /// The node was created.
     Created,
-    /// Its value is another.
+    /// The value of the leaf changed.
     Replaced,
-    /// It is gone.
+    /// The node was deleted.
     Deleted,
 }
 
-/// What a node that came or changed is, as it is written.
+/// The new content of a changed data node.
 #[derive(Debug, Clone, Copy)]
 pub enum Fresh<'a> {
-    /// It is gone.
+    /// The node was deleted.
     Nothing,
     /// A list entry or a presence container.
     Container(&'a Container),
@@ -351,8 +350,8 @@ pub enum Fresh<'a> {
     Value(&'a Value),
 }
 
-/// Tells `report` of every difference from `before` to `after`: the topmost nodes that came or went, and
-/// leaves that changed.
+/// Calls `report` for each difference from `before` to `after`: the topmost created and deleted nodes, and
+/// changed leaves.
 pub fn differences(
     before: &Container,
     after: &Container,

@@ -14,10 +14,10 @@ pub enum Layer {
     Application,
 }
 
-/// `error-tag`, the part of an error that a client acts on.
+/// `error-tag` (RFC 6241 appendix A).
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "RFC 6241 appendix A says what each means")]
+#[allow(missing_docs, reason = "RFC 6241 appendix A defines them")]
 pub enum Tag {
     InUse,
     InvalidValue,
@@ -66,12 +66,12 @@ impl Tag {
     }
 }
 
-/// How a make writes `error-path`.
+/// The format of `error-path`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathStyle {
-    /// As RFC 6241 wants it: an XPath expression.
+    /// An XPath expression (RFC 6241 section 4.3).
     XPath,
-    /// As Junos does: `[edit interfaces xe-0/0/1]`.
+    /// The Junos format: `[edit interfaces xe-0/0/1]`.
     Edit,
 }
 
@@ -115,28 +115,28 @@ impl RpcError {
         Self { layer: Layer::Application, ..Self::protocol(tag, message) }
     }
 
-    /// With `error-path`.
+    /// Sets `error-path`.
     #[must_use]
     pub fn at(mut self, path: InstancePath) -> Self {
         self.path = Some(Box::new(path));
         self
     }
 
-    /// With `error-app-tag`.
+    /// Sets `error-app-tag`.
     #[must_use]
     pub fn app_tag(mut self, tag: &'static str) -> Self {
         self.app_tag = Some(tag);
         self
     }
 
-    /// With one more element in `error-info`.
+    /// Adds an element to `error-info`.
     #[must_use]
     pub fn info(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.info.push((name, value.into()));
         self
     }
 
-    /// Appends the element; the surrounding default namespace is NETCONF's.
+    /// Appends the element as XML; the default namespace of the surrounding element is that of NETCONF.
     pub fn write(&self, style: PathStyle, out: &mut String) {
         let layer = match self.layer {
             Layer::Rpc => "rpc",

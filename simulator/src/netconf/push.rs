@@ -1,7 +1,7 @@
-//! YANG-push (RFC 8641) on change, by dynamic subscriptions over NETCONF (RFC 8639, RFC 8640).
+//! YANG-push (RFC 8641) with dynamic subscriptions over NETCONF (RFC 8639, RFC 8640).
 //!
-//! On-change subscriptions to running or operational, with a subtree filter and without dampening. What can't be
-//! had is refused with the identity that RFC 8641 has for it.
+//! Supported are on-change subscriptions to running or operational, with a subtree filter and without dampening.
+//! Other requests are refused with the error identity of RFC 8641.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ use crate::netconf::error::{RpcError, Tag};
 use crate::netconf::rpc::{NOTIFICATION, Rpc};
 use crate::netconf::xml::{Element, push_text};
 
-/// ietf-subscribed-notifications.
+/// Namespace of ietf-subscribed-notifications.
 pub const SUBSCRIBED: &str = "urn:ietf:params:xml:ns:yang:ietf-subscribed-notifications";
-/// ietf-yang-push.
+/// Namespace of ietf-yang-push.
 pub const PUSH: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-push";
 const DATASTORES: &str = "urn:ietf:params:xml:ns:yang:ietf-datastores";
 const PATCH: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-patch";
 
-/// What `<hello>` announces for it.
+/// Capability URIs of YANG-push in `<hello>`.
 pub const MODULES: &[&str] = &[
     "urn:ietf:params:xml:ns:yang:ietf-subscribed-notifications?module=ietf-subscribed-notifications\
      &revision=2019-09-09&features=encode-xml,subtree",
@@ -28,29 +28,29 @@ pub const MODULES: &[&str] = &[
     "urn:ietf:params:xml:ns:yang:ietf-yang-patch?module=ietf-yang-patch&revision=2017-02-22",
 ];
 
-/// `<establish-subscription>`, on change.
+/// The parameters of `<establish-subscription>`.
 #[derive(Debug, Clone)]
 pub struct Establish {
-    /// State too, not only what is configured.
+    /// Whether the datastore is operational instead of running.
     pub operational: bool,
-    /// The subtree filter; without one, everything.
+    /// The subtree filter; absent for the whole datastore.
     pub filter: Option<Vec<Element>>,
-    /// Whether it begins with all that there is.
+    /// Whether it begins with a `push-update` of the current content (`sync-on-start`).
     pub sync_on_start: bool,
 }
 
 /// A subscription of a session.
 #[derive(Debug)]
 pub struct Subscription {
-    /// Its number, of the switch.
+    /// Its id, unique on the switch.
     pub id: u32,
-    /// What it asks for.
+    /// Its parameters.
     pub wanted: Establish,
-    /// How many changes it was told of.
+    /// Number of `push-change-update` notifications sent.
     pub told: u32,
 }
 
-/// Reads an operation of ietf-subscribed-notifications; `None` for one that isn't known here.
+/// Parses an operation of ietf-subscribed-notifications. Returns `None` for an unsupported operation.
 pub fn parse(operation: &Element) -> Option<Result<Rpc, Vec<RpcError>>> {
     match &*operation.name {
         "establish-subscription" => Some(establish(operation).map(Rpc::EstablishSubscription)),
@@ -68,7 +68,7 @@ fn missing(name: &'static str) -> RpcError {
     RpcError::protocol(Tag::MissingElement, format!("{name} is missing or wrong")).info("bad-element", name)
 }
 
-/// A refusal with the identity for it, as `error-app-tag` (RFC 8640 section 7).
+/// An `operation-not-supported` error with an identity as `error-app-tag` (RFC 8640 section 7).
 fn refused(identity: &'static str, message: &str) -> Vec<RpcError> {
     vec![RpcError::application(Tag::OperationNotSupported, message).app_tag(identity)]
 }
@@ -105,7 +105,7 @@ fn establish(operation: &Element) -> Result<Establish, Vec<RpcError>> {
     })
 }
 
-/// The reply's content to a subscription that is established.
+/// Formats the reply to `<establish-subscription>`.
 pub fn established(id: u32) -> String {
     format!("<id xmlns=\"{SUBSCRIBED}\">{id}</id>")
 }
@@ -125,7 +125,7 @@ impl Subscription {
         }
     }
 
-    /// `push-update` with all that there is.
+    /// Formats a `push-update` with the selected content.
     pub fn update(&self, data: &Container, roots: &'static [Definition]) -> String {
         let mut out = open("push-update", self.id);
         out.push_str("<datastore-contents>");
@@ -134,7 +134,7 @@ impl Subscription {
         out
     }
 
-    /// `push-change-update` with what changed, if something did that is subscribed to.
+    /// Formats a `push-change-update`, or returns `None` if the selected content is unchanged.
     pub fn changes(
         &mut self,
         before: &Container,

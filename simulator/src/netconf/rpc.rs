@@ -1,4 +1,4 @@
-//! Operations: an `<rpc>`'s content, read into a type before anything is done.
+//! Parses the operation of an `<rpc>`.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::topology::{Capabilities, ConfirmedCommit};
 
 /// The namespace of `<create-subscription>` (RFC 5277).
 pub const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
-/// RFC 6241 section 8.4.5.1.
+/// The default of `<confirm-timeout>` (RFC 6241 section 8.4.5.1).
 const CONFIRM_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// An operation with its parameters.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "RFC 6241 section 7 says what each does")]
+#[allow(missing_docs, reason = "RFC 6241 section 7 defines them")]
 pub enum Rpc {
     Get { filter: Option<Vec<Element>> },
     GetConfig { source: Name, filter: Option<Vec<Element>> },
@@ -79,24 +79,24 @@ pub struct EditConfig {
 /// `<test-option>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestOption {
-    /// None given, or `set`: only the edit by itself is checked.
+    /// `set`, the default: the resulting configuration is not validated.
     Set,
-    /// `test-then-set`: the resulting configuration is validated first.
+    /// `test-then-set`: the resulting configuration is validated before it is set.
     TestThenSet,
-    /// `test-only`: nothing is set.
+    /// `test-only`: the resulting configuration is validated and not set.
     TestOnly,
 }
 
-/// A whole configuration.
+/// `<source>`: a whole configuration.
 #[derive(Debug)]
 pub enum Source {
-    /// A datastore's.
+    /// The content of a datastore.
     Datastore(Name),
-    /// One given in the request.
+    /// The `<config>` in the request.
     Inline(Vec<Edit>),
 }
 
-/// What the switch can do.
+/// The properties of a switch that parsing depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// Its capabilities.
@@ -107,7 +107,7 @@ pub struct Context<'a> {
 
 type Parsed<T> = Result<T, Vec<RpcError>>;
 
-/// Reads the operation element.
+/// Parses the operation element.
 pub fn parse(operation: &Element, context: Context<'_>) -> Parsed<Rpc> {
     let capabilities = context.capabilities;
     let unsupported = || {

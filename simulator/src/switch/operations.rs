@@ -1,4 +1,4 @@
-//! What a switch does with each operation.
+//! Executes NETCONF operations.
 
 use std::sync::Weak;
 
@@ -15,7 +15,7 @@ use crate::netconf::xml::Element;
 use crate::notifications::Event;
 
 impl Switch {
-    /// Does an operation; the caller settles what it changed.
+    /// Executes an operation. The caller publishes changes of running.
     pub(super) fn perform(&self, state: &mut State, session: SessionId, rpc: Rpc, message: &str) -> Reaction {
         if let Some(error) = state.denied(rpc.name()) {
             return Reaction::reply(Reply::Errors(one(error)));
@@ -57,7 +57,7 @@ impl Switch {
         Reaction::reply(result.unwrap_or_else(Reply::Errors))
     }
 
-    /// A subscription begins. With `sync-on-start`, all that there is follows.
+    /// Establishes a YANG-push subscription. With `sync-on-start`, a `push-update` follows the reply.
     fn establish(&self, state: &mut State, session: SessionId, wanted: Establish) -> Reply {
         state.last_subscription = state.last_subscription.checked_add(1).unwrap_or(1);
         let id = state.last_subscription;
@@ -70,7 +70,7 @@ impl Switch {
                 } else {
                     running
                 };
-                // A receiver that is gone belongs to a session that is just ending.
+                // The receiver is gone only if the session is ending.
                 let _ = session.outgoing.send(subscription.update(&data, self.dialect.roots));
             }
             session.subscriptions.push(subscription);
@@ -122,7 +122,7 @@ impl Switch {
             None => bad("there is no such session"),
             Some(victim) => {
                 victim.end.cancel();
-                // It is gone from here on, not only when its connection has wound down.
+                // Remove it at once instead of when its connection has ended.
                 let origin = state.origin(Some(other));
                 state.announce(&Event::SessionEnd, &origin);
                 state.sessions.remove(&other);
@@ -161,7 +161,7 @@ impl Switch {
             }
         }
         let (config, mut errors) = state.stores.edited(target, &edits, default, on_error);
-        // Running is never invalid; a candidate may be until it is committed.
+        // Running must always be valid; a candidate only at its commit.
         let validated = target == Name::Running || test != TestOption::Set;
         let faults = if validated { (self.dialect.check)(&config, &self.hardware) } else { Vec::new() };
         let keep = faults.is_empty()
@@ -278,7 +278,7 @@ impl Switch {
         Ok(Reply::Ok)
     }
 
-    /// Rolls back when the time to confirm is over.
+    /// Schedules the rollback of a confirmed commit.
     fn watch(&self, deadline: Deadline) {
         let this = Weak::clone(&self.this);
         let shutdown = self.shutdown.clone();
@@ -329,7 +329,7 @@ impl State {
         }
     }
 
-    /// Whether access control denies an operation.
+    /// Returns the error if [`Fault::AccessDenied`] denies an operation.
     fn denied(&self, name: &str) -> Option<RpcError> {
         let denies = |fault: &Fault| matches!(fault, Fault::AccessDenied { operation: Some(operation), .. } if operation == name);
         self.faults.any(denies).then(|| {
@@ -337,7 +337,7 @@ impl State {
         })
     }
 
-    /// Whether access control lets an edit through.
+    /// Fails if [`Fault::AccessDenied`] denies a node of an edit.
     fn permitted(&self, edits: &[Edit], default: Operation) -> Result<(), Vec<RpcError>> {
         let places =
             self.faults.denied(false).flat_map(|subtree| edit::places_below(edits, subtree, default));
@@ -349,7 +349,7 @@ impl State {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    /// Whether another manager holds the lock of a datastore, as a fault says.
+    /// Fails with `in-use` if, by [`Fault::Locked`], another manager holds the lock of a datastore.
     fn free(&self, target: Name) -> Result<(), RpcError> {
         match self.faults.lock_holder(target.as_str()) {
             None => Ok(()),

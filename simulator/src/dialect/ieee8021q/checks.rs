@@ -1,5 +1,5 @@
-//! `mandatory`, `unique`, `when` and leafrefs of the model, and what a bridge can't do: map a port that it
-//! doesn't have, or register one VLAN twice.
+//! Validates a configuration: `mandatory`, `unique`, `when` and leafrefs of the model, and limits of the hardware.
+//! A bridge can't map a port that it lacks or register a VLAN twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use super::{
     bridges, interfaces, numbers, set,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{child, entries, is, leaf, list, text, words};
+use crate::dialect::accessors::{child, entries, is, leaf, list, text, words};
 use crate::model::path::Path;
 use crate::model::schema::{Definition, position};
 use crate::model::tree::{Container, Key};
 use crate::model::value::Value;
 use crate::netconf::error::{RpcError, Tag};
 
-/// Everything wrong with a configuration.
+/// Returns all errors of a configuration.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let root = Path::node(None, &ROOTS[position(ROOTS, "interfaces")]);

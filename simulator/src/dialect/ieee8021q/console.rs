@@ -1,4 +1,4 @@
-//! Edits made at the console of an IEEE 802.1Q bridge.
+//! Translates hand edits into XML for an IEEE 802.1Q bridge.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,12 +8,12 @@ use super::{
     number_of, registrations,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{child, escaped, leaf};
+use crate::dialect::accessors::{child, escaped, leaf};
 use crate::dialect::view::{HandEdit, PortMode, VlanSet};
 use crate::model::tree::Container;
 use crate::netconf::xml::NETCONF;
 
-/// The XML of an edit, with merge as the default operation.
+/// Returns the XML of a hand edit; the default operation is merge.
 pub(super) fn by_hand(edit: &HandEdit, running: &Container, hardware: &Hardware) -> String {
     let mut out = format!(
         "<bridges xmlns=\"{ns}\" xmlns:t=\"{ns}\" xmlns:nc=\"{NETCONF}\"><bridge><name>{BRIDGE_NAME}</name>\
@@ -59,7 +59,7 @@ fn pvid(edit: &HandEdit, port: &str, out: &mut String) {
     );
 }
 
-/// Rewrites the registration entries that concern a port: those with other VLANs too are split.
+/// Rewrites the registration entries of a port. An entry that also holds unaffected VLANs is split.
 fn memberships(edit: &HandEdit, port: &str, number: u16, running: &Container, out: &mut String) {
     let before = component(running).map(registrations).unwrap_or_default();
     let member_of = |tagging: &str| -> VlanSet {
@@ -125,7 +125,7 @@ fn same_key(a: &Registration, b: &Registration) -> bool {
     a.database == b.database && a.vids == b.vids
 }
 
-/// Makes a port a member of VLANs, or none any more.
+/// Makes a port a tagged or untagged member of VLANs; `None` removes it from them.
 fn change(all: &mut Vec<Registration>, vids: &VlanSet, number: u16, tagging: Option<&'static str>) {
     let mut rest = vids.clone();
     for mut registration in std::mem::take(all) {

@@ -1,4 +1,4 @@
-//! What Junos's commit check refuses.
+//! The commit check of Junos.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use super::{
     ETHERNET_SWITCHING, INTERFACE, MEMBERS, VLAN, bundle, ids, interfaces, members, switching, vlans,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{child, entries, is, leaf, text, words};
+use crate::dialect::accessors::{child, entries, is, leaf, text, words};
 use crate::model::path::Path;
 use crate::model::schema::position;
 use crate::model::tree::Container;
 use crate::model::value::vid_ranges;
 use crate::netconf::error::{RpcError, Tag};
 
-/// Everything wrong with a configuration.
+/// Returns all errors of a configuration.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let root = Path::node(None, &super::ROOTS[0]);

@@ -1,4 +1,4 @@
-//! Edits made at a Junos console.
+//! Translates hand edits into XML for Junos.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,12 +7,12 @@ use super::{
     ETHERNET_SWITCHING, INTERFACES_MODULE, ROOT, VLANS_MODULE, by_name, interfaces, members, named, switching,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{escaped, is};
+use crate::dialect::accessors::{escaped, is};
 use crate::dialect::view::{HandEdit, PortMode, VlanSet};
 use crate::model::tree::Container;
 use crate::netconf::xml::NETCONF;
 
-/// The XML of an edit, with merge as the default operation.
+/// Returns the XML of a hand edit; the default operation is merge.
 pub(super) fn by_hand(edit: &HandEdit, running: &Container, _hardware: &Hardware) -> String {
     let mut out = format!("<configuration xmlns=\"{}\" xmlns:nc=\"{NETCONF}\">", ROOT.namespace);
     vlans(edit, running, &mut out);
@@ -31,7 +31,7 @@ fn vlans(edit: &HandEdit, running: &Container, out: &mut String) {
         let _ = write!(out, "<vlan nc:operation=\"remove\"><name>{}</name></vlan>", escaped(name));
     };
     for (id, name) in &edit.define_vlans {
-        // A VLAN under another name makes way: an id is used once.
+        // Remove a VLAN that has the id under another name: ids are unique.
         for (other, _) in names.iter().filter(|(other, ids)| ids.contains(*id) && **other != name) {
             remove(out, other);
         }
@@ -91,7 +91,7 @@ fn port_members(edit: &HandEdit, port: &str, running: &Container, out: &mut Stri
             let _ = write!(out, "<members nc:operation=\"remove\">{}</members>", escaped(member));
         }
         if goes && was_trunk && becomes_trunk {
-            // What a range or list has besides stays.
+            // Keep the other ids of a range or list.
             list(&ids.iter().filter(|id| !edit.remove_vlans.contains(*id)).collect(), out);
         }
     }

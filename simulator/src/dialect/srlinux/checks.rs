@@ -1,5 +1,5 @@
-//! The `must`s and leafrefs of the model, and what the device checks besides: subinterfaces that a network
-//! instance names exist and are of its kind, and no two of a port take the same frames.
+//! Validates a configuration: `must` and leafrefs of the model, and the checks of the device. A network instance
+//! may only name existing subinterfaces of its type. No two subinterfaces of a port may accept the same frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use super::{
     interfaces, is_mac_vrf,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{child, is, leaf, list, text, words};
+use crate::dialect::accessors::{child, is, leaf, list, text, words};
 use crate::model::path::Path;
 use crate::model::schema::{Definition, position};
 use crate::model::tree::Container;
 use crate::netconf::error::{RpcError, Tag};
 
-/// A network instance's interfaces, and a port's subinterfaces, are at most so many.
+/// Maximum subinterfaces per port.
 const MOST_SUBINTERFACES: usize = 4095;
 
-/// Everything wrong with a configuration.
+/// Returns all errors of a configuration.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let names: BTreeSet<&str> = interfaces(config).map(|(name, _)| name).collect();

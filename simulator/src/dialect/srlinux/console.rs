@@ -1,4 +1,4 @@
-//! Edits made at an SR Linux console.
+//! Translates hand edits into XML for SR Linux.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,12 +8,12 @@ use super::{
     interfaces, is_mac_vrf, vlan_of,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::escaped;
+use crate::dialect::accessors::escaped;
 use crate::dialect::view::{HandEdit, PortMode};
 use crate::model::tree::Container;
 use crate::netconf::xml::NETCONF;
 
-/// The XML of an edit, with merge as the default operation.
+/// Returns the XML of a hand edit; the default operation is merge.
 pub(super) fn by_hand(edit: &HandEdit, running: &Container, _hardware: &Hardware) -> String {
     let subs = all_subinterfaces(running);
     let mut console = Console { running, subs: &subs, names: BTreeMap::new(), out: String::new() };
@@ -32,7 +32,7 @@ pub(super) fn by_hand(edit: &HandEdit, running: &Container, _hardware: &Hardware
 struct Console<'a> {
     running: &'a Container,
     subs: &'a BTreeMap<String, Sub<'a>>,
-    /// Mac-vrfs by VLAN id.
+    /// Names of the `mac-vrf` instances by VLAN id.
     names: BTreeMap<u16, String>,
     out: String,
 }

@@ -30,7 +30,7 @@ fn written(config: &Container) -> String {
 const NAME: &str = "<config><name>new</name></config>";
 const OP: &str = "nc:operation";
 
-/// Each operation on a VLAN that exists with a name and a status, and on one that doesn't.
+/// Each operation, on an existing VLAN with a name and a status, and on a missing one.
 #[test]
 fn operations() {
     use Tag::{DataExists, DataMissing};

@@ -33,17 +33,17 @@ const PACKAGES: [(&str, &str); 8] = [
 
 /// The thread and its namespace.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(super) struct NetworkNamespace {
     jobs: mpsc::Sender<Job>,
     netns: File,
 }
 
-impl Lab {
+impl NetworkNamespace {
     /// Makes the namespace, with an interface `lo` that is down and nothing else.
     pub(super) async fn new() -> Result<Self, DataPlaneError> {
         let (jobs, waiting) = mpsc::channel::<Job>();
-        let (reply, answer) = oneshot::channel();
-        let live = move || {
+        let (reply, response) = oneshot::channel();
+        let thread_main = move || {
             let entered = unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(io::Error::from)
                 .and_then(|()| File::open("/proc/thread-self/ns/net"));
@@ -54,8 +54,8 @@ impl Lab {
             }
         };
         let failed = |source| DataPlaneError::Namespace { source };
-        std::thread::Builder::new().name("data-plane".to_owned()).spawn(live).map_err(failed)?;
-        let netns = answer.await.map_err(|_| failed(gone()))?.map_err(failed)?;
+        std::thread::Builder::new().name("data-plane".to_owned()).spawn(thread_main).map_err(failed)?;
+        let netns = response.await.map_err(|_| failed(thread_ended()))?.map_err(failed)?;
         Ok(Self { jobs, netns })
     }
 
@@ -67,10 +67,10 @@ impl Lab {
     /// Runs a program in the namespace until it ends; its failure is an error. Returns what it
     /// wrote to its standard error.
     pub(super) async fn run(&self, program: &'static str, args: &[&str]) -> Result<String, DataPlaneError> {
-        let mut command = Command::new(find(program)?);
+        let mut command = Command::new(find_program(program)?);
         command.args(args).stdin(Stdio::null()).env("LC_ALL", "C");
         let output = self
-            .execute(move || command.output())
+            .run_on_thread(move || command.output())
             .await
             .map_err(|source| DataPlaneError::Start { program, source })?;
         let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -91,30 +91,30 @@ impl Lab {
         log: File,
     ) -> Result<Daemon, DataPlaneError> {
         let failed = |source| DataPlaneError::Start { program, source };
-        let mut command = Command::new(find("setpriv")?);
-        command.args(["--pdeathsig", "KILL", "--"]).arg(find(program)?).args(args);
+        let mut command = Command::new(find_program("setpriv")?);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(find_program(program)?).args(args);
         command.envs(envs.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
         command.stdout(log.try_clone().map_err(failed)?).stderr(log);
-        let child = self.execute(move || command.spawn()).await.map_err(failed)?;
+        let child = self.run_on_thread(move || command.spawn()).await.map_err(failed)?;
         Ok(Daemon { child })
     }
 
-    async fn execute<T: Send + 'static>(
+    async fn run_on_thread<T: Send + 'static>(
         &self,
         start: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let job = move || {
             // When nobody waits any more, a child is dropped here.
             let _ = reply.send(start());
         };
-        self.jobs.send(Box::new(job)).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        self.jobs.send(Box::new(job)).map_err(|_| thread_ended())?;
+        response.await.map_err(|_| thread_ended())?
     }
 }
 
-fn gone() -> io::Error {
-    io::Error::other("the thread of the data plane is gone")
+fn thread_ended() -> io::Error {
+    io::Error::other("the thread of the data plane is thread_ended")
 }
 
 /// A program that runs until this is dropped.
@@ -125,7 +125,7 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// How it ended, if it did.
-    pub(super) fn ended(&mut self) -> Option<String> {
+    pub(super) fn exit_status(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) => Some(status.to_string()),
@@ -143,7 +143,7 @@ impl Drop for Daemon {
 }
 
 /// Where a program is: on `PATH`, which for some users lacks the directories of administration.
-pub(super) fn find(program: &'static str) -> Result<PathBuf, DataPlaneError> {
+pub(super) fn find_program(program: &'static str) -> Result<PathBuf, DataPlaneError> {
     env::split_paths(&env::var_os("PATH").unwrap_or_default())
         .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
         .map(|directory| directory.join(program))

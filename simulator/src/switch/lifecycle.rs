@@ -1,4 +1,4 @@
-//! What befalls a switch besides operations: reboots, backups, being replaced; and how it is saved.
+//! Reboot, backup, restore and replacement of a switch, and the persistence of its configuration.
 
 use std::sync::{Arc, PoisonError};
 
@@ -9,7 +9,7 @@ use super::{Boot, NoSuchBackup, Switch};
 use crate::datastores::Name;
 
 impl Switch {
-    /// Goes down and comes up: sessions, candidate and locks are lost, an unconfirmed commit is undone.
+    /// Reboots: drops sessions, candidate and locks, and rolls an unconfirmed commit back.
     pub fn reboot(&self, boot: Boot) {
         let mut state = self.state();
         state.cut_all();
@@ -29,15 +29,14 @@ impl Switch {
         self.settle(&mut state, &before, &origin);
     }
 
-    /// Puts the running configuration away under a name.
+    /// Saves the running configuration under a name.
     pub fn back_up(&self, name: &str) {
         let mut state = self.state();
         let running = state.stores.running().clone();
         state.backups.insert(name.to_owned(), running);
     }
 
-    /// Takes a configuration that was put away: as it runs or, with a reboot, after that. Startup becomes the
-    /// same.
+    /// Restores a saved configuration to running and startup, with or without a reboot.
     pub fn restore(&self, name: &str, reboot: bool) -> Result<(), NoSuchBackup> {
         let mut state = self.state();
         let config = state.backups.get(name).ok_or_else(|| NoSuchBackup(name.to_owned()))?.clone();
@@ -56,8 +55,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Another device takes its place, as from the factory, at the same address: with the host key of the old one
-    /// or, as is usual, with one of its own, whose public line is returned.
+    /// Replaces the switch by a device with the factory configuration at the same address. With `new_host_key`, it
+    /// generates a host key and returns its OpenSSH public key line.
     pub fn replace(&self, new_host_key: bool) -> Result<Option<String>, ssh_key::Error> {
         let mut line = None;
         if new_host_key {
@@ -83,13 +82,12 @@ impl Switch {
         Ok(line)
     }
 
-    /// The host key that it got by being replaced.
+    /// The host key that [`Self::replace`] generated.
     pub fn new_host_key(&self) -> Option<PrivateKey> {
         self.new_host_key.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Saves what changes until the shutdown, several changes at once; a switch without a directory has nothing
-    /// to save.
+    /// Persists changes until the shutdown, at most once per pause. Does nothing without a directory.
     pub async fn keep_saved(self: Arc<Self>) {
         const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
         while self.directory.is_some() {

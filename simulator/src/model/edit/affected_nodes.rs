@@ -1,11 +1,11 @@
-//! Where an edit touches a configuration.
+//! Finds the data nodes that an edit affects, for injected faults.
 
 use super::{Body, Edit, Operation};
 use crate::model::path::{InstancePath, Path};
 use crate::model::schema::Definition;
 
-/// The topmost places of an edit that access control denies: below `subtree`, names from the top joined with
-/// slashes, or above it with an operation that would take it away.
+/// Returns the topmost nodes of an edit that change `subtree` (node names from the root, joined with slashes):
+/// the nodes at its path, or ancestors with `delete`, `remove` or `replace`.
 pub fn places_below(edits: &[Edit], subtree: &str, default: Operation) -> Vec<InstancePath> {
     let names: Vec<&str> = subtree.trim_matches('/').split('/').collect();
     let mut found = Vec::new();
@@ -37,8 +37,8 @@ fn denied_places(
     }
 }
 
-/// The places of an edit that name VLAN `vlan`: a list key or leaf whose name says that it holds VLANs and
-/// whose value is that id or has it in a range.
+/// Returns the nodes of an edit that name a VLAN: list entries and leaves for VLANs, whose value is the id or a
+/// range that contains it.
 pub fn places_of_vlan(edits: &[Edit], vlan: u16) -> Vec<InstancePath> {
     let mut found = Vec::new();
     vlan_places(edits, vlan, None, &mut found);

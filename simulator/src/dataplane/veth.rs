@@ -6,60 +6,61 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::dataplane::DataPlaneError;
-use crate::dataplane::lab::Lab;
-use crate::dataplane::plan::{Bridge, LeadsTo, Plan, Port};
+use crate::dataplane::namespace::NetworkNamespace;
+use crate::dataplane::plan::{Bridge, Peer, Plan, Port};
 
 /// The size of the packets that switches take. The outside decides on its own end, which has the kernel's default.
 const MTU: &str = "9216";
 
 /// The link group of all interfaces of the data plane, in its own namespace.
-const GROUP: &str = "1";
+const LINK_GROUP: &str = "1";
 
 /// How long a name may be taken: the kernel takes its time to clean up after a simulator that was killed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const NAME_CONFLICT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes all interfaces: those of the switches down, the others up and in their namespaces.
-pub(super) async fn lay(lab: &Lab, plan: &Plan) -> Result<(), DataPlaneError> {
+pub(super) async fn create_links(namespace: &NetworkNamespace, plan: &Plan) -> Result<(), DataPlaneError> {
     for (bridge, port) in plan.ports() {
-        match &port.leads_to {
-            // Each pair once.
-            LeadsTo::Port { interface, .. } if port.interface < *interface => {
+        match &port.peer {
+            // Each veth_arguments once.
+            Peer::Port { interface, .. } if port.interface < *interface => {
                 let peer = ["peer", "name", interface, "mtu", MTU];
-                lab.run("ip", &[&pair(&port.interface)[..], &peer].concat()).await?;
+                namespace.run("ip", &[&veth_arguments(&port.interface)[..], &peer].concat()).await?;
             }
-            LeadsTo::Port { .. } => {}
-            LeadsTo::Outside { netns, interface } => {
-                let address = address(bridge, port);
-                hand_over(lab, &port.interface, netns.as_deref(), interface, &address).await?;
+            Peer::Port { .. } => {}
+            Peer::Outside { netns, interface } => {
+                let address = mac_address(bridge, port);
+                create_outside_link(namespace, &port.interface, netns.as_deref(), interface, &address)
+                    .await?;
             }
         }
     }
     for (bridge, port) in plan.ports() {
         let alias = format!("{} {}", bridge.switch, port.name);
-        let mut args = vec!["link", "set", "dev", &port.interface, "group", GROUP, "alias", &alias];
+        let mut args = vec!["link", "set", "dev", &port.interface, "group", LINK_GROUP, "alias", &alias];
         // Switches' interfaces have no addresses, and say nothing of their own.
         if Path::new("/proc/sys/net/ipv6").exists() {
             args.extend(["addrgenmode", "none"]);
         }
-        lab.run("ip", &args).await?;
+        namespace.run("ip", &args).await?;
     }
     Ok(())
 }
 
-fn pair(interface: &str) -> [&str; 8] {
+fn veth_arguments(interface: &str) -> [&str; 8] {
     ["link", "add", "name", interface, "mtu", MTU, "type", "veth"]
 }
 
 /// The hardware address of the interface that is plugged into a port: the same whenever the fabric is started.
-fn address(bridge: &Bridge, port: &Port) -> String {
+fn mac_address(bridge: &Bridge, port: &Port) -> String {
     let [a, b] = u16::try_from(bridge.number).unwrap_or(u16::MAX).to_be_bytes();
     let [c, d] = u16::try_from(port.number).unwrap_or(u16::MAX).to_be_bytes();
     format!("02:e1:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// Makes a pair with its other end in a namespace outside.
-async fn hand_over(
-    lab: &Lab,
+/// Makes a veth_arguments with its other end in a namespace outside.
+async fn create_outside_link(
+    namespace: &NetworkNamespace,
     own: &str,
     netns: Option<&Path>,
     interface: &str,
@@ -73,10 +74,10 @@ async fn hand_over(
     };
     let netns = netns.to_string_lossy();
     let peer = ["peer", "name", interface, "address", address, "netns", &netns];
-    let add = [&pair(own)[..], &peer].concat();
-    let deadline = Instant::now() + PATIENCE;
+    let add = [&veth_arguments(own)[..], &peer].concat();
+    let deadline = Instant::now() + NAME_CONFLICT_TIMEOUT;
     loop {
-        match lab.run("ip", &add).await {
+        match namespace.run("ip", &add).await {
             Err(DataPlaneError::Failed { errors, .. })
                 if errors.contains("File exists") && Instant::now() < deadline =>
             {
@@ -88,18 +89,22 @@ async fn hand_over(
             }
         }
     }
-    let there = format!("--net={netns}");
-    // Open vSwitch in userspace passes checksums on as they are, so they have to be there.
-    lab.run("nsenter", &[&there, "ethtool", "-K", interface, "tx", "off"]).await?;
-    lab.run("nsenter", &[&there, "ip", "link", "set", "dev", interface, "up"]).await?;
+    let netns_flag = format!("--net={netns}");
+    // Open vSwitch in userspace passes checksums on as they are, so they have to be netns_flag.
+    namespace.run("nsenter", &[&netns_flag, "ethtool", "-K", interface, "tx", "off"]).await?;
+    namespace.run("nsenter", &[&netns_flag, "ip", "link", "set", "dev", interface, "up"]).await?;
     Ok(())
 }
 
 /// Switches an interface of a switch on or off. One that is gone, because whoever got its other end removed it,
 /// is off either way.
-pub(super) async fn set_up(lab: &Lab, interface: &str, up: bool) -> Result<(), DataPlaneError> {
+pub(super) async fn set_link_state(
+    namespace: &NetworkNamespace,
+    interface: &str,
+    up: bool,
+) -> Result<(), DataPlaneError> {
     let state = if up { "up" } else { "down" };
-    match lab.run("ip", &["link", "set", "dev", interface, state]).await {
+    match namespace.run("ip", &["link", "set", "dev", interface, state]).await {
         Err(DataPlaneError::Failed { errors, .. }) if errors.contains("Cannot find device") => {
             tracing::warn!(interface, "removed by someone else");
             Ok(())
@@ -109,6 +114,6 @@ pub(super) async fn set_up(lab: &Lab, interface: &str, up: bool) -> Result<(), D
 }
 
 /// Removes all interfaces, with their other ends.
-pub(super) async fn remove(lab: &Lab) -> Result<(), DataPlaneError> {
-    lab.run("ip", &["link", "del", "group", GROUP]).await.map(drop)
+pub(super) async fn delete_links(namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
+    namespace.run("ip", &["link", "del", "group", LINK_GROUP]).await.map(drop)
 }

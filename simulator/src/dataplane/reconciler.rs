@@ -9,17 +9,17 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::dataplane::DataPlaneError;
-use crate::dataplane::cables;
-use crate::dataplane::lab::Lab;
+use crate::dataplane::namespace::NetworkNamespace;
 use crate::dataplane::ovs::Ovs;
 use crate::dataplane::plan::Plan;
-use crate::dataplane::rstp::{self, Tree};
-use crate::dataplane::settings::Setting;
+use crate::dataplane::port_config::PortConfig;
+use crate::dataplane::rstp::{self, RstpState};
+use crate::dataplane::veth;
 use crate::switch::Switch;
 
 /// How often RSTP is looked at: while something is under way, and when nothing is.
-const BUSY: Duration = Duration::from_millis(100);
-const IDLE: Duration = Duration::from_secs(1);
+const BUSY_INTERVAL: Duration = Duration::from_millis(100);
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is known of the data plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) struct Observed {
     /// The interfaces that are switched on.
     pub(super) up: BTreeSet<String>,
     /// RSTP's state.
-    pub(super) tree: Tree,
+    pub(super) rstp: RstpState,
     /// Whether RSTP has settled and traffic flows accordingly.
     pub(super) settled: bool,
     /// What failed last.
@@ -38,37 +38,37 @@ pub(super) struct Observed {
 
 /// Owns the data plane.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(super) struct Reconciler {
     plan: Arc<Plan>,
     switches: BTreeMap<String, Arc<Switch>>,
     /// By interface, as they are in force.
-    settings: BTreeMap<String, Setting>,
+    port_configs: BTreeMap<String, PortConfig>,
     observed: watch::Sender<Observed>,
     // Dropped before the namespace that it is in.
     ovs: Ovs,
-    lab: Lab,
+    namespace: NetworkNamespace,
 }
 
-impl Follower {
+impl Reconciler {
     /// Makes all of it.
     pub(super) async fn start(
         plan: Arc<Plan>,
         directory: &Path,
         switches: BTreeMap<String, Arc<Switch>>,
     ) -> Result<Self, DataPlaneError> {
-        let lab = Lab::new().await?;
-        let ovs = Ovs::start(&lab, directory).await?;
-        cables::lay(&lab, &plan).await?;
+        let namespace = NetworkNamespace::new().await?;
+        let ovs = Ovs::start(&namespace, directory).await?;
+        veth::create_links(&namespace, &plan).await?;
         let versions = versions(&switches);
-        let settings = settings(&plan, &switches);
+        let port_configs = port_configs(&plan, &switches);
         // Interfaces come up after RSTP is on: a loop would not wait for it.
-        ovs.build(&lab, &plan, |interface| settings[interface].clone()).await?;
-        let up: BTreeSet<_> = up(&settings).map(str::to_owned).collect();
+        ovs.create_bridges(&namespace, &plan, |interface| port_configs[interface].clone()).await?;
+        let up: BTreeSet<_> = enabled_interfaces(&port_configs).map(str::to_owned).collect();
         for interface in &up {
-            cables::set_up(&lab, interface, true).await?;
+            veth::set_link_state(&namespace, interface, true).await?;
         }
         let observed = Observed { applied: versions, up, ..Observed::default() };
-        Ok(Self { plan, switches, settings, observed: watch::Sender::new(observed), ovs, lab })
+        Ok(Self { plan, switches, port_configs, observed: watch::Sender::new(observed), ovs, namespace })
     }
 
     /// What is known, from here on.
@@ -78,14 +78,14 @@ impl Follower {
 
     /// A path of the namespace of the switches.
     pub(super) fn netns(&self) -> PathBuf {
-        self.lab.netns()
+        self.namespace.netns()
     }
 
     /// Follows until told to stop, then removes everything. `changes` tells that some running configuration is
     /// another.
     pub(super) async fn run(mut self, mut changes: watch::Receiver<u64>, stop: CancellationToken) {
         loop {
-            let result = self.step().await;
+            let result = self.reconcile().await;
             let problem = result.err().map(|error| error.to_string());
             let retry = problem.is_some();
             if self.observed.borrow().problem != problem {
@@ -98,7 +98,7 @@ impl Follower {
                 });
             }
             let busy = !retry && !self.observed.borrow().settled;
-            let again = tokio::time::sleep(if busy { BUSY } else { IDLE });
+            let again = tokio::time::sleep(if busy { BUSY_INTERVAL } else { IDLE_INTERVAL });
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = again => {}
@@ -106,58 +106,59 @@ impl Follower {
                 _ = changes.changed() => {}
             }
         }
-        if let Err(error) = cables::remove(&self.lab).await {
+        if let Err(error) = veth::delete_links(&self.namespace).await {
             tracing::warn!(%error, "the kernel removes the interfaces with their namespace");
         }
     }
 
     /// Puts what is wanted into force, and looks at what became of it.
-    async fn step(&mut self) -> Result<(), DataPlaneError> {
-        if !self.ovs.runs() {
+    async fn reconcile(&mut self) -> Result<(), DataPlaneError> {
+        if !self.ovs.is_running() {
             self.observed.send_modify(|observed| observed.settled = false);
-            self.ovs.restart(&self.lab).await?;
+            self.ovs.restart(&self.namespace).await?;
         }
-        self.apply().await?;
-        let tree = self.ovs.rstp().await?;
+        self.apply_port_configs().await?;
+        let rstp = self.ovs.rstp().await?;
         let before = self.observed.borrow().clone();
-        let settled = rstp::converged(&self.plan, |interface| before.up.contains(interface), &tree);
+        let settled = rstp::converged(&self.plan, |interface| before.up.contains(interface), &rstp);
         if settled && !before.settled {
-            self.ovs.revalidated().await?;
+            self.ovs.wait_for_revalidation().await?;
         }
-        let after = Observed { tree, settled, ..before.clone() };
+        let after = Observed { rstp, settled, ..before.clone() };
         if after != before {
             self.observed.send_replace(after);
         }
         Ok(())
     }
 
-    async fn apply(&mut self) -> Result<(), DataPlaneError> {
-        // Before the settings: a change in between is then seen once more, never missed.
+    async fn apply_port_configs(&mut self) -> Result<(), DataPlaneError> {
+        // Before the port_configs: a change in between is then seen once more, never missed.
         let versions = versions(&self.switches);
         if versions == self.observed.borrow().applied {
             return Ok(());
         }
-        let settings = settings(&self.plan, &self.switches);
-        let others =
-            settings.iter().filter(|(interface, setting)| self.settings.get(*interface) != Some(*setting));
-        let changes: Vec<_> = others.map(|(interface, setting)| (interface.as_str(), setting)).collect();
+        let port_configs = port_configs(&self.plan, &self.switches);
+        let others = port_configs
+            .iter()
+            .filter(|(interface, config)| self.port_configs.get(*interface) != Some(*config));
+        let changes: Vec<_> = others.map(|(interface, config)| (interface.as_str(), config)).collect();
         if !changes.is_empty() {
-            self.ovs.change(&self.lab, changes.iter().copied()).await?;
+            self.ovs.change_ports(&self.namespace, changes.iter().copied()).await?;
         }
-        let mut moved = false;
-        for (interface, setting) in changes {
-            if self.settings.get(interface).is_none_or(|before| before.up != setting.up) {
-                cables::set_up(&self.lab, interface, setting.up).await?;
-                moved = true;
+        let mut links_changed = false;
+        for (interface, config) in changes {
+            if self.port_configs.get(interface).is_none_or(|before| before.up != config.up) {
+                veth::set_link_state(&self.namespace, interface, config.up).await?;
+                links_changed = true;
             }
         }
-        self.ovs.revalidated().await?;
-        let up = up(&settings).map(str::to_owned).collect();
-        self.settings = settings;
+        self.ovs.wait_for_revalidation().await?;
+        let up = enabled_interfaces(&port_configs).map(str::to_owned).collect();
+        self.port_configs = port_configs;
         self.observed.send_modify(|observed| {
             observed.applied = versions;
             observed.up = up;
-            observed.settled &= !moved;
+            observed.settled &= !links_changed;
         });
         Ok(())
     }
@@ -169,17 +170,17 @@ fn versions(switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, u64> {
 }
 
 /// What the running configurations want, by interface.
-fn settings(plan: &Plan, switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, Setting> {
+fn port_configs(plan: &Plan, switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, PortConfig> {
     let configured = plan.bridges.iter().filter_map(|bridge| Some((bridge, switches.get(&bridge.switch)?)));
-    let settings = configured.flat_map(|(bridge, switch)| {
+    let port_configs = configured.flat_map(|(bridge, switch)| {
         let view = switch.view();
         let ports = bridge.ports.iter();
-        ports.map(move |port| (port.interface.clone(), Setting::of(&view, &port.name)))
+        ports.map(move |port| (port.interface.clone(), PortConfig::from_view(&view, &port.name)))
     });
-    settings.collect()
+    port_configs.collect()
 }
 
 /// The interfaces that are on.
-fn up(settings: &BTreeMap<String, Setting>) -> impl Iterator<Item = &str> {
-    settings.iter().filter(|(_, setting)| setting.up).map(|(interface, _)| interface.as_str())
+fn enabled_interfaces(port_configs: &BTreeMap<String, PortConfig>) -> impl Iterator<Item = &str> {
+    port_configs.iter().filter(|(_, config)| config.up).map(|(interface, _)| interface.as_str())
 }

@@ -10,18 +10,18 @@ const NO_VLAN: u16 = 4095;
 
 /// What a port does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(super) struct PortConfig {
     /// Whether the interface is up.
     pub(super) up: bool,
     /// The frames that it lets in and out.
-    pub(super) carries: Carries,
+    pub(super) membership: VlanMembership,
 }
 
 /// The frames that a port lets in and out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Carries {
+pub(super) enum VlanMembership {
     /// None.
-    Nothing,
+    None,
     /// Untagged ones, of this VLAN inside the switch.
     Access(u16),
     /// Those of these VLANs, tagged but for those of the native one.
@@ -33,24 +33,28 @@ pub(super) enum Carries {
     },
 }
 
-impl Setting {
+impl PortConfig {
     /// Of a port under this configuration. A member of a link aggregation does as the aggregation does.
-    pub(super) fn of(view: &View, port: &str) -> Self {
-        let Some(own) = view.ports.get(port) else { return Self { up: false, carries: Carries::Nothing } };
-        let Some(lag) = &own.lag else { return Self { up: !own.disabled, carries: carried(view, own) } };
+    pub(super) fn from_view(view: &View, port: &str) -> Self {
+        let Some(own) = view.ports.get(port) else {
+            return Self { up: false, membership: VlanMembership::None };
+        };
+        let Some(lag) = &own.lag else {
+            return Self { up: !own.disabled, membership: vlan_membership(view, own) };
+        };
         match view.ports.get(lag) {
-            Some(lag) => Self { up: !own.disabled && !lag.disabled, carries: carried(view, lag) },
-            None => Self { up: !own.disabled, carries: Carries::Nothing },
+            Some(lag) => Self { up: !own.disabled && !lag.disabled, membership: vlan_membership(view, lag) },
+            None => Self { up: !own.disabled, membership: VlanMembership::None },
         }
     }
 
     /// The columns of OVSDB's table Port that say so (ovs-vswitchd.conf.db(5)), as arguments of
     /// `ovs-vsctl set`.
     pub(super) fn columns(&self) -> [String; 3] {
-        let (mode, tag, trunks) = match &self.carries {
-            Carries::Nothing => ("trunk", String::new(), NO_VLAN.to_string()),
-            Carries::Access(vlan) => ("access", vlan.to_string(), String::new()),
-            Carries::Trunk { vlans, native } => {
+        let (mode, tag, trunks) = match &self.membership {
+            VlanMembership::None => ("trunk", String::new(), NO_VLAN.to_string()),
+            VlanMembership::Access(vlan) => ("access", vlan.to_string(), String::new()),
+            VlanMembership::Trunk { vlans, native } => {
                 let ids: Vec<_> = vlans.iter().map(|id| id.to_string()).collect();
                 let mode = if native.is_some() { "native-untagged" } else { "trunk" };
                 (mode, native.map(|id| id.to_string()).unwrap_or_default(), ids.join(","))
@@ -60,16 +64,16 @@ impl Setting {
     }
 }
 
-fn carried(view: &View, port: &PortView) -> Carries {
+fn vlan_membership(view: &View, port: &PortView) -> VlanMembership {
     match port.mode {
-        Some(PortMode::Trunk) if port.vlans.is_empty() => Carries::Nothing,
-        Some(PortMode::Trunk) => Carries::Trunk {
+        Some(PortMode::Trunk) if port.vlans.is_empty() => VlanMembership::None,
+        Some(PortMode::Trunk) => VlanMembership::Trunk {
             vlans: port.vlans.clone(),
             native: port.native.filter(|native| port.vlans.contains(*native)),
         },
         Some(PortMode::Access) | None => {
             let vlan = port.access.unwrap_or(DEFAULT_VLAN);
-            if view.carries(vlan) { Carries::Access(vlan) } else { Carries::Nothing }
+            if view.is_active(vlan) { VlanMembership::Access(vlan) } else { VlanMembership::None }
         }
     }
 }
@@ -95,17 +99,17 @@ mod tests {
     }
 
     fn columns(port: PortView) -> String {
-        Setting::of(&view(port), "p").columns().join(" ")
+        PortConfig::from_view(&view(port), "p").columns().join(" ")
     }
 
-    const CLOSED: &str = "vlan_mode=trunk tag=[] trunks=[4095]";
+    const NO_VLANS: &str = "vlan_mode=trunk tag=[] trunks=[4095]";
 
     #[test]
     fn a_port_that_nobody_configured_is_in_vlan_1() {
-        assert_eq!(columns(PortView::default()), CLOSED);
+        assert_eq!(columns(PortView::default()), NO_VLANS);
         let mut with_it = view(PortView::default());
         with_it.vlans.insert(1, VlanView { name: None, status: "ACTIVE".to_owned() });
-        assert_eq!(Setting::of(&with_it, "p").carries, Carries::Access(1));
+        assert_eq!(PortConfig::from_view(&with_it, "p").membership, VlanMembership::Access(1));
     }
 
     #[test]
@@ -113,7 +117,7 @@ mod tests {
         let access = |id| PortView { mode: Some(PortMode::Access), access: Some(id), ..PortView::default() };
         assert_eq!(columns(access(10)), "vlan_mode=access tag=[10] trunks=[]");
         for suspended_or_absent in [30, 40] {
-            assert_eq!(columns(access(suspended_or_absent)), CLOSED);
+            assert_eq!(columns(access(suspended_or_absent)), NO_VLANS);
         }
     }
 
@@ -128,14 +132,17 @@ mod tests {
         assert_eq!(columns(trunk("10,20", None)), "vlan_mode=trunk tag=[] trunks=[10,20]");
         assert_eq!(columns(trunk("10,20", Some(20))), "vlan_mode=native-untagged tag=[20] trunks=[10,20]");
         assert_eq!(columns(trunk("10", Some(20))), "vlan_mode=trunk tag=[] trunks=[10]");
-        assert_eq!(columns(trunk("", Some(20))), CLOSED);
+        assert_eq!(columns(trunk("", Some(20))), NO_VLANS);
     }
 
     #[test]
     fn a_member_does_as_its_aggregation() {
         let member = PortView { lag: Some("lag1".to_owned()), ..PortView::default() };
         let mut whole = view(member);
-        assert_eq!(Setting::of(&whole, "p"), Setting { up: true, carries: Carries::Nothing });
+        assert_eq!(
+            PortConfig::from_view(&whole, "p"),
+            PortConfig { up: true, membership: VlanMembership::None }
+        );
         let lag = PortView {
             mode: Some(PortMode::Access),
             access: Some(20),
@@ -143,12 +150,15 @@ mod tests {
             ..PortView::default()
         };
         whole.ports.insert("lag1".to_owned(), lag);
-        assert_eq!(Setting::of(&whole, "p"), Setting { up: false, carries: Carries::Access(20) });
+        assert_eq!(
+            PortConfig::from_view(&whole, "p"),
+            PortConfig { up: false, membership: VlanMembership::Access(20) }
+        );
     }
 
     #[test]
     fn a_disabled_port_is_down() {
-        assert!(!Setting::of(&view(PortView { disabled: true, ..PortView::default() }), "p").up);
-        assert!(!Setting::of(&view(PortView::default()), "gone").up);
+        assert!(!PortConfig::from_view(&view(PortView { disabled: true, ..PortView::default() }), "p").up);
+        assert!(!PortConfig::from_view(&view(PortView::default()), "gone").up);
     }
 }

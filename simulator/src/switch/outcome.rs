@@ -1,4 +1,4 @@
-//! What a switch answers to a session.
+//! The results that a switch returns to a session.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -6,19 +6,19 @@ use tokio_util::sync::CancellationToken;
 use crate::datastores::SessionId;
 use crate::netconf::error::RpcError;
 
-/// What follows from an operation.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub struct Reaction {
-    /// What the client is told; `None` when the connection is lost.
+    /// The reply; `None` if the connection is lost or hangs.
     pub reply: Option<Reply>,
-    /// Whether the session ends after that.
+    /// Whether the session ends afterwards.
     pub last: bool,
-    /// Whether the session says nothing more, and stays open.
+    /// Whether the session stays open and sends nothing more.
     pub silent: bool,
 }
 
 impl Reaction {
-    /// A reply, and the session goes on.
+    /// A reply after which the session continues.
     pub fn reply(reply: Reply) -> Self {
         Self { reply: Some(reply), last: false, silent: false }
     }
@@ -34,21 +34,21 @@ impl Reaction {
 pub enum Reply {
     /// `<ok/>`.
     Ok,
-    /// `<data>` with this XML in it.
+    /// `<data>` with this XML content.
     Data(String),
-    /// This XML.
+    /// Other XML content.
     Content(String),
     /// `<rpc-error>`s.
     Errors(Vec<RpcError>),
 }
 
-/// A session's ends that the transport needs.
+/// The handles of an open session that the transport needs.
 #[derive(Debug)]
 pub struct Opened {
-    /// Its number.
+    /// Its session-id.
     pub session: SessionId,
-    /// Cancelled when it has to end.
+    /// Cancelled when the session must end.
     pub end: CancellationToken,
-    /// Messages that the switch sends by itself.
+    /// Notifications to send.
     pub outgoing: mpsc::UnboundedReceiver<String>,
 }
