@@ -121,7 +121,7 @@ pub enum FabricError {
 /// Port and password that `kept.json` persists for a switch; for the control API only the port.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Kept {
+struct PersistedEndpoint {
     port: u16,
     password: String,
 }
@@ -129,11 +129,17 @@ struct Kept {
 /// A running fabric. Dropping it stops all switches without waiting.
 #[derive(Debug)]
 pub struct Fabric {
+    /// The switches by name.
     switches: BTreeMap<String, Arc<Switch>>,
+    /// Connection data of the switches, in the order of the topology.
     info: Vec<SwitchInfo>,
+    /// Listen address of the control API.
     control: SocketAddr,
+    /// The data plane, if enabled.
     data_plane: Option<Arc<DataPlane>>,
+    /// Cancelled to stop the fabric.
     shutdown: CancellationToken,
+    /// All tasks of the fabric.
     tasks: TaskTracker,
 }
 
@@ -151,13 +157,13 @@ impl Fabric {
         if let Some(directory) = state_dir {
             make_directory(directory)?;
         }
-        let kept_control = match options.control {
+        let control_address = match options.control {
             Some(address) => address,
-            None => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), read_kept(state_dir)?.port),
+            None => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), read_persisted(state_dir)?.port),
         };
-        let listener = listen("the control API", kept_control, options.control.is_none()).await?;
-        let control = address_of(&listener, "the control API", kept_control)?;
-        write_kept(state_dir, &Kept { port: control.port(), password: String::new() })?;
+        let listener = listen("the control API", control_address, options.control.is_none()).await?;
+        let control = address_of(&listener, "the control API", control_address)?;
+        write_persisted(state_dir, &PersistedEndpoint { port: control.port(), password: String::new() })?;
 
         let mut switches = BTreeMap::new();
         let mut info = Vec::new();
@@ -166,12 +172,12 @@ impl Fabric {
             if let Some(directory) = &directory {
                 make_directory(directory)?;
             }
-            let (switch, server, listener, reach) =
+            let (switch, server, listener, connection_info) =
                 start_switch(spec, directory, control, &version, &shutdown, &tasks).await?;
             tasks.spawn(server.run(listener));
-            tasks.spawn(Arc::clone(&switch).keep_saved());
+            tasks.spawn(Arc::clone(&switch).run_persistence());
             switches.insert(spec.name.clone(), switch);
-            info.push(reach);
+            info.push(connection_info);
         }
         let data_plane = match &options.data_plane {
             None => None,
@@ -245,23 +251,23 @@ async fn start_switch(
 ) -> Result<(Arc<Switch>, Server, TcpListener, SwitchInfo), FabricError> {
     let dialect = Dialect::named(&spec.dialect)
         .ok_or_else(|| TopologyError::Dialect { switch: spec.name.clone(), dialect: spec.dialect.clone() })?;
-    let mut kept = read_kept(directory.as_deref())?;
+    let mut persisted = read_persisted(directory.as_deref())?;
     if let Some(password) = &spec.password {
-        kept.password.clone_from(password);
-    } else if kept.password.is_empty() {
-        kept.password = random_password();
+        persisted.password.clone_from(password);
+    } else if persisted.password.is_empty() {
+        persisted.password = random_password();
     }
     let key = host_key(spec, directory.as_deref())?;
     let mut wanted = spec.listen;
     let picked = wanted.port() == 0;
     if picked {
-        wanted.set_port(kept.port);
+        wanted.set_port(persisted.port);
     }
     let what = format!("switch {}", spec.name);
     let listener = listen(&what, wanted, picked).await?;
     let netconf = address_of(&listener, &what, wanted)?;
-    kept.port = netconf.port();
-    write_kept(directory.as_deref(), &kept)?;
+    persisted.port = netconf.port();
+    write_persisted(directory.as_deref(), &persisted)?;
     let keys = spec
         .authorized_keys
         .iter()
@@ -280,17 +286,17 @@ async fn start_switch(
         .public_key()
         .to_openssh()
         .map_err(|source| FabricError::HostKey { switch: spec.name.clone(), source })?;
-    let reach = SwitchInfo {
+    let connection_info = SwitchInfo {
         name: spec.name.clone(),
         netconf,
         username: spec.username.clone(),
-        password: kept.password.clone(),
+        password: persisted.password.clone(),
         host_key,
         control_url: format!("http://{control}/switches/{}", spec.name),
     };
-    let credentials = Credentials { username: spec.username.clone(), password: kept.password, keys };
+    let credentials = Credentials { username: spec.username.clone(), password: persisted.password, keys };
     let server = Server::new(Arc::clone(&switch), credentials, key, shutdown.clone(), tasks.clone());
-    Ok((switch, server, listener, reach))
+    Ok((switch, server, listener, connection_info))
 }
 
 /// Binds `wanted`. If its port is taken and was not configured (`picked`), binds another port.
@@ -312,23 +318,23 @@ fn make_directory(path: &Path) -> Result<(), FabricError> {
     std::fs::create_dir_all(path).map_err(|source| FabricError::State { path: path.to_owned(), source })
 }
 
-fn read_kept(directory: Option<&Path>) -> Result<Kept, FabricError> {
-    let Some(directory) = directory else { return Ok(Kept::default()) };
+fn read_persisted(directory: Option<&Path>) -> Result<PersistedEndpoint, FabricError> {
+    let Some(directory) = directory else { return Ok(PersistedEndpoint::default()) };
     let path = directory.join("kept.json");
     match std::fs::read(&path) {
         Ok(bytes) => {
             serde_json::from_slice(&bytes).map_err(|error| FabricError::State { path, source: error.into() })
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kept::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PersistedEndpoint::default()),
         Err(source) => Err(FabricError::State { path, source }),
     }
 }
 
-fn write_kept(directory: Option<&Path>, kept: &Kept) -> Result<(), FabricError> {
+fn write_persisted(directory: Option<&Path>, persisted: &PersistedEndpoint) -> Result<(), FabricError> {
     let Some(directory) = directory else { return Ok(()) };
     let path = directory.join("kept.json");
     let written =
-        serde_json::to_vec(kept).map_err(io::Error::from).and_then(|json| files::replace(&path, &json));
+        serde_json::to_vec(persisted).map_err(io::Error::from).and_then(|json| files::replace(&path, &json));
     written.map_err(|source| FabricError::State { path, source })
 }
 

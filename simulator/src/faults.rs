@@ -67,7 +67,7 @@ pub enum Fault {
         #[serde(default)]
         datastore: Option<String>,
         /// Session-id of the other manager; no session of the switch has it.
-        #[serde(default = "another_session")]
+        #[serde(default = "foreign_session")]
         session: u32,
     },
     /// Access control (RFC 8341) denies an operation, or edits of a subtree.
@@ -130,7 +130,7 @@ pub enum When {
     After,
 }
 
-fn another_session() -> u32 {
+fn foreign_session() -> u32 {
     4_000_000
 }
 
@@ -205,11 +205,11 @@ impl Fault {
 
 /// A fault of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Break {
+pub enum ConnectionFault {
     /// The connection is closed.
-    Lost,
+    Dropped,
     /// The connection stays open and the switch sends nothing.
-    Silent,
+    Hung,
 }
 
 /// The active faults of a switch.
@@ -218,7 +218,7 @@ pub struct Faults(Vec<Fault>);
 
 /// A submitted edit, as faults match it.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct SubmittedEdit<'a> {
     /// The edit.
     pub edits: &'a [Edit],
     /// The `<rpc>` message that contained it.
@@ -250,7 +250,7 @@ impl Faults {
     }
 
     /// The capabilities that `<hello>` announces instead of the real ones.
-    pub fn announced(&self) -> Option<&crate::topology::Capabilities> {
+    pub fn announced_capabilities(&self) -> Option<&crate::topology::Capabilities> {
         self.0.iter().rev().find_map(|fault| match fault {
             Fault::Announce { capabilities } => Some(&**capabilities),
             _ => None,
@@ -268,7 +268,7 @@ impl Faults {
     }
 
     /// The subtrees that may not be edited; with `hidden_only`, those that reads omit.
-    pub fn denied(&self, hidden_only: bool) -> impl Iterator<Item = &str> {
+    pub fn denied_subtrees(&self, hidden_only: bool) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(move |fault| match fault {
             Fault::AccessDenied { subtree, hidden, .. } if *hidden || !hidden_only => subtree.as_deref(),
             _ => None,
@@ -276,17 +276,21 @@ impl Faults {
     }
 
     /// Triggers the connection fault of an operation, if one is active.
-    pub fn breaks(&mut self, operation: &str, at: When) -> Option<Break> {
+    pub fn connection_fault(&mut self, operation: &str, at: When) -> Option<ConnectionFault> {
         let here = |name: &Option<String>| name.as_ref().is_none_or(|name| name == operation);
-        self.strike(|fault| match fault {
-            Fault::Drop { operation, when, .. } if *when == at && here(operation) => Some(Break::Lost),
-            Fault::Hang { operation, when, .. } if *when == at && here(operation) => Some(Break::Silent),
+        self.trigger(|fault| match fault {
+            Fault::Drop { operation, when, .. } if *when == at && here(operation) => {
+                Some(ConnectionFault::Dropped)
+            }
+            Fault::Hang { operation, when, .. } if *when == at && here(operation) => {
+                Some(ConnectionFault::Hung)
+            }
             _ => None,
         })
     }
 
     /// Triggers the first fault that `which` matches and counts the occurrence.
-    pub fn strike<T>(&mut self, which: impl Fn(&Fault) -> Option<T>) -> Option<T> {
+    pub fn trigger<T>(&mut self, which: impl Fn(&Fault) -> Option<T>) -> Option<T> {
         let (at, result) = self.0.iter().enumerate().find_map(|(at, fault)| Some((at, which(fault)?)))?;
         if let Some(times) = self.0[at].times() {
             *times = times.saturating_sub(1);
@@ -298,19 +302,19 @@ impl Faults {
     }
 
     /// Triggers a rejection of the submitted edits at these stages and returns its errors.
-    pub fn refusal(&mut self, stages: &[Stage], seen: &[Seen<'_>]) -> Option<Vec<RpcError>> {
-        self.strike(|fault| match fault {
-            Fault::RejectEdit(reject) if stages.contains(&reject.at) => reject.errors(seen),
+    pub fn rejection(&mut self, stages: &[Stage], submitted: &[SubmittedEdit<'_>]) -> Option<Vec<RpcError>> {
+        self.trigger(|fault| match fault {
+            Fault::RejectEdit(reject) if stages.contains(&reject.at) => reject.errors(submitted),
             _ => None,
         })
     }
 }
 
 impl RejectEdit {
-    fn errors(&self, seen: &[Seen<'_>]) -> Option<Vec<RpcError>> {
+    fn errors(&self, submitted: &[SubmittedEdit<'_>]) -> Option<Vec<RpcError>> {
         let mut errors = Vec::new();
-        for seen in seen {
-            if self.contains.as_ref().is_some_and(|text| !seen.xml.contains(text.as_str())) {
+        for submitted in submitted {
+            if self.contains.as_ref().is_some_and(|text| !submitted.xml.contains(text.as_str())) {
                 continue;
             }
             let error = || {
@@ -324,7 +328,7 @@ impl RejectEdit {
             match self.vlan {
                 None => errors.push(error()),
                 Some(vlan) => {
-                    for path in edit::places_of_vlan(seen.edits, vlan) {
+                    for path in edit::nodes_naming_vlan(submitted.edits, vlan) {
                         errors.push(if self.without_path { error() } else { error().at(path) });
                     }
                 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::datastores::SessionId;
-use crate::model::path::InstancePath;
+use crate::model::path::InstanceIdentifier;
 use crate::model::tree::Change;
 use crate::netconf::rpc::NOTIFICATION;
 use crate::netconf::xml::{push_attribute, push_text};
@@ -14,7 +14,7 @@ const EVENTS: &str = "urn:ietf:params:xml:ns:yang:ietf-netconf-notifications";
 #[derive(Debug)]
 pub enum Event {
     /// `netconf-config-change` of running.
-    ConfigChange(Vec<(InstancePath, Change)>),
+    ConfigChange(Vec<(InstanceIdentifier, Change)>),
     /// `netconf-session-start`.
     SessionStart,
     /// `netconf-session-end`.

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn wires_need_a_data_plane() {
+    fn wire_option_requires_data_plane() {
         let parse = |args: &[&str]| {
             Program::try_parse_from([&["simulator", "--dir", "d"], args].concat()).map(|program| program.args)
         };

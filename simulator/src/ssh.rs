@@ -63,7 +63,7 @@ impl Server {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) if self.switch.half_open() => self.keep_quiet(stream),
+                Ok((stream, _)) if self.switch.half_open() => self.hold_silently(stream),
                 Ok((stream, address)) if self.switch.reachable() => self.connect(stream, address),
                 Ok(_) => {}
                 Err(error) => {
@@ -76,14 +76,14 @@ impl Server {
     }
 
     /// Keeps a connection open until the client closes it, and sends nothing.
-    fn keep_quiet(&self, mut stream: TcpStream) {
+    fn hold_silently(&self, mut stream: TcpStream) {
         let shutdown = self.shutdown.clone();
         self.tasks.spawn(async move {
-            let mut heard = tokio::io::sink();
+            let mut discarded = tokio::io::sink();
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 // On success and on an error, the connection has ended.
-                _ = tokio::io::copy(&mut stream, &mut heard) => {}
+                _ = tokio::io::copy(&mut stream, &mut discarded) => {}
             }
         });
     }
@@ -96,7 +96,7 @@ impl Server {
             address,
             username: String::new(),
             channels: HashMap::new(),
-            cut: connection.clone(),
+            connection_token: connection.clone(),
             tasks: self.tasks.clone(),
         };
         let config = match self.switch.new_host_key() {
@@ -135,7 +135,7 @@ async fn serve(
 ) -> Result<(), russh::Error> {
     // The SSH task owns the stream. This second handle can close the connection under it.
     let stream = stream.into_std()?;
-    let cutter = stream.try_clone()?;
+    let stream_handle = stream.try_clone()?;
     let stream = TcpStream::from_std(stream)?;
     stream.set_nodelay(true)?;
     let running = async { russh::server::run_stream(config, stream, handler).await?.await };
@@ -144,7 +144,7 @@ async fn serve(
         result = &mut running => result,
         () = connection.cancelled() => {
             // Fails only if the peer has closed the connection already.
-            let _ = cutter.shutdown(std::net::Shutdown::Both);
+            let _ = stream_handle.shutdown(std::net::Shutdown::Both);
             running.await
         }
     };
@@ -154,27 +154,34 @@ async fn serve(
 }
 
 struct Connection {
+    /// The switch that is served.
     switch: Arc<Switch>,
+    /// The accepted credentials.
     credentials: Arc<Credentials>,
+    /// The address of the client.
     address: SocketAddr,
+    /// The authenticated user; empty before.
     username: String,
+    /// Open channels without a subsystem.
     channels: HashMap<ChannelId, Channel<Msg>>,
-    cut: CancellationToken,
+    /// Cancelled to close the TCP connection.
+    connection_token: CancellationToken,
+    /// Tracks the session tasks.
     tasks: TaskTracker,
 }
 
 impl Connection {
-    fn judge(&mut self, user: &str, right: bool) -> Auth {
-        if right && user == self.credentials.username {
+    fn authenticate(&mut self, user: &str, valid: bool) -> Auth {
+        if valid && user == self.credentials.username {
             user.clone_into(&mut self.username);
             Auth::Accept
         } else {
-            self.switch.auth_failed();
+            self.switch.count_auth_failure();
             Auth::reject()
         }
     }
 
-    fn knows(&self, key: &ssh_key::PublicKey) -> bool {
+    fn is_authorized(&self, key: &ssh_key::PublicKey) -> bool {
         self.credentials.keys.iter().any(|known| known.key_data() == key.key_data())
     }
 }
@@ -183,8 +190,8 @@ impl Handler for Connection {
     type Error = russh::Error;
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
-        let right = password == self.credentials.password;
-        Ok(self.judge(user, right))
+        let valid = password == self.credentials.password;
+        Ok(self.authenticate(user, valid))
     }
 
     async fn auth_publickey_offered(
@@ -193,13 +200,13 @@ impl Handler for Connection {
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
         // Clients offer all their keys: a rejected offer is not a failed login.
-        let known = user == self.credentials.username && self.knows(offer.public_key);
-        Ok(if known { Auth::Accept } else { Auth::reject() })
+        let accepted = user == self.credentials.username && self.is_authorized(offer.public_key);
+        Ok(if accepted { Auth::Accept } else { Auth::reject() })
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
-        let right = self.knows(key.public_key);
-        Ok(self.judge(user, right))
+        let valid = self.is_authorized(key.public_key);
+        Ok(self.authenticate(user, valid))
     }
 
     async fn channel_open_session(
@@ -231,7 +238,7 @@ impl Handler for Connection {
         let peer = Peer {
             username: self.username.clone(),
             address: self.address.ip().to_string(),
-            connection: self.cut.clone(),
+            connection: self.connection_token.clone(),
         };
         let switch = Arc::clone(&self.switch);
         let handle = session.handle();

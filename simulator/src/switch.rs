@@ -13,9 +13,9 @@ use serde::Serialize;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::datastores::{Datastores, Name, SessionId};
+use crate::datastores::{Datastore, Datastores, SessionId};
 use crate::dialect::{Dialect, HandEdit, Hardware, View};
-use crate::faults::{Break, Fault, Faults, When};
+use crate::faults::{ConnectionFault, Fault, Faults, When};
 use crate::model::edit::{self, OnError, Operation};
 use crate::model::tree::{self, Container};
 use crate::netconf::error::{RpcError, Tag};
@@ -25,10 +25,10 @@ use crate::netconf::xml::{self, XmlError};
 use crate::notifications::{self, Event, Origin};
 use crate::topology::{Capabilities, SwitchSpec};
 
-pub use outcome::{Opened, Reaction, Reply};
+pub use outcome::{OpenedSession, Reply, RpcOutcome};
 
 /// Maximum concurrent sessions of a switch.
-const MOST_SESSIONS: usize = 256;
+const MAX_SESSIONS: usize = 256;
 
 /// A simulated switch.
 #[derive(Debug)]
@@ -39,43 +39,61 @@ pub struct Switch {
     pub capabilities: Capabilities,
     /// Its data model.
     pub dialect: &'static Dialect,
+    /// The ports, link aggregations and MAC address.
     hardware: Hardware,
+    /// The factory configuration.
     factory: Container,
+    /// Directory that persists the configuration, if any.
     directory: Option<PathBuf>,
     /// Running and startup as last written to disk; `None` if not yet written.
     saved: Mutex<(Option<Container>, Option<Container>)>,
     /// Wakes the persistence task after a possible change.
-    unsaved: Notify,
+    save_requested: Notify,
     /// The host key that [`Switch::replace`] generated.
     new_host_key: Mutex<Option<PrivateKey>>,
+    /// Datastores, sessions, faults and counters.
     state: Mutex<State>,
+    /// Version of running, from 1.
     version: watch::Sender<u64>,
+    /// Version of the whole fabric.
     fabric_version: watch::Sender<u64>,
+    /// Cancelled when the fabric stops.
     shutdown: CancellationToken,
+    /// This switch, for the tasks that it spawns.
     this: Weak<Switch>,
 }
 
 #[derive(Debug)]
 struct State {
-    stores: Datastores,
+    /// Running, candidate and startup.
+    datastores: Datastores,
+    /// The open sessions.
     sessions: BTreeMap<SessionId, Session>,
+    /// The last assigned session-id.
     last_session: SessionId,
+    /// The last assigned id of a YANG-push subscription.
     last_subscription: u32,
     /// Saved running configurations by name.
     backups: BTreeMap<String, Container>,
+    /// The injected faults.
     faults: Faults,
+    /// The counters.
     stats: Stats,
 }
 
 #[derive(Debug)]
 struct Session {
+    /// The user name of the client.
     username: String,
+    /// The IP address of the client.
     peer: String,
     /// Cancelled to close the TCP connection; several sessions may share it.
     connection: CancellationToken,
     /// Cancelled to end this session in order.
     end: CancellationToken,
+    /// Notifications to send.
     outgoing: mpsc::UnboundedSender<String>,
+    /// Whether it subscribed to the stream NETCONF (RFC 5277).
     subscribed: bool,
     /// YANG-push subscriptions.
     subscriptions: Vec<Subscription>,
@@ -150,17 +168,17 @@ impl Switch {
         let hardware = Hardware {
             ports: spec.ports.clone(),
             lags: spec.lags.clone(),
-            mac: mac(&spec.name),
+            mac: mac_address(&spec.name),
             strict_references: spec.strict_references,
         };
         let mut factory = (dialect.factory)(&hardware);
         if let Some(xml) = &spec.configuration {
-            factory = merged(dialect, &hardware, &factory, xml)?;
+            factory = merge_xml(dialect, &hardware, &factory, xml)?;
         }
         let saved = |name: &str| {
             let path = directory.as_ref()?.join(name);
             let xml = std::fs::read_to_string(path).ok()?;
-            match merged(dialect, &hardware, &Container::default(), &xml) {
+            match merge_xml(dialect, &hardware, &Container::default(), &xml) {
                 Ok(config) => Some(config),
                 Err(error) => {
                     tracing::warn!(switch = spec.name, file = name, %error, "saved configuration ignored");
@@ -172,7 +190,7 @@ impl Switch {
         let startup =
             if spec.capabilities.startup { saved("startup.xml").or(Some(factory.clone())) } else { None };
         let state = State {
-            stores: Datastores::new(running.clone(), startup.clone()),
+            datastores: Datastores::new(running.clone(), startup.clone()),
             sessions: BTreeMap::new(),
             last_session: 0,
             last_subscription: 0,
@@ -188,7 +206,7 @@ impl Switch {
             factory,
             directory,
             saved: Mutex::new((None, None)),
-            unsaved: Notify::new(),
+            save_requested: Notify::new(),
             new_host_key: Mutex::new(None),
             state: Mutex::new(state),
             version: watch::Sender::new(1),
@@ -210,15 +228,15 @@ impl Switch {
 
     /// The effective switching state.
     pub fn view(&self) -> View {
-        let running = self.state().stores.running().clone();
+        let running = self.state().datastores.running().clone();
         (self.dialect.view)(&running, &self.hardware)
     }
 
     /// The running configuration as XML.
     pub fn running_xml(&self) -> String {
-        let running = self.state().stores.running().clone();
+        let running = self.state().datastores.running().clone();
         let mut out = String::new();
-        running.write(self.dialect.roots, "", &mut out);
+        running.write_xml(self.dialect.roots, "", &mut out);
         out
     }
 
@@ -230,13 +248,13 @@ impl Switch {
     }
 
     /// Counts a failed login.
-    pub fn auth_failed(&self) {
+    pub fn count_auth_failure(&self) {
         self.state().stats.auth_failures += 1;
     }
 
     /// Whether a confirmed commit awaits its confirmation.
     pub fn is_pending(&self) -> bool {
-        self.state().stores.is_pending()
+        self.state().datastores.is_pending()
     }
 
     /// The active faults.
@@ -267,8 +285,8 @@ impl Switch {
     }
 
     /// The delay of the next operation; counts an occurrence of [`Fault::Slow`].
-    pub fn delay(&self) -> std::time::Duration {
-        let ms = self.state().faults.strike(|fault| match fault {
+    pub fn take_delay(&self) -> std::time::Duration {
+        let ms = self.state().faults.trigger(|fault| match fault {
             Fault::Slow { ms, .. } => Some(*ms),
             _ => None,
         });
@@ -276,9 +294,14 @@ impl Switch {
     }
 
     /// Opens a session. Returns `None` if the maximum number of sessions is open.
-    pub fn open_session(&self, username: &str, peer: &str, connection: CancellationToken) -> Option<Opened> {
+    pub fn open_session(
+        &self,
+        username: &str,
+        peer: &str,
+        connection: CancellationToken,
+    ) -> Option<OpenedSession> {
         let mut state = self.state();
-        if state.sessions.len() >= MOST_SESSIONS {
+        if state.sessions.len() >= MAX_SESSIONS {
             return None;
         }
         state.last_session = state.last_session.checked_add(1).unwrap_or(1);
@@ -297,8 +320,8 @@ impl Switch {
         state.sessions.insert(session, new);
         state.stats.sessions_opened += 1;
         let origin = state.origin(Some(session));
-        state.announce(&Event::SessionStart, &origin);
-        Some(Opened { session, end, outgoing })
+        state.notify(&Event::SessionStart, &origin);
+        Some(OpenedSession { session, end, outgoing })
     }
 
     /// Closes a session and releases its resources.
@@ -308,42 +331,42 @@ impl Switch {
         if state.sessions.remove(&session).is_none() {
             return;
         }
-        state.announce(&Event::SessionEnd, &origin);
-        let before = state.stores.running().clone();
-        if state.end_in_stores(session) {
+        state.notify(&Event::SessionEnd, &origin);
+        let before = state.datastores.running().clone();
+        if state.release_session(session) {
             state.stats.rolled_back += 1;
-            state.announce(&Event::Confirm("cancel"), &origin);
+            state.notify(&Event::Confirm("cancel"), &origin);
         }
-        self.settle(&mut state, &before, &origin);
+        self.publish_changes(&mut state, &before, &origin);
     }
 
     /// Executes an operation. `message` is the whole `<rpc>` as received.
-    pub fn execute(&self, session: SessionId, rpc: Rpc, message: &str) -> Reaction {
+    pub fn execute(&self, session: SessionId, rpc: Rpc, message: &str) -> RpcOutcome {
         let mut state = self.state();
         if !state.sessions.contains_key(&session) {
-            return Reaction::lost();
+            return RpcOutcome::connection_lost();
         }
         let name = rpc.name();
-        if let Some(how) = state.faults.breaks(name, When::Before) {
-            return state.broken(session, how);
+        if let Some(fault) = state.faults.connection_fault(name, When::Before) {
+            return state.connection_fault_outcome(session, fault);
         }
-        let before = state.stores.running().clone();
-        let reaction = self.perform(&mut state, session, rpc, message);
+        let before = state.datastores.running().clone();
+        let outcome = self.perform(&mut state, session, rpc, message);
         let origin = state.origin(Some(session));
-        self.settle(&mut state, &before, &origin);
-        match state.faults.breaks(name, When::After) {
-            Some(how) => state.broken(session, how),
-            None => reaction,
+        self.publish_changes(&mut state, &before, &origin);
+        match state.faults.connection_fault(name, When::After) {
+            Some(fault) => state.connection_fault_outcome(session, fault),
+            None => outcome,
         }
     }
 
     /// The capabilities that `<hello>` announces: the real ones unless [`Fault::Announce`] is active.
-    pub fn announced(&self) -> Capabilities {
-        self.state().faults.announced().unwrap_or(&self.capabilities).clone()
+    pub fn announced_capabilities(&self) -> Capabilities {
+        self.state().faults.announced_capabilities().unwrap_or(&self.capabilities).clone()
     }
 
     /// Whether notifications precede the reply to the operation that caused them.
-    pub fn notifies_first(&self) -> bool {
+    pub fn sends_notifications_first(&self) -> bool {
         self.state().faults.any(|fault| matches!(fault, Fault::NotificationsFirst {}))
     }
 
@@ -353,7 +376,7 @@ impl Switch {
     }
 
     /// Counts a received operation, supported or not.
-    pub fn count(&self, operation: &str) {
+    pub fn count_rpc(&self, operation: &str) {
         // Clients choose the name: limit the number of distinct names.
         let rpcs = &mut self.state().stats.rpcs;
         if rpcs.len() < 64 || rpcs.contains_key(operation) {
@@ -362,64 +385,64 @@ impl Switch {
     }
 
     /// Merges XML into running as an operator at the console does, regardless of locks and the candidate.
-    pub fn edit_by_hand(&self, xml: &str) -> Result<(), HandEditError> {
+    pub fn edit_xml_by_hand(&self, xml: &str) -> Result<(), HandEditError> {
         let mut state = self.state();
-        let before = state.stores.running().clone();
-        let config = merged(self.dialect, &self.hardware, &before, xml)?;
-        state.stores.put(Name::Running, config, None);
+        let before = state.datastores.running().clone();
+        let config = merge_xml(self.dialect, &self.hardware, &before, xml)?;
+        state.datastores.set(Datastore::Running, config, None);
         let origin = state.origin(None);
-        self.settle(&mut state, &before, &origin);
+        self.publish_changes(&mut state, &before, &origin);
         Ok(())
     }
 
     /// Applies a hand edit to running, regardless of locks and the candidate.
     pub fn change_by_hand(&self, edit: &HandEdit) -> Result<(), HandEditError> {
-        let running = self.state().stores.running().clone();
+        let running = self.state().datastores.running().clone();
         if let Some(port) = &edit.port
             && !(self.dialect.view)(&running, &self.hardware).ports.contains_key(port)
         {
             let error = RpcError::application(Tag::InvalidValue, format!("this switch has no port {port}"));
             return Err(HandEditError::Refused(vec![error]));
         }
-        self.edit_by_hand(&(self.dialect.by_hand)(edit, &running, &self.hardware))
+        self.edit_xml_by_hand(&(self.dialect.hand_edit_xml)(edit, &running, &self.hardware))
     }
 
     /// Publishes a possible change of running: sends notifications, increments the versions and requests persistence.
-    fn settle(&self, state: &mut State, before: &Container, origin: &Origin) {
-        if state.stores.running() != before {
+    fn publish_changes(&self, state: &mut State, before: &Container, origin: &Origin) {
+        if state.datastores.running() != before {
             let mut edits = Vec::new();
             if state.sessions.values().any(|session| session.subscribed) {
                 tree::differences(
                     before,
-                    state.stores.running(),
+                    state.datastores.running(),
                     self.dialect.roots,
                     None,
                     &mut |path, change, _| {
-                        edits.push((path.instance(), change));
+                        edits.push((path.identifier(), change));
                     },
                 );
             }
-            state.announce(&Event::ConfigChange(edits), origin);
-            self.push(state, before);
+            state.notify(&Event::ConfigChange(edits), origin);
+            self.push_changes(state, before);
             self.version.send_modify(|version| *version += 1);
             self.fabric_version.send_modify(|version| *version += 1);
         }
-        self.unsaved.notify_one();
+        self.save_requested.notify_one();
     }
 
     /// Sends a change of running to the YANG-push subscribers.
-    fn push(&self, state: &mut State, before: &Container) {
-        let State { sessions, stores, .. } = state;
-        let after = stores.running();
+    fn push_changes(&self, state: &mut State, before: &Container) {
+        let State { sessions, datastores, .. } = state;
+        let after = datastores.running();
         let mut states = None;
         for session in sessions.values_mut() {
             for subscription in &mut session.subscriptions {
-                let message = if subscription.wanted.operational {
+                let message = if subscription.request.operational {
                     let show = |config| (self.dialect.operational)(config, &self.hardware);
                     let (before, after) = &*states.get_or_insert_with(|| (show(before), show(after)));
-                    subscription.changes(before, after, self.dialect.roots)
+                    subscription.push_change_update(before, after, self.dialect.roots)
                 } else {
-                    subscription.changes(before, after, self.dialect.roots)
+                    subscription.push_change_update(before, after, self.dialect.roots)
                 };
                 // The receiver is gone only if the session is ending.
                 message.map(|message| session.outgoing.send(message));
@@ -430,24 +453,24 @@ impl Switch {
 
 impl State {
     /// Releases the locks and the commit of an ended session. Returns whether a commit was rolled back.
-    fn end_in_stores(&mut self, session: SessionId) -> bool {
-        let keeps_candidate = self.faults.any(|fault| *fault == Fault::KeepCandidate {});
-        self.stores.end_session(session, keeps_candidate)
+    fn release_session(&mut self, session: SessionId) -> bool {
+        let keep_candidate = self.faults.any(|fault| *fault == Fault::KeepCandidate {});
+        self.datastores.end_session(session, keep_candidate)
     }
 
-    fn cut_all(&mut self) {
+    fn disconnect_all(&mut self) {
         for session in std::mem::take(&mut self.sessions).into_values() {
             session.connection.cancel();
         }
     }
 
-    fn broken(&self, session: SessionId, how: Break) -> Reaction {
-        match how {
-            Break::Lost => {
-                self.sever(session);
-                Reaction::lost()
+    fn connection_fault_outcome(&self, session: SessionId, fault: ConnectionFault) -> RpcOutcome {
+        match fault {
+            ConnectionFault::Dropped => {
+                self.disconnect(session);
+                RpcOutcome::connection_lost()
             }
-            Break::Silent => Reaction { reply: None, last: false, silent: true },
+            ConnectionFault::Hung => RpcOutcome { reply: None, ends_session: false, hangs: true },
         }
     }
 
@@ -460,7 +483,7 @@ impl State {
         }
     }
 
-    fn announce(&self, event: &Event, origin: &Origin) {
+    fn notify(&self, event: &Event, origin: &Origin) {
         if self.sessions.values().all(|session| !session.subscribed) {
             return;
         }
@@ -473,7 +496,7 @@ impl State {
 }
 
 /// Derives a locally administered MAC address from the name of a switch. The last 16 bits are left for ports.
-fn mac(name: &str) -> [u8; 6] {
+fn mac_address(name: &str) -> [u8; 6] {
     // FNV-1a.
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
     let [a, b, c, _] = hash.to_be_bytes();
@@ -481,7 +504,7 @@ fn mac(name: &str) -> [u8; 6] {
 }
 
 /// Merges XML fragments into a configuration and validates the result.
-fn merged(
+fn merge_xml(
     dialect: &'static Dialect,
     hardware: &Hardware,
     config: &Container,

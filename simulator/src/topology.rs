@@ -284,7 +284,7 @@ impl Topology {
                 }
             }
         }
-        for end in self.cabled() {
+        for end in self.cable_ends() {
             let (what, end) = end;
             let LinkEnd { switch, port } = end.clone();
             if !ports.remove(&end) {
@@ -299,7 +299,7 @@ impl Topology {
         Ok(())
     }
 
-    fn cabled(&self) -> Vec<(String, LinkEnd)> {
+    fn cable_ends(&self) -> Vec<(String, LinkEnd)> {
         let links = self
             .links
             .iter()
@@ -334,7 +334,7 @@ impl Topology {
     pub fn leaf_spine_of(leaves: usize, spines: usize, nodes: usize, dialects: &[&str]) -> Self {
         let dialect_of = |n: usize| dialects.get(n % dialects.len().max(1)).copied().unwrap_or("openconfig");
         let port = |dialect: &str, n: usize| {
-            Dialect::named(dialect).map_or_else(|| format!("Ethernet{n}"), |dialect| (dialect.port)(n))
+            Dialect::named(dialect).map_or_else(|| format!("Ethernet{n}"), |dialect| (dialect.port_name)(n))
         };
         let leaf_port = |leaf: usize, n: usize| port(dialect_of(leaf - 1), n);
         let per_leaf = nodes.div_ceil(leaves.max(1));
@@ -446,20 +446,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_example_is_the_builders_leaf_spine() {
+    fn shipped_leaf_spine_equals_built_topology() {
         let shipped = Topology::parse(include_str!("../topologies/leaf-spine.yaml")).expect("valid");
         assert_eq!(shipped, Topology::leaf_spine(2, 2, 4));
     }
 
     #[test]
-    fn leaf_spines_of_any_size_are_valid() {
+    fn leaf_spine_of_any_size_is_valid() {
         for (leaves, spines, nodes) in [(1, 0, 1), (2, 2, 4), (3, 1, 100), (32, 4, 1000), (0, 0, 0)] {
             Topology::leaf_spine(leaves, spines, nodes).validate().expect("valid");
         }
     }
 
     #[test]
-    fn the_shipped_mixed_fabric_is_valid_and_has_every_make() {
+    fn shipped_mixed_topology_is_valid_and_has_every_dialect() {
         let shipped = Topology::parse(include_str!("../topologies/mixed.yaml")).expect("valid");
         let makes: BTreeSet<&str> = shipped.switches.iter().map(|switch| switch.dialect.as_str()).collect();
         assert_eq!(makes.len(), Dialect::ALL.len());
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused() {
+    fn parse_refuses_inconsistent_topology() {
         let switch = |extra: &str| format!("switches: [{{name: s, ports: [p1, p2]{extra}}}]");
         let cases = [
             ("switches: [{name: ../x, ports: []}]".to_owned(), "switch name"),

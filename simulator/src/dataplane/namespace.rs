@@ -1,8 +1,8 @@
-//! A thread in a network namespace of its own, which starts the programs of the data plane there.
+//! The network namespace of the data plane, held by a thread that starts all programs in it.
 //!
-//! Nothing holds that namespace but this thread and its programs, and the kernel kills those when the thread
-//! ends, however it ends: so nothing of the data plane survives the process, not even a `kill -9`. The kernel
-//! removes an interface pair with the namespace of one of its ends, so those handed over go as well.
+//! Only this thread and its programs hold the namespace. The kernel kills the programs when the thread ends. So
+//! nothing of the data plane survives the process, even after `kill -9`. The kernel deletes a veth pair with the
+//! namespace of one end: interfaces in other namespaces disappear as well.
 
 use std::env;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::dataplane::DataPlaneError;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What each program is for, so that a missing one is named with its package.
+/// The Debian package of each program, for error messages.
 const PACKAGES: [(&str, &str); 8] = [
     ("ethtool", "ethtool"),
     ("ip", "iproute2"),
@@ -39,7 +39,7 @@ pub(super) struct NetworkNamespace {
 }
 
 impl NetworkNamespace {
-    /// Makes the namespace, with an interface `lo` that is down and nothing else.
+    /// Creates the namespace. It contains only the interface `lo`, which is down.
     pub(super) async fn new() -> Result<Self, DataPlaneError> {
         let (jobs, waiting) = mpsc::channel::<Job>();
         let (reply, response) = oneshot::channel();
@@ -47,7 +47,7 @@ impl NetworkNamespace {
             let entered = unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(io::Error::from)
                 .and_then(|()| File::open("/proc/thread-self/ns/net"));
-            // Nobody waits when the data plane is given up; then nobody sends jobs either.
+            // Fails only if the start was cancelled; then no jobs follow.
             let _ = reply.send(entered);
             for job in waiting {
                 job();
@@ -59,13 +59,12 @@ impl NetworkNamespace {
         Ok(Self { jobs, netns })
     }
 
-    /// A path of the namespace, as long as this exists.
+    /// Path of the namespace, valid during the lifetime of this value.
     pub(super) fn netns(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.netns.as_raw_fd()).into()
     }
 
-    /// Runs a program in the namespace until it ends; its failure is an error. Returns what it
-    /// wrote to its standard error.
+    /// Runs a program in the namespace to its end and returns its standard error. A failure status is an error.
     pub(super) async fn run(&self, program: &'static str, args: &[&str]) -> Result<String, DataPlaneError> {
         let mut command = Command::new(find_program(program)?);
         command.args(args).stdin(Stdio::null()).env("LC_ALL", "C");
@@ -77,12 +76,12 @@ impl NetworkNamespace {
         if output.status.success() {
             return Ok(errors);
         }
-        // A change of many ports is long, and what is wrong with it is in `errors`.
+        // Truncate: a change of many ports has a long command line.
         let command: String = format!("{program} {}", args.join(" ")).chars().take(200).collect();
         Err(DataPlaneError::Failed { command, status: output.status.to_string(), errors })
     }
 
-    /// Starts a program in the namespace, to be killed with this process. Both its outputs go to `log`.
+    /// Starts a daemon in the namespace. It is killed with this process. Its output goes to `log`.
     pub(super) async fn spawn(
         &self,
         program: &'static str,
@@ -105,7 +104,7 @@ impl NetworkNamespace {
     ) -> io::Result<T> {
         let (reply, response) = oneshot::channel();
         let job = move || {
-            // When nobody waits any more, a child is dropped here.
+            // If the caller was cancelled, this drops the child.
             let _ = reply.send(start());
         };
         self.jobs.send(Box::new(job)).map_err(|_| thread_ended())?;
@@ -114,17 +113,17 @@ impl NetworkNamespace {
 }
 
 fn thread_ended() -> io::Error {
-    io::Error::other("the thread of the data plane is thread_ended")
+    io::Error::other("the thread of the data plane is gone")
 }
 
-/// A program that runs until this is dropped.
+/// A running daemon; dropping it kills the daemon.
 #[derive(Debug)]
 pub(super) struct Daemon {
     child: Child,
 }
 
 impl Daemon {
-    /// How it ended, if it did.
+    /// The exit status as text; `None` while it runs.
     pub(super) fn exit_status(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(None) => None,
@@ -136,13 +135,13 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both fail only if it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where a program is: on `PATH`, which for some users lacks the directories of administration.
+/// Finds a program on `PATH` and in the system directories, which the `PATH` of some users lacks.
 pub(super) fn find_program(program: &'static str) -> Result<PathBuf, DataPlaneError> {
     env::split_paths(&env::var_os("PATH").unwrap_or_default())
         .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))

@@ -1,4 +1,4 @@
-//! The private Open vSwitch: ovsdb-server and ovs-vswitchd with files of their own, in the namespace's namespace.
+//! The private Open vSwitch: ovsdb-server and ovs-vswitchd with their own files, in the data plane's namespace.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,27 +17,27 @@ use crate::dataplane::unixctl;
 const OVSDB_SERVER: &str = "ovsdb-server";
 const VSWITCHD: &str = "ovs-vswitchd";
 
-/// What the database socket and the control socket are called in the directory.
+/// File names of the database socket and the control socket.
 const DB_SOCKET: &str = "db.sock";
 const CONTROL_SOCKET: &str = "vswitchd.ctl";
 
-/// How long the database may take to listen, and a change to be in force, both in seconds.
+/// Timeout in seconds for the database to listen and for ovs-vswitchd to apply a change.
 const TIMEOUT_SECONDS: u64 = 20;
 
-/// The first two of its addresses' six bytes, locally administered.
+/// The first two of the six bytes of bridge MAC addresses, locally administered.
 const ADDRESS_PREFIX: &str = "02:e0";
 
-/// The two daemons. Dropped, it ends them.
+/// The two daemons; dropping this kills them.
 #[derive(Debug)]
 pub(super) struct Ovs {
     directory: PathBuf,
-    // Dropped first: it would complain about a database that is gone.
+    // Dropped before ovsdb-server: otherwise it would log a lost database.
     vswitchd: Option<Daemon>,
     ovsdb_server: Option<Daemon>,
 }
 
 impl Ovs {
-    /// Starts both on an empty database.
+    /// Starts both daemons on an empty database.
     pub(super) async fn start(
         namespace: &NetworkNamespace,
         directory: &Path,
@@ -50,7 +50,7 @@ impl Ovs {
         Ok(ovs)
     }
 
-    /// Whether both run.
+    /// Whether both daemons run.
     pub(super) fn is_running(&mut self) -> bool {
         let runs = |daemon: &mut Option<Daemon>| {
             daemon.as_mut().is_some_and(|daemon| daemon.exit_status().is_none())
@@ -58,7 +58,7 @@ impl Ovs {
         runs(&mut self.ovsdb_server) && runs(&mut self.vswitchd)
     }
 
-    /// Starts those that don't run.
+    /// Starts the daemons that don't run.
     pub(super) async fn restart(&mut self, namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
         for program in [OVSDB_SERVER, VSWITCHD] {
             let daemon = if program == OVSDB_SERVER { &mut self.ovsdb_server } else { &mut self.vswitchd };
@@ -124,7 +124,7 @@ impl Ovs {
         Err(DataPlaneError::Daemon { program: OVSDB_SERVER, problem, log: self.log(OVSDB_SERVER) })
     }
 
-    /// Makes all bridges and ports, and waits until they are there.
+    /// Creates all bridges and ports, and waits until ovs-vswitchd has applied them.
     pub(super) async fn create_bridges(
         &self,
         namespace: &NetworkNamespace,
@@ -133,10 +133,10 @@ impl Ovs {
     ) -> Result<(), DataPlaneError> {
         let mut args = Arguments::new(&["init"]);
         args.command(&["set", "Open_vSwitch", "."]).add(&[
-            // By default each CPU gets several: for traffic that isn't there.
+            // The default is several threads per CPU, which the small load here doesn't need.
             "other_config:n-handler-threads=1",
             "other_config:n-revalidator-threads=1",
-            // The least, in ms: how long frames may be treated by what was configured before.
+            // The minimum, in ms: after a change, frames may match old flows for so long.
             "other_config:max-revalidator=100",
         ]);
         for bridge in &plan.bridges {
@@ -146,7 +146,7 @@ impl Ovs {
                 &[
                     &format!("other_config:hwaddr=\"{ADDRESS_PREFIX}:00:00:{high:02x}:{low:02x}\""),
                     &format!("other_config:rstp-priority={}", bridge.priority),
-                    // The least that IEEE 802.1D allows: links fail on command here, and nobody likes to wait.
+                    // The minima of IEEE 802.1D, for fast convergence.
                     "other_config:rstp-hello-time=1",
                     "other_config:rstp-max-age=6",
                     "other_config:rstp-forward-delay=4",
@@ -166,7 +166,7 @@ impl Ovs {
             }
         }
         let output = self.vsctl(namespace, &args).await?;
-        // ovs-vsctl says so and succeeds: the database has what it was told.
+        // ovs-vsctl exits with 0 although ovs-vswitchd failed, because the database was written.
         if output.contains("Error detected") {
             let command = "ovs-vsctl".to_owned();
             return Err(DataPlaneError::Failed { command, status: "not set up".to_owned(), errors: output });
@@ -174,7 +174,7 @@ impl Ovs {
         Ok(())
     }
 
-    /// Changes ports, all in one transaction, and waits until that is in force.
+    /// Changes ports in one transaction and waits until ovs-vswitchd has applied it.
     pub(super) async fn change_ports<'a>(
         &self,
         namespace: &NetworkNamespace,
@@ -195,12 +195,12 @@ impl Ovs {
         namespace.run("ovs-vsctl", &all).await
     }
 
-    /// What RSTP does.
+    /// The current RSTP state.
     pub(super) async fn rstp(&self) -> Result<RstpState, DataPlaneError> {
         self.call("rstp/show").await.map(|text| rstp::parse(&text))
     }
 
-    /// Waits until no frame is treated by what was configured before.
+    /// Waits until no frame matches flows of the previous configuration.
     pub(super) async fn wait_for_revalidation(&self) -> Result<(), DataPlaneError> {
         self.call("revalidator/wait").await.map(drop)
     }
@@ -222,11 +222,11 @@ impl Ovs {
     }
 }
 
-/// The directory, without what an earlier run left in it but logs.
+/// Creates the directory and deletes the files of an earlier run except logs. Returns its absolute path.
 fn prepare_directory(directory: &Path) -> Result<PathBuf, DataPlaneError> {
     let failed = |source| DataPlaneError::State { path: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(failed)?;
-    // The daemons would take a relative path for one below a directory of theirs.
+    // The daemons resolve relative paths against directories of their own.
     let directory = directory.canonicalize().map_err(failed)?;
     for name in ["conf.db", ".conf.db.~lock~", DB_SOCKET, CONTROL_SOCKET, "ovsdb-server.ctl"] {
         match fs::remove_file(directory.join(name)) {
@@ -239,12 +239,12 @@ fn prepare_directory(directory: &Path) -> Result<PathBuf, DataPlaneError> {
     Ok(directory)
 }
 
-/// A string of OVSDB, whatever is in it.
+/// Quotes a string for OVSDB.
 fn ovsdb_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Commands for ovs-vsctl, which makes one transaction of them.
+/// Arguments of ovs-vsctl: commands of one transaction.
 #[derive(Debug)]
 struct Arguments(Vec<String>);
 

@@ -1,4 +1,4 @@
-//! What the data plane consists of: a bridge per switch, and an interface per port that leads somewhere. Pure.
+//! Plans the data plane: a bridge per switch and an interface per connected port. Does no IO.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -6,54 +6,54 @@ use std::path::PathBuf;
 use crate::dataplane::{DataPlaneError, PortWire};
 use crate::topology::{LinkEnd, Topology};
 
-/// All bridges and interfaces.
+/// The bridges and interfaces of the data plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// In the topology's order.
+    /// In the order of the topology.
     pub(super) bridges: Vec<Bridge>,
 }
 
-/// A switch.
+/// The bridge of a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bridge {
     /// The switch's name.
     pub(super) switch: String,
-    /// The bridge's: `sw` and the switch's number.
+    /// The bridge's name: `sw` and the switch's number.
     pub(super) name: String,
     /// The switch's number, from 1.
     pub(super) number: usize,
-    /// How it stands in the election of RSTP's root: the lower, the sooner; a multiple of 4096.
+    /// RSTP bridge priority, a multiple of 4096; the lowest becomes the root.
     pub(super) priority: u16,
-    /// Its ports that lead somewhere.
+    /// Its connected ports.
     pub(super) ports: Vec<Port>,
 }
 
-/// A port that leads somewhere.
+/// A connected port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Port {
     /// Its name in the topology.
     pub(super) name: String,
     /// Its number on the switch, from 1.
     pub(super) number: usize,
-    /// Its interface: the bridge's name, `p` and the port's number.
+    /// Its interface name: the bridge's name, `p` and the port's number.
     pub(super) interface: String,
-    /// What it leads to.
+    /// The other end of its link.
     pub(super) peer: Peer,
 }
 
-/// The other end of a port's cable.
+/// The other end of a port's link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Peer {
-    /// Another port.
+    /// Another switch port.
     Port {
-        /// That one.
+        /// The switch and port.
         end: LinkEnd,
         /// Its interface.
         interface: String,
     },
-    /// Something outside the fabric.
+    /// An external interface.
     Outside {
-        /// The namespace; none: that of the simulator.
+        /// Path of its network namespace; that of the simulator if absent.
         netns: Option<PathBuf>,
         /// The interface's name there.
         interface: String,
@@ -61,7 +61,7 @@ pub(super) enum Peer {
 }
 
 impl Plan {
-    /// For a topology and what is plugged into its ports.
+    /// Plans the data plane of a topology with external interfaces.
     pub(super) fn new(topology: &Topology, wires: &[PortWire]) -> Result<Self, DataPlaneError> {
         let interfaces = interfaces(topology);
         let mut peers = BTreeMap::new();
@@ -110,12 +110,12 @@ impl Plan {
     }
 }
 
-/// The switches with the most links are RSTP's first choice for a root, the spines of a leaf-spine: what a leaf
-/// sends to another then takes no detour over a third.
+/// Prefers the switches with the most links, the spines of a leaf-spine, as RSTP root. Then no path between two
+/// leaves crosses a third one.
 fn set_root_priorities(bridges: &mut [Bridge]) {
     let links =
         |bridge: &Bridge| bridge.ports.iter().filter(|port| matches!(port.peer, Peer::Port { .. })).count();
-    // Switches that lead outside are leaves, however many links they have.
+    // A switch with external interfaces is a leaf, regardless of its number of links.
     let rank = |bridge: &Bridge| (bridge.ports.len() == links(bridge), links(bridge));
     let Some(best) = bridges.iter().map(rank).max() else { return };
     for bridge in bridges {
@@ -133,8 +133,7 @@ fn bridge_name(number: usize) -> String {
     format!("sw{number}")
 }
 
-/// The names of all ports' interfaces. Numbers keep them within the kernel's 15 bytes, whatever the ports'
-/// names are.
+/// The interface of each port. Its name has numbers instead of port names to fit into the kernel's 15 bytes.
 fn interfaces(topology: &Topology) -> BTreeMap<LinkEnd, PortInterface> {
     let switches = topology.switches.iter().zip(1..);
     let ports = switches.flat_map(|(spec, switch)| {
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_lead_somewhere_have_interfaces_and_spines_are_roots() {
+    fn plan_gives_connected_ports_interfaces_and_prefers_spines_as_root() {
         let wires = [wire("leaf1/Ethernet1=/run/netns/a:eth1"), wire("leaf2/Ethernet48=gw0")];
         let plan = Plan::new(&Topology::leaf_spine(2, 2, 4), &wires).expect("it fits");
         let shown: Vec<_> =
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn wires_that_can_not_be_plugged_in_are_refused() {
+    fn plan_refuses_invalid_wires() {
         let cases = [
             (vec!["leaf9/Ethernet1=a"], "no port"),
             (vec!["leaf1/Ethernet51=a"], "no port"),

@@ -1,40 +1,40 @@
-//! What a port of the data plane does, derived from the switch's running configuration. Pure.
+//! Derives the configuration of a data plane port from the running configuration of its switch. Does no IO.
 
 use crate::dialect::{PortMode, PortView, View, VlanSet};
 
-/// The VLAN of a port that nobody configured, as on real switches. Only a switch that has it carries it.
+/// The access VLAN of a port without VLAN configuration. It is carried only if the switch defines it.
 const DEFAULT_VLAN: u16 = 1;
 
-/// A VLAN id that no frame has: a trunk of it alone carries nothing, whereas one without a list carries all.
+/// A VLAN id that no frame has. A trunk with only this VLAN carries nothing; one without a list would carry all.
 const NO_VLAN: u16 = 4095;
 
-/// What a port does.
+/// The configuration of a data plane port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PortConfig {
     /// Whether the interface is up.
     pub(super) up: bool,
-    /// The frames that it lets in and out.
+    /// The VLANs that it carries.
     pub(super) membership: VlanMembership,
 }
 
-/// The frames that a port lets in and out.
+/// The VLANs that a port carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum VlanMembership {
-    /// None.
+    /// No VLAN.
     None,
-    /// Untagged ones, of this VLAN inside the switch.
+    /// This VLAN, untagged.
     Access(u16),
-    /// Those of these VLANs, tagged but for those of the native one.
+    /// Several VLANs, tagged except the native one.
     Trunk {
-        /// At least one.
+        /// The VLANs; at least one.
         vlans: VlanSet,
-        /// One of them.
+        /// The untagged VLAN, which is one of `vlans`.
         native: Option<u16>,
     },
 }
 
 impl PortConfig {
-    /// Of a port under this configuration. A member of a link aggregation does as the aggregation does.
+    /// Derives the configuration of a port. A member of a link aggregation has the VLANs of the aggregation.
     pub(super) fn from_view(view: &View, port: &str) -> Self {
         let Some(own) = view.ports.get(port) else {
             return Self { up: false, membership: VlanMembership::None };
@@ -48,8 +48,7 @@ impl PortConfig {
         }
     }
 
-    /// The columns of OVSDB's table Port that say so (ovs-vswitchd.conf.db(5)), as arguments of
-    /// `ovs-vsctl set`.
+    /// The columns of the OVSDB table Port (ovs-vswitchd.conf.db(5)), as arguments of `ovs-vsctl set`.
     pub(super) fn columns(&self) -> [String; 3] {
         let (mode, tag, trunks) = match &self.membership {
             VlanMembership::None => ("trunk", String::new(), NO_VLAN.to_string()),
@@ -89,7 +88,7 @@ mod tests {
         text.parse().expect("a list of VLANs")
     }
 
-    /// VLANs 10 and 20, 30 suspended, and one port `p`.
+    /// A switch with the VLANs 10 and 20, the suspended VLAN 30, and one port `p`.
     fn view(port: PortView) -> View {
         let vlan = |status: &str| VlanView { name: None, status: status.to_owned() };
         View {
@@ -105,7 +104,7 @@ mod tests {
     const NO_VLANS: &str = "vlan_mode=trunk tag=[] trunks=[4095]";
 
     #[test]
-    fn a_port_that_nobody_configured_is_in_vlan_1() {
+    fn unconfigured_port_is_access_port_of_vlan_1() {
         assert_eq!(columns(PortView::default()), NO_VLANS);
         let mut with_it = view(PortView::default());
         with_it.vlans.insert(1, VlanView { name: None, status: "ACTIVE".to_owned() });
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_port_carries_its_vlan_if_the_switch_does() {
+    fn access_port_carries_its_vlan_only_if_active_on_switch() {
         let access = |id| PortView { mode: Some(PortMode::Access), access: Some(id), ..PortView::default() };
         assert_eq!(columns(access(10)), "vlan_mode=access tag=[10] trunks=[]");
         for suspended_or_absent in [30, 40] {
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trunk_carries_its_list_and_none_when_none_is_left() {
+    fn trunk_carries_its_list_and_nothing_if_list_is_empty() {
         let trunk = |list: &str, native| PortView {
             mode: Some(PortMode::Trunk),
             vlans: vlans(list),
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_does_as_its_aggregation() {
+    fn lag_member_follows_its_lag() {
         let member = PortView { lag: Some("lag1".to_owned()), ..PortView::default() };
         let mut whole = view(member);
         assert_eq!(
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_port_is_down() {
+    fn disabled_or_unknown_port_is_down() {
         assert!(!PortConfig::from_view(&view(PortView { disabled: true, ..PortView::default() }), "p").up);
         assert!(!PortConfig::from_view(&view(PortView::default()), "gone").up);
     }

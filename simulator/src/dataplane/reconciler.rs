@@ -1,4 +1,4 @@
-//! Keeps the data plane at what the running configurations say, and watches RSTP.
+//! Reconciles the data plane with the running configurations and observes RSTP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,40 +17,44 @@ use crate::dataplane::rstp::{self, RstpState};
 use crate::dataplane::veth;
 use crate::switch::Switch;
 
-/// How often RSTP is looked at: while something is under way, and when nothing is.
+/// Intervals of the reconciliation: while RSTP converges, and afterwards.
 const BUSY_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is known of the data plane.
+/// The observed state of the data plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Observed {
-    /// The version of running that is in force, by switch.
+    /// The applied version of running, by switch.
     pub(super) applied: BTreeMap<String, u64>,
-    /// The interfaces that are switched on.
+    /// The interfaces that are enabled.
     pub(super) up: BTreeSet<String>,
     /// RSTP's state.
     pub(super) rstp: RstpState,
-    /// Whether RSTP has settled and traffic flows accordingly.
+    /// Whether RSTP has converged and flows are up to date.
     pub(super) settled: bool,
-    /// What failed last.
+    /// The last error; `None` after a success.
     pub(super) problem: Option<String>,
 }
 
-/// Owns the data plane.
+/// Owns the data plane and reconciles it.
 #[derive(Debug)]
 pub(super) struct Reconciler {
+    /// The planned bridges and ports.
     plan: Arc<Plan>,
+    /// The switches by name.
     switches: BTreeMap<String, Arc<Switch>>,
-    /// By interface, as they are in force.
+    /// The applied port configurations by interface.
     port_configs: BTreeMap<String, PortConfig>,
+    /// Publishes the observed state.
     observed: watch::Sender<Observed>,
-    // Dropped before the namespace that it is in.
+    /// Open vSwitch; dropped before its namespace.
     ovs: Ovs,
+    /// The network namespace of the data plane.
     namespace: NetworkNamespace,
 }
 
 impl Reconciler {
-    /// Makes all of it.
+    /// Creates the data plane from the running configurations.
     pub(super) async fn start(
         plan: Arc<Plan>,
         directory: &Path,
@@ -61,7 +65,7 @@ impl Reconciler {
         veth::create_links(&namespace, &plan).await?;
         let versions = versions(&switches);
         let port_configs = port_configs(&plan, &switches);
-        // Interfaces come up after RSTP is on: a loop would not wait for it.
+        // Enable interfaces after RSTP, so that no loop forwards frames.
         ovs.create_bridges(&namespace, &plan, |interface| port_configs[interface].clone()).await?;
         let up: BTreeSet<_> = enabled_interfaces(&port_configs).map(str::to_owned).collect();
         for interface in &up {
@@ -71,18 +75,18 @@ impl Reconciler {
         Ok(Self { plan, switches, port_configs, observed: watch::Sender::new(observed), ovs, namespace })
     }
 
-    /// What is known, from here on.
+    /// Subscribes to the observed state.
     pub(super) fn observed(&self) -> watch::Receiver<Observed> {
         self.observed.subscribe()
     }
 
-    /// A path of the namespace of the switches.
+    /// Path of the network namespace of the switches.
     pub(super) fn netns(&self) -> PathBuf {
         self.namespace.netns()
     }
 
-    /// Follows until told to stop, then removes everything. `changes` tells that some running configuration is
-    /// another.
+    /// Reconciles until `stop` is cancelled, then deletes the interfaces. `changes` signals a change of any running
+    /// configuration.
     pub(super) async fn run(mut self, mut changes: watch::Receiver<u64>, stop: CancellationToken) {
         loop {
             let result = self.reconcile().await;
@@ -102,7 +106,7 @@ impl Reconciler {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = again => {}
-                // The sender lives in the switches, and so as long as this.
+                // Never an error: `switches` hold the sender.
                 _ = changes.changed() => {}
             }
         }
@@ -111,7 +115,7 @@ impl Reconciler {
         }
     }
 
-    /// Puts what is wanted into force, and looks at what became of it.
+    /// Applies the running configurations and observes the result.
     async fn reconcile(&mut self) -> Result<(), DataPlaneError> {
         if !self.ovs.is_running() {
             self.observed.send_modify(|observed| observed.settled = false);
@@ -132,7 +136,7 @@ impl Reconciler {
     }
 
     async fn apply_port_configs(&mut self) -> Result<(), DataPlaneError> {
-        // Before the port_configs: a change in between is then seen once more, never missed.
+        // Read the versions before the configurations: a change in between is then applied twice instead of missed.
         let versions = versions(&self.switches);
         if versions == self.observed.borrow().applied {
             return Ok(());
@@ -169,7 +173,7 @@ fn versions(switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, u64> {
     switches.iter().map(|(name, switch)| (name.clone(), *switch.version().borrow())).collect()
 }
 
-/// What the running configurations want, by interface.
+/// The desired port configurations by interface.
 fn port_configs(plan: &Plan, switches: &BTreeMap<String, Arc<Switch>>) -> BTreeMap<String, PortConfig> {
     let configured = plan.bridges.iter().filter_map(|bridge| Some((bridge, switches.get(&bridge.switch)?)));
     let port_configs = configured.flat_map(|(bridge, switch)| {
@@ -180,7 +184,7 @@ fn port_configs(plan: &Plan, switches: &BTreeMap<String, Arc<Switch>>) -> BTreeM
     port_configs.collect()
 }
 
-/// The interfaces that are on.
+/// The enabled interfaces.
 fn enabled_interfaces(port_configs: &BTreeMap<String, PortConfig>) -> impl Iterator<Item = &str> {
     port_configs.iter().filter(|(_, config)| config.up).map(|(interface, _)| interface.as_str())
 }

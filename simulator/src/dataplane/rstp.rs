@@ -1,22 +1,22 @@
-//! Reads what `rstp/show` of ovs-vswitchd(8) says, and whether the spanning bridges has settled. Pure.
+//! Parses the output of `rstp/show` of ovs-vswitchd(8) and checks whether RSTP has converged. Does no IO.
 
 use std::collections::BTreeMap;
 
 use crate::dataplane::plan::{Peer, Plan};
 
-/// RSTP's state on the bridges, by name.
+/// The RSTP state of all bridges, by bridge name.
 pub(super) type RstpState = BTreeMap<String, BridgeRstp>;
 
-/// RSTP's state on one bridge.
+/// The RSTP state of one bridge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct BridgeRstp {
-    /// The priority and the address of the root that it knows.
+    /// Priority and address of the root bridge.
     pub(super) root: (String, String),
     /// Its ports, by interface.
     pub(super) ports: BTreeMap<String, PortState>,
 }
 
-/// RSTP's state on one port, in IEEE 802.1D's fields, in lower case.
+/// The RSTP state of one port, in the terms of IEEE 802.1D in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PortState {
     /// `root`, `designated`, `alternate`, `backup` or `disabled` (without a carrier).
@@ -25,7 +25,7 @@ pub(super) struct PortState {
     pub(super) state: String,
 }
 
-/// Reads the answer to `rstp/show` without arguments.
+/// Parses the output of `rstp/show` without arguments.
 pub(super) fn parse(text: &str) -> RstpState {
     let mut bridges = RstpState::new();
     let mut name = String::new();
@@ -63,9 +63,8 @@ impl BridgeRstp {
     }
 }
 
-/// Whether nothing will change any more by itself, when the interfaces in `up` are up and the others down: every
-/// port has taken notice of its carrier and forwards, or has a role that never does; and switches that are
-/// linked agree on their root.
+/// Whether RSTP has converged for the enabled interfaces, `up`. Each port must have noticed its carrier, and forward
+/// or have a role that never forwards. Linked bridges must agree on the root.
 pub(super) fn converged(plan: &Plan, up: impl Fn(&str) -> bool, bridges: &RstpState) -> bool {
     plan.ports().all(|(bridge, port)| {
         let Some(bridge_rstp) = bridges.get(&bridge.name) else { return false };
@@ -77,7 +76,7 @@ pub(super) fn converged(plan: &Plan, up: impl Fn(&str) -> bool, bridges: &RstpSt
         let disabled = state.role == "disabled";
         stable
             && match &port.peer {
-                // Whether the other end is up is not ours to know.
+                // The state of an external end is unknown.
                 Peer::Outside { .. } => disabled || up(&port.interface),
                 Peer::Port { interface, .. } => {
                     let carrier = up(&port.interface) && up(interface);
@@ -88,7 +87,7 @@ pub(super) fn converged(plan: &Plan, up: impl Fn(&str) -> bool, bridges: &RstpSt
     })
 }
 
-/// The root that the bridge with this interface knows.
+/// The root according to the bridge with this interface.
 fn peer_root<'a>(plan: &Plan, bridges: &'a RstpState, interface: &str) -> Option<&'a (String, String)> {
     let (bridge, _) = plan.ports().find(|(_, port)| port.interface == interface)?;
     bridges.get(&bridge.name).map(|bridge_rstp| &bridge_rstp.root)
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
     use crate::topology::Topology;
 
-    /// As Open vSwitch 3.1 writes it.
+    /// Output of Open vSwitch 3.1.
     const SHOWN: &str = "\
 ---- sw1 ----
 Root ID:
@@ -151,7 +150,7 @@ Bridge ID:
     }
 
     #[test]
-    fn what_the_program_shows_is_read() {
+    fn parse_reads_rstp_show_output() {
         let bridges = parse(SHOWN);
         let root = ("28672".to_owned(), "02:65:6e:6f:00:02".to_owned());
         assert_eq!((&bridges["sw1"].root, &bridges["sw2"].root), (&root, &root));
@@ -165,7 +164,7 @@ Bridge ID:
     }
 
     #[test]
-    fn a_tree_has_settled_when_nothing_is_under_way() {
+    fn rstp_is_converged_only_without_pending_transitions() {
         let plan = plan();
         assert!(converged(&plan, |_| true, &parse(SHOWN)));
         let under_way = [
@@ -182,7 +181,7 @@ Bridge ID:
     }
 
     #[test]
-    fn a_link_that_was_taken_down_has_to_be_noticed() {
+    fn rstp_is_not_converged_until_bridges_notice_a_disabled_link() {
         let plan = plan();
         let down = |interface: &str| interface != "sw2p1";
         assert!(!converged(&plan, down, &parse(SHOWN)));

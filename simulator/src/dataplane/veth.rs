@@ -1,4 +1,4 @@
-//! The interfaces between the bridges and to the outside: veth(4) pairs.
+//! The veth(4) pairs between bridges and to external namespaces.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use crate::dataplane::DataPlaneError;
 use crate::dataplane::namespace::NetworkNamespace;
 use crate::dataplane::plan::{Bridge, Peer, Plan, Port};
 
-/// The size of the packets that switches take. The outside decides on its own end, which has the kernel's default.
+/// MTU of the switches' interfaces. External ends keep the kernel's default.
 const MTU: &str = "9216";
 
-/// The link group of all interfaces of the data plane, in its own namespace.
+/// Link group of all interfaces in the namespace of the data plane.
 const LINK_GROUP: &str = "1";
 
-/// How long a name may be taken: the kernel takes its time to clean up after a simulator that was killed.
+/// Timeout for an interface name to become free: the kernel cleans up asynchronously after a killed simulator.
 const NAME_CONFLICT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes all interfaces: those of the switches down, the others up and in their namespaces.
+/// Creates all veth pairs. Switch ends are down; external ends are up and in their namespaces.
 pub(super) async fn create_links(namespace: &NetworkNamespace, plan: &Plan) -> Result<(), DataPlaneError> {
     for (bridge, port) in plan.ports() {
         match &port.peer {
-            // Each veth_arguments once.
+            // Create each pair once.
             Peer::Port { interface, .. } if port.interface < *interface => {
                 let peer = ["peer", "name", interface, "mtu", MTU];
                 namespace.run("ip", &[&veth_arguments(&port.interface)[..], &peer].concat()).await?;
@@ -38,7 +38,7 @@ pub(super) async fn create_links(namespace: &NetworkNamespace, plan: &Plan) -> R
     for (bridge, port) in plan.ports() {
         let alias = format!("{} {}", bridge.switch, port.name);
         let mut args = vec!["link", "set", "dev", &port.interface, "group", LINK_GROUP, "alias", &alias];
-        // Switches' interfaces have no addresses, and say nothing of their own.
+        // Interfaces of switches have no addresses, so that they send nothing themselves.
         if Path::new("/proc/sys/net/ipv6").exists() {
             args.extend(["addrgenmode", "none"]);
         }
@@ -51,14 +51,14 @@ fn veth_arguments(interface: &str) -> [&str; 8] {
     ["link", "add", "name", interface, "mtu", MTU, "type", "veth"]
 }
 
-/// The hardware address of the interface that is plugged into a port: the same whenever the fabric is started.
+/// The MAC address of the external interface of a port; it is the same after each start of the fabric.
 fn mac_address(bridge: &Bridge, port: &Port) -> String {
     let [a, b] = u16::try_from(bridge.number).unwrap_or(u16::MAX).to_be_bytes();
     let [c, d] = u16::try_from(port.number).unwrap_or(u16::MAX).to_be_bytes();
     format!("02:e1:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
-/// Makes a veth_arguments with its other end in a namespace outside.
+/// Creates a veth pair whose other end is in an external namespace.
 async fn create_outside_link(
     namespace: &NetworkNamespace,
     own: &str,
@@ -68,7 +68,7 @@ async fn create_outside_link(
 ) -> Result<(), DataPlaneError> {
     let netns = match netns {
         None => PathBuf::from(format!("/proc/{}/ns/net", std::process::id())),
-        // Programs take a name without a directory for something else.
+        // `ip` would resolve a relative name in /run/netns.
         Some(path) => std::path::absolute(path)
             .map_err(|source| DataPlaneError::State { path: path.to_owned(), source })?,
     };
@@ -90,14 +90,14 @@ async fn create_outside_link(
         }
     }
     let netns_flag = format!("--net={netns}");
-    // Open vSwitch in userspace passes checksums on as they are, so they have to be netns_flag.
+    // Open vSwitch in userspace does not compute checksums, so the sender must.
     namespace.run("nsenter", &[&netns_flag, "ethtool", "-K", interface, "tx", "off"]).await?;
     namespace.run("nsenter", &[&netns_flag, "ip", "link", "set", "dev", interface, "up"]).await?;
     Ok(())
 }
 
-/// Switches an interface of a switch on or off. One that is gone, because whoever got its other end removed it,
-/// is off either way.
+/// Enables or disables an interface of a switch. Ignores a missing interface: the owner of its external end may have
+/// deleted the pair.
 pub(super) async fn set_link_state(
     namespace: &NetworkNamespace,
     interface: &str,
@@ -113,7 +113,7 @@ pub(super) async fn set_link_state(
     }
 }
 
-/// Removes all interfaces, with their other ends.
+/// Deletes all interfaces with their other ends.
 pub(super) async fn delete_links(namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
     namespace.run("ip", &["link", "del", "group", LINK_GROUP]).await.map(drop)
 }

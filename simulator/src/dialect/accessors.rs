@@ -35,7 +35,12 @@ pub(super) fn text<'a>(
 }
 
 /// Whether a leaf has this enumeration, boolean or identity value.
-pub(super) fn is(container: &Container, definitions: &'static [Definition], name: &str, value: &str) -> bool {
+pub(super) fn leaf_is(
+    container: &Container,
+    definitions: &'static [Definition],
+    name: &str,
+    value: &str,
+) -> bool {
     leaf(container, definitions, name).is_some_and(|v| v.is(value))
 }
 
@@ -70,17 +75,22 @@ pub(super) fn list<'a>(
 }
 
 /// Sets a leaf.
-pub(super) fn put(container: &mut Container, definitions: &'static [Definition], name: &str, value: Value) {
+pub(super) fn set_leaf(
+    container: &mut Container,
+    definitions: &'static [Definition],
+    name: &str,
+    value: Value,
+) {
     container.set(position(definitions, name), Node::Leaf(value));
 }
 
 /// Converts text into a string value.
-pub(super) fn words(text: &str) -> Value {
+pub(super) fn text_value(text: &str) -> Value {
     Value::Text(text.into())
 }
 
 /// Escapes text for XML.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn xml_escaped(text: &str) -> String {
     let mut out = String::new();
     xml::push_text(&mut out, text);
     out
@@ -90,7 +100,7 @@ pub(super) fn escaped(text: &str) -> String {
 ///
 /// # Panics
 /// If the XML does not conform to the schema, which is a programming error.
-pub(super) fn configuration(definitions: &'static [Definition], xml: &str) -> Container {
+pub(super) fn parse_configuration(definitions: &'static [Definition], xml: &str) -> Container {
     match parsed(definitions, xml) {
         Ok(config) => config,
         Err(problem) => panic!("the schema does not have it: {problem}"),
@@ -107,7 +117,7 @@ fn parsed(definitions: &'static [Definition], xml: &str) -> Result<Container, St
 
 /// Merges XML into a configuration without validation, for tests of dialects.
 #[cfg(test)]
-pub(super) fn with_edit(definitions: &'static [Definition], config: &Container, xml: &str) -> Container {
+pub(super) fn merge_xml(definitions: &'static [Definition], config: &Container, xml: &str) -> Container {
     let document = xml::parse(format!("<config>{xml}</config>").as_bytes()).expect("well-formed");
     let edits = edit::parse(definitions, &document.root.children).expect("well-typed");
     let mut config = config.clone();

@@ -55,11 +55,11 @@ pub struct Dialect {
     /// YANG modules that `<hello>` announces.
     pub modules: &'static [&'static Module],
     /// Vendor capability URIs that `<hello>` announces.
-    pub uris: &'static [&'static str],
+    pub capability_uris: &'static [&'static str],
     /// The format of `error-path`.
-    pub paths: PathStyle,
+    pub error_path_style: PathStyle,
     /// Returns the name of the n-th port, from 1.
-    pub port: fn(usize) -> String,
+    pub port_name: fn(usize) -> String,
     /// The top-level data nodes of the schema.
     pub roots: &'static [Definition],
     /// Returns the factory configuration.
@@ -71,7 +71,7 @@ pub struct Dialect {
     /// Returns the effective switching state of a running configuration.
     pub view: fn(&Container, &Hardware) -> View,
     /// Translates a hand edit into XML, given the running configuration.
-    pub by_hand: fn(&HandEdit, &Container, &Hardware) -> String,
+    pub hand_edit_xml: fn(&HandEdit, &Container, &Hardware) -> String,
 }
 
 impl Dialect {

@@ -44,7 +44,7 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
                         Tag::OperationFailed,
                         format!("{first} is the default instance already; there can be only one"),
                     )
-                    .at(path.instance()),
+                    .at(path.identifier()),
                 );
             }
             default = Some(name);
@@ -72,7 +72,7 @@ fn check_interface(
     if physical && !ports.contains(name) {
         errors.push(
             RpcError::application(Tag::InvalidValue, format!("this switch has no port {name}"))
-                .at(path.instance()),
+                .at(path.identifier()),
         );
     }
     for (holder, content) in [("ethernet", ETHERNET_CONTENT), ("aggregation", AGGREGATION_CONTENT)] {
@@ -105,7 +105,7 @@ fn check_aggregate_id(
         errors.push(
             RpcError::application(Tag::DataMissing, format!("there is no link aggregation {id}"))
                 .app_tag("instance-required")
-                .at(Path::node(Some(&path), &ETHERNET_CONFIG[leaf]).instance()),
+                .at(Path::node(Some(&path), &ETHERNET_CONFIG[leaf]).identifier()),
         );
     }
 }
@@ -123,7 +123,7 @@ fn check_when(config: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
                         "the when condition \"../interface-mode = '{needs}'\" of {leaf} is not satisfied"
                     ),
                 )
-                .at(Path::node(Some(path), &SWITCHED_VLAN_CONFIG[at]).instance())
+                .at(Path::node(Some(path), &SWITCHED_VLAN_CONFIG[at]).identifier())
                 .info("bad-element", leaf),
             );
         }
@@ -164,7 +164,7 @@ fn key_leafref(
                     ),
                 )
                 .app_tag("instance-required")
-                .at(Path::node(Some(path), leaf).instance()),
+                .at(Path::node(Some(path), leaf).identifier()),
             );
         }
     }
@@ -187,7 +187,7 @@ fn mandatory(
                 Some(&config),
                 &config_definitions[leaf_at],
             )
-            .instance()),
+            .identifier()),
         );
     }
 }
@@ -198,8 +198,8 @@ mod tests {
     use crate::dialect::OPENCONFIG;
     use crate::dialect::accessors;
 
-    fn with_edit(config: &Container, xml: &str) -> Container {
-        accessors::with_edit(OPENCONFIG.roots, config, xml)
+    fn merge_xml(config: &Container, xml: &str) -> Container {
+        accessors::merge_xml(OPENCONFIG.roots, config, xml)
     }
 
     fn port(name: &str, switched: &str) -> String {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn when_conditions() {
+    fn switched_vlan_leaves_require_matching_interface_mode() {
         let hardware = Hardware { ports: vec!["e1".to_owned()], ..Hardware::default() };
         let factory = (OPENCONFIG.factory)(&hardware);
         for mode in ["TRUNK", "ACCESS", ""] {
@@ -225,7 +225,7 @@ mod tests {
                 } else {
                     format!("<interface-mode>{mode}</interface-mode>")
                 };
-                let config = with_edit(&factory, &port("e1", &format!("{mode_leaf}<{leaf}>5</{leaf}>")));
+                let config = merge_xml(&factory, &port("e1", &format!("{mode_leaf}<{leaf}>5</{leaf}>")));
                 let errors = check(&config, &hardware);
                 assert_eq!(errors.is_empty(), mode == needs, "{leaf} with mode {mode:?}: {errors:?}");
                 for error in errors {
@@ -237,12 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn a_port_has_to_exist() {
+    fn interface_without_hardware_port_is_refused() {
         let hardware = Hardware { ports: vec!["e1".to_owned()], ..Hardware::default() };
         let factory = (OPENCONFIG.factory)(&hardware);
         assert_eq!(check(&factory, &hardware), []);
         let errors =
-            check(&with_edit(&factory, &port("e9", "<interface-mode>TRUNK</interface-mode>")), &hardware);
+            check(&merge_xml(&factory, &port("e9", "<interface-mode>TRUNK</interface-mode>")), &hardware);
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].tag, Tag::InvalidValue);
         assert_eq!(

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vlan_sets_read_and_write_as_ranges() {
+    fn vlan_set_round_trips_as_ranges() {
         for (text, written) in [("", ""), ("30,10-12", "10-12,30"), ("1,2,3,5", "1-3,5"), (" 4094 ", "4094")]
         {
             let set: VlanSet = text.parse().expect(text);

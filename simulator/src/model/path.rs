@@ -47,12 +47,12 @@ impl<'a> Path<'a> {
     }
 
     /// Formats the path.
-    pub fn instance(&self) -> InstancePath {
+    pub fn identifier(&self) -> InstanceIdentifier {
         let mut links = vec![self];
         while let Some(parent) = links.last().and_then(|step| step.parent) {
             links.push(parent);
         }
-        let mut path = InstancePath { text: String::new(), modules: Vec::new(), steps: Vec::new() };
+        let mut path = InstanceIdentifier { text: String::new(), modules: Vec::new(), steps: Vec::new() };
         for link in links.into_iter().rev() {
             let module = link.definition.module;
             if !path.modules.contains(&module) {
@@ -66,13 +66,19 @@ impl<'a> Path<'a> {
                 Predicate::Keys(keys) => {
                     for (key, value) in link.definition.keys().iter().zip(keys) {
                         let value = value.to_string();
-                        let _ = write!(path.text, "[{}:{}={}]", key.module.prefix, key.name, literal(&value));
+                        let _ = write!(
+                            path.text,
+                            "[{}:{}={}]",
+                            key.module.prefix,
+                            key.name,
+                            xpath_literal(&value)
+                        );
                         step.values.push(value);
                     }
                 }
                 Predicate::Value(value) => {
                     let value = value.to_string();
-                    let _ = write!(path.text, "[.={}]", literal(&value));
+                    let _ = write!(path.text, "[.={}]", xpath_literal(&value));
                     step.values.push(value);
                 }
             }
@@ -84,7 +90,7 @@ impl<'a> Path<'a> {
 
 /// An instance identifier: `/oc-if:interfaces/oc-if:interface[oc-if:name='Ethernet1']`.
 #[derive(Debug, Clone)]
-pub struct InstancePath {
+pub struct InstanceIdentifier {
     /// The XPath expression.
     pub text: String,
     /// The modules whose prefixes the expression uses.
@@ -92,13 +98,13 @@ pub struct InstancePath {
     steps: Vec<Step>,
 }
 
-impl PartialEq for InstancePath {
+impl PartialEq for InstanceIdentifier {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text && self.modules == other.modules
     }
 }
 
-impl Eq for InstancePath {}
+impl Eq for InstanceIdentifier {}
 
 #[derive(Debug, Clone)]
 struct Step {
@@ -107,19 +113,19 @@ struct Step {
     values: Vec<String>,
 }
 
-impl InstancePath {
+impl InstanceIdentifier {
     /// Formats the path as Junos does: `[edit vlans v7]`, `[edit interfaces xe-0/0/1 unit 0]`.
-    pub fn edit(&self) -> String {
+    pub fn junos_path(&self) -> String {
         let mut out = String::from("[edit");
         // Junos omits the outermost container.
         for (above, step) in self.steps.iter().zip(&self.steps[1..]) {
             let name = step.definition.name;
             // Junos writes `vlans v7` for the entry `v7` of the list `vlan` in `vlans`.
-            let flattened = !step.values.is_empty() && above.definition.name == format!("{name}s");
-            for word in (!flattened).then_some(name).into_iter().chain(step.values.iter().map(String::as_str))
+            let omitted = !step.values.is_empty() && above.definition.name == format!("{name}s");
+            for token in (!omitted).then_some(name).into_iter().chain(step.values.iter().map(String::as_str))
             {
                 out.push(' ');
-                out.push_str(word);
+                out.push_str(token);
             }
         }
         out.push(']');
@@ -128,7 +134,7 @@ impl InstancePath {
 
     /// Formats the path of the data resource (RFC 8040 section 3.5.3):
     /// `/openconfig-interfaces:interfaces/interface=Ethernet1`.
-    pub fn resource(&self) -> String {
+    pub fn resource_path(&self) -> String {
         let mut out = String::new();
         let mut module = None;
         for step in &self.steps {
@@ -160,7 +166,7 @@ impl InstancePath {
 }
 
 /// Formats an XPath string literal. XPath 1.0 has no escapes: text with both kinds of quotes loses the single ones.
-fn literal(text: &str) -> String {
+fn xpath_literal(text: &str) -> String {
     match (text.contains('\''), text.contains('"')) {
         (false, _) => format!("'{text}'"),
         (true, false) => format!("\"{text}\""),

@@ -126,57 +126,57 @@ impl Container {
     }
 
     /// Modifies the container at a schema position. It is created if absent and removed if empty afterwards.
-    pub fn with_container<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
+    pub fn modify_container<R>(&mut self, at: usize, modify: impl FnOnce(&mut Container) -> R) -> R {
         let mut inner = match self.remove(at) {
             Some(Node::Container(container)) => container,
             _ => Arc::default(),
         };
-        let result = work(Arc::make_mut(&mut inner));
+        let result = modify(Arc::make_mut(&mut inner));
         self.set(at, Node::Container(inner));
         result
     }
 
     /// Modifies the presence container at a schema position. It is created if absent.
-    pub fn with_presence<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
+    pub fn modify_presence<R>(&mut self, at: usize, modify: impl FnOnce(&mut Container) -> R) -> R {
         let mut inner = match self.remove(at) {
             Some(Node::Presence(container)) => container,
             _ => Arc::default(),
         };
-        let result = work(Arc::make_mut(&mut inner));
+        let result = modify(Arc::make_mut(&mut inner));
         self.set(at, Node::Presence(inner));
         result
     }
 
     /// Modifies the list at a schema position. It is created if absent and removed if empty afterwards.
-    pub fn with_list<R>(&mut self, at: usize, work: impl FnOnce(&mut Entries) -> R) -> R {
+    pub fn modify_list<R>(&mut self, at: usize, modify: impl FnOnce(&mut Entries) -> R) -> R {
         let mut entries = match self.remove(at) {
             Some(Node::List(entries)) => entries,
             _ => Arc::default(),
         };
-        let result = work(Arc::make_mut(&mut entries));
+        let result = modify(Arc::make_mut(&mut entries));
         self.set(at, Node::List(entries));
         result
     }
 
     /// Modifies the leaf-list at a schema position. It is created if absent and removed if empty afterwards.
-    pub fn with_leaf_list<R>(&mut self, at: usize, work: impl FnOnce(&mut BTreeSet<Value>) -> R) -> R {
+    pub fn modify_leaf_list<R>(&mut self, at: usize, modify: impl FnOnce(&mut BTreeSet<Value>) -> R) -> R {
         let mut values = match self.remove(at) {
             Some(Node::LeafList(values)) => values,
             _ => Arc::default(),
         };
-        let result = work(Arc::make_mut(&mut values));
+        let result = modify(Arc::make_mut(&mut values));
         self.set(at, Node::LeafList(values));
         result
     }
 
     /// Adds all nodes of `other`, which is another part of the same data tree.
-    pub fn unite(&mut self, other: &Container) {
+    pub fn merge(&mut self, other: &Container) {
         for (at, node) in other.nodes() {
             match (self.get_mut(at), node) {
                 (Some(Node::Container(mine)), Node::Container(theirs))
                 | (Some(Node::Presence(mine)), Node::Presence(theirs)) => {
                     if !Arc::ptr_eq(mine, theirs) {
-                        Arc::make_mut(mine).unite(theirs);
+                        Arc::make_mut(mine).merge(theirs);
                     }
                 }
                 (Some(Node::List(mine)), Node::List(theirs)) => {
@@ -187,7 +187,7 @@ impl Container {
                     for (key, entry) in theirs.iter() {
                         match mine.get_mut(key) {
                             Some(known) if Arc::ptr_eq(known, entry) => {}
-                            Some(known) => Arc::make_mut(known).unite(entry),
+                            Some(known) => Arc::make_mut(known).merge(entry),
                             None => {
                                 mine.insert(key.clone(), Arc::clone(entry));
                             }
@@ -204,7 +204,7 @@ impl Container {
 
     /// Returns a copy without `subtree` (node names from the root, joined with slashes).
     #[must_use]
-    pub fn without(&self, definitions: &'static [Definition], subtree: &str) -> Container {
+    pub fn without_subtree(&self, definitions: &'static [Definition], subtree: &str) -> Container {
         let mut rest = self.clone();
         let (name, below) = subtree.split_once('/').unwrap_or((subtree, ""));
         for (at, definition) in definitions.iter().enumerate().filter(|(_, d)| d.name == name) {
@@ -215,10 +215,12 @@ impl Container {
             let children = definition.children();
             match rest.get_mut(at) {
                 Some(Node::Container(container) | Node::Presence(container)) => {
-                    *container = Arc::new(container.without(children, below));
+                    *container = Arc::new(container.without_subtree(children, below));
                 }
                 Some(Node::List(entries)) => {
-                    let part = entries.iter().map(|(k, e)| (k.clone(), Arc::new(e.without(children, below))));
+                    let part = entries
+                        .iter()
+                        .map(|(k, e)| (k.clone(), Arc::new(e.without_subtree(children, below))));
                     *entries = Arc::new(part.collect());
                 }
                 _ => {}
@@ -256,7 +258,7 @@ impl Container {
     }
 
     /// Appends the content as XML. `outer` is the default namespace of the surrounding element.
-    pub fn write(&self, definitions: &'static [Definition], outer: &str, out: &mut String) {
+    pub fn write_xml(&self, definitions: &'static [Definition], outer: &str, out: &mut String) {
         for (at, node) in self.nodes() {
             let definition = &definitions[at];
             match node {
@@ -287,7 +289,7 @@ pub fn write_container(definition: &Definition, container: &Container, outer: &s
         return;
     }
     out.push('>');
-    container.write(definition.children(), definition.module.namespace, out);
+    container.write_xml(definition.children(), definition.module.namespace, out);
     close(definition, out);
 }
 
@@ -341,9 +343,9 @@ pub enum Change {
 
 /// The new content of a changed data node.
 #[derive(Debug, Clone, Copy)]
-pub enum Fresh<'a> {
+pub enum NewContent<'a> {
     /// The node was deleted.
-    Nothing,
+    None,
     /// A list entry or a presence container.
     Container(&'a Container),
     /// A leaf or a value of a leaf-list.
@@ -357,7 +359,7 @@ pub fn differences(
     after: &Container,
     definitions: &'static [Definition],
     parent: Option<&Path<'_>>,
-    report: &mut impl FnMut(&Path<'_>, Change, Fresh<'_>),
+    report: &mut impl FnMut(&Path<'_>, Change, NewContent<'_>),
 ) {
     for (at, definition) in definitions.iter().enumerate() {
         let (old, new) = (before.get(at), after.get(at));
@@ -366,8 +368,8 @@ pub fn differences(
             Some(Node::Presence(_)) if old.is_none() || new.is_none() => {
                 let path = Path::node(parent, definition);
                 match after.container(at) {
-                    Some(container) => report(&path, Change::Created, Fresh::Container(container)),
-                    None => report(&path, Change::Deleted, Fresh::Nothing),
+                    Some(container) => report(&path, Change::Created, NewContent::Container(container)),
+                    None => report(&path, Change::Deleted, NewContent::None),
                 }
             }
             Some(Node::Container(_) | Node::Presence(_)) => {
@@ -391,19 +393,23 @@ pub fn differences(
                 let (old, new) =
                     (before.leaf_list(at).unwrap_or(&nothing), after.leaf_list(at).unwrap_or(&nothing));
                 for value in old.difference(new) {
-                    report(&Path::value(parent, definition, value), Change::Deleted, Fresh::Nothing);
+                    report(&Path::value(parent, definition, value), Change::Deleted, NewContent::None);
                 }
                 for value in new.difference(old) {
-                    report(&Path::value(parent, definition, value), Change::Created, Fresh::Value(value));
+                    report(
+                        &Path::value(parent, definition, value),
+                        Change::Created,
+                        NewContent::Value(value),
+                    );
                 }
             }
             Some(Node::Leaf(_)) => {
                 let path = Path::node(parent, definition);
                 match (before.leaf(at), after.leaf(at)) {
-                    (None, Some(value)) => report(&path, Change::Created, Fresh::Value(value)),
-                    (Some(_), None) => report(&path, Change::Deleted, Fresh::Nothing),
+                    (None, Some(value)) => report(&path, Change::Created, NewContent::Value(value)),
+                    (Some(_), None) => report(&path, Change::Deleted, NewContent::None),
                     (old, Some(value)) if old != Some(value) => {
-                        report(&path, Change::Replaced, Fresh::Value(value));
+                        report(&path, Change::Replaced, NewContent::Value(value));
                     }
                     _ => {}
                 }
@@ -417,17 +423,17 @@ fn list_differences(
     new: &Entries,
     definition: &'static Definition,
     parent: Option<&Path<'_>>,
-    report: &mut impl FnMut(&Path<'_>, Change, Fresh<'_>),
+    report: &mut impl FnMut(&Path<'_>, Change, NewContent<'_>),
 ) {
     for (key, entry) in old {
         let path = Path::entry(parent, definition, key);
         match new.get(key) {
-            None => report(&path, Change::Deleted, Fresh::Nothing),
-            Some(now) if Arc::ptr_eq(entry, now) => {}
-            Some(now) => differences(entry, now, definition.children(), Some(&path), report),
+            None => report(&path, Change::Deleted, NewContent::None),
+            Some(entry_after) if Arc::ptr_eq(entry, entry_after) => {}
+            Some(entry_after) => differences(entry, entry_after, definition.children(), Some(&path), report),
         }
     }
     for (key, entry) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
-        report(&Path::entry(parent, definition, key), Change::Created, Fresh::Container(entry));
+        report(&Path::entry(parent, definition, key), Change::Created, NewContent::Container(entry));
     }
 }

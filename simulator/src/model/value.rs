@@ -12,7 +12,7 @@ pub enum Type {
     /// `string` with a maximum length.
     Text {
         /// Maximum number of characters.
-        longest: usize,
+        max_length: usize,
     },
     /// An unsigned integer within inclusive bounds.
     Uint(u64, u64),
@@ -31,20 +31,20 @@ pub enum Type {
     /// `empty`.
     Empty,
     /// `string` with a length and a pattern.
-    Name(&'static Name),
+    Restricted(&'static StringRule),
     /// VLAN ids and ranges in ascending order, `1,10-100,250` (ieee802-dot1q-types `vid-range-type`).
     VidRanges,
 }
 
 /// The restrictions of a string type.
 #[derive(Debug)]
-pub struct Name {
+pub struct StringRule {
     /// Minimum and maximum number of characters.
     pub length: (usize, usize),
     /// Whether the text matches the pattern.
-    pub accepts: fn(&str) -> bool,
+    pub matches: fn(&str) -> bool,
     /// A description of valid text, for error messages.
-    pub what: &'static str,
+    pub expected: &'static str,
 }
 
 /// A value in canonical form. Numbers are ordered numerically.
@@ -83,7 +83,7 @@ impl fmt::Display for Value {
         match self {
             Value::Uint(n) => write!(f, "{n}"),
             Value::Range(low, high) => write!(f, "{low}..{high}"),
-            Value::Keyword(word) => f.write_str(word),
+            Value::Keyword(keyword) => f.write_str(keyword),
             Value::Text(text) => f.write_str(text),
             Value::Identity(IdentityRef(identity)) => {
                 write!(f, "{}:{}", identity.module.prefix, identity.name)
@@ -130,7 +130,7 @@ impl Value {
     /// Whether it is the enumeration value, boolean or identity of this name.
     pub fn is(&self, name: &str) -> bool {
         match self {
-            Value::Keyword(word) => *word == name,
+            Value::Keyword(keyword) => *keyword == name,
             Value::Identity(IdentityRef(identity)) => identity.name == name,
             _ => false,
         }
@@ -145,10 +145,10 @@ impl Type {
     pub fn parse(&self, element: &Element) -> Result<Value, String> {
         let text = element.text.trim();
         match self {
-            Type::Text { longest } => {
+            Type::Text { max_length } => {
                 let text = element.text.as_str();
-                if text.chars().count() > *longest {
-                    return Err(format!("longer than {longest} characters"));
+                if text.chars().count() > *max_length {
+                    return Err(format!("longer than {max_length} characters"));
                 }
                 Ok(Value::Text(Arc::from(text)))
             }
@@ -194,15 +194,15 @@ impl Type {
             Type::Mac | Type::IeeeMac => Err("not a MAC address".to_owned()),
             Type::Empty if text.is_empty() => Ok(Value::Keyword("")),
             Type::Empty => Err("this leaf has no value".to_owned()),
-            Type::Name(name) => {
+            Type::Restricted(name) => {
                 let text = element.text.as_str();
-                let (shortest, longest) = name.length;
-                if !(shortest..=longest).contains(&text.chars().count()) {
-                    Err(format!("not of {shortest} to {longest} characters"))
-                } else if (name.accepts)(text) {
+                let (min_length, max_length) = name.length;
+                if !(min_length..=max_length).contains(&text.chars().count()) {
+                    Err(format!("not of {min_length} to {max_length} characters"))
+                } else if (name.matches)(text) {
                     Ok(Value::Text(Arc::from(text)))
                 } else {
-                    Err(format!("not {}", name.what))
+                    Err(format!("not {}", name.expected))
                 }
             }
             Type::VidRanges => match vid_ranges(text) {

@@ -1,11 +1,11 @@
 //! `<rpc-error>` (RFC 6241 section 4.3 and appendix A).
 
-use crate::model::path::InstancePath;
+use crate::model::path::InstanceIdentifier;
 use crate::netconf::xml::{push_attribute, push_text};
 
 /// `error-type`: the layer at which the error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layer {
+pub enum ErrorType {
     /// Messages: framing, the `<rpc>` element.
     Rpc,
     /// Operations and their parameters.
@@ -72,20 +72,20 @@ pub enum PathStyle {
     /// An XPath expression (RFC 6241 section 4.3).
     XPath,
     /// The Junos format: `[edit interfaces xe-0/0/1]`.
-    Edit,
+    Junos,
 }
 
 /// One `<rpc-error>` of severity `error`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcError {
     /// `error-type`.
-    pub layer: Layer,
+    pub error_type: ErrorType,
     /// `error-tag`.
     pub tag: Tag,
     /// `error-app-tag`, such as `instance-required` (RFC 7950 section 15).
     pub app_tag: Option<&'static str>,
     /// `error-path`.
-    pub path: Option<Box<InstancePath>>,
+    pub path: Option<Box<InstanceIdentifier>>,
     /// `error-message`.
     pub message: String,
     /// Elements of `error-info`, in NETCONF's namespace.
@@ -96,7 +96,7 @@ impl RpcError {
     /// An error of an operation or its parameters.
     pub fn protocol(tag: Tag, message: impl Into<String>) -> Self {
         Self {
-            layer: Layer::Protocol,
+            error_type: ErrorType::Protocol,
             tag,
             app_tag: None,
             path: None,
@@ -107,17 +107,17 @@ impl RpcError {
 
     /// An error of the message itself.
     pub fn rpc(tag: Tag, message: impl Into<String>) -> Self {
-        Self { layer: Layer::Rpc, ..Self::protocol(tag, message) }
+        Self { error_type: ErrorType::Rpc, ..Self::protocol(tag, message) }
     }
 
     /// An error of the configuration's content.
     pub fn application(tag: Tag, message: impl Into<String>) -> Self {
-        Self { layer: Layer::Application, ..Self::protocol(tag, message) }
+        Self { error_type: ErrorType::Application, ..Self::protocol(tag, message) }
     }
 
     /// Sets `error-path`.
     #[must_use]
-    pub fn at(mut self, path: InstancePath) -> Self {
+    pub fn at(mut self, path: InstanceIdentifier) -> Self {
         self.path = Some(Box::new(path));
         self
     }
@@ -138,13 +138,13 @@ impl RpcError {
 
     /// Appends the element as XML; the default namespace of the surrounding element is that of NETCONF.
     pub fn write(&self, style: PathStyle, out: &mut String) {
-        let layer = match self.layer {
-            Layer::Rpc => "rpc",
-            Layer::Protocol => "protocol",
-            Layer::Application => "application",
+        let error_type = match self.error_type {
+            ErrorType::Rpc => "rpc",
+            ErrorType::Protocol => "protocol",
+            ErrorType::Application => "application",
         };
         out.push_str("<rpc-error><error-type>");
-        out.push_str(layer);
+        out.push_str(error_type);
         out.push_str("</error-type><error-tag>");
         out.push_str(self.tag.as_str());
         out.push_str("</error-tag><error-severity>error</error-severity>");
@@ -163,9 +163,9 @@ impl RpcError {
                     out.push('>');
                     push_text(out, &path.text);
                 }
-                PathStyle::Edit => {
+                PathStyle::Junos => {
                     out.push('>');
-                    push_text(out, &path.edit());
+                    push_text(out, &path.junos_path());
                 }
             }
             out.push_str("</error-path>");

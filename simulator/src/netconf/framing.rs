@@ -6,7 +6,7 @@ use bytes::{Buf, BytesMut};
 
 const DELIMITER: &[u8] = b"]]>]]>";
 /// Maximum length of a chunk header in bytes: `\n#4294967295\n`.
-const LONGEST_HEADER: usize = 13;
+const MAX_CHUNK_HEADER: usize = 13;
 
 /// The framing of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +37,19 @@ pub enum FramingError {
 /// Splits a byte stream into messages.
 #[derive(Debug)]
 pub struct Decoder {
+    /// The framing of the next message.
     framing: Framing,
+    /// Maximum length of a message in bytes.
     limit: usize,
+    /// Received bytes that are not decoded yet.
     input: BytesMut,
     /// Bytes of `input` that contain no start of a delimiter.
     searched: usize,
+    /// The decoded chunks of the current message.
     message: Vec<u8>,
+    /// Missing bytes of the current chunk.
     chunk_left: usize,
+    /// Number of chunks of the current message.
     chunks: usize,
 }
 
@@ -156,7 +162,7 @@ fn chunk_header(input: &[u8]) -> Result<Option<Header>, FramingError> {
         },
         Some(b'1'..=b'9') => {
             let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-            if digits + 3 > LONGEST_HEADER {
+            if digits + 3 > MAX_CHUNK_HEADER {
                 return Err(FramingError::BadChunkHeader);
             }
             match rest.get(digits) {
@@ -228,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn decoder_returns_encoded_messages() {
         for framing in [Framing::EndOfMessage, Framing::Chunked] {
             every_split(framing, &encode(framing, "<rpc/>"), &["<rpc/>"]);
         }
     }
 
     #[test]
-    fn malformed_chunk_headers_are_refused() {
+    fn decoder_refuses_malformed_chunk_headers() {
         let cases: &[&[u8]] = &[
             b"<rpc/>",
             b"\n<",
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_over_the_limit_is_refused_before_it_is_held() {
+    fn decoder_refuses_message_over_limit_before_buffering_it() {
         let long = [b'x'; 65];
         assert_eq!(decode(Framing::EndOfMessage, &[&long]), Err(FramingError::TooLong { limit: 64 }));
         assert_eq!(decode(Framing::Chunked, &[b"\n#65\n"]), Err(FramingError::TooLong { limit: 64 }));

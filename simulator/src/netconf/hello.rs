@@ -58,7 +58,7 @@ pub fn capabilities(capabilities: &Capabilities, dialect: &Dialect) -> Vec<Strin
     for module in dialect.modules {
         uris.push(format!("{}?module={}&revision={}", module.namespace, module.name, module.revision));
     }
-    uris.extend(dialect.uris.iter().map(|uri| (*uri).to_owned()));
+    uris.extend(dialect.capability_uris.iter().map(|uri| (*uri).to_owned()));
     uris
 }
 
@@ -85,14 +85,14 @@ pub fn read(message: &[u8], capabilities: &Capabilities) -> Result<Framing, Hell
     if hello.child(NETCONF, "session-id").is_some() {
         return Err(HelloError::SessionId);
     }
-    let theirs = |uri: &str| {
+    let client_announces = |uri: &str| {
         hello.child(NETCONF, "capabilities").is_some_and(|list| {
             list.children.iter().any(|c| c.is(NETCONF, "capability") && c.text.trim() == uri)
         })
     };
-    if capabilities.base_1_1 && theirs(BASE_1_1) {
+    if capabilities.base_1_1 && client_announces(BASE_1_1) {
         Ok(Framing::Chunked)
-    } else if capabilities.base_1_0 && theirs(BASE_1_0) {
+    } else if capabilities.base_1_0 && client_announces(BASE_1_0) {
         Ok(Framing::EndOfMessage)
     } else {
         Err(HelloError::NoCommonBase)

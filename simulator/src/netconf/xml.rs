@@ -11,7 +11,7 @@ use quick_xml::{Reader, XmlVersion};
 /// The namespace of NETCONF's own elements and of the `operation` attribute.
 pub const NETCONF: &str = "urn:ietf:params:xml:ns:netconf:base:1.0";
 const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A message is not XML that NETCONF allows.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum XmlError {
     #[error("a document type declaration is not allowed")]
     Doctype,
     /// Elements are nested too deeply.
-    #[error("elements are nested more than {DEEPEST} deep")]
+    #[error("elements are nested more than {MAX_DEPTH} deep")]
     Depth,
     /// The message has no root element, several, or text outside of it.
     #[error("the message is not a single element")]
@@ -101,6 +101,7 @@ pub struct Element {
     pub children: Vec<Element>,
     /// Its concatenated character data, without that of its children.
     pub text: String,
+    /// The namespace prefixes in scope.
     scope: Scope,
 }
 
@@ -160,7 +161,7 @@ pub fn parse(message: &[u8]) -> Result<Document, XmlError> {
                 if open.is_empty() && root.is_some() {
                     return Err(XmlError::Root);
                 }
-                if open.len() == DEEPEST {
+                if open.len() == MAX_DEPTH {
                     return Err(XmlError::Depth);
                 }
                 if open.is_empty() {
@@ -285,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_resolved_whatever_the_prefix() {
+    fn parse_resolves_namespaces_of_any_prefix() {
         let doc = parse(
             br#"<?xml version="1.0"?><a:rpc xmlns:a="urn:a" xmlns="urn:d" a:op="x" id="1">
                 <b><c xmlns="" xmlns:a="urn:other"><a:d>t&amp;&#65;<![CDATA[<]]></a:d></c></b></a:rpc>"#,
@@ -301,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_an_error_and_never_a_panic() {
-        let deep = "<a>".repeat(DEEPEST + 1);
+    fn parse_refuses_invalid_xml_without_panic() {
+        let deep = "<a>".repeat(MAX_DEPTH + 1);
         let cases: &[&[u8]] = &[
             b"",
             b"text",

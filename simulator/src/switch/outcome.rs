@@ -8,24 +8,24 @@ use crate::netconf::error::RpcError;
 
 /// The outcome of an operation.
 #[derive(Debug)]
-pub struct Reaction {
+pub struct RpcOutcome {
     /// The reply; `None` if the connection is lost or hangs.
     pub reply: Option<Reply>,
     /// Whether the session ends afterwards.
-    pub last: bool,
+    pub ends_session: bool,
     /// Whether the session stays open and sends nothing more.
-    pub silent: bool,
+    pub hangs: bool,
 }
 
-impl Reaction {
+impl RpcOutcome {
     /// A reply after which the session continues.
     pub fn reply(reply: Reply) -> Self {
-        Self { reply: Some(reply), last: false, silent: false }
+        Self { reply: Some(reply), ends_session: false, hangs: false }
     }
 
     /// The connection is lost.
-    pub fn lost() -> Self {
-        Self { reply: None, last: true, silent: false }
+    pub fn connection_lost() -> Self {
+        Self { reply: None, ends_session: true, hangs: false }
     }
 }
 
@@ -44,7 +44,7 @@ pub enum Reply {
 
 /// The handles of an open session that the transport needs.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedSession {
     /// Its session-id.
     pub session: SessionId,
     /// Cancelled when the session must end.
