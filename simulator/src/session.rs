@@ -98,14 +98,14 @@ where
     stream.write_all(&encode(Framing::EndOfMessage, &greeting)).await?;
     stream.flush().await?;
     let mut decoder = Decoder::new(MAX_MESSAGE_BYTES);
-    let mut framing_agreed = None;
+    let mut negotiated_framing = None;
     let mut buffer = vec![0; 64 << 10];
     loop {
         while let Some(message) = decoder.next_message()? {
-            let Some(framing) = framing_agreed else {
+            let Some(framing) = negotiated_framing else {
                 let framing = hello::read(&message, &announced_capabilities)?;
                 decoder.set_framing(framing);
-                framing_agreed = Some(framing);
+                negotiated_framing = Some(framing);
                 continue;
             };
             let response = handle_message(switch, opened.session, framing, &message).await?;
@@ -132,7 +132,7 @@ where
                 n => decoder.push(&buffer[..n]),
             },
             Some(message) = opened.outgoing.recv() => {
-                if let Some(framing) = framing_agreed {
+                if let Some(framing) = negotiated_framing {
                     stream.write_all(&encode(framing, &message)).await?;
                     stream.flush().await?;
                 }
