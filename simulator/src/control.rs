@@ -1,4 +1,4 @@
-//! The control API: what a test or a demonstration sees of the switches and does to them.
+//! The control API (HTTP): tests and demonstrations observe the switches and disturb them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::dialect::{HandEdit, View};
 use crate::faults::Fault;
 use crate::switch::{Boot, HandEditError, Stats, Switch};
 
-/// How long a request waits for a change before it answers with what there is.
+/// Maximum time that a long-poll request waits for a change before it answers with the current state.
 const LONG_POLL: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
-struct Shared {
+struct ApiState {
     switches: Arc<BTreeMap<String, Arc<Switch>>>,
     version: watch::Sender<u64>,
     data_plane: Option<Arc<DataPlane>>,
 }
 
-/// The API's routes.
+/// Returns the routes of the control API.
 pub fn router(
     switches: BTreeMap<String, Arc<Switch>>,
     version: watch::Sender<u64>,
@@ -47,19 +47,19 @@ pub fn router(
         .route("/switches/{name}/backup", post(back_up))
         .route("/switches/{name}/restore", post(restore))
         .route("/switches/{name}/replace", post(replace))
-        .with_state(Shared { switches: Arc::new(switches), version, data_plane })
+        .with_state(ApiState { switches: Arc::new(switches), version, data_plane })
 }
 
-/// A switch's state in short.
+/// The summary of one switch, as `GET /switches/{name}` answers it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
     name: String,
     dialect: &'static str,
-    /// Counts up with every change of running.
+    /// Version of the running datastore; increases with every change.
     version: u64,
     reachable: bool,
-    /// A commit waits for its confirmation.
+    /// Whether a confirmed commit awaits its confirmation.
     pending_confirmation: bool,
     faults: Vec<Fault>,
     stats: Stats,
@@ -80,25 +80,25 @@ struct Versions {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Since {
+struct SinceQuery {
     since: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Awaited {
+struct ReadyQuery {
     ready: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Reboot {
+struct RebootRequest {
     load: Boot,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Backup {
+struct BackupRequest {
     name: String,
     #[serde(default)]
     reboot: bool,
@@ -106,36 +106,36 @@ struct Backup {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct Replace {
+struct ReplaceRequest {
     new_host_key: bool,
 }
 
-impl Default for Replace {
+impl Default for ReplaceRequest {
     fn default() -> Self {
         Self { new_host_key: true }
     }
 }
 
-/// What a request is refused with.
-struct Refused(StatusCode, String);
+/// An error response: status code and message.
+struct ApiError(StatusCode, String);
 
-impl IntoResponse for Refused {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         (self.0, Json(serde_json::json!({ "error": self.1 }))).into_response()
     }
 }
 
-impl From<HandEditError> for Refused {
+impl From<HandEditError> for ApiError {
     fn from(error: HandEditError) -> Self {
         Self(StatusCode::UNPROCESSABLE_ENTITY, error.to_string())
     }
 }
 
-impl Shared {
-    fn find(&self, name: &str) -> Result<&Arc<Switch>, Refused> {
+impl ApiState {
+    fn find(&self, name: &str) -> Result<&Arc<Switch>, ApiError> {
         self.switches
             .get(name)
-            .ok_or_else(|| Refused(StatusCode::NOT_FOUND, format!("there is no switch {name}")))
+            .ok_or_else(|| ApiError(StatusCode::NOT_FOUND, format!("there is no switch {name}")))
     }
 }
 
@@ -151,140 +151,142 @@ fn summary(switch: &Switch) -> Summary {
     }
 }
 
-fn body<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Refused> {
-    serde_json::from_str(text).map_err(|error| Refused(StatusCode::BAD_REQUEST, error.to_string()))
+fn parse_body<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, ApiError> {
+    serde_json::from_str(text).map_err(|error| ApiError(StatusCode::BAD_REQUEST, error.to_string()))
 }
 
-/// Waits until the version is above `since`, but not for ever.
-async fn newer(mut version: watch::Receiver<u64>, since: Option<u64>) {
+/// Waits until the version exceeds `since`, at most [`LONG_POLL`].
+async fn wait_for_newer(mut version: watch::Receiver<u64>, since: Option<u64>) {
     if let Some(since) = since {
-        // Either way the caller is answered with what there is.
+        // After a timeout the caller gets the current state.
         let _ = tokio::time::timeout(LONG_POLL, version.wait_for(|version| *version > since)).await;
     }
 }
 
-async fn list(State(shared): State<Shared>) -> Json<Vec<Summary>> {
-    Json(shared.switches.values().map(|switch| summary(switch)).collect())
+async fn list(State(api): State<ApiState>) -> Json<Vec<Summary>> {
+    Json(api.switches.values().map(|switch| summary(switch)).collect())
 }
 
-async fn events(State(shared): State<Shared>, Query(query): Query<Since>) -> Json<Versions> {
-    newer(shared.version.subscribe(), query.since).await;
-    let version = *shared.version.borrow();
-    let switches = shared.switches.iter().map(|(name, s)| (name.clone(), *s.version().borrow())).collect();
+async fn events(State(api): State<ApiState>, Query(query): Query<SinceQuery>) -> Json<Versions> {
+    wait_for_newer(api.version.subscribe(), query.since).await;
+    let version = *api.version.borrow();
+    let switches = api.switches.iter().map(|(name, s)| (name.clone(), *s.version().borrow())).collect();
     Json(Versions { version, switches })
 }
 
 async fn show_data_plane(
-    State(shared): State<Shared>,
-    Query(query): Query<Awaited>,
-) -> Result<Json<DataPlaneStatus>, Refused> {
-    let none = || Refused(StatusCode::NOT_FOUND, "there is no data plane".to_owned());
-    let data_plane = shared.data_plane.ok_or_else(none)?;
+    State(api): State<ApiState>,
+    Query(query): Query<ReadyQuery>,
+) -> Result<Json<DataPlaneStatus>, ApiError> {
+    let none = || ApiError(StatusCode::NOT_FOUND, "there is no data plane".to_owned());
+    let data_plane = api.data_plane.ok_or_else(none)?;
     if query.ready {
-        // Either way the caller is answered with what there is.
+        // After a timeout the caller gets the current state.
         let _ = tokio::time::timeout(LONG_POLL, data_plane.settled()).await;
     }
     Ok(Json(data_plane.status()))
 }
 
-async fn show(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Json<Summary>, Refused> {
-    Ok(Json(summary(shared.find(&name)?)))
+async fn show(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Json<Summary>, ApiError> {
+    Ok(Json(summary(api.find(&name)?)))
 }
 
 async fn running(
-    State(shared): State<Shared>,
+    State(api): State<ApiState>,
     Path(name): Path<String>,
-    Query(query): Query<Since>,
-) -> Result<Json<Running>, Refused> {
-    let switch = shared.find(&name)?;
-    newer(switch.version(), query.since).await;
-    // The version first: a change in between is then reported once more, never missed.
+    Query(query): Query<SinceQuery>,
+) -> Result<Json<Running>, ApiError> {
+    let switch = api.find(&name)?;
+    wait_for_newer(switch.version(), query.since).await;
+    // Read the version before the state: a change in between is then reported twice instead of missed.
     let version = *switch.version().borrow();
     Ok(Json(Running { version, view: switch.view() }))
 }
 
-async fn running_xml(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Response, Refused> {
-    let xml = shared.find(&name)?.running_xml();
+async fn running_xml(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Response, ApiError> {
+    let xml = api.find(&name)?.running_xml();
     Ok(([(header::CONTENT_TYPE, "application/xml")], xml).into_response())
 }
 
-async fn stats(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Json<Stats>, Refused> {
-    Ok(Json(shared.find(&name)?.stats()))
+async fn stats(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Json<Stats>, ApiError> {
+    Ok(Json(api.find(&name)?.stats()))
 }
 
-async fn faults(State(shared): State<Shared>, Path(name): Path<String>) -> Result<Json<Vec<Fault>>, Refused> {
-    Ok(Json(shared.find(&name)?.faults()))
+async fn faults(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Json<Vec<Fault>>, ApiError> {
+    Ok(Json(api.find(&name)?.faults()))
 }
 
 async fn add_fault(
-    State(shared): State<Shared>,
+    State(api): State<ApiState>,
     Path(name): Path<String>,
     text: String,
-) -> Result<Json<Vec<Fault>>, Refused> {
-    let switch = shared.find(&name)?;
-    switch.inject(body(&text)?);
+) -> Result<Json<Vec<Fault>>, ApiError> {
+    let switch = api.find(&name)?;
+    switch.inject(parse_body(&text)?);
     Ok(Json(switch.faults()))
 }
 
-async fn clear_faults(State(shared): State<Shared>, Path(name): Path<String>) -> Result<StatusCode, Refused> {
-    shared.find(&name)?.inject(Fault::Clear {});
+async fn clear_faults(State(api): State<ApiState>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
+    api.find(&name)?.inject(Fault::Clear {});
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn reboot(
-    State(shared): State<Shared>,
+    State(api): State<ApiState>,
     Path(name): Path<String>,
     text: String,
-) -> Result<StatusCode, Refused> {
-    let request: Reboot = if text.trim().is_empty() { Reboot::default() } else { body(&text)? };
-    shared.find(&name)?.reboot(request.load);
+) -> Result<StatusCode, ApiError> {
+    let request: RebootRequest =
+        if text.trim().is_empty() { RebootRequest::default() } else { parse_body(&text)? };
+    api.find(&name)?.reboot(request.load);
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn edit(
-    State(shared): State<Shared>,
+    State(api): State<ApiState>,
     Path(name): Path<String>,
     headers: HeaderMap,
     text: String,
-) -> Result<StatusCode, Refused> {
-    let switch = shared.find(&name)?;
+) -> Result<StatusCode, ApiError> {
+    let switch = api.find(&name)?;
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if content_type.contains("xml") || text.trim_start().starts_with('<') {
-        switch.edit_by_hand(&text)?;
+        switch.edit_xml_by_hand(&text)?;
     } else {
-        switch.change_by_hand(&body::<HandEdit>(&text)?)?;
+        switch.change_by_hand(&parse_body::<HandEdit>(&text)?)?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn back_up(
-    State(shared): State<Shared>,
+    State(api): State<ApiState>,
     Path(name): Path<String>,
     text: String,
-) -> Result<StatusCode, Refused> {
-    shared.find(&name)?.back_up(&body::<Backup>(&text)?.name);
+) -> Result<StatusCode, ApiError> {
+    api.find(&name)?.back_up(&parse_body::<BackupRequest>(&text)?.name);
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn restore(
-    State(shared): State<Shared>,
+    State(api): State<ApiState>,
     Path(name): Path<String>,
     text: String,
-) -> Result<StatusCode, Refused> {
-    let backup: Backup = body(&text)?;
-    let restored = shared.find(&name)?.restore(&backup.name, backup.reboot);
-    restored.map_err(|error| Refused(StatusCode::NOT_FOUND, error.to_string()))?;
+) -> Result<StatusCode, ApiError> {
+    let backup: BackupRequest = parse_body(&text)?;
+    let restored = api.find(&name)?.restore(&backup.name, backup.reboot);
+    restored.map_err(|error| ApiError(StatusCode::NOT_FOUND, error.to_string()))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn replace(
-    State(shared): State<Shared>,
+    State(api): State<ApiState>,
     Path(name): Path<String>,
     text: String,
-) -> Result<Json<serde_json::Value>, Refused> {
-    let request: Replace = if text.trim().is_empty() { Replace::default() } else { body(&text)? };
-    let key = shared.find(&name)?.replace(request.new_host_key);
-    let key = key.map_err(|error| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+) -> Result<Json<serde_json::Value>, ApiError> {
+    let request: ReplaceRequest =
+        if text.trim().is_empty() { ReplaceRequest::default() } else { parse_body(&text)? };
+    let key = api.find(&name)?.replace(request.new_host_key);
+    let key = key.map_err(|error| ApiError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(Json(serde_json::json!({ "hostKey": key })))
 }

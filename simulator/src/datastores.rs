@@ -1,7 +1,7 @@
 //! The datastores of one switch: running, candidate, startup, their locks and the confirmed commit.
 //!
-//! Pure: the clock is outside. A commit that has to be confirmed hands out a [`Deadline`]; whoever holds the
-//! clock calls [`Datastores::expire`] with its ticket when the time is over.
+//! The module has no clock and does no IO. A confirmed commit returns a [`ConfirmDeadline`]. When its timeout has
+//! passed, the caller calls [`Datastores::expire_commit`] with the commit id.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use crate::model::tree::Container;
 use crate::netconf::error::{RpcError, Tag};
 use crate::topology::Capabilities;
 
-/// A NETCONF session's number.
+/// A NETCONF session-id (RFC 6241 section 8.1).
 pub type SessionId = u32;
 
 /// A datastore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name {
-    /// What the switch does.
+pub enum Datastore {
+    /// The active configuration.
     Running,
-    /// What is being prepared.
+    /// The working copy that `<commit>` makes active.
     Candidate,
-    /// What the switch does after a reboot.
+    /// The configuration that a reboot loads.
     Startup,
 }
 
-impl Name {
-    /// As XML names it.
+impl Datastore {
+    /// The name of the XML element.
     pub fn as_str(self) -> &'static str {
         match self {
-            Name::Running => "running",
-            Name::Candidate => "candidate",
-            Name::Startup => "startup",
+            Datastore::Running => "running",
+            Datastore::Candidate => "candidate",
+            Datastore::Startup => "startup",
         }
     }
 }
 
-/// What a `<commit>` asks for.
+/// The parameters of a `<commit>` (RFC 6241 section 8.4.5).
 #[derive(Debug, Clone, Default)]
 pub struct CommitRequest {
-    /// `<confirmed/>`, with its time-out.
+    /// `<confirmed/>` with its `<confirm-timeout>`.
     pub confirmed: Option<Duration>,
     /// `<persist>`.
     pub persist: Option<String>,
@@ -46,73 +46,82 @@ pub struct CommitRequest {
     pub persist_id: Option<String>,
 }
 
-/// When an unconfirmed commit is to be rolled back.
+/// The time at which an unconfirmed commit is rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadline {
-    /// To be given to [`Datastores::expire`].
-    pub ticket: u64,
-    /// From now.
-    pub after: Duration,
+pub struct ConfirmDeadline {
+    /// Identifies the commit to [`Datastores::expire_commit`].
+    pub commit_id: u64,
+    /// Time from now until the rollback.
+    pub timeout: Duration,
 }
 
 #[derive(Debug)]
-struct Pending {
-    before: Container,
+struct PendingCommit {
+    /// Running before the confirmed commit.
+    rollback_config: Container,
+    /// The session that issued it.
     owner: SessionId,
+    /// The value of `<persist>`.
     persist: Option<String>,
-    ticket: u64,
+    /// Identifies it to [`Datastores::expire_commit`].
+    commit_id: u64,
 }
 
-/// An edit that went into the candidate.
+/// An edit that was applied to the candidate.
 #[derive(Debug)]
-pub struct Applied {
-    /// Its nodes.
+pub struct AppliedEdit {
+    /// The edited data nodes.
     pub edits: Vec<Edit>,
-    /// The message that it came in.
+    /// The `<rpc>` message that contained the edit.
     pub xml: String,
 }
 
 #[derive(Debug)]
 struct Candidate {
     config: Container,
-    edits: Vec<Applied>,
+    edits: Vec<AppliedEdit>,
 }
 
-/// What a successful commit did.
+/// The result of a successful commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
-    /// It ended a confirmed commit.
+pub struct CommitOutcome {
+    /// Whether it confirmed a pending commit.
     pub confirming: bool,
-    /// It waits to be confirmed.
-    pub deadline: Option<Deadline>,
+    /// The deadline of its confirmation; absent for a commit that needs none.
+    pub deadline: Option<ConfirmDeadline>,
 }
 
 /// All datastores of a switch.
 #[derive(Debug)]
 pub struct Datastores {
+    /// The running datastore.
     running: Container,
-    /// `None`: unmodified, the same as running.
+    /// The candidate; `None` while it equals running.
     candidate: Option<Candidate>,
+    /// The startup datastore, if one was saved.
     startup: Option<Container>,
+    /// The lock holders, indexed by [`Datastore`].
     locks: [Option<SessionId>; 3],
-    pending: Option<Pending>,
-    tickets: u64,
+    /// The confirmed commit that awaits its confirmation.
+    pending: Option<PendingCommit>,
+    /// The last assigned commit id.
+    last_commit_id: u64,
 }
 
 impl Datastores {
-    /// With these contents; nothing locked.
+    /// Creates unlocked datastores with this content.
     pub fn new(running: Container, startup: Option<Container>) -> Self {
-        Self { running, candidate: None, startup, locks: [None; 3], pending: None, tickets: 0 }
+        Self { running, candidate: None, startup, locks: [None; 3], pending: None, last_commit_id: 0 }
     }
 
-    /// A datastore's content; an absent startup is empty.
-    pub fn get(&self, name: Name) -> Container {
+    /// The content of a datastore. An absent startup is empty.
+    pub fn get(&self, name: Datastore) -> Container {
         match name {
-            Name::Running => self.running.clone(),
-            Name::Candidate => {
+            Datastore::Running => self.running.clone(),
+            Datastore::Candidate => {
                 self.candidate.as_ref().map_or_else(|| self.running.clone(), |c| c.config.clone())
             }
-            Name::Startup => self.startup.clone().unwrap_or_default(),
+            Datastore::Startup => self.startup.clone().unwrap_or_default(),
         }
     }
 
@@ -121,29 +130,28 @@ impl Datastores {
         &self.running
     }
 
-    /// What a reboot would come back to if startup isn't a datastore of its own: running without an
-    /// unconfirmed commit.
-    pub fn durable(&self) -> &Container {
-        self.pending.as_ref().map_or(&self.running, |pending| &pending.before)
+    /// Running without an unconfirmed commit. A switch without a startup datastore loads it after a reboot.
+    pub fn confirmed_running(&self) -> &Container {
+        self.pending.as_ref().map_or(&self.running, |pending| &pending.rollback_config)
     }
 
-    /// The startup configuration, when one was saved.
+    /// The startup configuration, if one was saved.
     pub fn startup(&self) -> Option<&Container> {
         self.startup.as_ref()
     }
 
-    /// The edits since the candidate was last the same as running.
-    pub fn candidate_edits(&self) -> &[Applied] {
+    /// The edits of the candidate since it last equalled running.
+    pub fn candidate_edits(&self) -> &[AppliedEdit] {
         self.candidate.as_ref().map_or(&[], |candidate| &candidate.edits)
     }
 
-    /// Whether a commit waits for its confirmation.
+    /// Whether a confirmed commit awaits its confirmation.
     pub fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// RFC 6241 section 7.5.
-    pub fn lock(&mut self, name: Name, session: SessionId) -> Result<(), RpcError> {
+    /// `<lock>` (RFC 6241 section 7.5).
+    pub fn lock(&mut self, name: Datastore, session: SessionId) -> Result<(), RpcError> {
         let denied = |holder: SessionId, why: &str| {
             Err(RpcError::protocol(Tag::LockDenied, format!("lock of {} denied: {why}", name.as_str()))
                 .info("session-id", holder.to_string()))
@@ -151,10 +159,10 @@ impl Datastores {
         if let Some(holder) = self.locks[name as usize] {
             return denied(holder, "it is locked");
         }
-        if name == Name::Candidate && self.candidate.is_some() {
+        if name == Datastore::Candidate && self.candidate.is_some() {
             return denied(0, "it was modified and neither committed nor discarded");
         }
-        if name == Name::Running
+        if name == Datastore::Running
             && let Some(pending) = self.pending.as_ref().filter(|pending| pending.owner != session)
         {
             return denied(pending.owner, "a confirmed commit is in progress");
@@ -163,8 +171,8 @@ impl Datastores {
         Ok(())
     }
 
-    /// RFC 6241 section 7.6. Unlocking the candidate discards its changes (section 8.3.5.2).
-    pub fn unlock(&mut self, name: Name, session: SessionId) -> Result<(), RpcError> {
+    /// `<unlock>` (RFC 6241 section 7.6). Unlocking the candidate discards its changes (section 8.3.5.2).
+    pub fn unlock(&mut self, name: Datastore, session: SessionId) -> Result<(), RpcError> {
         if self.locks[name as usize] != Some(session) {
             return Err(RpcError::protocol(
                 Tag::OperationFailed,
@@ -172,14 +180,14 @@ impl Datastores {
             ));
         }
         self.locks[name as usize] = None;
-        if name == Name::Candidate {
+        if name == Datastore::Candidate {
             self.candidate = None;
         }
         Ok(())
     }
 
-    /// Refuses a change of a datastore that another session has locked.
-    pub fn writable(&self, name: Name, session: SessionId) -> Result<(), RpcError> {
+    /// Fails with `in-use` if another session has locked the datastore.
+    pub fn ensure_writable(&self, name: Datastore, session: SessionId) -> Result<(), RpcError> {
         match self.locks[name as usize] {
             Some(holder) if holder != session => Err(RpcError::protocol(
                 Tag::InUse,
@@ -190,11 +198,10 @@ impl Datastores {
         }
     }
 
-    /// What an edit would make of a datastore, without doing it. Errors come with the partial result that
-    /// `on_error` leaves.
-    pub fn edited(
+    /// Computes the result of an edit without storing it. Errors come with the partial result that `on_error` leaves.
+    pub fn preview_edit(
         &self,
-        name: Name,
+        name: Datastore,
         edits: &[Edit],
         default: Operation,
         on_error: OnError,
@@ -204,12 +211,12 @@ impl Datastores {
         (config, errors)
     }
 
-    /// Sets a datastore's content. `edit`: what led there, for the candidate.
-    pub fn put(&mut self, name: Name, config: Container, edit: Option<Applied>) {
+    /// Sets the content of a datastore. The candidate remembers `edit`.
+    pub fn set(&mut self, name: Datastore, config: Container, edit: Option<AppliedEdit>) {
         match name {
-            Name::Running => self.running = config,
-            Name::Startup => self.startup = Some(config),
-            Name::Candidate => {
+            Datastore::Running => self.running = config,
+            Datastore::Startup => self.startup = Some(config),
+            Datastore::Candidate => {
                 let mut all = self.candidate.take().map(|c| c.edits).unwrap_or_default();
                 all.extend(edit);
                 self.candidate = Some(Candidate { config, edits: all });
@@ -222,18 +229,18 @@ impl Datastores {
         self.startup = None;
     }
 
-    /// RFC 6241 section 8.3.4.2.
+    /// `<discard-changes>` (RFC 6241 section 8.3.4.2).
     pub fn discard(&mut self, session: SessionId) -> Result<(), RpcError> {
-        self.writable(Name::Candidate, session)?;
+        self.ensure_writable(Datastore::Candidate, session)?;
         self.candidate = None;
         Ok(())
     }
 
-    /// Whether `request` may go ahead: locks and, for one that follows a confirmed commit, its identity
-    /// (RFC 6241 sections 8.3.4.1 and 8.4).
-    pub fn may_commit(&self, session: SessionId, request: &CommitRequest) -> Result<(), RpcError> {
-        self.writable(Name::Running, session)?;
-        self.writable(Name::Candidate, session)?;
+    /// Checks the preconditions of a commit (RFC 6241 sections 8.3.4.1 and 8.4): the locks and, during a confirmed
+    /// commit, the `persist-id` or session.
+    pub fn check_commit(&self, session: SessionId, request: &CommitRequest) -> Result<(), RpcError> {
+        self.ensure_writable(Datastore::Running, session)?;
+        self.ensure_writable(Datastore::Candidate, session)?;
         match (&self.pending, &request.persist_id) {
             (None, None) => Ok(()),
             (None, Some(_)) => {
@@ -254,8 +261,8 @@ impl Datastores {
         }
     }
 
-    /// Makes the candidate running. Call [`Self::may_commit`] first.
-    pub fn commit(&mut self, session: SessionId, request: CommitRequest) -> Committed {
+    /// Copies the candidate to running. Call [`Self::check_commit`] first.
+    pub fn commit(&mut self, session: SessionId, request: CommitRequest) -> CommitOutcome {
         let before = std::mem::take(&mut self.running);
         self.running = match self.candidate.take() {
             Some(candidate) => candidate.config,
@@ -263,20 +270,28 @@ impl Datastores {
         };
         let pending = self.pending.take();
         let Some(after) = request.confirmed else {
-            return Committed { confirming: pending.is_some(), deadline: None };
+            return CommitOutcome { confirming: pending.is_some(), deadline: None };
         };
-        self.tickets += 1;
+        self.last_commit_id += 1;
         let (before, persist) = match pending {
-            // A follow-up prolongs, and still goes back to where the first one started.
-            Some(first) => (first.before, request.persist.or(first.persist)),
+            // A follow-up commit extends the timeout. A rollback still restores the state before the first commit.
+            Some(first) => (first.rollback_config, request.persist.or(first.persist)),
             None => (before, request.persist),
         };
-        self.pending = Some(Pending { before, owner: session, persist, ticket: self.tickets });
-        Committed { confirming: false, deadline: Some(Deadline { ticket: self.tickets, after }) }
+        self.pending = Some(PendingCommit {
+            rollback_config: before,
+            owner: session,
+            persist,
+            commit_id: self.last_commit_id,
+        });
+        CommitOutcome {
+            confirming: false,
+            deadline: Some(ConfirmDeadline { commit_id: self.last_commit_id, timeout: after }),
+        }
     }
 
     /// `<cancel-commit>` (RFC 6241 section 8.4.4.1).
-    pub fn cancel(&mut self, session: SessionId, persist_id: Option<&str>) -> Result<(), RpcError> {
+    pub fn cancel_commit(&mut self, session: SessionId, persist_id: Option<&str>) -> Result<(), RpcError> {
         match &self.pending {
             None => {
                 return Err(RpcError::protocol(Tag::OperationFailed, "no confirmed commit is in progress"));
@@ -303,54 +318,58 @@ impl Datastores {
         Ok(())
     }
 
-    /// The time of a confirmed commit is over. Returns whether it was rolled back.
-    pub fn expire(&mut self, ticket: u64) -> bool {
-        let due = self.pending.as_ref().is_some_and(|pending| pending.ticket == ticket);
-        if due {
+    /// Ends a confirmed commit whose timeout has passed. Returns whether it was rolled back.
+    pub fn expire_commit(&mut self, commit_id: u64) -> bool {
+        let expired = self.pending.as_ref().is_some_and(|pending| pending.commit_id == commit_id);
+        if expired {
             self.roll_back();
         }
-        due
+        expired
     }
 
-    /// A session ended: its locks go, and its confirmed commit too unless it persists. The candidate that it had locked
-    /// is discarded unless that is kept. Returns whether something was rolled back.
-    pub fn end_session(&mut self, session: SessionId, keeps_candidate: bool) -> bool {
-        let theirs = self
+    /// Releases the locks of a session that ended and rolls back its confirmed commit unless that persists. A candidate
+    /// that the session had locked is discarded unless `keep_candidate`. Returns whether a commit was rolled back.
+    pub fn end_session(&mut self, session: SessionId, keep_candidate: bool) -> bool {
+        let owned = self
             .pending
             .as_ref()
             .is_some_and(|pending| pending.owner == session && pending.persist.is_none());
-        if theirs {
+        if owned {
             self.roll_back();
         }
-        for name in [Name::Running, Name::Candidate, Name::Startup] {
+        for name in [Datastore::Running, Datastore::Candidate, Datastore::Startup] {
             if self.locks[name as usize] == Some(session) {
                 self.locks[name as usize] = None;
-                if name == Name::Candidate && !keeps_candidate {
+                if name == Datastore::Candidate && !keep_candidate {
                     self.candidate = None;
                 }
             }
         }
-        theirs
+        owned
     }
 
-    /// The switch starts anew with this configuration: no candidate, no locks, nothing to confirm.
+    /// Resets the datastores after a reboot: this running configuration, no candidate, locks or pending commit.
     pub fn reboot(&mut self, running: Container) {
-        *self = Self { startup: self.startup.take(), tickets: self.tickets, ..Self::new(running, None) };
+        *self = Self {
+            startup: self.startup.take(),
+            last_commit_id: self.last_commit_id,
+            ..Self::new(running, None)
+        };
     }
 
     fn roll_back(&mut self) {
         if let Some(pending) = self.pending.take() {
-            self.running = pending.before;
+            self.running = pending.rollback_config;
         }
     }
 }
 
-/// The datastore of that name, if these capabilities include it.
-pub fn named(name: &str, capabilities: &Capabilities) -> Option<Name> {
+/// Finds a datastore by the name of its XML element, if the capabilities include it.
+pub fn find(name: &str, capabilities: &Capabilities) -> Option<Datastore> {
     match name {
-        "running" => Some(Name::Running),
-        "candidate" if capabilities.candidate => Some(Name::Candidate),
-        "startup" if capabilities.startup => Some(Name::Startup),
+        "running" => Some(Datastore::Running),
+        "candidate" if capabilities.candidate => Some(Datastore::Candidate),
+        "startup" if capabilities.startup => Some(Datastore::Startup),
         _ => None,
     }
 }

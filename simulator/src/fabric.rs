@@ -23,33 +23,33 @@ use crate::ssh::{Credentials, Server};
 use crate::switch::{HandEditError, Setup, Switch};
 use crate::topology::{HostKeyKind, SwitchSpec, Topology, TopologyError};
 
-/// How a fabric is run.
+/// Options of a fabric.
 #[derive(Debug, Clone, Default)]
 pub struct FabricOptions {
-    /// Where host keys, passwords, ports and configurations are kept; a fabric started again with the same
-    /// directory has the same ones. Without it nothing is kept.
+    /// Directory that persists host keys, passwords, ports and configurations across restarts. Nothing is persisted
+    /// if absent.
     pub state_dir: Option<PathBuf>,
-    /// Where the control API listens; a port of 127.0.0.1 is picked when absent.
+    /// Listen address of the control API; a free port of 127.0.0.1 if absent.
     pub control: Option<SocketAddr>,
-    /// Switches forward frames; without it they only have configurations.
+    /// Options of the data plane. Without it the switches forward no frames.
     pub data_plane: Option<DataPlaneOptions>,
 }
 
-/// How to reach one switch. Serialised as `{name, netconf, username, password, hostKey, controlUrl}`.
+/// Connection data of one switch. Serialised as `{name, netconf, username, password, hostKey, controlUrl}`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SwitchInfo {
-    /// Its name in the topology.
+    /// The name in the topology.
     pub name: String,
-    /// Where it speaks NETCONF over SSH.
+    /// Listen address of NETCONF over SSH.
     pub netconf: SocketAddr,
     /// The login name.
     pub username: String,
     /// The password.
     pub password: String,
-    /// Its host key as an OpenSSH public key line.
+    /// The SSH host key as an OpenSSH public key line.
     pub host_key: String,
-    /// Its part of the control API.
+    /// Base URL of the switch in the control API.
     pub control_url: String,
 }
 
@@ -65,85 +65,91 @@ impl std::fmt::Debug for SwitchInfo {
     }
 }
 
-/// Why a fabric can't start. A retry helps only where a file or an address was at fault.
+/// A fabric can't be started. A retry helps only after a file or address error.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// The topology makes no sense.
+    /// The topology is invalid.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A switch's initial configuration makes no sense.
+    /// The initial configuration of a switch is invalid.
     #[error("configuration of switch {switch}: {source}")]
     Configuration {
         /// The switch.
         switch: String,
-        /// What is wrong with it.
+        /// The cause.
         source: HandEditError,
     },
-    /// A line of `authorizedKeys` is no key.
+    /// A line of `authorizedKeys` is not a public key.
     #[error("authorized key of switch {switch}: {source}")]
     AuthorizedKey {
         /// The switch.
         switch: String,
-        /// What is wrong with it.
+        /// The cause.
         source: ssh_key::Error,
     },
-    /// A host key can't be made or read.
+    /// A host key can't be generated or read.
     #[error("host key of switch {switch}: {source}")]
     HostKey {
         /// The switch.
         switch: String,
-        /// What went wrong.
+        /// The cause.
         source: ssh_key::Error,
     },
-    /// An address can't be listened on.
+    /// A listen address can't be bound.
     #[error("{what} can't listen on {address}: {source}")]
     Listen {
-        /// Who wanted it.
+        /// The server that needs the address.
         what: String,
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The state directory can't be used.
+    /// The state directory can't be read or written.
     #[error("{}: {source}", path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The data plane can't be made.
+    /// The data plane can't be started.
     #[error(transparent)]
     DataPlane(#[from] DataPlaneError),
 }
 
-/// What a switch keeps besides its configuration.
+/// Port and password that `kept.json` persists for a switch; for the control API only the port.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Kept {
+struct PersistedEndpoint {
     port: u16,
     password: String,
 }
 
-/// A running fabric. Dropping it stops it, without waiting.
+/// A running fabric. Dropping it stops all switches without waiting.
 #[derive(Debug)]
 pub struct Fabric {
+    /// The switches by name.
     switches: BTreeMap<String, Arc<Switch>>,
+    /// Connection data of the switches, in the order of the topology.
     info: Vec<SwitchInfo>,
+    /// Listen address of the control API.
     control: SocketAddr,
+    /// The data plane, if enabled.
     data_plane: Option<Arc<DataPlane>>,
+    /// Cancelled to stop the fabric.
     shutdown: CancellationToken,
+    /// All tasks of the fabric.
     tasks: TaskTracker,
 }
 
 impl Fabric {
-    /// Starts every switch and the control API; returns when all of them listen and, with a data plane, all
-    /// wires are plugged in.
+    /// Starts the control API, all switches and the data plane. Returns when all servers listen and all wires of the
+    /// data plane exist.
     pub async fn start(topology: &Topology, options: FabricOptions) -> Result<Self, FabricError> {
         topology.validate()?;
         let shutdown = CancellationToken::new();
-        // Whatever was started is stopped again when something else can't be.
+        // On an error, the guard stops the tasks that were started.
         let guard = shutdown.clone().drop_guard();
         let tasks = TaskTracker::new();
         let version = watch::Sender::new(1);
@@ -151,13 +157,13 @@ impl Fabric {
         if let Some(directory) = state_dir {
             make_directory(directory)?;
         }
-        let kept_control = match options.control {
+        let control_address = match options.control {
             Some(address) => address,
-            None => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), read_kept(state_dir)?.port),
+            None => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), read_persisted(state_dir)?.port),
         };
-        let listener = listen("the control API", kept_control, options.control.is_none()).await?;
-        let control = address_of(&listener, "the control API", kept_control)?;
-        write_kept(state_dir, &Kept { port: control.port(), password: String::new() })?;
+        let listener = listen("the control API", control_address, options.control.is_none()).await?;
+        let control = address_of(&listener, "the control API", control_address)?;
+        write_persisted(state_dir, &PersistedEndpoint { port: control.port(), password: String::new() })?;
 
         let mut switches = BTreeMap::new();
         let mut info = Vec::new();
@@ -166,12 +172,12 @@ impl Fabric {
             if let Some(directory) = &directory {
                 make_directory(directory)?;
             }
-            let (switch, server, listener, reach) =
+            let (switch, server, listener, connection_info) =
                 start_switch(spec, directory, control, &version, &shutdown, &tasks).await?;
             tasks.spawn(server.run(listener));
-            tasks.spawn(Arc::clone(&switch).keep_saved());
+            tasks.spawn(Arc::clone(&switch).run_persistence());
             switches.insert(spec.name.clone(), switch);
-            info.push(reach);
+            info.push(connection_info);
         }
         let data_plane = match &options.data_plane {
             None => None,
@@ -188,7 +194,7 @@ impl Fabric {
                 result = served => if let Err(error) = result {
                     tracing::warn!(%error, "the control API failed");
                 },
-                // Requests that wait for a change would hold a graceful end up.
+                // Long-poll requests would delay a graceful shutdown.
                 () = stop.cancelled() => {}
             }
         });
@@ -197,12 +203,12 @@ impl Fabric {
         Ok(Self { switches, info, control, data_plane, shutdown, tasks })
     }
 
-    /// How to reach each switch, in the topology's order.
+    /// Connection data of each switch, in the order of the topology.
     pub fn info(&self) -> &[SwitchInfo] {
         &self.info
     }
 
-    /// Where the control API is.
+    /// Base URL of the control API.
     pub fn control_url(&self) -> String {
         format!("http://{}", self.control)
     }
@@ -217,13 +223,12 @@ impl Fabric {
         self.switches.values()
     }
 
-    /// The data plane, if there is one.
+    /// The data plane, if enabled.
     pub fn data_plane(&self) -> Option<&Arc<DataPlane>> {
         self.data_plane.as_ref()
     }
 
-    /// Stops every switch and waits until their connections are gone, and the
-    /// interfaces of a data plane.
+    /// Stops all switches and waits until their connections and the interfaces of the data plane are gone.
     pub async fn shutdown(self) {
         self.shutdown.cancel();
         self.tasks.wait().await;
@@ -246,23 +251,23 @@ async fn start_switch(
 ) -> Result<(Arc<Switch>, Server, TcpListener, SwitchInfo), FabricError> {
     let dialect = Dialect::named(&spec.dialect)
         .ok_or_else(|| TopologyError::Dialect { switch: spec.name.clone(), dialect: spec.dialect.clone() })?;
-    let mut kept = read_kept(directory.as_deref())?;
+    let mut persisted = read_persisted(directory.as_deref())?;
     if let Some(password) = &spec.password {
-        kept.password.clone_from(password);
-    } else if kept.password.is_empty() {
-        kept.password = random_password();
+        persisted.password.clone_from(password);
+    } else if persisted.password.is_empty() {
+        persisted.password = random_password();
     }
     let key = host_key(spec, directory.as_deref())?;
     let mut wanted = spec.listen;
     let picked = wanted.port() == 0;
     if picked {
-        wanted.set_port(kept.port);
+        wanted.set_port(persisted.port);
     }
     let what = format!("switch {}", spec.name);
     let listener = listen(&what, wanted, picked).await?;
     let netconf = address_of(&listener, &what, wanted)?;
-    kept.port = netconf.port();
-    write_kept(directory.as_deref(), &kept)?;
+    persisted.port = netconf.port();
+    write_persisted(directory.as_deref(), &persisted)?;
     let keys = spec
         .authorized_keys
         .iter()
@@ -281,20 +286,20 @@ async fn start_switch(
         .public_key()
         .to_openssh()
         .map_err(|source| FabricError::HostKey { switch: spec.name.clone(), source })?;
-    let reach = SwitchInfo {
+    let connection_info = SwitchInfo {
         name: spec.name.clone(),
         netconf,
         username: spec.username.clone(),
-        password: kept.password.clone(),
+        password: persisted.password.clone(),
         host_key,
         control_url: format!("http://{control}/switches/{}", spec.name),
     };
-    let credentials = Credentials { username: spec.username.clone(), password: kept.password, keys };
+    let credentials = Credentials { username: spec.username.clone(), password: persisted.password, keys };
     let server = Server::new(Arc::clone(&switch), credentials, key, shutdown.clone(), tasks.clone());
-    Ok((switch, server, listener, reach))
+    Ok((switch, server, listener, connection_info))
 }
 
-/// Listens on `wanted`; where the port was only picked, on another one if it is taken.
+/// Binds `wanted`. If its port is taken and was not configured (`picked`), binds another port.
 async fn listen(what: &str, wanted: SocketAddr, picked: bool) -> Result<TcpListener, FabricError> {
     let failed = |source| FabricError::Listen { what: what.to_owned(), address: wanted, source };
     match TcpListener::bind(wanted).await {
@@ -313,23 +318,23 @@ fn make_directory(path: &Path) -> Result<(), FabricError> {
     std::fs::create_dir_all(path).map_err(|source| FabricError::State { path: path.to_owned(), source })
 }
 
-fn read_kept(directory: Option<&Path>) -> Result<Kept, FabricError> {
-    let Some(directory) = directory else { return Ok(Kept::default()) };
+fn read_persisted(directory: Option<&Path>) -> Result<PersistedEndpoint, FabricError> {
+    let Some(directory) = directory else { return Ok(PersistedEndpoint::default()) };
     let path = directory.join("kept.json");
     match std::fs::read(&path) {
         Ok(bytes) => {
             serde_json::from_slice(&bytes).map_err(|error| FabricError::State { path, source: error.into() })
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Kept::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PersistedEndpoint::default()),
         Err(source) => Err(FabricError::State { path, source }),
     }
 }
 
-fn write_kept(directory: Option<&Path>, kept: &Kept) -> Result<(), FabricError> {
+fn write_persisted(directory: Option<&Path>, persisted: &PersistedEndpoint) -> Result<(), FabricError> {
     let Some(directory) = directory else { return Ok(()) };
     let path = directory.join("kept.json");
     let written =
-        serde_json::to_vec(kept).map_err(io::Error::from).and_then(|json| files::replace(&path, &json));
+        serde_json::to_vec(persisted).map_err(io::Error::from).and_then(|json| files::replace(&path, &json));
     written.map_err(|source| FabricError::State { path, source })
 }
 
@@ -358,7 +363,7 @@ fn host_key(spec: &SwitchSpec, directory: Option<&Path>) -> Result<PrivateKey, F
     Ok(key)
 }
 
-/// 24 letters and digits.
+/// Returns a random password of 24 letters and digits.
 fn random_password() -> String {
     use rand::distr::{Alphanumeric, SampleString as _};
     Alphanumeric.sample_string(&mut rand::rng(), 24)

@@ -1,177 +1,176 @@
-//! Faults that a switch can be told to have.
+//! Fault injection: the faults that a test can give a switch.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::edit::{self, Edit};
 use crate::netconf::error::{RpcError, Tag};
 
-/// A fault. `times`: how often it strikes; without it, until the faults are cleared.
+/// A fault. `times` is the number of occurrences; without it, the fault lasts until the faults are cleared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Fault {
-    /// `<lock>` is denied, as if a person at the console held it.
+    /// `<lock>` is denied, as if an operator at the console held the lock.
     LockDenied {
-        /// How often.
+        /// Number of occurrences; unlimited if absent.
         #[serde(default)]
         times: Option<u32>,
     },
-    /// The switch refuses a configuration.
+    /// The switch rejects a configuration.
     RejectEdit(RejectEdit),
     /// The session is lost when `<commit>` arrives; nothing is committed.
     DropBeforeCommit {
-        /// How often.
+        /// Number of occurrences; unlimited if absent.
         #[serde(default)]
         times: Option<u32>,
     },
-    /// The session is lost after `<commit>` was done, before its reply.
+    /// The session is lost after `<commit>` took effect and before its reply.
     DropAfterCommit {
-        /// How often.
+        /// Number of occurrences; unlimited if absent.
         #[serde(default)]
         times: Option<u32>,
     },
-    /// The commit that confirms another is lost with its session.
+    /// The session is lost when the confirming `<commit>` arrives; the commit is not confirmed.
     LoseConfirm {
-        /// How often.
+        /// Number of occurrences; unlimited if absent.
         #[serde(default)]
         times: Option<u32>,
     },
-    /// The connection is lost at an operation, `edit-config` or any other by its name: before it has an effect, or
-    /// after that and before its reply.
+    /// The connection is lost at an operation: before its effect, or after its effect and before its reply.
     Drop {
-        /// Its name; any when absent.
+        /// Name of the operation, such as `edit-config`; any if absent.
         #[serde(default)]
         operation: Option<String>,
-        /// Before or after the effect.
+        /// Whether the fault occurs before or after the effect.
         #[serde(default)]
         when: When,
-        /// How often.
+        /// Number of occurrences; unlimited if absent.
         #[serde(default)]
         times: Option<u32>,
     },
-    /// An operation is never answered, and nothing after it on that session; the connection stays open.
+    /// An operation and all later ones of the session get no reply; the connection stays open.
     Hang {
-        /// Its name; any when absent.
+        /// Name of the operation, such as `edit-config`; any if absent.
         #[serde(default)]
         operation: Option<String>,
-        /// Before or after the effect.
+        /// Whether the fault occurs before or after the effect.
         #[serde(default)]
         when: When,
-        /// How often.
+        /// Number of occurrences; unlimited if absent.
         #[serde(default)]
         times: Option<u32>,
     },
-    /// New connections are accepted, and nothing is ever said on them.
+    /// The switch accepts TCP connections and sends nothing on them.
     HalfOpen {},
-    /// Another manager holds a lock: it is denied to all, and edits are refused as in use.
+    /// Another manager holds a lock: `<lock>` fails with `lock-denied`, edits fail with `in-use`.
     Locked {
-        /// `running` or `candidate`; both when absent.
+        /// `running` or `candidate`; both if absent.
         #[serde(default)]
         datastore: Option<String>,
-        /// Its session; one that doesn't exist here.
-        #[serde(default = "another_session")]
+        /// Session-id of the other manager; no session of the switch has it.
+        #[serde(default = "foreign_session")]
         session: u32,
     },
-    /// Access control (RFC 8341) denies edits below a place, or an operation.
+    /// Access control (RFC 8341) denies an operation, or edits of a subtree.
     #[serde(rename_all = "camelCase")]
     AccessDenied {
-        /// The names from the top, such as `interfaces/interface`.
+        /// Node names from the root, such as `interfaces/interface`.
         #[serde(default)]
         subtree: Option<String>,
-        /// The name of an operation.
+        /// Name of the denied operation.
         #[serde(default)]
         operation: Option<String>,
-        /// The place isn't shown either.
+        /// Whether reads omit the subtree too.
         #[serde(default)]
         hidden: bool,
     },
-    /// Notifications are sent before the reply to what caused them.
+    /// Notifications are sent before the reply to the operation that caused them.
     NotificationsFirst {},
-    /// `<hello>` announces these instead of what the switch can do.
+    /// `<hello>` announces these capabilities instead of the real ones.
     Announce {
-        /// All of them, as in the topology.
+        /// All capabilities, as in the topology.
         capabilities: Box<crate::topology::Capabilities>,
     },
-    /// A confirmed commit is done for good: it is never rolled back.
+    /// A confirmed commit is treated as a plain commit: it is never rolled back.
     IgnoreConfirmed {},
-    /// The candidate of a session that ends is kept. Nobody gets its lock until someone discards or commits it.
+    /// The candidate survives the end of its session. `<lock>` is denied until it is discarded or committed.
     KeepCandidate {},
-    /// Of several siblings that a subtree filter names by their keys, only the first is answered.
+    /// Of several siblings that a subtree filter selects by key, only the first is returned.
     FirstSiblingOnly {},
-    /// Edits are answered with `<ok/>` and not done.
+    /// Edits are answered with `<ok/>` and have no effect.
     IgnoreEdit {
-        /// Those whose XML contains this text; all when absent.
+        /// Only edits whose XML contains this text; all if absent.
         #[serde(default)]
         contains: Option<String>,
-        /// How often.
+        /// Number of occurrences; unlimited if absent.
         #[serde(default)]
         times: Option<u32>,
     },
-    /// Every operation takes this much longer.
+    /// Each operation is delayed.
     Slow {
-        /// Milliseconds.
+        /// Delay in milliseconds.
         ms: u64,
-        /// How often.
+        /// Number of occurrences; unlimited if absent.
         #[serde(default)]
         times: Option<u32>,
     },
-    /// Sessions are lost and none can be opened.
+    /// All sessions are lost and no connection is accepted.
     Unreachable {},
-    /// Not a fault: ends all of them.
+    /// Not a fault: clears all faults.
     Clear {},
 }
 
-/// On which side of an operation's effect something happens.
+/// The time of a fault relative to the effect of an operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum When {
-    /// It is not done.
+    /// The operation has no effect.
     #[default]
     Before,
-    /// It is done.
+    /// The operation has taken effect.
     After,
 }
 
-fn another_session() -> u32 {
+fn foreign_session() -> u32 {
     4_000_000
 }
 
-/// Which configurations are refused, when and how.
+/// Selects the configurations that are rejected, the time and the errors.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RejectEdit {
-    /// Edits whose XML contains this text.
+    /// Reject edits whose XML contains this text.
     pub contains: Option<String>,
-    /// Edits that name this VLAN, by itself or in a range.
+    /// Reject edits that name this VLAN, as an id or within a range.
     pub vlan: Option<u16>,
     /// `error-message`.
     pub message: Option<String>,
-    /// `error-tag`; `operation-failed` when absent.
+    /// `error-tag`; `operation-failed` if absent.
     pub tag: Option<Tag>,
-    /// When it is noticed.
+    /// The stage at which the configuration is rejected.
     pub at: Stage,
-    /// Don't say where: no `error-path`.
+    /// Whether to omit `error-path`.
     pub without_path: bool,
-    /// Further errors in the same reply.
+    /// Tags of further errors in the same reply.
     pub also: Vec<Tag>,
-    /// How often.
+    /// Number of occurrences; unlimited if absent.
     pub times: Option<u32>,
 }
 
-/// When a refused configuration is noticed.
+/// The stage at which a configuration is rejected.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// At `<edit-config>`.
     #[default]
     Edit,
-    /// At `<validate>`, and at `<commit>` if nobody validates.
+    /// At `<validate>`, or at `<commit>` without a preceding `<validate>`.
     Validate,
     /// At `<commit>`.
     Commit,
 }
 
 impl Fault {
-    /// Whether an edit in this message is not done.
+    /// Whether the fault ignores the edit in this message.
     pub fn ignores(&self, message: &str) -> bool {
         match self {
             Fault::IgnoreEdit { contains, .. } => contains.as_ref().is_none_or(|text| message.contains(text)),
@@ -204,30 +203,30 @@ impl Fault {
     }
 }
 
-/// How a connection breaks.
+/// A fault of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Break {
-    /// It is cut.
-    Lost,
-    /// It stays, and nothing comes.
-    Silent,
+pub enum ConnectionFault {
+    /// The connection is closed.
+    Dropped,
+    /// The connection stays open and the switch sends nothing.
+    Hung,
 }
 
-/// The faults that a switch has at present.
+/// The active faults of a switch.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<Fault>);
 
-/// One edit as a refusal looks at it.
+/// A submitted edit, as faults match it.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct SubmittedEdit<'a> {
     /// The edit.
     pub edits: &'a [Edit],
-    /// The message it came in.
+    /// The `<rpc>` message that contained it.
     pub xml: &'a str,
 }
 
 impl Faults {
-    /// Adds a fault, or clears all.
+    /// Adds a fault, or clears all with [`Fault::Clear`].
     pub fn add(&mut self, fault: Fault) {
         match fault {
             Fault::Clear {} => self.0.clear(),
@@ -235,30 +234,30 @@ impl Faults {
         }
     }
 
-    /// All present faults.
+    /// All active faults.
     pub fn list(&self) -> &[Fault] {
         &self.0
     }
 
-    /// Whether the switch can be reached.
+    /// Whether [`Fault::Unreachable`] is active.
     pub fn unreachable(&self) -> bool {
         self.0.contains(&Fault::Unreachable {})
     }
 
-    /// Whether there is such a fault; it isn't counted.
+    /// Whether a fault matches, without counting an occurrence.
     pub fn any(&self, which: impl Fn(&Fault) -> bool) -> bool {
         self.0.iter().any(which)
     }
 
-    /// What `<hello>` announces instead.
-    pub fn announced(&self) -> Option<&crate::topology::Capabilities> {
+    /// The capabilities that `<hello>` announces instead of the real ones.
+    pub fn announced_capabilities(&self) -> Option<&crate::topology::Capabilities> {
         self.0.iter().rev().find_map(|fault| match fault {
             Fault::Announce { capabilities } => Some(&**capabilities),
             _ => None,
         })
     }
 
-    /// The session of another manager that holds the lock of a datastore.
+    /// The session-id of another manager that holds the lock of a datastore.
     pub fn lock_holder(&self, store: &str) -> Option<u32> {
         self.0.iter().find_map(|fault| match fault {
             Fault::Locked { datastore, session } if datastore.as_ref().is_none_or(|d| d == store) => {
@@ -268,26 +267,30 @@ impl Faults {
         })
     }
 
-    /// The places that may not be edited, and those that aren't shown.
-    pub fn denied(&self, hidden_only: bool) -> impl Iterator<Item = &str> {
+    /// The subtrees that may not be edited; with `hidden_only`, those that reads omit.
+    pub fn denied_subtrees(&self, hidden_only: bool) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(move |fault| match fault {
             Fault::AccessDenied { subtree, hidden, .. } if *hidden || !hidden_only => subtree.as_deref(),
             _ => None,
         })
     }
 
-    /// How the connection breaks at an operation: lost, or silent.
-    pub fn breaks(&mut self, operation: &str, at: When) -> Option<Break> {
+    /// Triggers the connection fault of an operation, if one is active.
+    pub fn connection_fault(&mut self, operation: &str, at: When) -> Option<ConnectionFault> {
         let here = |name: &Option<String>| name.as_ref().is_none_or(|name| name == operation);
-        self.strike(|fault| match fault {
-            Fault::Drop { operation, when, .. } if *when == at && here(operation) => Some(Break::Lost),
-            Fault::Hang { operation, when, .. } if *when == at && here(operation) => Some(Break::Silent),
+        self.trigger(|fault| match fault {
+            Fault::Drop { operation, when, .. } if *when == at && here(operation) => {
+                Some(ConnectionFault::Dropped)
+            }
+            Fault::Hang { operation, when, .. } if *when == at && here(operation) => {
+                Some(ConnectionFault::Hung)
+            }
             _ => None,
         })
     }
 
-    /// Strikes the first fault that `which` accepts, and counts.
-    pub fn strike<T>(&mut self, which: impl Fn(&Fault) -> Option<T>) -> Option<T> {
+    /// Triggers the first fault that `which` matches and counts the occurrence.
+    pub fn trigger<T>(&mut self, which: impl Fn(&Fault) -> Option<T>) -> Option<T> {
         let (at, result) = self.0.iter().enumerate().find_map(|(at, fault)| Some((at, which(fault)?)))?;
         if let Some(times) = self.0[at].times() {
             *times = times.saturating_sub(1);
@@ -298,20 +301,20 @@ impl Faults {
         Some(result)
     }
 
-    /// The errors with which what was `seen` is refused at a stage.
-    pub fn refusal(&mut self, stages: &[Stage], seen: &[Seen<'_>]) -> Option<Vec<RpcError>> {
-        self.strike(|fault| match fault {
-            Fault::RejectEdit(reject) if stages.contains(&reject.at) => reject.errors(seen),
+    /// Triggers a rejection of the submitted edits at these stages and returns its errors.
+    pub fn rejection(&mut self, stages: &[Stage], submitted: &[SubmittedEdit<'_>]) -> Option<Vec<RpcError>> {
+        self.trigger(|fault| match fault {
+            Fault::RejectEdit(reject) if stages.contains(&reject.at) => reject.errors(submitted),
             _ => None,
         })
     }
 }
 
 impl RejectEdit {
-    fn errors(&self, seen: &[Seen<'_>]) -> Option<Vec<RpcError>> {
+    fn errors(&self, submitted: &[SubmittedEdit<'_>]) -> Option<Vec<RpcError>> {
         let mut errors = Vec::new();
-        for seen in seen {
-            if self.contains.as_ref().is_some_and(|text| !seen.xml.contains(text.as_str())) {
+        for submitted in submitted {
+            if self.contains.as_ref().is_some_and(|text| !submitted.xml.contains(text.as_str())) {
                 continue;
             }
             let error = || {
@@ -325,7 +328,7 @@ impl RejectEdit {
             match self.vlan {
                 None => errors.push(error()),
                 Some(vlan) => {
-                    for path in edit::places_of_vlan(seen.edits, vlan) {
+                    for path in edit::nodes_naming_vlan(submitted.edits, vlan) {
                         errors.push(if self.without_path { error() } else { error().at(path) });
                     }
                 }

@@ -1,9 +1,9 @@
-//! Small files that must be whole or not there.
+//! Atomic writes of small files.
 
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Puts `content` in place of `path` in one step, readable by the owner only.
+/// Replaces a file atomically; only its owner can read it.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut name = path.as_os_str().to_owned();

@@ -1,9 +1,8 @@
-//! Switches that speak NETCONF over SSH as real ones do, with faults on demand.
+//! Simulated switches that speak NETCONF over SSH, with fault injection.
 //!
-//! A [`Topology`] names the switches; a [`Fabric`] runs them and an HTTP API to look at them and to disturb
-//! them (see this crate's README.md). On request, the switches also forward frames ([`DataPlane`]). The NETCONF
-//! in here is written from the RFCs and shared with no client, so that a client and its tests can't have the
-//! same misunderstanding.
+//! A [`Topology`] defines the switches. A [`Fabric`] runs them with an HTTP control API (see this crate's
+//! README.md). Optionally, the switches forward frames ([`DataPlane`]). This crate implements NETCONF from the RFCs
+//! and shares no code with a client: a client and its tests can't share a misunderstanding.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,20 +1,20 @@
-//! Event notifications (RFC 5277) with the events of RFC 6470.
+//! Notifications (RFC 5277) with the events of RFC 6470.
 
 use std::fmt::Write as _;
 
 use crate::datastores::SessionId;
-use crate::model::path::InstancePath;
+use crate::model::path::InstanceIdentifier;
 use crate::model::tree::Change;
 use crate::netconf::rpc::NOTIFICATION;
 use crate::netconf::xml::{push_attribute, push_text};
 
 const EVENTS: &str = "urn:ietf:params:xml:ns:yang:ietf-netconf-notifications";
 
-/// Something that happened.
+/// An event of the stream NETCONF.
 #[derive(Debug)]
 pub enum Event {
     /// `netconf-config-change` of running.
-    ConfigChange(Vec<(InstancePath, Change)>),
+    ConfigChange(Vec<(InstanceIdentifier, Change)>),
     /// `netconf-session-start`.
     SessionStart,
     /// `netconf-session-end`.
@@ -23,7 +23,7 @@ pub enum Event {
     Confirm(&'static str),
 }
 
-/// Who made it happen.
+/// The originator of an event.
 #[derive(Debug)]
 pub enum Origin {
     /// A NETCONF session.
@@ -35,11 +35,11 @@ pub enum Origin {
         /// Its address.
         peer: String,
     },
-    /// The switch, or someone at its console.
+    /// The switch, or an operator at its console.
     Server,
 }
 
-/// The `<notification>` message.
+/// Formats the `<notification>` message.
 pub fn write(event: &Event, origin: &Origin) -> String {
     let name = match event {
         Event::ConfigChange(_) => "netconf-config-change",
@@ -78,7 +78,7 @@ pub fn write(event: &Event, origin: &Origin) -> String {
             out.push_str("<termination-reason>other</termination-reason>");
         }
         Event::Confirm(what) => {
-            // A time-out is nobody's doing.
+            // RFC 6470: a timeout has no originator.
             if *what != "timeout" {
                 write_origin(origin, &mut out, false);
             }

@@ -1,4 +1,4 @@
-//! `eno simulator`: a fabric in the foreground.
+//! `eno simulator`: runs a fabric in the foreground.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::fabric::{Fabric, FabricOptions};
 use crate::files;
 use crate::topology::Topology;
 
-/// The directory of the data plane in that of the simulator. No switch can have this name.
+/// Subdirectory of the data plane in the simulator's directory. No switch can have this name.
 const DATA_PLANE: &str = ".dataplane";
 
 /// Runs a simulated fabric until it is told to stop.
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn wires_need_a_data_plane() {
+    fn wire_option_requires_data_plane() {
         let parse = |args: &[&str]| {
             Program::try_parse_from([&["simulator", "--dir", "d"], args].concat()).map(|program| program.args)
         };

@@ -1,4 +1,4 @@
-//! One NETCONF session over any byte stream.
+//! A NETCONF session over a byte stream.
 
 use std::sync::Arc;
 
@@ -10,43 +10,43 @@ use crate::netconf::framing::{Decoder, Framing, FramingError, encode};
 use crate::netconf::hello::{self, HelloError};
 use crate::netconf::rpc;
 use crate::netconf::xml::{self, Document, NETCONF, push_attribute};
-use crate::switch::{Opened, Reaction, Reply, Switch};
+use crate::switch::{OpenedSession, Reply, RpcOutcome, Switch};
 
-/// The longest message that a switch accepts, in bytes.
-const LONGEST_MESSAGE: usize = 64 << 20;
+/// Maximum length of a message that a switch accepts, in bytes.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Why a session ended other than by request.
+/// A session ended abnormally.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The stream broke.
+    /// The connection failed.
     #[error("the connection failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The peer's framing is broken.
+    /// The peer sent invalid framing.
     #[error(transparent)]
     Framing(#[from] FramingError),
-    /// The peer's hello doesn't fit.
+    /// The peer's `<hello>` is invalid.
     #[error(transparent)]
     Hello(#[from] HelloError),
-    /// There are too many sessions.
+    /// The switch has the maximum number of sessions.
     #[error("the switch has as many sessions as it can have")]
     TooMany,
-    /// A base:1.0 peer sent no XML; it can't be told (RFC 6241 appendix A).
+    /// A base:1.0 peer sent invalid XML. Only base:1.1 has an error reply for it (RFC 6241 appendix A).
     #[error(transparent)]
     Malformed(#[from] xml::XmlError),
 }
 
-/// Who is at the other end.
+/// The client of a session.
 #[derive(Debug)]
 pub struct Peer {
-    /// The user that logged in.
+    /// Its user name.
     pub username: String,
-    /// Its address.
+    /// Its IP address.
     pub address: String,
-    /// Its connection, which the switch may cut.
+    /// Cancelled by the switch to close the connection.
     pub connection: CancellationToken,
 }
 
-/// Serves a session until it ends; then its locks and unconfirmed commits are gone.
+/// Serves a session until it ends. Then its locks are released and its unconfirmed commit is rolled back.
 pub async fn serve<S>(switch: Arc<Switch>, mut stream: S, peer: Peer) -> Result<(), SessionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -54,7 +54,7 @@ where
     let Some(opened) = switch.open_session(&peer.username, &peer.address, peer.connection.clone()) else {
         return Err(SessionError::TooMany);
     };
-    // Closed however this future ends, being dropped included.
+    // Close the session even if this future is dropped.
     let _close = CloseOnDrop { switch: Arc::clone(&switch), session: opened.session };
     let end = opened.end.clone();
     tokio::select! {
@@ -64,7 +64,7 @@ where
             }
             Ok(())
         }
-        result = converse(&switch, &mut stream, opened) => {
+        result = run_session(&switch, &mut stream, opened) => {
             if !peer.connection.is_cancelled() {
                 stream.shutdown().await?;
             }
@@ -84,41 +84,45 @@ impl Drop for CloseOnDrop {
     }
 }
 
-async fn converse<S>(switch: &Switch, stream: &mut S, mut opened: Opened) -> Result<(), SessionError>
+async fn run_session<S>(
+    switch: &Switch,
+    stream: &mut S,
+    mut opened: OpenedSession,
+) -> Result<(), SessionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let announced = switch.announced();
-    let capabilities = hello::capabilities(&announced, switch.dialect);
+    let announced_capabilities = switch.announced_capabilities();
+    let capabilities = hello::capabilities(&announced_capabilities, switch.dialect);
     let greeting = hello::write(&capabilities, opened.session);
     stream.write_all(&encode(Framing::EndOfMessage, &greeting)).await?;
     stream.flush().await?;
-    let mut decoder = Decoder::new(LONGEST_MESSAGE);
-    let mut greeted = None;
+    let mut decoder = Decoder::new(MAX_MESSAGE_BYTES);
+    let mut negotiated_framing = None;
     let mut buffer = vec![0; 64 << 10];
     loop {
         while let Some(message) = decoder.next_message()? {
-            let Some(framing) = greeted else {
-                let framing = hello::read(&message, &announced)?;
+            let Some(framing) = negotiated_framing else {
+                let framing = hello::read(&message, &announced_capabilities)?;
                 decoder.set_framing(framing);
-                greeted = Some(framing);
+                negotiated_framing = Some(framing);
                 continue;
             };
-            let answer = answer(switch, opened.session, framing, &message).await?;
-            if answer.silent {
-                // Until the connection ends.
+            let response = handle_message(switch, opened.session, framing, &message).await?;
+            if response.hangs {
+                // Send nothing more until the connection ends.
                 return std::future::pending().await;
             }
-            if switch.notifies_first() {
+            if switch.sends_notifications_first() {
                 while let Ok(message) = opened.outgoing.try_recv() {
                     stream.write_all(&encode(framing, &message)).await?;
                 }
             }
-            if let Some(reply) = answer.reply {
+            if let Some(reply) = response.reply {
                 stream.write_all(&encode(framing, &reply)).await?;
                 stream.flush().await?;
             }
-            if answer.last {
+            if response.ends_session {
                 return Ok(());
             }
         }
@@ -128,7 +132,7 @@ where
                 n => decoder.push(&buffer[..n]),
             },
             Some(message) = opened.outgoing.recv() => {
-                if let Some(framing) = greeted {
+                if let Some(framing) = negotiated_framing {
                     stream.write_all(&encode(framing, &message)).await?;
                     stream.flush().await?;
                 }
@@ -137,44 +141,44 @@ where
     }
 }
 
-struct Answer {
+struct Response {
     reply: Option<String>,
-    last: bool,
-    silent: bool,
+    ends_session: bool,
+    hangs: bool,
 }
 
-async fn answer(
+async fn handle_message(
     switch: &Switch,
     session: u32,
     framing: Framing,
     message: &[u8],
-) -> Result<Answer, SessionError> {
+) -> Result<Response, SessionError> {
     let document = match xml::parse(message) {
         Ok(document) => document,
         // malformed-message is new in base:1.1 and must not be sent to a base:1.0 peer.
         Err(error) if framing == Framing::EndOfMessage => return Err(error.into()),
         Err(error) => {
             let error = RpcError::rpc(Tag::MalformedMessage, error.to_string());
-            return Ok(Answer {
+            return Ok(Response {
                 reply: Some(write_reply(switch, "", &Reply::Errors(vec![error]))),
-                last: false,
-                silent: false,
+                ends_session: false,
+                hangs: false,
             });
         }
     };
-    let delay = switch.delay();
+    let delay = switch.take_delay();
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
     }
     // Parsing succeeded, so the text is UTF-8.
     let text = std::str::from_utf8(message).unwrap_or_default();
-    let reaction = react(switch, session, &document, text);
-    let reply = reaction.reply.map(|reply| write_reply(switch, &document.root_attributes, &reply));
-    Ok(Answer { reply, last: reaction.last, silent: reaction.silent })
+    let outcome = handle_rpc(switch, session, &document, text);
+    let reply = outcome.reply.map(|reply| write_reply(switch, &document.root_attributes, &reply));
+    Ok(Response { reply, ends_session: outcome.ends_session, hangs: outcome.hangs })
 }
 
-fn react(switch: &Switch, session: u32, document: &Document, text: &str) -> Reaction {
-    let refuse = |errors| Reaction::reply(Reply::Errors(errors));
+fn handle_rpc(switch: &Switch, session: u32, document: &Document, text: &str) -> RpcOutcome {
+    let refuse = |errors| RpcOutcome::reply(Reply::Errors(errors));
     let root = &document.root;
     if !root.is(NETCONF, "rpc") {
         return refuse(vec![
@@ -192,14 +196,14 @@ fn react(switch: &Switch, session: u32, document: &Document, text: &str) -> Reac
     let [operation] = root.children.as_slice() else {
         return refuse(vec![RpcError::rpc(Tag::MissingElement, "an <rpc> holds exactly one operation")]);
     };
-    switch.count(&operation.name);
+    switch.count_rpc(&operation.name);
     match rpc::parse(operation, switch.context()) {
         Ok(rpc) => switch.execute(session, rpc, text),
         Err(errors) => refuse(errors),
     }
 }
 
-/// The `<rpc-reply>`, with the request's attributes as RFC 6241 section 4.2 wants.
+/// Formats the `<rpc-reply>` with the attributes of the request (RFC 6241 section 4.2).
 fn write_reply(switch: &Switch, attributes: &str, reply: &Reply) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<rpc-reply");
     push_attribute(&mut out, "xmlns", NETCONF);
@@ -215,7 +219,7 @@ fn write_reply(switch: &Switch, attributes: &str, reply: &Reply) -> String {
         Reply::Content(xml) => out.push_str(xml),
         Reply::Errors(errors) => {
             for error in errors {
-                error.write(switch.dialect.paths, &mut out);
+                error.write(switch.dialect.error_path_style, &mut out);
             }
         }
     }
@@ -263,7 +267,7 @@ mod tests {
             let peer = Peer { username: "u".to_owned(), address: "::1".to_owned(), connection };
             tokio::spawn(serve(Arc::clone(switch), far, peer));
             let mut client =
-                Self { stream, decoder: Decoder::new(LONGEST_MESSAGE), framing: Framing::EndOfMessage };
+                Self { stream, decoder: Decoder::new(MAX_MESSAGE_BYTES), framing: Framing::EndOfMessage };
             client.receive().await.expect("a hello");
             let hello = format!(
                 "<hello xmlns=\"{NETCONF}\"><capabilities><capability>{base}</capability></capabilities></hello>"
@@ -280,7 +284,7 @@ mod tests {
             self.stream.write_all(&encode(self.framing, message)).await.expect("the switch listens");
         }
 
-        /// `None` when the switch hung up.
+        /// Returns the next message, or `None` when the switch has closed the stream.
         async fn receive(&mut self) -> Option<String> {
             let mut buffer = vec![0; 1 << 16];
             loop {
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn malformed_messages_are_answered_or_end_the_session() {
+    async fn malformed_message_gets_rpc_error_or_ends_session() {
         let switch = switch(1);
         let mut new = Client::connect(&switch, BASE_1_1).await;
         for bad in ["<rpc", "", "text", "<!DOCTYPE x><rpc/>", "<a/><b/>"] {
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reply_repeats_the_attributes_of_its_rpc() {
+    async fn rpc_reply_repeats_attributes_of_rpc() {
         let mut client = Client::connect(&switch(1), BASE_1_1).await;
         client
             .send(&format!(
@@ -343,9 +347,9 @@ mod tests {
         assert_eq!(client.receive().await, None);
     }
 
-    /// 4,000 VLANs on 48 ports: an edit of 1,000 of them and reading all take well under 100 ms.
+    /// With 4,000 VLANs on 48 ports, an edit of 1,000 VLANs and a read of all take less than 100 ms.
     #[tokio::test]
-    async fn a_full_switch_stays_fast() {
+    async fn switch_with_4000_vlans_commits_and_reads_within_100_ms() {
         let switch = switch(48);
         let mut client = Client::connect(&switch, BASE_1_1).await;
         let vlans = |range: std::ops::Range<u16>| {
@@ -367,7 +371,7 @@ mod tests {
             let edit = crate::dialect::HandEdit {
                 port: Some(format!("Ethernet{id}")),
                 mode: Some(crate::dialect::PortMode::Trunk),
-                // Every other VLAN, so that ranges don't help.
+                // Every other VLAN, so that no ranges form.
                 vlans: (1..=4000).step_by(2).collect(),
                 ..Default::default()
             };

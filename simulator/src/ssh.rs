@@ -1,4 +1,4 @@
-//! The SSH side of a switch (RFC 6242): logins, and the `netconf` subsystem.
+//! The SSH server of a switch (RFC 6242): authentication and the `netconf` subsystem.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use tokio_util::task::TaskTracker;
 use crate::session::{self, Peer};
 use crate::switch::Switch;
 
-/// Who may log in.
+/// The credentials of the only user.
 pub struct Credentials {
     /// The login name.
     pub username: String,
     /// The password.
     pub password: String,
-    /// Public keys.
+    /// Authorized public keys.
     pub keys: Vec<PublicKey>,
 }
 
@@ -38,7 +38,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// With this host key. Connections are tracked by `tasks` and end with `shutdown`.
+    /// Creates a server with this host key. `tasks` tracks its connections; `shutdown` ends them.
     pub fn new(
         switch: Arc<Switch>,
         credentials: Credentials,
@@ -63,27 +63,27 @@ impl Server {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) if self.switch.half_open() => self.keep_quiet(stream),
+                Ok((stream, _)) if self.switch.half_open() => self.hold_silently(stream),
                 Ok((stream, address)) if self.switch.reachable() => self.connect(stream, address),
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(switch = self.switch.name, %error, "accepting a connection failed");
-                    // Out of file descriptors, most likely: give others time to close some.
+                    // Most likely the process is out of file descriptors: give connections time to close.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
     }
 
-    /// Holds a connection until the client gives it up, and says nothing.
-    fn keep_quiet(&self, mut stream: TcpStream) {
+    /// Keeps a connection open until the client closes it, and sends nothing.
+    fn hold_silently(&self, mut stream: TcpStream) {
         let shutdown = self.shutdown.clone();
         self.tasks.spawn(async move {
-            let mut heard = tokio::io::sink();
+            let mut discarded = tokio::io::sink();
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                // Either way it is over.
-                _ = tokio::io::copy(&mut stream, &mut heard) => {}
+                // On success and on an error, the connection has ended.
+                _ = tokio::io::copy(&mut stream, &mut discarded) => {}
             }
         });
     }
@@ -96,7 +96,7 @@ impl Server {
             address,
             username: String::new(),
             channels: HashMap::new(),
-            cut: connection.clone(),
+            connection_token: connection.clone(),
             tasks: self.tasks.clone(),
         };
         let config = match self.switch.new_host_key() {
@@ -118,7 +118,7 @@ fn config(host_key: PrivateKey) -> Config {
         auth_rejection_time: Duration::from_millis(50),
         auth_rejection_time_initial: Some(Duration::ZERO),
         keys: vec![host_key],
-        // A whole configuration in flight must not wait for window updates.
+        // Large enough for a whole configuration without waiting for window updates.
         window_size: 16 << 20,
         inactivity_timeout: None,
         nodelay: true,
@@ -126,16 +126,16 @@ fn config(host_key: PrivateKey) -> Config {
     }
 }
 
-/// Runs one connection; when its token is cancelled it is cut, without a farewell.
+/// Serves a connection. When its token is cancelled, the TCP connection is closed without an SSH disconnect.
 async fn serve(
     config: Arc<Config>,
     stream: TcpStream,
     handler: Connection,
     connection: CancellationToken,
 ) -> Result<(), russh::Error> {
-    // SSH's own task owns the stream; through this second handle the connection can be cut under it.
+    // The SSH task owns the stream. This second handle can close the connection under it.
     let stream = stream.into_std()?;
-    let cutter = stream.try_clone()?;
+    let stream_handle = stream.try_clone()?;
     let stream = TcpStream::from_std(stream)?;
     stream.set_nodelay(true)?;
     let running = async { russh::server::run_stream(config, stream, handler).await?.await };
@@ -143,38 +143,45 @@ async fn serve(
     let result = tokio::select! {
         result = &mut running => result,
         () = connection.cancelled() => {
-            // It fails only when the peer was faster.
-            let _ = cutter.shutdown(std::net::Shutdown::Both);
+            // Fails only if the peer has closed the connection already.
+            let _ = stream_handle.shutdown(std::net::Shutdown::Both);
             running.await
         }
     };
-    // Sessions of a connection that the peer dropped end too.
+    // End the sessions when the peer has closed the connection.
     connection.cancel();
     result
 }
 
 struct Connection {
+    /// The switch that is served.
     switch: Arc<Switch>,
+    /// The accepted credentials.
     credentials: Arc<Credentials>,
+    /// The address of the client.
     address: SocketAddr,
+    /// The authenticated user; empty before.
     username: String,
+    /// Open channels without a subsystem.
     channels: HashMap<ChannelId, Channel<Msg>>,
-    cut: CancellationToken,
+    /// Cancelled to close the TCP connection.
+    connection_token: CancellationToken,
+    /// Tracks the session tasks.
     tasks: TaskTracker,
 }
 
 impl Connection {
-    fn judge(&mut self, user: &str, right: bool) -> Auth {
-        if right && user == self.credentials.username {
+    fn authenticate(&mut self, user: &str, valid: bool) -> Auth {
+        if valid && user == self.credentials.username {
             user.clone_into(&mut self.username);
             Auth::Accept
         } else {
-            self.switch.auth_failed();
+            self.switch.count_auth_failure();
             Auth::reject()
         }
     }
 
-    fn knows(&self, key: &ssh_key::PublicKey) -> bool {
+    fn is_authorized(&self, key: &ssh_key::PublicKey) -> bool {
         self.credentials.keys.iter().any(|known| known.key_data() == key.key_data())
     }
 }
@@ -183,8 +190,8 @@ impl Handler for Connection {
     type Error = russh::Error;
 
     async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, Self::Error> {
-        let right = password == self.credentials.password;
-        Ok(self.judge(user, right))
+        let valid = password == self.credentials.password;
+        Ok(self.authenticate(user, valid))
     }
 
     async fn auth_publickey_offered(
@@ -192,14 +199,14 @@ impl Handler for Connection {
         user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, Self::Error> {
-        // Clients offer whatever keys they have; that is not yet a failed login.
-        let known = user == self.credentials.username && self.knows(offer.public_key);
-        Ok(if known { Auth::Accept } else { Auth::reject() })
+        // Clients offer all their keys: a rejected offer is not a failed login.
+        let accepted = user == self.credentials.username && self.is_authorized(offer.public_key);
+        Ok(if accepted { Auth::Accept } else { Auth::reject() })
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Self::Error> {
-        let right = self.knows(key.public_key);
-        Ok(self.judge(user, right))
+        let valid = self.is_authorized(key.public_key);
+        Ok(self.authenticate(user, valid))
     }
 
     async fn channel_open_session(
@@ -231,7 +238,7 @@ impl Handler for Connection {
         let peer = Peer {
             username: self.username.clone(),
             address: self.address.ip().to_string(),
-            connection: self.cut.clone(),
+            connection: self.connection_token.clone(),
         };
         let switch = Arc::clone(&self.switch);
         let handle = session.handle();
@@ -242,7 +249,7 @@ impl Handler for Connection {
                 tracing::debug!(switch = name, %error, "session ended");
             }
             if !connection.is_cancelled() {
-                // Fails only when the connection is gone already.
+                // Fails only if the connection is closed already.
                 let _ = handle
                     .disconnect(Disconnect::ByApplication, "session closed".to_owned(), String::new())
                     .await;

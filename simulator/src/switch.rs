@@ -1,8 +1,8 @@
-//! One switch: its datastores, sessions, faults and counters.
+//! A simulated switch: datastores, sessions, faults and counters.
 
+mod lifecycle;
 mod operations;
-mod reaction;
-mod upkeep;
+mod outcome;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,9 +13,9 @@ use serde::Serialize;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::datastores::{Datastores, Name, SessionId};
+use crate::datastores::{Datastore, Datastores, SessionId};
 use crate::dialect::{Dialect, HandEdit, Hardware, View};
-use crate::faults::{Break, Fault, Faults, When};
+use crate::faults::{ConnectionFault, Fault, Faults, When};
 use crate::model::edit::{self, OnError, Operation};
 use crate::model::tree::{self, Container};
 use crate::netconf::error::{RpcError, Tag};
@@ -25,142 +25,160 @@ use crate::netconf::xml::{self, XmlError};
 use crate::notifications::{self, Event, Origin};
 use crate::topology::{Capabilities, SwitchSpec};
 
-pub use reaction::{Opened, Reaction, Reply};
+pub use outcome::{OpenedSession, Reply, RpcOutcome};
 
-/// Sessions that a switch has at once at most.
-const MOST_SESSIONS: usize = 256;
+/// Maximum concurrent sessions of a switch.
+const MAX_SESSIONS: usize = 256;
 
 /// A simulated switch.
 #[derive(Debug)]
 pub struct Switch {
     /// Its name in the topology.
     pub name: String,
-    /// What it announces and does.
+    /// Its NETCONF capabilities.
     pub capabilities: Capabilities,
     /// Its data model.
     pub dialect: &'static Dialect,
+    /// The ports, link aggregations and MAC address.
     hardware: Hardware,
+    /// The factory configuration.
     factory: Container,
+    /// Directory that persists the configuration, if any.
     directory: Option<PathBuf>,
-    /// What is on disk; nothing yet of what isn't there.
+    /// Running and startup as last written to disk; `None` if not yet written.
     saved: Mutex<(Option<Container>, Option<Container>)>,
-    /// Something may have to be saved.
-    unsaved: Notify,
-    /// The host key that the switch got by being replaced.
+    /// Wakes the persistence task after a possible change.
+    save_requested: Notify,
+    /// The host key that [`Switch::replace`] generated.
     new_host_key: Mutex<Option<PrivateKey>>,
+    /// Datastores, sessions, faults and counters.
     state: Mutex<State>,
+    /// Version of running, from 1.
     version: watch::Sender<u64>,
+    /// Version of the whole fabric.
     fabric_version: watch::Sender<u64>,
+    /// Cancelled when the fabric stops.
     shutdown: CancellationToken,
+    /// This switch, for the tasks that it spawns.
     this: Weak<Switch>,
 }
 
 #[derive(Debug)]
 struct State {
-    stores: Datastores,
+    /// Running, candidate and startup.
+    datastores: Datastores,
+    /// The open sessions.
     sessions: BTreeMap<SessionId, Session>,
+    /// The last assigned session-id.
     last_session: SessionId,
+    /// The last assigned id of a YANG-push subscription.
     last_subscription: u32,
-    /// Configurations put away by name.
+    /// Saved running configurations by name.
     backups: BTreeMap<String, Container>,
+    /// The injected faults.
     faults: Faults,
+    /// The counters.
     stats: Stats,
 }
 
 #[derive(Debug)]
 struct Session {
+    /// The user name of the client.
     username: String,
+    /// The IP address of the client.
     peer: String,
-    /// The TCP connection; several sessions may share it.
+    /// Cancelled to close the TCP connection; several sessions may share it.
     connection: CancellationToken,
-    /// The orderly end of this session.
+    /// Cancelled to end this session in order.
     end: CancellationToken,
+    /// Notifications to send.
     outgoing: mpsc::UnboundedSender<String>,
+    /// Whether it subscribed to the stream NETCONF (RFC 5277).
     subscribed: bool,
-    /// To changes, by YANG-push.
+    /// YANG-push subscriptions.
     subscriptions: Vec<Subscription>,
 }
 
-/// What a switch counted since it was started.
+/// Counters since the start of the switch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stats {
-    /// Commits of a candidate and edits of running, done or refused; not those that only confirm.
+    /// Commits of a candidate and edits of running, successful or not, without confirming commits.
     pub transactions: u64,
-    /// Confirmed commits that were confirmed.
+    /// Confirmed commits that a client confirmed.
     pub confirmed: u64,
-    /// Confirmed commits that were rolled back: cancelled, timed out, or lost with their session.
+    /// Confirmed commits that were rolled back after a cancellation, a timeout or the end of their session.
     pub rolled_back: u64,
     /// NETCONF sessions opened.
     pub sessions_opened: u64,
-    /// NETCONF sessions open at present.
+    /// NETCONF sessions that are open.
     pub open_sessions: u64,
-    /// Refused logins.
+    /// Failed logins.
     pub auth_failures: u64,
-    /// Operations by name.
+    /// Received operations by name.
     pub rpcs: BTreeMap<String, u64>,
 }
 
-/// Why a configuration can't be put onto the switch by hand.
+/// A hand edit can't be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum HandEditError {
-    /// It can't be read.
+    /// It is not valid XML.
     #[error(transparent)]
     Xml(#[from] XmlError),
-    /// It doesn't fit the model or the hardware.
+    /// It does not conform to the model or the hardware.
     #[error("the switch refuses it: {}", .0.iter().map(|e| e.message.as_str()).collect::<Vec<_>>().join("; "))]
     Refused(Vec<RpcError>),
 }
 
-/// Why a configuration that was put away can't be used.
+/// No backup of this name exists.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no backup {0}")]
 pub struct NoSuchBackup(pub String);
 
-/// What a switch comes up with after a reboot.
+/// The configuration that a reboot loads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Boot {
-    /// Running as it was, less an unconfirmed commit; startup where the switch has one.
+    /// The startup datastore if the switch has one, else running without an unconfirmed commit.
     #[default]
     Saved,
-    /// As it left the factory.
+    /// The factory configuration.
     Factory,
 }
 
-/// How a switch is put together.
+/// The parameters of a switch.
 #[derive(Debug)]
 pub struct Setup<'a> {
-    /// What the topology says.
+    /// Its entry in the topology.
     pub spec: &'a SwitchSpec,
     /// Its data model.
     pub dialect: &'static Dialect,
-    /// Where it keeps its configuration, if at all.
+    /// Directory that persists its configuration; absent if it is not persisted.
     pub directory: Option<PathBuf>,
-    /// Raised with every change of any switch.
+    /// Incremented with every change of any switch.
     pub fabric_version: watch::Sender<u64>,
     /// Cancelled when the fabric stops.
     pub shutdown: CancellationToken,
 }
 
 impl Switch {
-    /// A switch with the configuration found in its directory, else as it left the factory.
+    /// Creates a switch with the persisted configuration, else the factory configuration.
     pub fn new(setup: Setup<'_>) -> Result<Arc<Self>, HandEditError> {
         let Setup { spec, dialect, directory, fabric_version, shutdown } = setup;
         let hardware = Hardware {
             ports: spec.ports.clone(),
             lags: spec.lags.clone(),
-            mac: mac(&spec.name),
+            mac: mac_address(&spec.name),
             strict_references: spec.strict_references,
         };
         let mut factory = (dialect.factory)(&hardware);
         if let Some(xml) = &spec.configuration {
-            factory = merged(dialect, &hardware, &factory, xml)?;
+            factory = merge_xml(dialect, &hardware, &factory, xml)?;
         }
         let saved = |name: &str| {
             let path = directory.as_ref()?.join(name);
             let xml = std::fs::read_to_string(path).ok()?;
-            match merged(dialect, &hardware, &Container::default(), &xml) {
+            match merge_xml(dialect, &hardware, &Container::default(), &xml) {
                 Ok(config) => Some(config),
                 Err(error) => {
                     tracing::warn!(switch = spec.name, file = name, %error, "saved configuration ignored");
@@ -172,7 +190,7 @@ impl Switch {
         let startup =
             if spec.capabilities.startup { saved("startup.xml").or(Some(factory.clone())) } else { None };
         let state = State {
-            stores: Datastores::new(running.clone(), startup.clone()),
+            datastores: Datastores::new(running.clone(), startup.clone()),
             sessions: BTreeMap::new(),
             last_session: 0,
             last_subscription: 0,
@@ -188,7 +206,7 @@ impl Switch {
             factory,
             directory,
             saved: Mutex::new((None, None)),
-            unsaved: Notify::new(),
+            save_requested: Notify::new(),
             new_host_key: Mutex::new(None),
             state: Mutex::new(state),
             version: watch::Sender::new(1),
@@ -199,47 +217,47 @@ impl Switch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere must not take the switch down; the state is changed in whole steps.
+        // A panic in another thread must not disable the switch.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a request is read against.
+    /// The context for parsing requests.
     pub fn context(&self) -> Context<'_> {
         Context { capabilities: &self.capabilities, roots: self.dialect.roots }
     }
 
-    /// What the data plane does.
+    /// The effective switching state.
     pub fn view(&self) -> View {
-        let running = self.state().stores.running().clone();
+        let running = self.state().datastores.running().clone();
         (self.dialect.view)(&running, &self.hardware)
     }
 
     /// The running configuration as XML.
     pub fn running_xml(&self) -> String {
-        let running = self.state().stores.running().clone();
+        let running = self.state().datastores.running().clone();
         let mut out = String::new();
-        running.write(self.dialect.roots, "", &mut out);
+        running.write_xml(self.dialect.roots, "", &mut out);
         out
     }
 
-    /// Counters.
+    /// The counters.
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let open = u64::try_from(state.sessions.len()).unwrap_or(u64::MAX);
         Stats { open_sessions: open, ..state.stats.clone() }
     }
 
-    /// Counts a refused login.
-    pub fn auth_failed(&self) {
+    /// Counts a failed login.
+    pub fn count_auth_failure(&self) {
         self.state().stats.auth_failures += 1;
     }
 
-    /// Whether a commit waits for its confirmation.
+    /// Whether a confirmed commit awaits its confirmation.
     pub fn is_pending(&self) -> bool {
-        self.state().stores.is_pending()
+        self.state().datastores.is_pending()
     }
 
-    /// The present faults.
+    /// The active faults.
     pub fn faults(&self) -> Vec<Fault> {
         self.state().faults.list().to_vec()
     }
@@ -261,24 +279,29 @@ impl Switch {
         !self.state().faults.unreachable()
     }
 
-    /// Counts up with every change of running; starts at 1.
+    /// The version of running; it starts at 1 and increases with every change.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// How long the next operation is delayed.
-    pub fn delay(&self) -> std::time::Duration {
-        let ms = self.state().faults.strike(|fault| match fault {
+    /// The delay of the next operation; counts an occurrence of [`Fault::Slow`].
+    pub fn take_delay(&self) -> std::time::Duration {
+        let ms = self.state().faults.trigger(|fault| match fault {
             Fault::Slow { ms, .. } => Some(*ms),
             _ => None,
         });
         std::time::Duration::from_millis(ms.unwrap_or(0))
     }
 
-    /// A session begins; `None` when there are too many.
-    pub fn open_session(&self, username: &str, peer: &str, connection: CancellationToken) -> Option<Opened> {
+    /// Opens a session. Returns `None` if the maximum number of sessions is open.
+    pub fn open_session(
+        &self,
+        username: &str,
+        peer: &str,
+        connection: CancellationToken,
+    ) -> Option<OpenedSession> {
         let mut state = self.state();
-        if state.sessions.len() >= MOST_SESSIONS {
+        if state.sessions.len() >= MAX_SESSIONS {
             return None;
         }
         state.last_session = state.last_session.checked_add(1).unwrap_or(1);
@@ -297,131 +320,131 @@ impl Switch {
         state.sessions.insert(session, new);
         state.stats.sessions_opened += 1;
         let origin = state.origin(Some(session));
-        state.announce(&Event::SessionStart, &origin);
-        Some(Opened { session, end, outgoing })
+        state.notify(&Event::SessionStart, &origin);
+        Some(OpenedSession { session, end, outgoing })
     }
 
-    /// A session is over, however that came.
+    /// Closes a session and releases its resources.
     pub fn close_session(&self, session: SessionId) {
         let mut state = self.state();
         let origin = state.origin(Some(session));
         if state.sessions.remove(&session).is_none() {
             return;
         }
-        state.announce(&Event::SessionEnd, &origin);
-        let before = state.stores.running().clone();
-        if state.end_in_stores(session) {
+        state.notify(&Event::SessionEnd, &origin);
+        let before = state.datastores.running().clone();
+        if state.release_session(session) {
             state.stats.rolled_back += 1;
-            state.announce(&Event::Confirm("cancel"), &origin);
+            state.notify(&Event::Confirm("cancel"), &origin);
         }
-        self.settle(&mut state, &before, &origin);
+        self.publish_changes(&mut state, &before, &origin);
     }
 
-    /// Does an operation. `message`: the whole request as it came.
-    pub fn execute(&self, session: SessionId, rpc: Rpc, message: &str) -> Reaction {
+    /// Executes an operation. `message` is the whole `<rpc>` as received.
+    pub fn execute(&self, session: SessionId, rpc: Rpc, message: &str) -> RpcOutcome {
         let mut state = self.state();
         if !state.sessions.contains_key(&session) {
-            return Reaction::lost();
+            return RpcOutcome::connection_lost();
         }
         let name = rpc.name();
-        if let Some(how) = state.faults.breaks(name, When::Before) {
-            return state.broken(session, how);
+        if let Some(fault) = state.faults.connection_fault(name, When::Before) {
+            return state.connection_fault_outcome(session, fault);
         }
-        let before = state.stores.running().clone();
-        let reaction = self.perform(&mut state, session, rpc, message);
+        let before = state.datastores.running().clone();
+        let outcome = self.perform(&mut state, session, rpc, message);
         let origin = state.origin(Some(session));
-        self.settle(&mut state, &before, &origin);
-        match state.faults.breaks(name, When::After) {
-            Some(how) => state.broken(session, how),
-            None => reaction,
+        self.publish_changes(&mut state, &before, &origin);
+        match state.faults.connection_fault(name, When::After) {
+            Some(fault) => state.connection_fault_outcome(session, fault),
+            None => outcome,
         }
     }
 
-    /// What `<hello>` announces: what the switch can do, unless it lies.
-    pub fn announced(&self) -> Capabilities {
-        self.state().faults.announced().unwrap_or(&self.capabilities).clone()
+    /// The capabilities that `<hello>` announces: the real ones unless [`Fault::Announce`] is active.
+    pub fn announced_capabilities(&self) -> Capabilities {
+        self.state().faults.announced_capabilities().unwrap_or(&self.capabilities).clone()
     }
 
-    /// Whether notifications precede the reply to what caused them.
-    pub fn notifies_first(&self) -> bool {
+    /// Whether notifications precede the reply to the operation that caused them.
+    pub fn sends_notifications_first(&self) -> bool {
         self.state().faults.any(|fault| matches!(fault, Fault::NotificationsFirst {}))
     }
 
-    /// Whether connections are accepted, and nothing is said on them.
+    /// Whether connections are accepted and nothing is sent on them.
     pub fn half_open(&self) -> bool {
         self.state().faults.any(|fault| matches!(fault, Fault::HalfOpen {}))
     }
 
-    /// Counts an operation, understood or not.
-    pub fn count(&self, operation: &str) {
-        // A name is the client's text: only a bounded number of different ones is kept.
+    /// Counts a received operation, supported or not.
+    pub fn count_rpc(&self, operation: &str) {
+        // Clients choose the name: limit the number of distinct names.
         let rpcs = &mut self.state().stats.rpcs;
         if rpcs.len() < 64 || rpcs.contains_key(operation) {
             *rpcs.entry(operation.to_owned()).or_default() += 1;
         }
     }
 
-    /// Changes running as a person at the console would: locks and candidate don't matter.
-    pub fn edit_by_hand(&self, xml: &str) -> Result<(), HandEditError> {
+    /// Merges XML into running as an operator at the console does, regardless of locks and the candidate.
+    pub fn edit_xml_by_hand(&self, xml: &str) -> Result<(), HandEditError> {
         let mut state = self.state();
-        let before = state.stores.running().clone();
-        let config = merged(self.dialect, &self.hardware, &before, xml)?;
-        state.stores.put(Name::Running, config, None);
+        let before = state.datastores.running().clone();
+        let config = merge_xml(self.dialect, &self.hardware, &before, xml)?;
+        state.datastores.set(Datastore::Running, config, None);
         let origin = state.origin(None);
-        self.settle(&mut state, &before, &origin);
+        self.publish_changes(&mut state, &before, &origin);
         Ok(())
     }
 
-    /// The same, said in ports and VLANs.
+    /// Applies a hand edit to running, regardless of locks and the candidate.
     pub fn change_by_hand(&self, edit: &HandEdit) -> Result<(), HandEditError> {
-        let running = self.state().stores.running().clone();
+        let running = self.state().datastores.running().clone();
         if let Some(port) = &edit.port
             && !(self.dialect.view)(&running, &self.hardware).ports.contains_key(port)
         {
             let error = RpcError::application(Tag::InvalidValue, format!("this switch has no port {port}"));
             return Err(HandEditError::Refused(vec![error]));
         }
-        self.edit_by_hand(&(self.dialect.by_hand)(edit, &running, &self.hardware))
+        self.edit_xml_by_hand(&(self.dialect.hand_edit_xml)(edit, &running, &self.hardware))
     }
 
-    /// After anything that may have changed a datastore: announces, wakes those who wait, has it saved.
-    fn settle(&self, state: &mut State, before: &Container, origin: &Origin) {
-        if state.stores.running() != before {
+    /// Publishes a possible change of running: sends notifications, increments the versions and requests persistence.
+    fn publish_changes(&self, state: &mut State, before: &Container, origin: &Origin) {
+        if state.datastores.running() != before {
             let mut edits = Vec::new();
             if state.sessions.values().any(|session| session.subscribed) {
                 tree::differences(
                     before,
-                    state.stores.running(),
+                    state.datastores.running(),
                     self.dialect.roots,
                     None,
                     &mut |path, change, _| {
-                        edits.push((path.instance(), change));
+                        edits.push((path.identifier(), change));
                     },
                 );
             }
-            state.announce(&Event::ConfigChange(edits), origin);
-            self.push(state, before);
+            state.notify(&Event::ConfigChange(edits), origin);
+            self.push_changes(state, before);
             self.version.send_modify(|version| *version += 1);
             self.fabric_version.send_modify(|version| *version += 1);
         }
-        self.unsaved.notify_one();
+        self.save_requested.notify_one();
     }
 
-    /// Tells YANG-push's subscribers of a change of running.
-    fn push(&self, state: &mut State, before: &Container) {
-        let State { sessions, stores, .. } = state;
-        let after = stores.running();
+    /// Sends a change of running to the YANG-push subscribers.
+    fn push_changes(&self, state: &mut State, before: &Container) {
+        let State { sessions, datastores, .. } = state;
+        let after = datastores.running();
         let mut states = None;
         for session in sessions.values_mut() {
             for subscription in &mut session.subscriptions {
-                let message = if subscription.wanted.operational {
+                let message = if subscription.request.operational {
                     let show = |config| (self.dialect.operational)(config, &self.hardware);
                     let (before, after) = &*states.get_or_insert_with(|| (show(before), show(after)));
-                    subscription.changes(before, after, self.dialect.roots)
+                    subscription.push_change_update(before, after, self.dialect.roots)
                 } else {
-                    subscription.changes(before, after, self.dialect.roots)
+                    subscription.push_change_update(before, after, self.dialect.roots)
                 };
-                // A receiver that is gone belongs to a session that is just ending.
+                // The receiver is gone only if the session is ending.
                 message.map(|message| session.outgoing.send(message));
             }
         }
@@ -429,25 +452,25 @@ impl Switch {
 }
 
 impl State {
-    /// What the end of a session does to the datastores. Returns whether something was rolled back.
-    fn end_in_stores(&mut self, session: SessionId) -> bool {
-        let keeps_candidate = self.faults.any(|fault| *fault == Fault::KeepCandidate {});
-        self.stores.end_session(session, keeps_candidate)
+    /// Releases the locks and the commit of an ended session. Returns whether a commit was rolled back.
+    fn release_session(&mut self, session: SessionId) -> bool {
+        let keep_candidate = self.faults.any(|fault| *fault == Fault::KeepCandidate {});
+        self.datastores.end_session(session, keep_candidate)
     }
 
-    fn cut_all(&mut self) {
+    fn disconnect_all(&mut self) {
         for session in std::mem::take(&mut self.sessions).into_values() {
             session.connection.cancel();
         }
     }
 
-    fn broken(&self, session: SessionId, how: Break) -> Reaction {
-        match how {
-            Break::Lost => {
-                self.sever(session);
-                Reaction::lost()
+    fn connection_fault_outcome(&self, session: SessionId, fault: ConnectionFault) -> RpcOutcome {
+        match fault {
+            ConnectionFault::Dropped => {
+                self.disconnect(session);
+                RpcOutcome::connection_lost()
             }
-            Break::Silent => Reaction { reply: None, last: false, silent: true },
+            ConnectionFault::Hung => RpcOutcome { reply: None, ends_session: false, hangs: true },
         }
     }
 
@@ -460,35 +483,35 @@ impl State {
         }
     }
 
-    fn announce(&self, event: &Event, origin: &Origin) {
+    fn notify(&self, event: &Event, origin: &Origin) {
         if self.sessions.values().all(|session| !session.subscribed) {
             return;
         }
         let message = notifications::write(event, origin);
         for session in self.sessions.values().filter(|session| session.subscribed) {
-            // A receiver that is gone belongs to a session that is just ending.
+            // The receiver is gone only if the session is ending.
             let _ = session.outgoing.send(message.clone());
         }
     }
 }
 
-/// A locally administered MAC address that a switch of this name always has; the last 16 bits are free for ports.
-fn mac(name: &str) -> [u8; 6] {
+/// Derives a locally administered MAC address from the name of a switch. The last 16 bits are left for ports.
+fn mac_address(name: &str) -> [u8; 6] {
     // FNV-1a.
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193));
     let [a, b, c, _] = hash.to_be_bytes();
     [0x02, a, b, c, 0, 0]
 }
 
-/// `config` with the XML fragments in `xml` merged in, checked.
-fn merged(
+/// Merges XML fragments into a configuration and validates the result.
+fn merge_xml(
     dialect: &'static Dialect,
     hardware: &Hardware,
     config: &Container,
     xml: &str,
 ) -> Result<Container, HandEditError> {
     let document = xml::parse(format!("<config>{xml}</config>").as_bytes())?;
-    // A whole <config> is as welcome as what goes into one.
+    // Accept a <config> element as well as its content.
     let children = match document.root.children.as_slice() {
         [only] if &*only.name == "config" => &only.children,
         children => children,

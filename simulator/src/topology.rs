@@ -1,4 +1,4 @@
-//! The topology file: which switches there are, what they can do, and how they are connected.
+//! The topology file: switches, their capabilities and their connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::dialect::Dialect;
 
-/// A fabric: switches, the links between them, and what hangs on their ports.
+/// A fabric: switches, the links between them, and the machines and networks on their ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Topology {
-    /// The switches that are simulated.
+    /// The simulated switches.
     pub switches: Vec<SwitchSpec>,
     /// Cables between switches.
     #[serde(default)]
     pub links: Vec<Link>,
-    /// Machines, each interface on a switch port.
+    /// Machines; each interface is connected to a switch port.
     #[serde(default)]
     pub nodes: Vec<Node>,
-    /// Where outside networks are connected.
+    /// External networks and the ports to which they are connected.
     #[serde(default)]
     pub physical_networks: Vec<PhysicalNetwork>,
 }
@@ -28,38 +28,38 @@ pub struct Topology {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SwitchSpec {
-    /// Unique in the topology; letters, digits, `-`, `_` and `.`.
+    /// Name, unique in the topology, of letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// The names of its ports.
+    /// Names of its ports.
     pub ports: Vec<String>,
-    /// The data model it speaks.
+    /// Name of its dialect; `openconfig` if absent.
     #[serde(default = "openconfig")]
     pub dialect: String,
-    /// The login name; `admin` when absent.
+    /// Login name; `admin` if absent.
     #[serde(default = "admin")]
     pub username: String,
-    /// The password; a random one when absent.
+    /// Password; random if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
-    /// OpenSSH public key lines that may log in as well.
+    /// Authorized OpenSSH public key lines.
     #[serde(default)]
     pub authorized_keys: Vec<String>,
-    /// What `<hello>` announces and the switch does.
+    /// Its NETCONF capabilities.
     #[serde(default)]
     pub capabilities: Capabilities,
-    /// Where it listens; port 0 picks one.
+    /// Listen address of NETCONF; port 0 stands for a free port.
     #[serde(default = "loopback")]
     pub listen: SocketAddr,
-    /// The kind of its SSH host key.
+    /// Algorithm of its SSH host key.
     #[serde(default)]
     pub host_key: HostKeyKind,
-    /// Link aggregations that it has from the factory, with their member ports.
+    /// Link aggregations of the factory configuration, with their member ports.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lags: BTreeMap<String, Vec<String>>,
-    /// Refuse ports that name undefined VLANs, where the model alone accepts it (Junos).
+    /// Whether a port that names an undefined VLAN is an error even if the model allows it (Junos).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict_references: bool,
-    /// XML merged into the factory configuration: what others configured before.
+    /// XML merged into the factory configuration, as foreign configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
 }
@@ -85,11 +85,11 @@ pub enum HostKeyKind {
     Ed25519,
     /// ECDSA on NIST P-256.
     EcdsaP256,
-    /// RSA of 3072 bits; takes seconds to make.
+    /// RSA of 3072 bits; its generation takes seconds.
     Rsa,
 }
 
-/// What a switch can do. The default is the most: every capability but `writableRunning` and `startup`.
+/// The NETCONF capabilities of a switch. By default all but `writableRunning`, `startup` and `yangPush`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[allow(clippy::struct_excessive_bools, reason = "capabilities are independent of each other")]
@@ -102,7 +102,7 @@ pub struct Capabilities {
     pub base_1_1: bool,
     /// `:candidate`.
     pub candidate: bool,
-    /// `:confirmed-commit`, which needs `candidate`.
+    /// `:confirmed-commit`, which requires `candidate`.
     pub confirmed_commit: ConfirmedCommit,
     /// `:validate`.
     pub validate: bool,
@@ -135,13 +135,13 @@ impl Default for Capabilities {
     }
 }
 
-/// Which confirmed commit a switch knows.
+/// The version of `:confirmed-commit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConfirmedCommit {
     /// None.
     #[serde(rename = "none")]
     None,
-    /// RFC 4741: no persist, no cancel.
+    /// RFC 4741: without `<persist>` and `<cancel-commit>`.
     #[serde(rename = "1.0")]
     V1_0,
     /// RFC 6241.
@@ -179,7 +179,7 @@ pub struct Node {
     pub interfaces: Vec<NodeInterface>,
 }
 
-/// A machine's network card and the port it is plugged into.
+/// A network interface of a machine and the switch port to which it is connected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeInterface {
@@ -191,7 +191,7 @@ pub struct NodeInterface {
     pub port: String,
 }
 
-/// An outside network and the port where it comes in.
+/// An external network and the switch port to which it is connected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhysicalNetwork {
@@ -203,52 +203,52 @@ pub struct PhysicalNetwork {
     pub port: String,
 }
 
-/// What is wrong with a topology. None of it passes by itself.
+/// A topology is invalid. A retry doesn't help.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// The file is not YAML or JSON of this shape.
+    /// The file is not YAML or JSON of a topology.
     #[error("reading the topology: {0}")]
     Syntax(#[from] serde_saphyr::Error),
-    /// A switch's name can't be used.
+    /// The name of a switch is invalid.
     #[error(
         "switch name {0:?}: only letters, digits, '-', '_' and '.' are allowed, and not at its start a '.'"
     )]
     SwitchName(String),
-    /// Two of them.
+    /// A name is not unique.
     #[error("there is more than one {kind} {name}")]
     Twice {
-        /// What is doubled.
+        /// The kind of the duplicate.
         kind: &'static str,
         /// Its name.
         name: String,
     },
-    /// No such data model here.
+    /// The dialect is unknown.
     #[error("switch {switch}: dialect {dialect:?} is not known")]
     Dialect {
         /// The switch.
         switch: String,
-        /// The dialect it asks for.
+        /// The unknown dialect.
         dialect: String,
     },
-    /// A combination that no switch has.
+    /// The capabilities are inconsistent.
     #[error("switch {switch}: {problem}")]
     Capabilities {
         /// The switch.
         switch: String,
-        /// What doesn't fit.
+        /// The inconsistency.
         problem: &'static str,
     },
-    /// A cable to nowhere.
+    /// A port does not exist.
     #[error("{what} names port {port} of switch {switch}, which does not exist")]
     NoSuchPort {
-        /// Who names it.
+        /// The object that names the port.
         what: String,
         /// The switch.
         switch: String,
         /// The port.
         port: String,
     },
-    /// Two cables in one port.
+    /// A port has several connections.
     #[error("port {port} of switch {switch} is used twice")]
     PortTaken {
         /// The switch.
@@ -259,14 +259,14 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// Reads YAML or JSON and checks it.
+    /// Parses YAML or JSON and validates it.
     pub fn parse(text: &str) -> Result<Self, TopologyError> {
         let topology: Self = serde_saphyr::from_str(text)?;
         topology.validate()?;
         Ok(topology)
     }
 
-    /// Whether its parts fit together.
+    /// Validates the names, the capabilities and the connections.
     pub fn validate(&self) -> Result<(), TopologyError> {
         let mut ports: BTreeSet<LinkEnd> = BTreeSet::new();
         let mut names = BTreeSet::new();
@@ -284,7 +284,7 @@ impl Topology {
                 }
             }
         }
-        for end in self.cabled() {
+        for end in self.cable_ends() {
             let (what, end) = end;
             let LinkEnd { switch, port } = end.clone();
             if !ports.remove(&end) {
@@ -299,7 +299,7 @@ impl Topology {
         Ok(())
     }
 
-    fn cabled(&self) -> Vec<(String, LinkEnd)> {
+    fn cable_ends(&self) -> Vec<(String, LinkEnd)> {
         let links = self
             .links
             .iter()
@@ -319,22 +319,22 @@ impl Topology {
         links.chain(nodes).chain(networks).collect()
     }
 
-    /// A leaf–spine: `leaf1`…, `spine1`…, each leaf linked to each spine once, nodes `node1`… spread over the
-    /// leaves in blocks with one interface `eth1`, and the network `dc-gw` on the last leaf.
+    /// Builds a leaf–spine fabric: `leaf1`…, `spine1`…, one link between each leaf and each spine, nodes `node1`…
+    /// with one interface `eth1`, and the network `dc-gw` on the last leaf. Nodes fill the leaves in blocks.
     ///
-    /// On a leaf, nodes come first (`Ethernet1`…), then the uplinks from `Ethernet49`, as on common 48-port
-    /// switches; `dc-gw` is on `Ethernet48`. More than 47 nodes on a leaf move the rest up accordingly.
+    /// On a leaf, nodes have the ports `Ethernet1`…, `dc-gw` has `Ethernet48`, and the uplinks follow from
+    /// `Ethernet49`. More than 47 nodes on a leaf shift `dc-gw` and the uplinks.
     pub fn leaf_spine(leaves: usize, spines: usize, nodes: usize) -> Self {
         Self::leaf_spine_of(leaves, spines, nodes, &["openconfig"])
     }
 
-    /// The same of several makes: the switches, leaves first, get the dialects in turn, and their ports the names
-    /// that the make gives them (`xe-0/0/1`, `ethernet-1/1`, …). Dialects that aren't known are refused by
-    /// [`Self::validate`]; no dialects stand for OpenConfig.
+    /// Builds a leaf–spine fabric of several dialects. The switches, leaves first, get the dialects in turn, and port
+    /// names of the dialect (`xe-0/0/1`, `ethernet-1/1`, …). Without dialects, all are OpenConfig.
+    /// [`Self::validate`] refuses unknown dialects.
     pub fn leaf_spine_of(leaves: usize, spines: usize, nodes: usize, dialects: &[&str]) -> Self {
         let dialect_of = |n: usize| dialects.get(n % dialects.len().max(1)).copied().unwrap_or("openconfig");
         let port = |dialect: &str, n: usize| {
-            Dialect::named(dialect).map_or_else(|| format!("Ethernet{n}"), |dialect| (dialect.port)(n))
+            Dialect::named(dialect).map_or_else(|| format!("Ethernet{n}"), |dialect| (dialect.port_name)(n))
         };
         let leaf_port = |leaf: usize, n: usize| port(dialect_of(leaf - 1), n);
         let per_leaf = nodes.div_ceil(leaves.max(1));
@@ -386,7 +386,7 @@ impl Topology {
 }
 
 impl SwitchSpec {
-    /// An OpenConfig switch with every default.
+    /// Creates an OpenConfig switch with all defaults.
     pub fn new(name: impl Into<String>, ports: Vec<String>) -> Self {
         Self {
             name: name.into(),
@@ -405,7 +405,7 @@ impl SwitchSpec {
     }
 
     fn validate(&self) -> Result<(), TopologyError> {
-        // The name becomes a directory and a part of URLs.
+        // The name is used as a directory and in URLs.
         let plain = self.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if self.name.is_empty() || self.name.starts_with('.') || !plain {
             return Err(TopologyError::SwitchName(self.name.clone()));
@@ -446,20 +446,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shipped_example_is_the_builders_leaf_spine() {
+    fn shipped_leaf_spine_equals_built_topology() {
         let shipped = Topology::parse(include_str!("../topologies/leaf-spine.yaml")).expect("valid");
         assert_eq!(shipped, Topology::leaf_spine(2, 2, 4));
     }
 
     #[test]
-    fn leaf_spines_of_any_size_are_valid() {
+    fn leaf_spine_of_any_size_is_valid() {
         for (leaves, spines, nodes) in [(1, 0, 1), (2, 2, 4), (3, 1, 100), (32, 4, 1000), (0, 0, 0)] {
             Topology::leaf_spine(leaves, spines, nodes).validate().expect("valid");
         }
     }
 
     #[test]
-    fn the_shipped_mixed_fabric_is_valid_and_has_every_make() {
+    fn shipped_mixed_topology_is_valid_and_has_every_dialect() {
         let shipped = Topology::parse(include_str!("../topologies/mixed.yaml")).expect("valid");
         let makes: BTreeSet<&str> = shipped.switches.iter().map(|switch| switch.dialect.as_str()).collect();
         assert_eq!(makes.len(), Dialect::ALL.len());
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_refused() {
+    fn parse_refuses_inconsistent_topology() {
         let switch = |extra: &str| format!("switches: [{{name: s, ports: [p1, p2]{extra}}}]");
         let cases = [
             ("switches: [{name: ../x, ports: []}]".to_owned(), "switch name"),

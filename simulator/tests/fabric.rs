@@ -1,4 +1,4 @@
-//! A fabric as a library: what it keeps, what it refuses, and how it stops.
+//! The library interface of a fabric: persistence, errors and shutdown.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn trunk(port: &str, vlan: u16) -> HandEdit {
 }
 
 #[tokio::test]
-async fn a_restart_with_the_same_directory_gives_the_same_switches() {
+async fn restart_with_same_directory_restores_switches() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let topology = Topology::leaf_spine(1, 1, 1);
     let fabric = Fabric::start(&topology, keeping(dir.path())).await.expect("starts");
@@ -33,7 +33,7 @@ async fn a_restart_with_the_same_directory_gives_the_same_switches() {
     let leaf = again.switch("leaf1").expect("leaf1");
     assert_eq!(leaf.view(), view);
     for (before, after) in info.iter().zip(again.info()) {
-        // The port may have been taken meanwhile by another program; all else is the same.
+        // The port may differ: another program may have taken it in the meantime.
         assert_eq!((&before.name, &before.password), (&after.name, &after.password));
         assert_eq!(before.host_key, after.host_key);
     }
@@ -43,7 +43,7 @@ async fn a_restart_with_the_same_directory_gives_the_same_switches() {
 }
 
 #[tokio::test]
-async fn a_taken_address_is_named() {
+async fn start_error_names_switch_with_taken_address() {
     let fabric =
         Fabric::start(&Topology::leaf_spine(1, 0, 0), FabricOptions::default()).await.expect("starts");
     let mut topology = Topology::leaf_spine(1, 0, 0);
@@ -55,7 +55,7 @@ async fn a_taken_address_is_named() {
 }
 
 #[tokio::test]
-async fn an_initial_configuration_is_checked() {
+async fn invalid_initial_configuration_is_refused() {
     let mut topology = Topology::leaf_spine(1, 0, 0);
     topology.switches[0].configuration = Some("<x xmlns=\"urn:nobody\"/>".to_owned());
     let error = Fabric::start(&topology, FabricOptions::default()).await.expect_err("not in the model");
@@ -63,7 +63,7 @@ async fn an_initial_configuration_is_checked() {
 }
 
 #[tokio::test]
-async fn passwords_are_not_shown() {
+async fn debug_output_omits_passwords() {
     let fabric =
         Fabric::start(&Topology::leaf_spine(1, 0, 0), FabricOptions::default()).await.expect("starts");
     let info = &fabric.info()[0];
@@ -73,7 +73,7 @@ async fn passwords_are_not_shown() {
 }
 
 #[tokio::test]
-async fn waiters_are_woken_by_a_change() {
+async fn version_watch_wakes_on_change() {
     let fabric =
         Fabric::start(&Topology::leaf_spine(1, 0, 0), FabricOptions::default()).await.expect("starts");
     let leaf = fabric.switch("leaf1").expect("leaf1");

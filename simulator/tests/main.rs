@@ -1,5 +1,5 @@
-//! The simulator as foreign clients and packets see it.
-//! One binary, since each is linked with all that it uses.
+//! Tests of the simulator with independent clients and packets.
+//! All are one binary: linking each test separately would take longer.
 
 mod common;
 mod dataplane;

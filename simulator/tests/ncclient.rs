@@ -1,5 +1,5 @@
-//! A foreign client has to find a faithful device: runs the pytest suite in `tests/ncclient` against a
-//! fabric of switches with different capabilities.
+//! Runs the pytest suite in `tests/ncclient`, with an independent NETCONF client, against switches with different
+//! capabilities.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use russh::keys::{Algorithm, PrivateKey};
 use crate::common::python;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ncclient_finds_a_faithful_device() {
+async fn ncclient_suite_passes_against_simulated_switches() {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = tokio::task::spawn_blocking(|| python(crate_dir)).await.expect("the environment is there");
 

@@ -1,4 +1,4 @@
-//! A data centre in one process: 64 switches of 48 ports with 4,000 VLANs, of every make.
+//! Scale: 64 switches of 48 ports with 4,000 VLANs in one process, and a full switch of each dialect.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn vlans(low: u16, high: u16) -> VlanSet {
 }
 
 #[tokio::test]
-async fn sixty_four_switches_with_four_thousand_vlans() {
+async fn sixty_four_switches_hold_four_thousand_vlans_each() {
     let began = Instant::now();
     let topology = Topology::leaf_spine_of(60, 4, 500, &["openconfig", "junos", "ieee8021q", "nxos"]);
     let fabric = Fabric::start(&topology, FabricOptions::default()).await.expect("starts");
@@ -26,7 +26,7 @@ async fn sixty_four_switches_with_four_thousand_vlans() {
     let began = Instant::now();
     let mut slowest = Duration::ZERO;
     for switch in fabric.switches() {
-        // NX-OS keeps the last ones to itself; the others have all.
+        // NX-OS reserves the VLANs from 3968 on.
         let last = if switch.dialect.name == "nxos" { 3967 } else { 4001 };
         let edit = HandEdit {
             define_vlans: (2..=last).map(|id| (id, format!("service-{id}"))).collect(),
@@ -51,14 +51,14 @@ async fn sixty_four_switches_with_four_thousand_vlans() {
     fabric.shutdown().await;
 }
 
-/// A full switch of each make whose ports list ranges: 4,094 VLANs (or as many as it has) on 48 trunks.
+/// A full switch of each dialect: 4,094 VLANs, or the maximum of the dialect, in ranges on 48 trunks.
 #[tokio::test]
-async fn a_full_switch_of_each_make() {
+async fn full_switch_of_each_dialect_edits_and_reads_within_a_second() {
     for make in ["openconfig", "junos", "ieee8021q", "nxos", "srlinux"] {
         let topology = Topology::leaf_spine_of(1, 0, 0, &[make]);
         let fabric = Fabric::start(&topology, FabricOptions::default()).await.expect("starts");
         let switch = fabric.switch("leaf1").expect("leaf1");
-        // SR Linux has a subinterface per port and VLAN: a full switch is beyond what its hardware takes.
+        // SR Linux needs a subinterface per port and VLAN; its hardware can't hold a full switch.
         let last = match make {
             "nxos" => 3967,
             "srlinux" => 200,

@@ -1,4 +1,4 @@
-//! Starts the four programs in a directory, in the order in which they need each other.
+//! Starts the programs of a control plane in a directory, in the order of their dependencies.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -21,76 +21,76 @@ use crate::ports::Ports;
 use crate::programs::{self, AuditFiles, Files};
 use crate::supervisor::{Exited, SuperviseError, Supervisor};
 
-/// How long a start may take on a machine that is busy with other things.
+/// Timeout of each step of a start; generous for busy machines.
 const START_TIMEOUT: Duration = Duration::from_mins(3);
-/// Between two looks at something that has no way to tell.
-const POLL: Duration = Duration::from_millis(20);
-/// A picked port can be taken by another process before the program listens on it.
-const ATTEMPTS: usize = 3;
+/// Poll interval for conditions without notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum start attempts. Another process can take a picked port before the program binds it.
+const MAX_START_ATTEMPTS: usize = 3;
 
 /// A control plane can't be started or used.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlPlaneError {
-    /// A program can't be had.
+    /// A program can't be obtained.
     #[error(transparent)]
     Parts(#[from] PartsError),
-    /// The directory.
+    /// The directory can't be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Keys and certificates.
+    /// A key or certificate can't be created.
     #[error(transparent)]
     Pki(#[from] PkiError),
-    /// A child can't be started.
+    /// A child process can't be started.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
-    /// No free port.
+    /// No port is free.
     #[error("picking a port: {0}")]
     Ports(#[source] std::io::Error),
-    /// A node.
+    /// A node can't be started.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// A key of a NATS user.
+    /// The key of a NATS user can't be used.
     #[error(transparent)]
     NatsKey(#[from] NatsKeyError),
-    /// A program ended while it was waited for.
+    /// A program exited during the start.
     #[error("{0}")]
     Exited(Exited),
     /// A start took too long; a retry can help on a machine that is less busy.
     #[error("{waited_for} after {} s; see the logs in {}", START_TIMEOUT.as_secs(), logs.display())]
     NotReady {
-        /// What did not come.
+        /// The condition that did not occur.
         waited_for: &'static str,
-        /// Where to look.
+        /// Directory of the logs.
         logs: PathBuf,
     },
-    /// A client of the API can't be made.
+    /// A client of the API can't be created.
     #[error("making a client from {}: {source}", path.display())]
     Client {
         /// The kubeconfig.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// What to start.
+/// Options of a control plane.
 #[derive(Debug, Clone)]
 pub struct ControlPlaneOptions {
-    /// Holds everything; made when it isn't there. Used again, it is the same cluster with its data.
+    /// Directory with all state; created if absent. A start with an existing directory resumes the same cluster.
     pub dir: PathBuf,
-    /// Where the programs are.
+    /// Finds or builds the programs.
     pub parts: Parts,
-    /// Controllers of kube-controller-manager that don't run.
+    /// Disabled controllers of kube-controller-manager.
     pub disabled_controllers: Vec<String>,
-    /// Nodes that run pods, which needs root; `None`: no node, and nothing that a node needs.
+    /// Nodes that run pods, which need root; `None` for a control plane without nodes and scheduler.
     pub nodes: Option<NodesOptions>,
-    /// Whether the API server writes down who asked it for what: a line of JSON for each request, an
-    /// `audit.k8s.io/v1` Event without bodies, in [`ControlPlane::audit_log`].
+    /// Whether the API server writes an audit log ([`ControlPlane::audit_log`]): a JSON line per request, an
+    /// `audit.k8s.io/v1` Event without bodies.
     pub audit: bool,
 }
 
 impl ControlPlaneOptions {
-    /// Without nodes, and so without the controller that waits for nodes' heartbeats.
+    /// Creates options without nodes, and without the node lifecycle controller.
     pub fn new(dir: impl Into<PathBuf>, parts: Parts) -> Self {
         Self {
             dir: dir.into(),
@@ -101,28 +101,33 @@ impl ControlPlaneOptions {
         }
     }
 
-    /// With nodes that run pods, and with all controllers.
+    /// Adds nodes that run pods, and enables all controllers.
     #[must_use]
     pub fn with_nodes(self, nodes: NodesOptions) -> Self {
         Self { nodes: Some(nodes), disabled_controllers: Vec::new(), ..self }
     }
 }
 
-/// A running control plane. [`ControlPlane::stop`] ends it in order; dropped, its children are killed.
+/// A running control plane. [`ControlPlane::stop`] stops it in order; dropping it kills its child processes.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Before the directory: a child is gone before another may have its data.
+    /// The child processes. Dropped before the directory, so that they end before its lock is released.
     supervisor: Supervisor,
+    /// The nodes, if any.
     nodes: Option<Nodes>,
+    /// URL of the API server.
     server: String,
+    /// Path of the administrator's kubeconfig.
     kubeconfig: PathBuf,
+    /// How to connect to NATS.
     nats: NatsInfo,
+    /// The locked directory with all state.
     directory: Directory,
 }
 
 impl ControlPlane {
-    /// Gets the programs, starts them, and returns when the API is ready, the namespaces that every cluster
-    /// has are there with their service accounts, and JetStream is on.
+    /// Obtains the programs and starts them. Returns when the API is ready, the default namespaces and service accounts
+    /// exist, and JetStream is enabled. Nodes may not be ready yet.
     pub async fn start(options: ControlPlaneOptions) -> Result<Self, ControlPlaneError> {
         let directory = Directory::open(&options.dir)?;
         if let Some(nodes) = &options.nodes {
@@ -141,13 +146,15 @@ impl ControlPlane {
             Box::pin(control_plane.prepare_nodes(nodes, &options.parts)).await?;
         }
         let address = control_plane.address();
-        let mut last = control_plane.directory.read_json(PORTS);
+        let mut last = control_plane.directory.read_json(PORTS_FILE);
         for attempt in 1.. {
             let ports = Ports::pick(address, last).map_err(ControlPlaneError::Ports)?;
-            let started = control_plane.run(&programs, &options, ports).await;
+            let started = control_plane.start_programs(&programs, &options, ports).await;
             match started {
                 Ok(()) => break,
-                Err(ControlPlaneError::Exited(exited)) if port_was_taken(&exited) && attempt < ATTEMPTS => {
+                Err(ControlPlaneError::Exited(exited))
+                    if port_was_taken(&exited) && attempt < MAX_START_ATTEMPTS =>
+                {
                     tracing::warn!(child = exited.name, "its port was taken; trying others");
                     control_plane.stop_programs().await;
                     last = None;
@@ -158,14 +165,14 @@ impl ControlPlane {
                 }
             }
         }
-        if let Err(error) = Box::pin(control_plane.run_nodes()).await {
+        if let Err(error) = Box::pin(control_plane.start_nodes()).await {
             control_plane.supervisor.stop().await;
             return Err(error);
         }
         Ok(control_plane)
     }
 
-    /// The nodes as machines, with their network, which is the API server's too.
+    /// Creates the machines of the nodes and their network, on which the API server listens.
     async fn prepare_nodes(
         &mut self,
         options: &NodesOptions,
@@ -176,7 +183,7 @@ impl ControlPlane {
             biased;
             exited = self.supervisor.exited() => Err(ControlPlaneError::Exited(exited)),
             nodes = preparing => nodes.map_err(ControlPlaneError::Node),
-            () = tokio::time::sleep(START_TIMEOUT) => Err(self.late("the nodes have no namespaces")),
+            () = tokio::time::sleep(START_TIMEOUT) => Err(self.not_ready("the nodes have no namespaces")),
         };
         match prepared {
             Ok(nodes) => self.nodes = Some(nodes),
@@ -188,8 +195,8 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// What runs on the nodes; they are not waited for.
-    async fn run_nodes(&self) -> Result<(), ControlPlaneError> {
+    /// Starts the programs of the nodes, without waiting for ready nodes.
+    async fn start_nodes(&self) -> Result<(), ControlPlaneError> {
         let Some(nodes) = &self.nodes else { return Ok(()) };
         for node in nodes.all() {
             self.configure(nodes, node)?;
@@ -198,11 +205,11 @@ impl ControlPlane {
             biased;
             exited = self.supervisor.exited() => Err(ControlPlaneError::Exited(exited)),
             started = nodes.start(&self.supervisor) => Ok(started?),
-            () = tokio::time::sleep(START_TIMEOUT) => Err(self.late("containerd or Open vSwitch does not listen")),
+            () = tokio::time::sleep(START_TIMEOUT) => Err(self.not_ready("containerd or Open vSwitch does not listen")),
         }
     }
 
-    /// Writes what the programs of a node read.
+    /// Writes the certificates, the kubeconfig and the configuration of a node.
     fn configure(&self, nodes: &Nodes, node: &Node) -> Result<(), ControlPlaneError> {
         let authority = self.authority()?;
         let names = [node.name().to_owned(), node.address().to_string()];
@@ -212,8 +219,7 @@ impl ControlPlane {
         Ok(nodes.configure(node, &authority.path, &certificate, &kubeconfig)?)
     }
 
-    /// Makes the machine of this name anew, which has ended, and starts what runs on it. Its namespaces are others then,
-    /// and nothing of its files and pods is left.
+    /// Recreates a machine that has ended, with new namespaces and empty directories, and starts its programs.
     pub async fn restart_machine(&self, name: &str) -> Result<(), ControlPlaneError> {
         let unknown = || ControlPlaneError::Node(NodeError::Unknown { name: name.to_owned() });
         let nodes = self.nodes.as_ref().ok_or_else(unknown)?;
@@ -227,17 +233,17 @@ impl ControlPlane {
         };
         tokio::select! {
             restarted = restarting => restarted,
-            () = tokio::time::sleep(START_TIMEOUT) => Err(self.late("a machine does not come up again")),
+            () = tokio::time::sleep(START_TIMEOUT) => Err(self.not_ready("a machine does not come up again")),
         }
     }
 
-    async fn run(
+    async fn start_programs(
         &mut self,
         programs: &Programs,
         options: &ControlPlaneOptions,
         ports: Ports,
     ) -> Result<(), ControlPlaneError> {
-        self.directory.write_json(PORTS, &ports)?;
+        self.directory.write_json(PORTS_FILE, &ports)?;
         self.server = format!("https://{}:{}", self.address(), ports.api_server);
         self.nats.url = format!("nats://{}:{}", self.address(), ports.nats);
         let files = self.write_files(options.audit)?;
@@ -246,85 +252,87 @@ impl ControlPlane {
         self.spawn(Part::Etcd, programs::etcd(&programs.etcd, &files, ports)).await?;
         let nats = programs::nats(&programs.nats, &files, &configuration, ports, &users);
         self.spawn(Part::NatsServer, nats).await?;
-        self.wait("etcd does not listen", listens(ports.etcd)).await?;
+        self.wait_for("etcd does not listen", until_listening(ports.etcd)).await?;
         self.spawn(Part::KubeApiserver, programs::api_server(&programs.api_server, &files, ports)).await?;
-        self.wait("nats-server has no JetStream", has_jetstream(self.address(), ports.nats)).await?;
-        // The manager asks once a second whether the API is there: it finds it ready at once.
+        self.wait_for("nats-server has no JetStream", until_jetstream_is_enabled(self.address(), ports.nats))
+            .await?;
+        // The controller manager polls the API once a second; started later, it finds the API ready at once.
         let client = self.client().await?;
-        self.wait("kube-apiserver is not ready", answers_ready(&client)).await?;
+        self.wait_for("kube-apiserver is not ready", until_api_is_ready(&client)).await?;
         let manager =
             programs::controller_manager(&programs.controller_manager, &files, &options.disabled_controllers);
         self.spawn(Part::KubeControllerManager, manager).await?;
         if let Some(scheduler) = &programs.scheduler {
             self.spawn(Part::KubeScheduler, programs::scheduler(scheduler, &files)).await?;
         }
-        self.wait("there are no default namespaces", has_defaults(&client)).await
+        self.wait_for("there are no default namespaces", until_default_namespaces_exist(&client)).await
     }
 
-    /// The directory, as an absolute path.
+    /// Absolute path of the directory.
     pub fn dir(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Where the API server writes down requests, if it was told to.
+    /// Path of the audit log, if enabled.
     pub fn audit_log(&self) -> PathBuf {
         self.directory.join("logs/audit.json")
     }
 
-    /// The nodes, when there are any.
+    /// The nodes, if any.
     pub fn nodes(&self) -> Option<&Nodes> {
         self.nodes.as_ref()
     }
 
-    /// Where the API server and NATS listen: on loopback, with nodes on their network.
+    /// Listen address of the API server and NATS: loopback, or with nodes an address on their network.
     pub fn address(&self) -> Ipv4Addr {
         self.nodes.as_ref().map_or(Ipv4Addr::LOCALHOST, Nodes::machine_address)
     }
 
-    /// `https://ADDRESS:PORT`.
+    /// URL of the API server: `https://ADDRESS:PORT`.
     pub fn server(&self) -> &str {
         &self.server
     }
 
-    /// The administrator's kubeconfig (group `system:masters`).
+    /// Path of the administrator's kubeconfig (group `system:masters`).
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// A kubeconfig of another user, who may do what RBAC grants to the user, the group and to anyone that is
-    /// authenticated. The user `system:serviceaccount:NAMESPACE:NAME` is the subject of bindings to that
-    /// service account. Returns the path of the file, which only its owner can read.
+    /// Writes a kubeconfig of another user and returns its path. The user has the RBAC rights of the user, the group
+    /// and `system:authenticated`. For a service account, use `system:serviceaccount:NAMESPACE:NAME`. Only the owner
+    /// can read the file.
     pub fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<PathBuf, ControlPlaneError> {
         let name = file_name(&group.map_or_else(|| user.to_owned(), |group| format!("{user}@{group}")));
         self.write_kubeconfig(&Path::new("kubeconfigs").join(name), user, group)
     }
 
-    /// A client with the administrator's rights.
+    /// Creates a client with the administrator's rights.
     pub async fn client(&self) -> Result<Client, ControlPlaneError> {
         client_from(self.kubeconfig()).await
     }
 
-    /// A client with another user's rights.
+    /// Creates a client with another user's rights.
     pub async fn client_for(&self, user: &str, group: Option<&str>) -> Result<Client, ControlPlaneError> {
         client_from(&self.kubeconfig_for(user, group)?).await
     }
 
-    /// How to reach NATS.
+    /// How to connect to NATS.
     pub fn nats(&self) -> &NatsInfo {
         &self.nats
     }
 
-    /// Holds the children; run further ones by it that are to stop before these.
+    /// The supervisor of the child processes. Children that are started with it later stop before those of the control
+    /// plane.
     pub fn supervisor(&self) -> &Supervisor {
         &self.supervisor
     }
 
-    /// The next child that ended by itself.
+    /// Waits for the next child process that exits unexpectedly.
     pub async fn exited(&self) -> Exited {
         self.supervisor.exited().await
     }
 
-    /// Stops all children, the last one started first. The directory stays.
+    /// Stops all child processes in reverse order of their start. The directory remains.
     pub async fn stop(self) {
         self.supervisor.stop().await;
     }
@@ -333,8 +341,8 @@ impl ControlPlane {
         Ok(self.supervisor.spawn(part.program(), command).await?)
     }
 
-    /// Waits for a condition, unless a child ends meanwhile.
-    async fn wait(
+    /// Waits for a condition. Fails if a child process exits or after [`START_TIMEOUT`].
+    async fn wait_for(
         &self,
         waited_for: &'static str,
         condition: impl Future<Output = ()>,
@@ -343,19 +351,19 @@ impl ControlPlane {
             biased;
             exited = self.supervisor.exited() => Err(ControlPlaneError::Exited(exited)),
             () = condition => Ok(()),
-            () = tokio::time::sleep(START_TIMEOUT) => Err(self.late(waited_for)),
+            () = tokio::time::sleep(START_TIMEOUT) => Err(self.not_ready(waited_for)),
         }
     }
 
-    fn late(&self, waited_for: &'static str) -> ControlPlaneError {
+    fn not_ready(&self, waited_for: &'static str) -> ControlPlaneError {
         ControlPlaneError::NotReady { waited_for, logs: self.directory.join("logs") }
     }
 
-    /// Stops the programs of the control plane; the machines of the nodes stay.
+    /// Stops the programs of the control plane and keeps the machines of the nodes.
     async fn stop_programs(&self) {
         let further = [Part::KubeScheduler];
         for part in Part::CONTROL_PLANE.into_iter().chain(further).rev() {
-            // An error says that it does not run.
+            // Fails only if it does not run.
             let _ = self.supervisor.stop_child(part.program()).await;
         }
     }
@@ -408,7 +416,7 @@ impl ControlPlane {
         Ok(self.directory.write_json(name, &kubeconfig(&self.server, &authority, user, &client))?)
     }
 
-    /// Keeps the users' keys, and writes what nats-server must know of them.
+    /// Creates missing keys of the NATS users and writes the configuration of nats-server.
     fn write_nats_configuration(&self) -> Result<(PathBuf, Vec<(NatsUser, String)>), ControlPlaneError> {
         let configuration = self.directory.join("nats/nats.conf");
         write_private(&configuration, AUTHORIZATION)?;
@@ -416,9 +424,9 @@ impl ControlPlane {
     }
 }
 
-const PORTS: &str = "ports.json";
+const PORTS_FILE: &str = "ports.json";
 
-/// Every request, when it was answered; of a watch, when it began.
+/// An audit policy that logs each request after its response, and watches when they start.
 fn audit_policy() -> serde_json::Value {
     serde_json::json!({
         "apiVersion": "audit.k8s.io/v1",
@@ -440,7 +448,7 @@ impl Programs {
     async fn get(options: &ControlPlaneOptions) -> Result<Self, PartsError> {
         let parts = &options.parts;
         Ok(Self {
-            // The short ones first: what is wrong with building shows early.
+            // Small builds first, so that build problems show early.
             nats: parts.get(Part::NatsServer).await?,
             etcd: parts.get(Part::Etcd).await?,
             api_server: parts.get(Part::KubeApiserver).await?,
@@ -469,19 +477,19 @@ fn port_was_taken(exited: &Exited) -> bool {
     exited.log_tail.contains("address already in use")
 }
 
-async fn until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
+async fn poll_until<F: Future<Output = bool>>(mut holds: impl FnMut() -> F) {
     while !holds().await {
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn listens(port: u16) {
-    until(|| async move { TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok() }).await;
+async fn until_listening(port: u16) {
+    poll_until(|| async move { TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok() }).await;
 }
 
-/// A NATS server greets with what it can do, and listens after its JetStream is up.
-async fn has_jetstream(address: Ipv4Addr, port: u16) {
-    until(|| async move {
+/// Waits until the INFO message of nats-server announces JetStream.
+async fn until_jetstream_is_enabled(address: Ipv4Addr, port: u16) {
+    poll_until(|| async move {
         let Ok(stream) = TcpStream::connect((address, port)).await else { return false };
         let mut greeting = String::new();
         let read = BufReader::new(stream).read_line(&mut greeting).await;
@@ -490,8 +498,8 @@ async fn has_jetstream(address: Ipv4Addr, port: u16) {
     .await;
 }
 
-async fn answers_ready(client: &Client) {
-    until(|| async {
+async fn until_api_is_ready(client: &Client) {
+    poll_until(|| async {
         match Request::get("/readyz").body(Vec::new()) {
             Ok(request) => client.request_text(request).await.is_ok_and(|answer| answer == "ok"),
             Err(_) => false,
@@ -500,11 +508,11 @@ async fn answers_ready(client: &Client) {
     .await;
 }
 
-/// The default namespaces, and a service account that the controllers made: so those work.
-async fn has_defaults(client: &Client) {
+/// Waits for the default namespaces, and for a service account as proof that controllers work.
+async fn until_default_namespaces_exist(client: &Client) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
-    until(|| async {
+    poll_until(|| async {
         let (default, system, account) = tokio::join!(
             namespaces.get_opt("default"),
             namespaces.get_opt("kube-system"),

@@ -1,4 +1,4 @@
-//! The directory of one control plane: ours alone, and in use once at a time.
+//! The directory of a control plane. It is exclusive to this program and locked while in use.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -8,39 +8,39 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Says that a directory is one of ours; its text is the version of the layout.
+/// The marker file of a control plane's directory. Its content is the version of the layout.
 const MARKER: &str = ".eno-control-plane";
 const LAYOUT: &str = "1\n";
 
 /// A directory can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// Retrying helps once the other has stopped.
+    /// Another control plane uses it. A retry helps once that has stopped.
     #[error("{} is in use by another running control plane: stop that one, or choose another directory", path.display())]
     InUse {
-        /// Which.
+        /// The directory.
         path: PathBuf,
     },
-    /// It holds something else, which is left alone.
+    /// It contains foreign files, which remain untouched.
     #[error("{} is not empty and not the directory of a control plane: choose another one", path.display())]
     Foreign {
-        /// Which.
+        /// The directory.
         path: PathBuf,
     },
-    /// It was made by another version of this program.
+    /// Another version of this program created it.
     #[error("{} was made by another version: choose another directory, or remove it", path.display())]
     Layout {
-        /// Which.
+        /// The directory.
         path: PathBuf,
     },
-    /// The file system refused.
+    /// A file operation failed.
     #[error("{operation} {}: {source}", path.display())]
     Io {
-        /// What failed.
+        /// The failed operation.
         operation: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -52,7 +52,7 @@ impl DirectoryError {
     }
 }
 
-/// A directory that is ours, until this is dropped.
+/// A locked directory; dropping this unlocks it.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -60,7 +60,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Takes it, and makes it when it isn't there.
+    /// Locks the directory and creates it if absent.
     pub(crate) fn open(path: &Path) -> Result<Self, DirectoryError> {
         let path = std::path::absolute(path).map_err(DirectoryError::io("finding", path))?;
         let own = || DirBuilder::new().recursive(true).mode(0o700).create(&path);
@@ -71,7 +71,7 @@ impl Directory {
             Ok(_) => return Err(DirectoryError::Layout { path }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut entries = fs::read_dir(&path).map_err(DirectoryError::io("reading", &path))?;
-                // Another process may be at this very point with the same directory.
+                // Another process may be opening the same directory concurrently.
                 if entries.any(|entry| {
                     entry.is_ok_and(|entry| entry.file_name() != MARKER && entry.file_name() != "lock")
                 }) {
@@ -102,7 +102,7 @@ impl Directory {
         self.path.join(name)
     }
 
-    /// Reads a JSON file; `None` when it isn't there or isn't what it should be.
+    /// Reads a JSON file; returns `None` if it is absent or invalid.
     pub(crate) fn read_json<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
         serde_json::from_slice(&fs::read(self.join(name)).ok()?).ok()
     }
@@ -120,7 +120,7 @@ impl Directory {
     }
 }
 
-/// Writes a file that only its owner can read, whole or not at all.
+/// Writes a file atomically; only its owner can read it.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), DirectoryError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_taken_once_and_free_again_after() {
+    fn directory_is_locked_until_dropped() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
         let first = Directory::open(&path).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_directory_is_left_alone() {
+    fn open_refuses_foreign_directory_and_leaves_it_unchanged() {
         let foreign = tempfile::tempdir().unwrap();
         fs::write(foreign.path().join("thesis.txt"), "").unwrap();
         assert!(matches!(Directory::open(foreign.path()), Err(DirectoryError::Foreign { .. })));
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn another_layout_is_refused() {
+    fn open_refuses_other_layout_version() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(MARKER), "2\n").unwrap();
         assert!(matches!(Directory::open(directory.path()), Err(DirectoryError::Layout { .. })));
     }
 
     #[test]
-    fn private_files_are_private() {
+    fn write_private_restricts_access_to_owner() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("keys/one");
         write_private(&path, "secret").unwrap();

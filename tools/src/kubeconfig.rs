@@ -1,4 +1,4 @@
-//! Kubeconfigs with everything in them, so that one file is enough.
+//! Self-contained kubeconfigs, with embedded certificates and keys.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::pki::{Authority, ClientCertificate};
 
-/// A kubeconfig of one user, as JSON, which is YAML too.
+/// Builds the kubeconfig of a user as JSON, which is valid YAML.
 pub(crate) fn kubeconfig(
     server: &str,
     authority: &Authority,
@@ -29,7 +29,7 @@ pub(crate) fn kubeconfig(
     })
 }
 
-/// A user's name as a file name: bytes outside `[A-Za-z0-9_.-]`, and a leading dot, are written `=HH`.
+/// Encodes a user's name as a file name: bytes outside `[A-Za-z0-9_.-]` and a leading dot become `=HH`.
 pub(crate) fn file_name(user: &str) -> String {
     let plain = |index: usize, byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && index > 0)
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_names_make_file_names() {
+    fn file_name_escapes_special_characters() {
         assert_eq!(file_name("system:serviceaccount:a:b"), "system=3Aserviceaccount=3Aa=3Ab");
         assert_eq!(file_name("../x"), "=2E.=2Fx");
     }

@@ -1,17 +1,17 @@
-//! A whole Kubernetes control plane with NATS on one machine, from real parts: etcd, kube-apiserver,
-//! kube-controller-manager and nats-server run as child processes, with TLS and RBAC as in a cluster.
+//! A Kubernetes control plane with NATS on one machine: etcd, kube-apiserver, kube-controller-manager and
+//! nats-server run as child processes, with TLS and RBAC as in a cluster.
 //!
-//! - [`parts`] finds each program, or gets it: a prebuilt download where that works, else a build from
-//!   pinned Go modules that this crate carries with it.
-//! - [`ControlPlane`] runs them in a directory. The same directory is the same cluster again; several
-//!   directories run side by side.
-//! - With [`NodesOptions`] there are nodes as well, which run pods: a kubelet, containerd and Open vSwitch each, in
-//!   namespaces of their own ([`node`]). That needs root.
+//! - [`parts`] finds each program ("part"), or obtains it: a prebuilt download if possible, else a build from pinned
+//!   Go modules that this crate embeds.
+//! - [`ControlPlane`] runs them in a directory. A restart in the same directory resumes the same cluster. Several
+//!   control planes can run in different directories.
+//! - [`NodesOptions`] adds nodes that run pods, each with a kubelet, containerd and Open vSwitch in namespaces of its
+//!   own ([`node`]). Nodes need root.
 //! - NATS has the users of `deploy/nats` with their rights ([`AUTHORIZATION`]).
-//! - [`Supervisor`] is what holds the children: none of them outlives the process that started it.
+//! - [`Supervisor`] owns the child processes: none of them outlives the process that started it.
 //!
-//! It is made for development and tests. Data survives a crash of any process, but not a power failure:
-//! etcd runs without fsync, which is what makes a start take seconds.
+//! The crate is for development and tests. Data survives a crash of any process, but not a power failure: etcd runs
+//! without fsync for a fast start.
 
 pub mod node;
 pub mod parts;

@@ -1,11 +1,12 @@
-//! Who may speak to NATS: the users of `deploy/nats`, each with a key of its own.
+//! The NATS users of `deploy/nats` and their nkeys.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::directory::{DirectoryError, write_private};
 
-/// What `deploy/nats` allows each user; it names the public keys by [`NatsUser::variable`].
+/// The authorization of `deploy/nats`. It refers to public keys by the environment variables of
+/// [`NatsUser::variable`].
 pub const AUTHORIZATION: &str = include_str!("../../deploy/nats/authorization.conf");
 
 /// A user of [`AUTHORIZATION`].
@@ -21,14 +22,14 @@ pub enum NatsUser {
     DriverNad,
     /// The agents of all nodes.
     Agent,
-    /// People who look, by `eno`.
+    /// Read access for operators, through `eno`.
     Inspect,
-    /// Everything, for repairs.
+    /// All rights, for repairs.
     Admin,
 }
 
 impl NatsUser {
-    /// All of them.
+    /// All users.
     pub const ALL: [Self; 7] = [
         Self::Engine,
         Self::DriverNetconf,
@@ -39,7 +40,7 @@ impl NatsUser {
         Self::Admin,
     ];
 
-    /// What its keys are called in the Secret `eno-nats`, before `.seed` and `.pub`.
+    /// The name of its keys in the Secret `eno-nats`, without `.seed` and `.pub`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
@@ -52,7 +53,7 @@ impl NatsUser {
         }
     }
 
-    /// The environment variable of nats-server with its public key.
+    /// The environment variable with its public key, for nats-server.
     pub const fn variable(self) -> &'static str {
         match self {
             Self::Engine => "ENGINE_NKEY",
@@ -66,39 +67,39 @@ impl NatsUser {
     }
 }
 
-/// How to reach NATS.
+/// How to connect to NATS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatsInfo {
-    /// `nats://ADDRESS:PORT`; of several servers, separated by commas.
+    /// `nats://ADDRESS:PORT`; several servers are separated by commas.
     pub url: String,
-    /// Holds the seeds.
+    /// Directory of the seeds.
     pub(crate) directory: PathBuf,
 }
 
 impl NatsInfo {
-    /// A file that only its owner can read, with one line: the seed (`SU…`) of the user's nkey.
+    /// Path of the file with the seed (`SU…`) of a user's nkey. Only the owner can read it.
     pub fn seed_of(&self, user: NatsUser) -> PathBuf {
         self.directory.join(format!("{}.seed", user.name()))
     }
 }
 
-/// A user's key can't be used.
+/// The key of a user can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NatsKeyError {
-    /// The file.
+    /// The file can't be read or written.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// It holds no seed, or none can be made.
+    /// The file contains no valid seed, or a seed can't be generated.
     #[error("the key of the NATS user in {}: {source}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: nkeys::error::Error,
     },
 }
 
-/// The public key of each user. Seeds that are not there are made; the directory has to be there.
+/// Returns the public key of each user and generates missing seeds. The directory must exist.
 pub fn nats_keys(directory: &Path) -> Result<Vec<(NatsUser, String)>, NatsKeyError> {
     let info = NatsInfo { url: String::new(), directory: directory.to_owned() };
     let public_key = |user| {
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_is_in_the_configuration_once() {
+    fn authorization_contains_each_user_once() {
         for user in NatsUser::ALL {
             let variable = format!("${}", user.variable());
             assert_eq!(AUTHORIZATION.matches(&variable).count(), 1, "{variable}");

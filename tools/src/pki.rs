@@ -1,8 +1,8 @@
-//! Keys and certificates of one control plane.
+//! Keys and certificates of a control plane.
 //!
-//! Authorities and the service accounts' key are made once and kept; what they sign is made anew at each
-//! start. etcd has an authority of its own, so that a certificate for the API opens no way around the API.
-//! Nothing expires: the directory is the cluster, however old.
+//! Certificate authorities and the key of the service accounts persist; certificates are signed anew at each start.
+//! etcd has an authority of its own, so that certificates for the API give no access to etcd. Certificates don't
+//! expire, so that old directories stay usable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ use rcgen::{
 
 use crate::directory::{DirectoryError, write_private};
 
-/// A key or certificate can't be made. Not retryable: remove the directory that holds a damaged key.
+/// A key or certificate can't be created. A retry doesn't help: remove the directory with the damaged key.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// The key in the file can't be read, or signing failed.
+    /// A key can't be parsed, or signing failed.
     #[error("{operation} {name}: {source}")]
     Crypto {
-        /// What failed.
+        /// The failed operation.
         operation: &'static str,
-        /// For whom.
+        /// The subject.
         name: String,
-        /// Why.
+        /// The cause.
         source: rcgen::Error,
     },
-    /// A file.
+    /// A file can't be read or written.
     #[error(transparent)]
     File(#[from] DirectoryError),
 }
@@ -37,20 +37,20 @@ fn crypto(operation: &'static str, name: &str) -> impl FnOnce(rcgen::Error) -> P
     move |source| PkiError::Crypto { operation, name, source }
 }
 
-/// Files of one certificate and its key.
+/// Paths of a certificate and its key.
 #[derive(Debug, Clone)]
 pub(crate) struct CertificateFiles {
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-/// A client certificate, as a kubeconfig carries it.
+/// A client certificate for a kubeconfig.
 pub(crate) struct ClientCertificate {
     pub(crate) certificate_pem: String,
     pub(crate) key_pem: String,
 }
 
-/// Whom a serving certificate is for.
+/// Subject alternative names of every serving certificate.
 const SERVER_NAMES: [&str; 7] = [
     "localhost",
     "127.0.0.1",
@@ -58,29 +58,29 @@ const SERVER_NAMES: [&str; 7] = [
     "kubernetes.default",
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
-    // The first address of the services' range.
+    // The first address of the service cluster IP range.
     "10.0.0.1",
 ];
 
-/// A certificate authority that is kept in a directory.
+/// A certificate authority that persists in a directory.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate_pem: String,
-    /// Its certificate.
+    /// Path of its certificate.
     pub(crate) path: PathBuf,
 }
 
 impl Authority {
-    /// Reads the key of the authority, or makes one.
+    /// Reads the key and certificate of the authority, or creates them.
     pub(crate) fn open(directory: &Path, name: &str) -> Result<Self, PkiError> {
-        let key = keep_key(&directory.join(format!("{name}.key")), name)?;
+        let key = load_or_create_key(&directory.join(format!("{name}.key")), name)?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::CrlSign];
         params.distinguished_name = subject(name, None);
         let path = directory.join(format!("{name}.crt"));
-        // Kept as it is, so that kubeconfigs handed out before stay true byte by byte.
+        // Reuse the certificate: existing kubeconfigs embed it.
         let certificate_pem = if let Ok(kept) = fs::read_to_string(&path) {
             kept
         } else {
@@ -95,8 +95,8 @@ impl Authority {
         &self.certificate_pem
     }
 
-    /// For a server that also dials its like, as etcd does. It has these names and addresses besides those that every
-    /// server has.
+    /// Issues a certificate for server and client use, as etcd peers need. `further` are additional names and
+    /// addresses.
     pub(crate) fn server(
         &self,
         directory: &Path,
@@ -110,7 +110,7 @@ impl Authority {
         save(directory, name, &certificate, &key)
     }
 
-    /// For a client that reads its certificate from files.
+    /// Issues a client certificate in files.
     pub(crate) fn client_files(
         &self,
         directory: &Path,
@@ -121,7 +121,8 @@ impl Authority {
         save(directory, name, &client.certificate_pem, &client.key_pem)
     }
 
-    /// For a client: the API server takes the user from the common name, the group from the organization.
+    /// Issues a client certificate. The API server takes the user from the common name and the group from the
+    /// organization.
     pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<ClientCertificate, PkiError> {
         let usages = [ExtendedKeyUsagePurpose::ClientAuth];
         let (certificate_pem, key_pem) = self.sign(CertificateParams::default(), user, group, &usages)?;
@@ -146,11 +147,12 @@ impl Authority {
     }
 }
 
-/// The key that signs service accounts' tokens: `key` holds the private half, `certificate` the public one.
+/// Creates the key pair that signs service account tokens: the private key in `key`, the public one in
+/// `certificate`.
 pub(crate) fn service_account_key(directory: &Path) -> Result<CertificateFiles, PkiError> {
     let name = "service-accounts";
     let private = directory.join(format!("{name}.key"));
-    let key = keep_key(&private, name)?;
+    let key = load_or_create_key(&private, name)?;
     let public = directory.join(format!("{name}.pub"));
     write_private(&public, &key.public_key_pem())?;
     Ok(CertificateFiles { certificate: public, key: private })
@@ -166,7 +168,7 @@ fn save(directory: &Path, name: &str, certificate: &str, key: &str) -> Result<Ce
     Ok(files)
 }
 
-fn keep_key(path: &Path, name: &str) -> Result<KeyPair, PkiError> {
+fn load_or_create_key(path: &Path, name: &str) -> Result<KeyPair, PkiError> {
     if path.exists() {
         let pem = fs::read_to_string(path).map_err(DirectoryError::io("reading", path))?;
         return KeyPair::from_pem(&pem).map_err(crypto("reading the key of", name));
@@ -190,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_is_the_same_when_opened_again() {
+    fn reopened_authority_has_same_key_and_certificate() {
         let directory = tempfile::tempdir().unwrap();
         let first = Authority::open(directory.path(), "ca").unwrap();
         let second = Authority::open(directory.path(), "ca").unwrap();
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_key_is_named() {
+    fn error_names_damaged_key() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("ca.key"), "nonsense").unwrap();
         let error = Authority::open(directory.path(), "ca").err().unwrap();

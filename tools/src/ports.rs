@@ -1,14 +1,13 @@
-//! Free ports, the same ones again where that is possible.
+//! Picks free ports, preferably those of the last start.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
 use serde::{Deserialize, Serialize};
 
-/// A loopback port that nobody listens on at the moment. Another process can take it before it is used:
-/// whoever starts a server on it looks at how that went.
+/// Picks a free loopback port. Another process can take it before the caller binds it.
 pub fn pick_port() -> io::Result<u16> {
-    Ok(reserve(Ipv4Addr::LOCALHOST, 0)?.local_addr()?.port())
+    Ok(bind(Ipv4Addr::LOCALHOST, 0)?.local_addr()?.port())
 }
 
 /// The ports of one control plane.
@@ -21,8 +20,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Free ports: those of the last time where they are free, else others. Those of etcd are on loopback, the others on
-    /// this address.
+    /// Picks free ports, preferably the last ones. etcd's ports are on loopback, the others on `address`.
     pub(crate) fn pick(address: Ipv4Addr, last: Option<Self>) -> io::Result<Self> {
         let last = last.unwrap_or(Self { etcd: 0, etcd_peer: 0, api_server: 0, nats: 0 });
         let wanted = [
@@ -31,17 +29,17 @@ impl Ports {
             (address, last.api_server),
             (address, last.nats),
         ];
-        // All are held until all are known, so that they differ.
-        let mut held = Vec::with_capacity(wanted.len());
+        // Keep all bound until all are picked, so that they differ.
+        let mut listeners = Vec::with_capacity(wanted.len());
         for (address, port) in wanted {
-            held.push(reserve(address, port).or_else(|_| reserve(address, 0))?);
+            listeners.push(bind(address, port).or_else(|_| bind(address, 0))?);
         }
-        let port = |index: usize| held[index].local_addr().map(|address| address.port());
+        let port = |index: usize| listeners[index].local_addr().map(|address| address.port());
         Ok(Self { etcd: port(0)?, etcd_peer: port(1)?, api_server: port(2)?, nats: port(3)? })
     }
 }
 
-fn reserve(address: Ipv4Addr, port: u16) -> io::Result<TcpListener> {
+fn bind(address: Ipv4Addr, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((address, port))
 }
 
@@ -52,8 +50,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_differ_and_a_taken_one_is_replaced() {
-        let taken = reserve(Ipv4Addr::LOCALHOST, 0).unwrap();
+    fn pick_returns_distinct_ports_and_replaces_taken_ones() {
+        let taken = bind(Ipv4Addr::LOCALHOST, 0).unwrap();
         let taken_port = taken.local_addr().unwrap().port();
         let first = Ports::pick(Ipv4Addr::LOCALHOST, None).unwrap();
         let last = Ports { nats: taken_port, ..first };

@@ -1,4 +1,4 @@
-//! The command line of each program.
+//! The command lines of the control plane's programs.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -9,33 +9,45 @@ use crate::nats::NatsUser;
 use crate::pki::CertificateFiles;
 use crate::ports::Ports;
 
-/// Of the API server's audit.
+/// Paths of the audit policy and the audit log.
 pub(crate) struct AuditFiles {
     pub(crate) policy: PathBuf,
     pub(crate) log: PathBuf,
 }
 
-/// What the command lines are made of.
+/// Paths and addresses in the command lines.
 pub(crate) struct Files {
-    /// Where the API server and NATS listen.
+    /// Listen address of the API server and NATS.
     pub(crate) address: Ipv4Addr,
+    /// The API server's audit, if enabled.
     pub(crate) audit: Option<AuditFiles>,
-    /// With nodes: what the API server shows to kubelets.
+    /// The API server's client certificate for kubelets, if there are nodes.
     pub(crate) kubelet_client: Option<CertificateFiles>,
+    /// Kubeconfig of kube-scheduler.
     pub(crate) scheduler_kubeconfig: PathBuf,
+    /// Data directory of etcd.
     pub(crate) etcd: PathBuf,
+    /// Certificate of etcd's authority.
     pub(crate) etcd_authority: PathBuf,
+    /// Certificate of etcd.
     pub(crate) etcd_server: CertificateFiles,
+    /// The API server's client certificate for etcd.
     pub(crate) etcd_client: CertificateFiles,
+    /// Certificate of the cluster's authority.
     pub(crate) authority: PathBuf,
+    /// Certificate of the API server.
     pub(crate) api_server: CertificateFiles,
+    /// Key pair of the service account tokens.
     pub(crate) service_accounts: CertificateFiles,
+    /// Kubeconfig of kube-controller-manager.
     pub(crate) controller_manager_kubeconfig: PathBuf,
+    /// Directory of flex volume plugins.
     pub(crate) flex_volume_plugins: PathBuf,
+    /// JetStream directory of nats-server.
     pub(crate) nats: PathBuf,
 }
 
-/// A command without what the environment would configure behind its back.
+/// Creates a command without the environment variables of a prefix, which would configure the program.
 pub(crate) fn command(program: &Path, foreign_prefix: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
@@ -70,7 +82,7 @@ pub(crate) fn etcd(program: &Path, files: &Files, ports: Ports) -> Command {
         flag("peer-cert-file", &files.etcd_server.certificate),
         flag("peer-key-file", &files.etcd_server.key),
     ]);
-    // Without fsync a crash of etcd still loses nothing, for the kernel has the pages; a power failure may.
+    // Without fsync, a crash of etcd loses no data; a power failure can.
     etcd.args(["--client-cert-auth", "--peer-client-cert-auth", "--unsafe-no-fsync", "--log-level=warn"]);
     etcd
 }
@@ -102,7 +114,7 @@ pub(crate) fn api_server(program: &Path, files: &Files, ports: Ports) -> Command
     }
     server.arg(flag("bind-address", files.address.to_string()));
     server.args([
-        // The service `kubernetes` can't have a loopback address as its endpoint: it has none.
+        // The service `kubernetes` can't have a loopback address as its endpoint, so it has none.
         "--endpoint-reconciler-type=none",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -122,16 +134,16 @@ pub(crate) fn controller_manager(program: &Path, files: &Files, disabled: &[Stri
         flag("root-ca-file", &files.authority),
         flag("service-account-private-key-file", &files.service_accounts.key),
         flag("controllers", controllers),
-        // It makes this directory, by default one below /usr.
+        // It creates this directory, by default below /usr.
         flag("flex-volume-plugin-dir", &files.flex_volume_plugins),
     ]);
     manager.args([
         "--use-service-account-credentials=true",
-        // One manager, and no port of its own.
+        // A single instance that serves no port.
         "--leader-elect=false",
         "--secure-port=0",
         "--profiling=false",
-        // Its default of 20 requests a second makes deleting a namespace of 1,000 objects take minutes.
+        // With the default of 20 requests per second, deleting a namespace of 1,000 objects takes minutes.
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
     ]);
@@ -141,13 +153,13 @@ pub(crate) fn controller_manager(program: &Path, files: &Files, disabled: &[Stri
 pub(crate) fn scheduler(program: &Path, files: &Files) -> Command {
     let mut scheduler = command(program, "KUBE_");
     scheduler.arg(flag("kubeconfig", &files.scheduler_kubeconfig));
-    // One scheduler, and no port of its own.
+    // A single instance that serves no port.
     scheduler.args(["--leader-elect=false", "--secure-port=0", "--profiling=false"]);
     scheduler.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
     scheduler
 }
 
-/// `users`: the public keys that the configuration names.
+/// The command of nats-server. `users` are the public keys that the configuration refers to.
 pub(crate) fn nats(
     program: &Path,
     files: &Files,

@@ -1,9 +1,8 @@
-//! Starts programs that the kernel kills when this process dies, however it dies.
+//! Starts programs that the kernel kills when this process dies (PR_SET_PDEATHSIG).
 //!
-//! The kernel sends that signal when the *thread* that started the child ends, and threads of a runtime
-//! come and go: so one thread that lives as long as the process starts them all. Setting it up between fork
-//! and exec would need unsafe code; `setpriv` of util-linux does it in the child's place, and then becomes
-//! the program.
+//! The kernel sends the signal when the *thread* that started the child ends, and threads of a runtime are
+//! short-lived. So one thread, which lives as long as the process, starts all children. Setting the signal between
+//! fork and exec would need unsafe code. `setpriv` of util-linux sets it and then executes the program.
 
 use std::env;
 use std::io;
@@ -17,7 +16,7 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The path of `setpriv`, if there is one.
+/// Finds `setpriv`.
 pub(crate) fn setpriv() -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH").unwrap_or_default())
         .chain(["/usr/bin", "/bin"].map(PathBuf::from))
@@ -25,9 +24,9 @@ pub(crate) fn setpriv() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// The same command, to be killed with this process, in a process group of its own (a Ctrl-C on the terminal
-/// reaches this process alone, which then stops its children in order).
-pub(crate) fn bound(
+/// Wraps a command so that the child is killed with this process. The child gets a process group of its own: a
+/// Ctrl-C on the terminal reaches this process only, which then stops its children in order.
+pub(crate) fn bind_to_process(
     setpriv: &Path,
     command: &Command,
     output: Stdio,
@@ -48,18 +47,18 @@ pub(crate) fn bound(
     bound
 }
 
-/// Starts a command from the one thread.
+/// Starts a command from the spawner thread.
 pub(crate) async fn spawn(mut command: tokio::process::Command) -> io::Result<Child> {
     let runtime = Handle::current();
-    let (reply, answer) = oneshot::channel();
+    let (reply, response) = oneshot::channel();
     let gone = || io::Error::other("the thread that starts children is gone");
     submit(Box::new(move || {
         let _entered = runtime.enter();
-        // When nobody waits any more, the child is dropped here, and killed by that.
+        // If the caller was cancelled, this drops and so kills the child.
         let _ = reply.send(command.spawn());
     }))
     .map_err(|()| gone())?;
-    answer.await.map_err(|_| gone())?
+    response.await.map_err(|_| gone())?
 }
 
 fn submit(job: Job) -> Result<(), ()> {

@@ -1,4 +1,4 @@
-//! Holds child processes: starts them with a log each, says when one ended by itself, stops them in order.
+//! Supervises child processes: starts each with a log, reports unexpected exits, and stops them in order.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,58 +18,58 @@ use tokio::task::AbortHandle;
 
 use crate::spawner;
 
-/// From SIGTERM to SIGKILL.
-const GRACE: Duration = Duration::from_secs(10);
-/// What is read of a log's end for an error, in bytes and in lines.
+/// Grace period between SIGTERM and SIGKILL.
+const GRACE_PERIOD: Duration = Duration::from_secs(10);
+/// Maximum bytes and lines of a log's end that an error contains.
 const TAIL_BYTES: u64 = 16 * 1024;
 const TAIL_LINES: usize = 20;
 
-/// A child can't be started or found.
+/// A child process can't be started or found.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    /// `setpriv` is what ties a child's life to ours.
+    /// `setpriv`, which binds the life of children to this process, is missing.
     #[error("setpriv is not on PATH: install util-linux")]
     NoSetpriv,
-    /// The name of a log file: letters, digits, `-`, `_` and `.`, not beginning with `.`.
+    /// The name is not usable for a log file: letters, digits, `-`, `_` and `.`, not starting with `.`.
     #[error("{name:?} can't be a child's name")]
     BadName {
-        /// As it was given.
+        /// The name.
         name: String,
     },
-    /// Names are unique among the children that run.
+    /// A running child has the name already.
     #[error("a child named {name} runs already")]
     Taken {
         /// The name.
         name: String,
     },
-    /// None runs under this name.
+    /// No running child has the name.
     #[error("no child named {name} runs")]
     Unknown {
         /// The name.
         name: String,
     },
-    /// The log or the program.
+    /// The log can't be opened, or the program can't be started.
     #[error("{operation} {name} ({}): {source}", path.display())]
     Io {
-        /// What failed.
+        /// The failed operation.
         operation: &'static str,
         /// The child.
         name: String,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// A child ended though nobody stopped it.
+/// The unexpected exit of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exited {
     /// Its name.
     pub name: String,
-    /// How it ended, for people.
+    /// The exit status as text.
     pub status: String,
-    /// The last lines that it wrote since it was started.
+    /// The last lines of its output since its start.
     pub log_tail: String,
 }
 
@@ -80,29 +80,34 @@ impl fmt::Display for Exited {
     }
 }
 
-/// Child processes, in the order in which they were started. Dropped, it kills those that still run.
+/// Supervises child processes. Dropping it kills those that still run.
 #[derive(Debug)]
 pub struct Supervisor {
+    /// Directory of the logs.
     logs: PathBuf,
+    /// Path of `setpriv`.
     setpriv: PathBuf,
-    children: Mutex<Vec<Running>>,
-    /// What each child was started with last.
+    /// The children in the order of their start.
+    children: Mutex<Vec<RunningChild>>,
+    /// The last command of each child.
     commands: Mutex<BTreeMap<String, Command>>,
+    /// Sends unexpected exits.
     exits: mpsc::UnboundedSender<Exited>,
+    /// Receives unexpected exits.
     exited: tokio::sync::Mutex<mpsc::UnboundedReceiver<Exited>>,
 }
 
-/// What happens to a child whose owner is gone.
+/// What happens to a child when its owner exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tie {
+enum OnOwnerExit {
     /// It is killed.
-    Killed,
-    /// Its standard input ends.
-    Told,
+    Kill,
+    /// Its standard input is closed.
+    CloseStdin,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningChild {
     name: String,
     pid: u32,
     signals: mpsc::UnboundedSender<Signal>,
@@ -110,14 +115,14 @@ struct Running {
     task: AbortHandle,
 }
 
-impl Running {
-    fn runs(&self) -> bool {
+impl RunningChild {
+    fn is_running(&self) -> bool {
         !*self.ended.borrow()
     }
 }
 
 impl Supervisor {
-    /// With a directory for the logs, which is made when it isn't there.
+    /// Creates a supervisor with a directory for logs, which is created if absent.
     pub fn new(logs: impl Into<PathBuf>) -> Result<Self, SuperviseError> {
         let logs = logs.into();
         fs::create_dir_all(&logs).map_err(|source| SuperviseError::Io {
@@ -137,28 +142,37 @@ impl Supervisor {
         })
     }
 
-    /// Starts a program. Of the command its program (a path), arguments, environment and directory are used;
-    /// both outputs are appended to the child's log.
+    /// Starts a program with the path, arguments, environment and directory of `command`. Its output is appended to
+    /// the child's log.
     pub async fn spawn(&self, name: &str, command: Command) -> Result<(), SuperviseError> {
-        self.spawn_tied(name, &command, Tie::Killed).await?;
+        self.spawn_with(name, &command, OnOwnerExit::Kill).await?;
         self.commands().insert(name.to_owned(), command);
         Ok(())
     }
 
-    /// Starts a child that ended as [`Self::spawn`] did.
+    /// Starts an ended child again with its last command.
     pub async fn respawn(&self, name: &str) -> Result<(), SuperviseError> {
         let command = self.commands().remove(name);
         let command = command.ok_or_else(|| SuperviseError::Unknown { name: name.to_owned() })?;
         self.spawn(name, command).await
     }
 
-    /// Like [`Self::spawn`], for a program that cleans up after itself: instead of being killed when this is dropped or
-    /// this process dies, it finds the end of its standard input. It is to take back that the kernel kills it.
-    pub(crate) async fn spawn_guardian(&self, name: &str, command: Command) -> Result<(), SuperviseError> {
-        self.spawn_tied(name, &command, Tie::Told).await
+    /// Like [`Self::spawn`], for a program that cleans up at its end. When this is dropped or this process dies, its
+    /// standard input is closed instead of killing it. The program must reset its parent death signal.
+    pub(crate) async fn spawn_with_cleanup(
+        &self,
+        name: &str,
+        command: Command,
+    ) -> Result<(), SuperviseError> {
+        self.spawn_with(name, &command, OnOwnerExit::CloseStdin).await
     }
 
-    async fn spawn_tied(&self, name: &str, command: &Command, tie: Tie) -> Result<(), SuperviseError> {
+    async fn spawn_with(
+        &self,
+        name: &str,
+        command: &Command,
+        on_owner_exit: OnOwnerExit,
+    ) -> Result<(), SuperviseError> {
         let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.starts_with('.') || !name.chars().all(valid) {
             return Err(SuperviseError::BadName { name: name.to_owned() });
@@ -173,94 +187,94 @@ impl Supervisor {
         };
         let open = || {
             let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
-            let begin = log.metadata()?.len();
-            Ok((log.try_clone()?, log, begin))
+            let log_offset = log.metadata()?.len();
+            Ok((log.try_clone()?, log, log_offset))
         };
-        let (output, errors, begin) = open().map_err(failed("opening the log of", &path))?;
+        let (output, errors, log_offset) = open().map_err(failed("opening the log of", &path))?;
         let program = Path::new(command.get_program()).to_owned();
-        let mut bound = spawner::bound(&self.setpriv, command, output.into(), errors.into());
-        if tie == Tie::Told {
+        let mut bound = spawner::bind_to_process(&self.setpriv, command, output.into(), errors.into());
+        if on_owner_exit == OnOwnerExit::CloseStdin {
             bound.stdin(Stdio::piped()).kill_on_drop(false);
         }
         let mut child = spawner::spawn(bound).await.map_err(failed("starting", &program))?;
 
-        let (signals, asked) = mpsc::unbounded_channel();
+        let (signals, requested_signals) = mpsc::unbounded_channel();
         let (ending, ended) = watch::channel(false);
         let pid = child.id().unwrap_or_default();
-        let holder = Holder {
+        let child_task = ChildTask {
             name: name.to_owned(),
             log: path,
-            begin,
+            log_offset,
             exits: self.exits.clone(),
             _input: child.stdin.take(),
         };
-        let task = tokio::spawn(holder.hold(child, asked, ending)).abort_handle();
+        let task = tokio::spawn(child_task.run(child, requested_signals, ending)).abort_handle();
         let mut children = self.children();
-        children.retain(Running::runs);
-        children.push(Running { name: name.to_owned(), pid, signals, ended, task });
+        children.retain(RunningChild::is_running);
+        children.push(RunningChild { name: name.to_owned(), pid, signals, ended, task });
         Ok(())
     }
 
-    /// The next child that ended by itself; each is told once.
+    /// Waits for the next unexpected exit of a child. Each exit is reported once.
     pub async fn exited(&self) -> Exited {
         match self.exited.lock().await.recv().await {
             Some(exited) => exited,
-            // Not reached: the sender lives as long as this.
+            // Unreachable: `self` holds a sender.
             None => future::pending().await,
         }
     }
 
-    /// Stops one child: SIGTERM, and SIGKILL when it takes too long.
+    /// Stops a child with SIGTERM, or SIGKILL after the grace period.
     pub async fn stop_child(&self, name: &str) -> Result<(), SuperviseError> {
-        self.end(name, Signal::SIGTERM).await
+        self.terminate(name, Signal::SIGTERM).await
     }
 
-    /// Kills one child as a crash would.
+    /// Kills a child with SIGKILL.
     pub async fn kill_child(&self, name: &str) -> Result<(), SuperviseError> {
-        self.end(name, Signal::SIGKILL).await
+        self.terminate(name, Signal::SIGKILL).await
     }
 
-    /// Stops a child where it stands, until [`Self::resume_child`].
+    /// Suspends a child (SIGSTOP) until [`Self::resume_child`].
     pub fn pause_child(&self, name: &str) -> Result<(), SuperviseError> {
         self.signal(name, Signal::SIGSTOP)
     }
 
-    /// Has a child go on that was paused.
+    /// Resumes a suspended child (SIGCONT).
     pub fn resume_child(&self, name: &str) -> Result<(), SuperviseError> {
         self.signal(name, Signal::SIGCONT)
     }
 
-    /// Stops all children, the last one started first.
+    /// Stops all children in reverse order of their start.
     pub async fn stop(&self) {
         let names: Vec<_> = self.children().iter().rev().map(|child| child.name.clone()).collect();
         for name in names {
-            // An error says that it ended in the meantime.
+            // Fails only if it has ended in the meantime.
             let _ = self.stop_child(&name).await;
         }
     }
 
-    /// The process of a child that runs.
+    /// The process id of a running child.
     pub fn pid(&self, name: &str) -> Option<u32> {
-        self.children().iter().find(|child| child.name == name && child.runs()).map(|child| child.pid)
+        self.children().iter().find(|child| child.name == name && child.is_running()).map(|child| child.pid)
     }
 
-    /// Where a child's log is.
+    /// Path of a child's log.
     pub fn log(&self, name: &str) -> PathBuf {
         self.logs.join(format!("{name}.log"))
     }
 
-    async fn end(&self, name: &str, signal: Signal) -> Result<(), SuperviseError> {
+    async fn terminate(&self, name: &str, signal: Signal) -> Result<(), SuperviseError> {
         let found = self
             .children()
             .iter()
-            .find(|child| child.name == name && child.runs())
+            .find(|child| child.name == name && child.is_running())
             .map(|child| (child.signals.clone(), child.ended.clone()));
         let Some((signals, mut ended)) = found else {
             return Err(SuperviseError::Unknown { name: name.to_owned() });
         };
-        // Sending and waiting fail only when the child is gone, which is what is wanted.
+        // Sending and waiting fail only if the child has ended.
         let _ = signals.send(signal);
-        if tokio::time::timeout(GRACE, ended.wait_for(|ended| *ended)).await.is_err() {
+        if tokio::time::timeout(GRACE_PERIOD, ended.wait_for(|ended| *ended)).await.is_err() {
             tracing::warn!(child = name, "does not end, so it is killed");
             let _ = signals.send(Signal::SIGKILL);
             let _ = ended.wait_for(|ended| *ended).await;
@@ -269,10 +283,11 @@ impl Supervisor {
     }
 
     fn signal(&self, name: &str, signal: Signal) -> Result<(), SuperviseError> {
-        let found = self.children().iter().find(|child| child.name == name && child.runs()).map(|child| {
-            // Sending fails only when the child has just ended.
-            let _ = child.signals.send(signal);
-        });
+        let found =
+            self.children().iter().find(|child| child.name == name && child.is_running()).map(|child| {
+                // Sending fails only if the child has just ended.
+                let _ = child.signals.send(signal);
+            });
         found.ok_or_else(|| SuperviseError::Unknown { name: name.to_owned() })
     }
 
@@ -280,7 +295,7 @@ impl Supervisor {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn children(&self) -> MutexGuard<'_, Vec<Running>> {
+    fn children(&self) -> MutexGuard<'_, Vec<RunningChild>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -288,44 +303,44 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         for child in self.children().iter() {
-            // It owns the process, which is killed when it is dropped.
+            // The task owns the process; dropping it kills the process.
             child.task.abort();
         }
     }
 }
 
-/// Owns one process. All signals go through it, so that none reaches a process that was reaped.
-struct Holder {
+/// The task that owns a process. It sends all signals, so that none reaches a reaped process.
+struct ChildTask {
     name: String,
     log: PathBuf,
-    begin: u64,
+    log_offset: u64,
     exits: mpsc::UnboundedSender<Exited>,
-    /// Closed when this is dropped.
+    /// The child's standard input; closed when this is dropped.
     _input: Option<ChildStdin>,
 }
 
-impl Holder {
-    async fn hold(
+impl ChildTask {
+    async fn run(
         self,
         mut child: Child,
-        mut asked: mpsc::UnboundedReceiver<Signal>,
+        mut requested_signals: mpsc::UnboundedReceiver<Signal>,
         ending: watch::Sender<bool>,
     ) {
-        let mut wanted = false;
+        let mut stop_requested = false;
         let status = loop {
             tokio::select! {
                 status = child.wait() => break status,
-                Some(signal) = asked.recv() => {
-                    wanted |= !matches!(signal, Signal::SIGSTOP | Signal::SIGCONT);
+                Some(signal) = requested_signals.recv() => {
+                    stop_requested |= !matches!(signal, Signal::SIGSTOP | Signal::SIGCONT);
                     if let Some(group) = child.id().and_then(|pid| i32::try_from(pid).ok()) {
-                        // ESRCH: it has just ended.
+                        // Fails with ESRCH if it has just ended.
                         let _ = killpg(Pid::from_raw(group), signal);
                     }
                 }
             }
         };
         ending.send_replace(true);
-        if !wanted {
+        if !stop_requested {
             let _ = self.exits.send(self.exited(status));
         }
     }
@@ -334,16 +349,16 @@ impl Holder {
         Exited {
             name: self.name.clone(),
             status: status.map_or_else(|error| error.to_string(), |status| status.to_string()),
-            log_tail: tail(&self.log, self.begin).unwrap_or_else(|error| format!("no log: {error}")),
+            log_tail: tail(&self.log, self.log_offset).unwrap_or_else(|error| format!("no log: {error}")),
         }
     }
 }
 
-/// The last lines of a file, none from before `begin`.
-fn tail(path: &Path, begin: u64) -> io::Result<String> {
+/// Returns the last lines of a file after the offset `begin`.
+fn tail(path: &Path, log_offset: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let end = file.metadata()?.len();
-    file.seek(SeekFrom::Start(begin.max(end.saturating_sub(TAIL_BYTES))))?;
+    file.seek(SeekFrom::Start(log_offset.max(end.saturating_sub(TAIL_BYTES))))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -368,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_that_ends_by_itself_is_told_with_its_last_words() {
+    async fn unexpected_exit_is_reported_with_log_tail() {
         let (_directory, supervisor) = supervisor();
         fs::write(supervisor.log("one"), "from an earlier run\n").unwrap();
         supervisor.spawn("one", sh("echo no such thing >&2; exit 7")).await.unwrap();
@@ -384,13 +399,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn children_are_stopped_the_last_first_and_not_told() {
+    async fn stop_ends_children_in_reverse_order_without_reporting_exits() {
         let (directory, supervisor) = supervisor();
         let order = directory.path().join("order");
         for name in ["first", "second"] {
             let ready = directory.path().join(name);
             let mut command = sh(
-                // A signal before `read` would be seen after it only; `wait` has no such gap.
+                // `wait` returns on a signal; `read` would delay the trap.
                 r#"trap 'echo "$NAME" >>"$ORDER"; exit 0' TERM; tail -f /dev/null & : >"$READY"; wait"#,
             );
             command.env("NAME", name).env("ORDER", &order).env("READY", &ready);
@@ -405,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn killing_reaches_the_whole_group() {
+    async fn kill_child_kills_the_process_group() {
         let (directory, supervisor) = supervisor();
         let grandchild = directory.path().join("pid");
         let mut command = sh(r#"tail -f /dev/null & echo $! >"$OUT.new"; mv "$OUT.new" "$OUT"; wait"#);
@@ -416,17 +431,17 @@ mod tests {
         }
         let pid: u32 = fs::read_to_string(&grandchild).unwrap().trim().parse().unwrap();
         supervisor.kill_child("parent").await.unwrap();
-        // It was signalled with its parent, and ends when it is scheduled. An orphan is a zombie until whoever
-        // adopted it reaps it.
-        let runs =
+        // The grandchild was signalled with its parent and ends when it is scheduled. It then is a zombie until its
+        // new parent reaps it.
+        let is_running =
             || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-        while runs() {
+        while is_running() {
             tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test]
-    async fn names_are_file_names_and_unique() {
+    async fn spawn_refuses_invalid_and_duplicate_names() {
         let (_directory, supervisor) = supervisor();
         for name in ["", "../x", ".x", "a/b", "a b"] {
             let error = supervisor.spawn(name, sh("exit 0")).await.unwrap_err();

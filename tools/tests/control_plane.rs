@@ -1,4 +1,4 @@
-//! Real control planes, started and stopped. The first run builds what it needs, which takes minutes.
+//! Starts and stops real control planes. The first run builds the programs, which takes minutes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,13 +43,13 @@ fn is_forbidden<T: std::fmt::Debug>(answer: Result<T, kube::Error>) -> bool {
 }
 
 #[tokio::test]
-async fn two_run_side_by_side_each_with_its_own_rights_and_data() {
+async fn two_control_planes_run_concurrently_with_separate_rights_and_data() {
     let parent = tempfile::tempdir().unwrap();
     let (one, two) = (parent.path().join("one"), parent.path().join("two"));
     let (one, two) = tokio::join!(start(&one), start(&two));
     let (one, two) = (one.unwrap(), two.unwrap());
 
-    // An object of one is not in the other, and the key of one is not known to the other.
+    // Each has its own objects, and accepts only its own keys.
     let (first, second) = (one.client().await.unwrap(), two.client().await.unwrap());
     config_maps(first.clone()).create(&PostParams::default(), &config_map("only-here")).await.unwrap();
     assert!(config_maps(second).get_opt("only-here").await.unwrap().is_none());
@@ -57,7 +57,7 @@ async fn two_run_side_by_side_each_with_its_own_rights_and_data() {
     let refused = async_nats::ConnectOptions::with_nkey(seed).connect(&two.nats().url).await;
     assert_eq!(refused.unwrap_err().kind(), async_nats::ConnectErrorKind::AuthorizationViolation);
 
-    // RBAC: a user nobody knows may do nothing, a service account what its role says.
+    // RBAC: an unknown user has no rights, a service account those of its role.
     let nobody = one.client_for("nobody", None).await.unwrap();
     assert!(is_forbidden(config_maps(nobody.clone()).list(&ListParams::default()).await));
     assert!(is_forbidden(Api::<Namespace>::all(nobody).list(&ListParams::default()).await));
@@ -69,12 +69,12 @@ async fn two_run_side_by_side_each_with_its_own_rights_and_data() {
     );
     assert!(is_forbidden(config_maps(reader).create(&PostParams::default(), &config_map("more")).await));
 
-    // What the engine builds on.
+    // The engine needs these APIs.
     Api::<MutatingAdmissionPolicy>::all(first).list(&ListParams::default()).await.unwrap();
     let streams = async_nats::jetstream::new(nats(&one).await);
     streams.create_stream(stream("HERE")).await.unwrap();
 
-    // A child that dies is told by name.
+    // An unexpected exit is reported with the child's name.
     let pid = one.supervisor().pid("kube-controller-manager").unwrap();
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
     let exited = one.exited().await;
@@ -124,7 +124,7 @@ async fn bind_reader(admin: &Client, namespace: &str, name: &str) {
 }
 
 #[tokio::test]
-async fn the_same_directory_is_the_same_cluster_and_taken_while_it_runs() {
+async fn restart_in_same_directory_resumes_cluster_and_second_start_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = start(dir.path()).await.unwrap();
     let (kubeconfig, server) = (first.kubeconfig().to_owned(), first.server().to_owned());
@@ -148,7 +148,7 @@ async fn the_same_directory_is_the_same_cluster_and_taken_while_it_runs() {
     second.stop().await;
 }
 
-/// The processes whose parent is this one, without those that only wait to be reaped.
+/// The running children of a process, without zombies.
 fn children_of(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -180,11 +180,13 @@ async fn no_child_outlives_an_owner_that_is_killed() {
     assert_eq!(children.len(), 4, "{children:?}");
 
     owner.kill().await.unwrap();
-    let mut look = tokio::time::interval(Duration::from_millis(10));
-    let gone = async {
+    let mut poll = tokio::time::interval(Duration::from_millis(10));
+    let all_ended = async {
         while children.iter().any(|pid| parent_if_running(*pid).is_some()) {
-            look.tick().await;
+            poll.tick().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("children run on without their owner");
+    tokio::time::timeout(Duration::from_secs(30), all_ended)
+        .await
+        .expect("children run on without their owner");
 }

@@ -1,5 +1,5 @@
-//! The control plane and its nodes.
-//! One binary, since each is linked with all that it uses.
+//! Tests of the control plane and its nodes.
+//! All are one binary: linking each test separately would take longer.
 
 mod control_plane;
 mod nodes;

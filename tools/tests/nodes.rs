@@ -1,4 +1,4 @@
-//! Real nodes that run real pods, and what is left of them afterwards: nothing.
+//! Real nodes that run real pods, and their complete removal.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,19 +17,19 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+async fn until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
     let mut tick = tokio::time::interval(Duration::from_millis(50));
-    let looking = async {
+    let polling = async {
         loop {
             tick.tick().await;
-            if let Some(seen) = look().await {
+            if let Some(seen) = probe().await {
                 return seen;
             }
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("{what}"))
+    tokio::time::timeout(TIMEOUT, polling).await.unwrap_or_else(|_| panic!("{what}"))
 }
 
 fn options(dir: &Path, names: &[&str]) -> ControlPlaneOptions {
@@ -121,26 +121,26 @@ fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().unwrap().node_name.as_ref().unwrap()
 }
 
-/// What a control plane with nodes leaves its marks on.
-struct Traces {
+/// The host resources of a control plane with nodes, for checks that all are released.
+struct HostResources {
     dir: PathBuf,
-    /// The interface to the nodes, which is also what their cgroups' names begin with.
+    /// The host's interface to the nodes; its name is also the prefix of their cgroups.
     link: String,
     /// The PID namespaces of the machines.
     namespaces: BTreeSet<PathBuf>,
 }
 
-impl Traces {
-    fn of(dir: &Path, address: Ipv4Addr) -> Self {
+impl HostResources {
+    fn collect(dir: &Path, address: Ipv4Addr) -> Self {
         let pid_namespace = |entry: fs::DirEntry| {
             let pid = fs::read_to_string(entry.path().join("pid")).unwrap();
             fs::read_link(format!("/proc/{pid}/ns/pid")).unwrap()
         };
         let machines = fs::read_dir(dir.join("nodes")).unwrap();
         let namespaces = machines.map(|entry| pid_namespace(entry.unwrap())).collect();
-        let traces = Self { dir: dir.to_owned(), link: link_with(address).unwrap(), namespaces };
-        assert!(!traces.processes().is_empty() && !traces.cgroups().is_empty());
-        traces
+        let resources = Self { dir: dir.to_owned(), link: interface_with(address).unwrap(), namespaces };
+        assert!(!resources.processes().is_empty() && !resources.cgroups().is_empty());
+        resources
     }
 
     fn processes(&self) -> Vec<String> {
@@ -161,25 +161,25 @@ impl Traces {
         ours.map(|entry| entry.path()).collect()
     }
 
-    fn left(&self) -> Vec<String> {
-        let mut left = self.processes();
-        left.extend(self.cgroups().into_iter().map(|path| path.display().to_string()));
+    fn remaining(&self) -> Vec<String> {
+        let mut remaining = self.processes();
+        remaining.extend(self.cgroups().into_iter().map(|path| path.display().to_string()));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let ours = mounts.lines().filter(|line| line.contains(self.dir.to_str().unwrap()));
-        left.extend(ours.map(str::to_owned));
+        remaining.extend(ours.map(str::to_owned));
         let link = Path::new("/sys/class/net").join(&self.link);
-        left.extend(link.exists().then(|| self.link.clone()));
-        left
+        remaining.extend(link.exists().then(|| self.link.clone()));
+        remaining
     }
 
-    async fn gone(&self) {
-        let gone = until("", async || self.left().is_empty().then_some(()));
-        let late = tokio::time::timeout(PATIENCE / 2, gone).await.is_err();
-        assert!(!late, "left: {:#?}", self.left());
+    async fn wait_until_released(&self) {
+        let gone = until("", async || self.remaining().is_empty().then_some(()));
+        let late = tokio::time::timeout(TIMEOUT / 2, gone).await.is_err();
+        assert!(!late, "left: {:#?}", self.remaining());
     }
 }
 
-fn link_with(address: Ipv4Addr) -> Option<String> {
+fn interface_with(address: Ipv4Addr) -> Option<String> {
     let all = nix::ifaddrs::getifaddrs().unwrap();
     let mut ours =
         all.filter(|one| one.address.as_ref().and_then(|a| Some(a.as_sockaddr_in()?.ip())) == Some(address));
@@ -188,14 +188,14 @@ fn link_with(address: Ipv4Addr) -> Option<String> {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces, cgroups and mounts"]
-async fn pods_run_on_two_nodes_and_nothing_of_them_outlives_a_stop() {
+async fn nodes_run_pods_and_stop_releases_all_resources() {
     let dir = tempfile::tempdir().unwrap();
     let control_plane = ControlPlane::start(options(dir.path(), &["east", "west"])).await.unwrap();
     let client = control_plane.client().await.unwrap();
     nodes_ready(&client, 2).await;
-    let traces = Traces::of(control_plane.dir(), control_plane.address());
+    let resources = HostResources::collect(control_plane.dir(), control_plane.address());
 
-    // The pods of a Deployment, with an image that nobody has, on both nodes; each reaches the other.
+    // A Deployment with an aliased image runs pods on both nodes, and they reach each other.
     let pods = run(&client, "spread", "example.org/tools/shell:1.0", 2).await;
     let names: BTreeSet<_> = pods.iter().map(node_of).collect();
     assert_eq!(names, BTreeSet::from(["east", "west"]));
@@ -208,7 +208,7 @@ async fn pods_run_on_two_nodes_and_nothing_of_them_outlives_a_stop() {
     let log = api.logs(&pods[0].name_any(), &LogParams::default()).await.unwrap();
     assert_eq!(log, "started\n");
 
-    // A node is as others are: its own plugins, its own Open vSwitch, its own processes.
+    // Each machine has its own CNI plugins, Open vSwitch and processes.
     let nodes = control_plane.nodes().unwrap();
     for name in ["east", "west", "gw"] {
         let machine = nodes.machine(name).unwrap();
@@ -228,7 +228,7 @@ async fn pods_run_on_two_nodes_and_nothing_of_them_outlives_a_stop() {
     let output = east.command("sh").args(["-c", "exit 7"]).status().unwrap();
     assert_eq!(output.code(), Some(7));
 
-    // containerd comes back after a crash, and the pods have not noticed.
+    // containerd can restart after a crash without restarting pods.
     let child = east.child(Service::Containerd);
     control_plane.supervisor().kill_child(&child).await.unwrap();
     nodes.start_service(control_plane.supervisor(), "east", Service::Containerd).await.unwrap();
@@ -241,12 +241,12 @@ async fn pods_run_on_two_nodes_and_nothing_of_them_outlives_a_stop() {
     assert_eq!(restarts.map(|container| container.restart_count).sum::<i32>(), 0);
 
     control_plane.stop().await;
-    traces.gone().await;
+    resources.wait_until_released().await;
 }
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces, cgroups and mounts"]
-async fn nothing_outlives_an_owner_that_is_killed_and_the_same_directory_starts_again() {
+async fn killed_owner_releases_all_resources_and_directory_starts_again() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("cluster");
     let mut owner = tokio::process::Command::new(env!("CARGO_BIN_EXE_eno-control-plane"))
@@ -265,12 +265,12 @@ async fn nothing_outlives_an_owner_that_is_killed_and_the_same_directory_starts_
     let client = Client::try_from(config).unwrap();
     nodes_ready(&client, 1).await;
     run(&client, "before", TEST_IMAGE, 2).await;
-    let traces = Traces::of(&dir, address);
+    let resources = HostResources::collect(&dir, address);
 
     owner.kill().await.unwrap();
-    traces.gone().await;
+    resources.wait_until_released().await;
 
-    // As another owner, at once, with the same name of the node: its pods are started anew.
+    // Another owner starts at once with the same node name: the pods are restarted.
     let mut again = options(&dir, &["node1"]);
     if let Some(nodes) = &mut again.nodes {
         nodes.gateways.clear();
@@ -291,14 +291,14 @@ async fn nothing_outlives_an_owner_that_is_killed_and_the_same_directory_starts_
     })
     .await;
     assert!(netns.exists());
-    let traces = Traces::of(&dir, address);
-    // Dropped without being stopped, it leaves nothing either.
+    let resources = HostResources::collect(&dir, address);
+    // Dropping the control plane without a stop also releases everything.
     drop(control_plane);
-    traces.gone().await;
+    resources.wait_until_released().await;
 }
 
 #[test]
-fn names_that_are_no_host_names_are_refused() {
+fn check_refuses_invalid_host_names() {
     for bad in ["", "A", "a/b", "..", "-a", "gw", "hub"] {
         let refused = options(Path::new("/nowhere"), &[bad]).nodes.unwrap().check();
         assert!(matches!(refused, Err(NodeError::Name { .. })), "{bad}: {refused:?}");

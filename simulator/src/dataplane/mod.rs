@@ -1,19 +1,19 @@
-//! The data plane: switches that really forward, and really drop.
+//! The data plane: switches that forward frames.
 //!
-//! Each switch is a bridge of one private Open vSwitch in userspace (no kernel module), links are pairs of
-//! interfaces with RSTP over them, and each port does at any time what the switch's running configuration
-//! says. All of it lives in a network namespace of its own that ends with this process (see [`lab`]); others
-//! see only the interfaces that they asked for ([`PortWire`]).
+//! Each switch is a bridge of one private Open vSwitch in userspace (no kernel module). Links are veth pairs with
+//! RSTP over them. Each port follows the running configuration of its switch. The data plane runs in a network
+//! namespace of its own that ends with this process (see [`namespace`]). Only the interfaces of [`PortWire`]s are
+//! visible outside.
 
-mod cables;
-mod follow;
-mod lab;
+mod namespace;
 mod ovs;
 mod plan;
+mod port_config;
+mod reconciler;
 mod rstp;
-mod settings;
 mod status;
 mod unixctl;
+mod veth;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,41 +27,41 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::dataplane::follow::{Follower, Observed};
 use crate::dataplane::plan::Plan;
+use crate::dataplane::reconciler::{Observed, Reconciler};
 use crate::switch::Switch;
 use crate::topology::Topology;
 
 pub use status::{BridgeStatus, DataPlaneStatus, DataPort, Wire};
 
-/// How a data plane is run. It needs root: CAP_SYS_ADMIN and CAP_NET_ADMIN.
+/// Options of a data plane. It needs root: CAP_SYS_ADMIN and CAP_NET_ADMIN.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataPlaneOptions {
-    /// For Open vSwitch's database, sockets and logs; made when it isn't there. What an earlier run left in it
-    /// is replaced.
+    /// Directory of Open vSwitch's database, sockets and logs. It is created if absent; the files of an earlier run
+    /// are replaced.
     pub directory: PathBuf,
-    /// What is plugged into the switches.
+    /// The external interfaces that are connected to switch ports.
     pub wires: Vec<PortWire>,
 }
 
-/// An interface outside the fabric and the port that it is plugged into. Written
+/// An external interface and the switch port to which it is connected. Its text form is
 /// `SWITCH/PORT=[NETNS:]INTERFACE`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortWire {
     /// The switch's name.
     pub switch: String,
-    /// The port's name; no link of the topology has it.
+    /// The port's name. The port must have no link in the topology.
     pub port: String,
-    /// A path of the network namespace that gets the interface, such as `/run/netns/node1`; when absent, the
-    /// one in which this process runs.
+    /// Path of the network namespace that gets the interface, such as `/run/netns/node1`; that of this process if
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<PathBuf>,
-    /// The name that the interface gets there; it must not be taken.
+    /// The interface's name there, which must be free.
     pub interface: String,
 }
 
-/// Text that is no wire.
+/// The text is not a wire.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not of the form SWITCH/PORT=[NETNS:]INTERFACE")]
 pub struct PortWireError(String);
@@ -71,8 +71,8 @@ impl FromStr for PortWire {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = || {
-            // Ports may have a slash in their names and a path may have anything, but neither switches nor
-            // interfaces have a slash, and interfaces no colon.
+            // Port names may contain slashes and paths any character. Names of switches and interfaces contain no
+            // slash, names of interfaces no colon.
             let (port, interface) = text.split_once('=')?;
             let (switch, port) = port.split_once('/')?;
             let (netns, interface) = match interface.rsplit_once(':') {
@@ -101,7 +101,8 @@ impl fmt::Display for PortWire {
     }
 }
 
-/// What the kernel takes for a name (`dev_valid_name`), less what programs would take for an option.
+/// Whether the kernel accepts an interface name (`dev_valid_name`). A leading `-` is refused too: programs would
+/// parse the name as an option.
 fn is_interface_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..")
         && name.len() <= 15
@@ -109,53 +110,53 @@ fn is_interface_name(name: &str) -> bool {
         && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
 }
 
-/// Why there is no data plane.
+/// The data plane failed to start or to apply a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum DataPlaneError {
-    /// A wire into nothing.
+    /// A wire names a port that does not exist.
     #[error("wire {wire}: the topology has no port {} on a switch {}", wire.port, wire.switch)]
     NoSuchPort {
         /// The wire.
         wire: PortWire,
     },
-    /// A port has one cable.
+    /// A wire names a port that is already connected.
     #[error("wire {wire}: the port is taken by a link or another wire")]
     PortTaken {
         /// The wire.
         wire: PortWire,
     },
-    /// One interface for two wires.
+    /// Two wires name the same interface.
     #[error("wire {wire}: the interface is named twice")]
     InterfaceTwice {
         /// The wire.
         wire: PortWire,
     },
-    /// The interface's name isn't one.
+    /// The interface name of a wire is invalid.
     #[error("wire {wire}: {:?} can't be an interface's name", wire.interface)]
     InterfaceName {
         /// The wire.
         wire: PortWire,
     },
-    /// A program that isn't there. A retry helps once the package is installed.
+    /// A program is missing. A retry helps once the package is installed.
     #[error("{program} is not installed: it is in Debian's package {package}")]
     NoProgram {
         /// The program.
         program: &'static str,
-        /// Where it is from.
+        /// Its Debian package.
         package: &'static str,
     },
-    /// The network namespace.
+    /// The network namespace can't be created.
     #[error("making a network namespace for the switches (this needs root): {source}")]
     Namespace {
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file of the data plane.
+    /// A file of the data plane can't be read or written.
     #[error("{}: {source}", path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A program can't be started.
@@ -163,32 +164,32 @@ pub enum DataPlaneError {
     Start {
         /// The program.
         program: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A program was not content.
+    /// A program exited with an error.
     #[error("`{command}` failed ({status}): {errors}")]
     Failed {
-        /// The program and the first of its arguments.
+        /// The command line, truncated.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// What it wrote.
+        /// Its standard error.
         errors: String,
     },
-    /// A daemon ended, or doesn't answer. A retry helps: it is started again.
+    /// A daemon exited or doesn't respond. A retry helps: it restarts the daemon.
     #[error("{program} {problem}; its log: {}", log.display())]
     Daemon {
         /// The program.
         program: &'static str,
-        /// What it did.
+        /// The problem.
         problem: String,
-        /// Its log.
+        /// Its log file.
         log: PathBuf,
     },
 }
 
-/// A running data plane. It ends with its fabric.
+/// A running data plane. It stops with its fabric.
 #[derive(Debug)]
 pub struct DataPlane {
     plan: Arc<Plan>,
@@ -198,8 +199,8 @@ pub struct DataPlane {
 }
 
 impl DataPlane {
-    /// Makes the bridges and the interfaces, with the running configurations in force, and follows these from
-    /// then on. RSTP begins with this; [`DataPlane::settled`] waits for its end.
+    /// Creates bridges and interfaces from the running configurations, and starts the reconciler. RSTP then begins to
+    /// converge; [`DataPlane::settled`] waits for it.
     pub(crate) async fn start(
         topology: &Topology,
         options: &DataPlaneOptions,
@@ -212,20 +213,20 @@ impl DataPlane {
             return Err(DataPlaneError::InterfaceName { wire: wire.clone() });
         }
         let plan = Arc::new(Plan::new(topology, &options.wires)?);
-        let follower = Follower::start(Arc::clone(&plan), &options.directory, switches.clone()).await?;
-        let (observed, netns) = (follower.observed(), follower.netns());
-        tasks.spawn(follower.run(changes, shutdown));
+        let reconciler = Reconciler::start(Arc::clone(&plan), &options.directory, switches.clone()).await?;
+        let (observed, netns) = (reconciler.observed(), reconciler.netns());
+        tasks.spawn(reconciler.run(changes, shutdown));
         Ok(Self { plan, switches: switches.clone(), observed, netns })
     }
 
-    /// What it is and what it does at present.
+    /// The current status.
     pub fn status(&self) -> DataPlaneStatus {
         let observed = self.observed.borrow();
         DataPlaneStatus::new(&self.plan, &observed, self.in_force(&observed))
     }
 
-    /// Completes when every running configuration of this moment, or a later one, is in force and RSTP has
-    /// settled. It waits for ever when that can't be: [`DataPlane::status`] says why.
+    /// Waits until all current running configurations, or later ones, are applied and RSTP has converged. It has no
+    /// timeout; [`DataPlane::status`] reports problems.
     pub async fn settled(&self) {
         let mut observed = self.observed.clone();
         if observed.wait_for(|observed| self.in_force(observed)).await.is_err() {
@@ -234,8 +235,7 @@ impl DataPlane {
         }
     }
 
-    /// A path of the network namespace that holds the switches, for looking at them from outside. Processes of
-    /// this user can open it while the fabric runs.
+    /// Path of the network namespace of the switches. Processes of the same user can open it while the fabric runs.
     pub fn netns(&self) -> &std::path::Path {
         &self.netns
     }
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wires_read_as_they_are_written() {
+    fn wire_round_trips_through_text() {
         for text in ["leaf1/Ethernet1=eth1", "s/xe-0/0/1=/run/netns/a:b:eth1", "l.1/e=/proc/12/ns/net:eth-0"]
         {
             let wire: PortWire = text.parse().expect(text);

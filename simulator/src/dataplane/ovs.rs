@@ -1,4 +1,4 @@
-//! The private Open vSwitch: ovsdb-server and ovs-vswitchd with files of their own, in the lab's namespace.
+//! The private Open vSwitch: ovsdb-server and ovs-vswitchd with their own files, in the data plane's namespace.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,57 +8,61 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::dataplane::DataPlaneError;
-use crate::dataplane::lab::{Daemon, Lab};
-use crate::dataplane::plan::{LeadsTo, Plan};
-use crate::dataplane::rstp::{self, Tree};
-use crate::dataplane::settings::Setting;
+use crate::dataplane::namespace::{Daemon, NetworkNamespace};
+use crate::dataplane::plan::{Peer, Plan};
+use crate::dataplane::port_config::PortConfig;
+use crate::dataplane::rstp::{self, RstpState};
 use crate::dataplane::unixctl;
 
-const SERVER: &str = "ovsdb-server";
-const SWITCH: &str = "ovs-vswitchd";
+const OVSDB_SERVER: &str = "ovsdb-server";
+const VSWITCHD: &str = "ovs-vswitchd";
 
-/// What the database socket and the control socket are called in the directory.
+/// File names of the database socket and the control socket.
 const DB_SOCKET: &str = "db.sock";
 const CONTROL_SOCKET: &str = "vswitchd.ctl";
 
-/// How long the database may take to listen, and a change to be in force, both in seconds.
-const PATIENCE: u64 = 20;
+/// Timeout in seconds for the database to listen and for ovs-vswitchd to apply a change.
+const TIMEOUT_SECONDS: u64 = 20;
 
-/// The first two of its addresses' six bytes, locally administered.
+/// The first two of the six bytes of bridge MAC addresses, locally administered.
 const ADDRESS_PREFIX: &str = "02:e0";
 
-/// The two daemons. Dropped, it ends them.
+/// The two daemons; dropping this kills them.
 #[derive(Debug)]
 pub(super) struct Ovs {
     directory: PathBuf,
-    // Dropped first: it would complain about a database that is gone.
-    switch: Option<Daemon>,
-    server: Option<Daemon>,
+    // Dropped before ovsdb-server: otherwise it would log a lost database.
+    vswitchd: Option<Daemon>,
+    ovsdb_server: Option<Daemon>,
 }
 
 impl Ovs {
-    /// Starts both on an empty database.
-    pub(super) async fn start(lab: &Lab, directory: &Path) -> Result<Self, DataPlaneError> {
-        let directory = prepare(directory)?;
+    /// Starts both daemons on an empty database.
+    pub(super) async fn start(
+        namespace: &NetworkNamespace,
+        directory: &Path,
+    ) -> Result<Self, DataPlaneError> {
+        let directory = prepare_directory(directory)?;
         let db = directory.join("conf.db");
-        lab.run("ovsdb-tool", &["create", &db.to_string_lossy()]).await?;
-        let mut ovs = Self { directory, switch: None, server: None };
-        ovs.restart(lab).await?;
+        namespace.run("ovsdb-tool", &["create", &db.to_string_lossy()]).await?;
+        let mut ovs = Self { directory, vswitchd: None, ovsdb_server: None };
+        ovs.restart(namespace).await?;
         Ok(ovs)
     }
 
-    /// Whether both run.
-    pub(super) fn runs(&mut self) -> bool {
-        let runs =
-            |daemon: &mut Option<Daemon>| daemon.as_mut().is_some_and(|daemon| daemon.ended().is_none());
-        runs(&mut self.server) && runs(&mut self.switch)
+    /// Whether both daemons run.
+    pub(super) fn is_running(&mut self) -> bool {
+        let runs = |daemon: &mut Option<Daemon>| {
+            daemon.as_mut().is_some_and(|daemon| daemon.exit_status().is_none())
+        };
+        runs(&mut self.ovsdb_server) && runs(&mut self.vswitchd)
     }
 
-    /// Starts those that don't run.
-    pub(super) async fn restart(&mut self, lab: &Lab) -> Result<(), DataPlaneError> {
-        for program in [SERVER, SWITCH] {
-            let daemon = if program == SERVER { &mut self.server } else { &mut self.switch };
-            match daemon.as_mut().map(Daemon::ended) {
+    /// Starts the daemons that don't run.
+    pub(super) async fn restart(&mut self, namespace: &NetworkNamespace) -> Result<(), DataPlaneError> {
+        for program in [OVSDB_SERVER, VSWITCHD] {
+            let daemon = if program == OVSDB_SERVER { &mut self.ovsdb_server } else { &mut self.vswitchd };
+            match daemon.as_mut().map(Daemon::exit_status) {
                 Some(None) => continue,
                 Some(Some(status)) => {
                     let log = self.log(program);
@@ -66,20 +70,24 @@ impl Ovs {
                 }
                 None => {}
             }
-            let daemon = self.launch(lab, program).await?;
-            if program == SERVER {
-                self.server = Some(daemon);
+            let daemon = self.launch(namespace, program).await?;
+            if program == OVSDB_SERVER {
+                self.ovsdb_server = Some(daemon);
                 self.wait_for_database().await?;
             } else {
-                self.switch = Some(daemon);
+                self.vswitchd = Some(daemon);
             }
         }
         Ok(())
     }
 
-    async fn launch(&self, lab: &Lab, program: &'static str) -> Result<Daemon, DataPlaneError> {
+    async fn launch(
+        &self,
+        namespace: &NetworkNamespace,
+        program: &'static str,
+    ) -> Result<Daemon, DataPlaneError> {
         let path = |name: &str| self.directory.join(name).to_string_lossy().into_owned();
-        let args = if program == SERVER {
+        let args = if program == OVSDB_SERVER {
             vec![
                 format!("--remote=punix:{}", path(DB_SOCKET)),
                 format!("--unixctl={}", path("ovsdb-server.ctl")),
@@ -96,39 +104,39 @@ impl Ovs {
             .append(true)
             .open(&log)
             .map_err(|source| DataPlaneError::State { path: log, source })?;
-        lab.spawn(program, &args, &envs, file).await
+        namespace.spawn(program, &args, &envs, file).await
     }
 
     async fn wait_for_database(&mut self) -> Result<(), DataPlaneError> {
-        let deadline = Instant::now() + Duration::from_secs(PATIENCE);
+        let deadline = Instant::now() + Duration::from_secs(TIMEOUT_SECONDS);
         let problem = loop {
             if unixctl::connect(&self.directory, DB_SOCKET).await.is_ok() {
                 return Ok(());
             }
-            if let Some(status) = self.server.as_mut().and_then(Daemon::ended) {
+            if let Some(status) = self.ovsdb_server.as_mut().and_then(Daemon::exit_status) {
                 break format!("ended ({status})");
             }
             if Instant::now() > deadline {
-                break format!("does not listen after {PATIENCE} s");
+                break format!("does not listen after {TIMEOUT_SECONDS} s");
             }
             sleep(Duration::from_millis(10)).await;
         };
-        Err(DataPlaneError::Daemon { program: SERVER, problem, log: self.log(SERVER) })
+        Err(DataPlaneError::Daemon { program: OVSDB_SERVER, problem, log: self.log(OVSDB_SERVER) })
     }
 
-    /// Makes all bridges and ports, and waits until they are there.
-    pub(super) async fn build(
+    /// Creates all bridges and ports, and waits until ovs-vswitchd has applied them.
+    pub(super) async fn create_bridges(
         &self,
-        lab: &Lab,
+        namespace: &NetworkNamespace,
         plan: &Plan,
-        setting: impl Fn(&str) -> Setting,
+        config: impl Fn(&str) -> PortConfig,
     ) -> Result<(), DataPlaneError> {
         let mut args = Arguments::new(&["init"]);
         args.command(&["set", "Open_vSwitch", "."]).add(&[
-            // By default each CPU gets several: for traffic that isn't there.
+            // The default is several threads per CPU, which the small load here doesn't need.
             "other_config:n-handler-threads=1",
             "other_config:n-revalidator-threads=1",
-            // The least, in ms: how long frames may be treated by what was configured before.
+            // The minimum, in ms: after a change, frames may match old flows for so long.
             "other_config:max-revalidator=100",
         ]);
         for bridge in &plan.bridges {
@@ -138,27 +146,27 @@ impl Ovs {
                 &[
                     &format!("other_config:hwaddr=\"{ADDRESS_PREFIX}:00:00:{high:02x}:{low:02x}\""),
                     &format!("other_config:rstp-priority={}", bridge.priority),
-                    // The least that IEEE 802.1D allows: links fail on command here, and nobody likes to wait.
+                    // The minima of IEEE 802.1D, for fast convergence.
                     "other_config:rstp-hello-time=1",
                     "other_config:rstp-max-age=6",
                     "other_config:rstp-forward-delay=4",
-                    &format!("external_ids:switch={}", quoted(&bridge.switch)),
+                    &format!("external_ids:switch={}", ovsdb_string(&bridge.switch)),
                 ],
             );
         }
         for (bridge, port) in plan.ports() {
             args.command(&["add-port", &bridge.name, &port.interface]);
-            args.command(&["set", "Port", &port.interface]).add(&setting(&port.interface).columns());
+            args.command(&["set", "Port", &port.interface]).add(&config(&port.interface).columns());
             args.add(&[
                 &format!("other_config:rstp-port-num={}", port.number.clamp(1, 4095)),
-                &format!("external_ids:port={}", quoted(&port.name)),
+                &format!("external_ids:port={}", ovsdb_string(&port.name)),
             ]);
-            if matches!(port.leads_to, LeadsTo::Outside { .. }) {
+            if matches!(port.peer, Peer::Outside { .. }) {
                 args.add(&["other_config:rstp-port-admin-edge=true"]);
             }
         }
-        let output = self.vsctl(lab, &args).await?;
-        // ovs-vsctl says so and succeeds: the database has what it was told.
+        let output = self.vsctl(namespace, &args).await?;
+        // ovs-vsctl exits with 0 although ovs-vswitchd failed, because the database was written.
         if output.contains("Error detected") {
             let command = "ovs-vsctl".to_owned();
             return Err(DataPlaneError::Failed { command, status: "not set up".to_owned(), errors: output });
@@ -166,41 +174,42 @@ impl Ovs {
         Ok(())
     }
 
-    /// Changes ports, all in one transaction, and waits until that is in force.
-    pub(super) async fn change<'a>(
+    /// Changes ports in one transaction and waits until ovs-vswitchd has applied it.
+    pub(super) async fn change_ports<'a>(
         &self,
-        lab: &Lab,
-        changes: impl IntoIterator<Item = (&'a str, &'a Setting)>,
+        namespace: &NetworkNamespace,
+        changes: impl IntoIterator<Item = (&'a str, &'a PortConfig)>,
     ) -> Result<(), DataPlaneError> {
         let mut args = Arguments::new(&[]);
-        for (interface, setting) in changes {
-            args.command(&["set", "Port", interface]).add(&setting.columns());
+        for (interface, config) in changes {
+            args.command(&["set", "Port", interface]).add(&config.columns());
         }
-        self.vsctl(lab, &args).await.map(drop)
+        self.vsctl(namespace, &args).await.map(drop)
     }
 
-    async fn vsctl(&self, lab: &Lab, args: &Arguments) -> Result<String, DataPlaneError> {
-        let (timeout, database) = (format!("--timeout={PATIENCE}"), format!("--db={}", self.database()));
+    async fn vsctl(&self, namespace: &NetworkNamespace, args: &Arguments) -> Result<String, DataPlaneError> {
+        let (timeout, database) =
+            (format!("--timeout={TIMEOUT_SECONDS}"), format!("--db={}", self.database()));
         let mut all = vec![timeout.as_str(), &database];
         all.extend(args.0.iter().map(String::as_str));
-        lab.run("ovs-vsctl", &all).await
+        namespace.run("ovs-vsctl", &all).await
     }
 
-    /// What RSTP does.
-    pub(super) async fn rstp(&self) -> Result<Tree, DataPlaneError> {
-        self.ask("rstp/show").await.map(|text| rstp::read(&text))
+    /// The current RSTP state.
+    pub(super) async fn rstp(&self) -> Result<RstpState, DataPlaneError> {
+        self.call("rstp/show").await.map(|text| rstp::parse(&text))
     }
 
-    /// Waits until no frame is treated by what was configured before.
-    pub(super) async fn revalidated(&self) -> Result<(), DataPlaneError> {
-        self.ask("revalidator/wait").await.map(drop)
+    /// Waits until no frame matches flows of the previous configuration.
+    pub(super) async fn wait_for_revalidation(&self) -> Result<(), DataPlaneError> {
+        self.call("revalidator/wait").await.map(drop)
     }
 
-    async fn ask(&self, method: &str) -> Result<String, DataPlaneError> {
-        unixctl::ask(&self.directory, CONTROL_SOCKET, method).await.map_err(|error| DataPlaneError::Daemon {
-            program: SWITCH,
+    async fn call(&self, method: &str) -> Result<String, DataPlaneError> {
+        unixctl::call(&self.directory, CONTROL_SOCKET, method).await.map_err(|error| DataPlaneError::Daemon {
+            program: VSWITCHD,
             problem: format!("does not answer {method}: {error}"),
-            log: self.log(SWITCH),
+            log: self.log(VSWITCHD),
         })
     }
 
@@ -213,11 +222,11 @@ impl Ovs {
     }
 }
 
-/// The directory, without what an earlier run left in it but logs.
-fn prepare(directory: &Path) -> Result<PathBuf, DataPlaneError> {
+/// Creates the directory and deletes the files of an earlier run except logs. Returns its absolute path.
+fn prepare_directory(directory: &Path) -> Result<PathBuf, DataPlaneError> {
     let failed = |source| DataPlaneError::State { path: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(failed)?;
-    // The daemons would take a relative path for one below a directory of theirs.
+    // The daemons resolve relative paths against directories of their own.
     let directory = directory.canonicalize().map_err(failed)?;
     for name in ["conf.db", ".conf.db.~lock~", DB_SOCKET, CONTROL_SOCKET, "ovsdb-server.ctl"] {
         match fs::remove_file(directory.join(name)) {
@@ -230,12 +239,12 @@ fn prepare(directory: &Path) -> Result<PathBuf, DataPlaneError> {
     Ok(directory)
 }
 
-/// A string of OVSDB, whatever is in it.
-fn quoted(text: &str) -> String {
+/// Quotes a string for OVSDB.
+fn ovsdb_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Commands for ovs-vsctl, which makes one transaction of them.
+/// Arguments of ovs-vsctl: commands of one transaction.
 #[derive(Debug)]
 struct Arguments(Vec<String>);
 

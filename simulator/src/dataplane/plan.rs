@@ -1,4 +1,4 @@
-//! What the data plane consists of: a bridge per switch, and an interface per port that leads somewhere. Pure.
+//! Plans the data plane: a bridge per switch and an interface per connected port. Does no IO.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -6,54 +6,54 @@ use std::path::PathBuf;
 use crate::dataplane::{DataPlaneError, PortWire};
 use crate::topology::{LinkEnd, Topology};
 
-/// All bridges and interfaces.
+/// The bridges and interfaces of the data plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// In the topology's order.
+    /// In the order of the topology.
     pub(super) bridges: Vec<Bridge>,
 }
 
-/// A switch.
+/// The bridge of a switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bridge {
     /// The switch's name.
     pub(super) switch: String,
-    /// The bridge's: `sw` and the switch's number.
+    /// The bridge's name: `sw` and the switch's number.
     pub(super) name: String,
     /// The switch's number, from 1.
     pub(super) number: usize,
-    /// How it stands in the election of RSTP's root: the lower, the sooner; a multiple of 4096.
+    /// RSTP bridge priority, a multiple of 4096; the lowest becomes the root.
     pub(super) priority: u16,
-    /// Its ports that lead somewhere.
+    /// Its connected ports.
     pub(super) ports: Vec<Port>,
 }
 
-/// A port that leads somewhere.
+/// A connected port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Port {
     /// Its name in the topology.
     pub(super) name: String,
     /// Its number on the switch, from 1.
     pub(super) number: usize,
-    /// Its interface: the bridge's name, `p` and the port's number.
+    /// Its interface name: the bridge's name, `p` and the port's number.
     pub(super) interface: String,
-    /// What it leads to.
-    pub(super) leads_to: LeadsTo,
+    /// The other end of its link.
+    pub(super) peer: Peer,
 }
 
-/// The other end of a port's cable.
+/// The other end of a port's link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum LeadsTo {
-    /// Another port.
+pub(super) enum Peer {
+    /// Another switch port.
     Port {
-        /// That one.
+        /// The switch and port.
         end: LinkEnd,
         /// Its interface.
         interface: String,
     },
-    /// Something outside the fabric.
+    /// An external interface.
     Outside {
-        /// The namespace; none: that of the simulator.
+        /// Path of its network namespace; that of the simulator if absent.
         netns: Option<PathBuf>,
         /// The interface's name there.
         interface: String,
@@ -61,15 +61,14 @@ pub(super) enum LeadsTo {
 }
 
 impl Plan {
-    /// For a topology and what is plugged into its ports.
+    /// Plans the data plane of a topology with external interfaces.
     pub(super) fn new(topology: &Topology, wires: &[PortWire]) -> Result<Self, DataPlaneError> {
         let interfaces = interfaces(topology);
-        let mut cables = BTreeMap::new();
+        let mut peers = BTreeMap::new();
         for link in &topology.links {
             for (here, there) in [(&link.a, &link.b), (&link.b, &link.a)] {
-                let leads_to =
-                    LeadsTo::Port { end: there.clone(), interface: interfaces[there].interface.clone() };
-                cables.insert(here.clone(), leads_to);
+                let peer = Peer::Port { end: there.clone(), interface: interfaces[there].interface.clone() };
+                peers.insert(here.clone(), peer);
             }
         }
         let mut outside = BTreeSet::new();
@@ -82,15 +81,15 @@ impl Plan {
             if !outside.insert((netns.clone(), interface.clone())) {
                 return Err(DataPlaneError::InterfaceTwice { wire: wire.clone() });
             }
-            if cables.insert(end, LeadsTo::Outside { netns, interface }).is_some() {
+            if peers.insert(end, Peer::Outside { netns, interface }).is_some() {
                 return Err(DataPlaneError::PortTaken { wire: wire.clone() });
             }
         }
         let bridges = topology.switches.iter().zip(1..).map(|(spec, number)| {
             let ports = spec.ports.iter().filter_map(|port| {
                 let end = LinkEnd { switch: spec.name.clone(), port: port.clone() };
-                let Named { number, interface } = interfaces[&end].clone();
-                Some(Port { name: port.clone(), number, interface, leads_to: cables.remove(&end)? })
+                let PortInterface { number, interface } = interfaces[&end].clone();
+                Some(Port { name: port.clone(), number, interface, peer: peers.remove(&end)? })
             });
             Bridge {
                 switch: spec.name.clone(),
@@ -101,7 +100,7 @@ impl Plan {
             }
         });
         let mut bridges: Vec<_> = bridges.collect();
-        elect(&mut bridges);
+        set_root_priorities(&mut bridges);
         Ok(Self { bridges })
     }
 
@@ -111,13 +110,12 @@ impl Plan {
     }
 }
 
-/// The switches with the most links are RSTP's first choice for a root, the spines of a leaf-spine: what a leaf
-/// sends to another then takes no detour over a third.
-fn elect(bridges: &mut [Bridge]) {
-    let links = |bridge: &Bridge| {
-        bridge.ports.iter().filter(|port| matches!(port.leads_to, LeadsTo::Port { .. })).count()
-    };
-    // Switches that lead outside are leaves, however many links they have.
+/// Prefers the switches with the most links, the spines of a leaf-spine, as RSTP root. Then no path between two
+/// leaves crosses a third one.
+fn set_root_priorities(bridges: &mut [Bridge]) {
+    let links =
+        |bridge: &Bridge| bridge.ports.iter().filter(|port| matches!(port.peer, Peer::Port { .. })).count();
+    // A switch with external interfaces is a leaf, regardless of its number of links.
     let rank = |bridge: &Bridge| (bridge.ports.len() == links(bridge), links(bridge));
     let Some(best) = bridges.iter().map(rank).max() else { return };
     for bridge in bridges {
@@ -126,7 +124,7 @@ fn elect(bridges: &mut [Bridge]) {
 }
 
 #[derive(Clone)]
-struct Named {
+struct PortInterface {
     number: usize,
     interface: String,
 }
@@ -135,14 +133,13 @@ fn bridge_name(number: usize) -> String {
     format!("sw{number}")
 }
 
-/// The names of all ports' interfaces. Numbers keep them within the kernel's 15 bytes, whatever the ports'
-/// names are.
-fn interfaces(topology: &Topology) -> BTreeMap<LinkEnd, Named> {
+/// The interface of each port. Its name has numbers instead of port names to fit into the kernel's 15 bytes.
+fn interfaces(topology: &Topology) -> BTreeMap<LinkEnd, PortInterface> {
     let switches = topology.switches.iter().zip(1..);
     let ports = switches.flat_map(|(spec, switch)| {
         spec.ports.iter().zip(1..).map(move |(port, number)| {
             let end = LinkEnd { switch: spec.name.clone(), port: port.clone() };
-            (end, Named { number, interface: format!("{}p{number}", bridge_name(switch)) })
+            (end, PortInterface { number, interface: format!("{}p{number}", bridge_name(switch)) })
         })
     });
     ports.collect()
@@ -157,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_lead_somewhere_have_interfaces_and_spines_are_roots() {
+    fn plan_gives_connected_ports_interfaces_and_prefers_spines_as_root() {
         let wires = [wire("leaf1/Ethernet1=/run/netns/a:eth1"), wire("leaf2/Ethernet48=gw0")];
         let plan = Plan::new(&Topology::leaf_spine(2, 2, 4), &wires).expect("it fits");
         let shown: Vec<_> =
@@ -177,13 +174,13 @@ mod tests {
         assert_eq!(shown, expected);
         let uplink = &plan.bridges[0].ports[2];
         let spine2 = LinkEnd { switch: "spine2".to_owned(), port: "Ethernet1".to_owned() };
-        assert_eq!(uplink.leads_to, LeadsTo::Port { end: spine2, interface: "sw4p1".to_owned() });
+        assert_eq!(uplink.peer, Peer::Port { end: spine2, interface: "sw4p1".to_owned() });
         let priorities: Vec<_> = plan.bridges.iter().map(|bridge| bridge.priority).collect();
         assert_eq!(priorities, [0x8000, 0x8000, 0x7000, 0x7000]);
     }
 
     #[test]
-    fn wires_that_can_not_be_plugged_in_are_refused() {
+    fn plan_refuses_invalid_wires() {
         let cases = [
             (vec!["leaf9/Ethernet1=a"], "no port"),
             (vec!["leaf1/Ethernet51=a"], "no port"),

@@ -1,22 +1,22 @@
-//! Reads what `rstp/show` of ovs-vswitchd(8) says, and whether the spanning tree has settled. Pure.
+//! Parses the output of `rstp/show` of ovs-vswitchd(8) and checks whether RSTP has converged. Does no IO.
 
 use std::collections::BTreeMap;
 
-use crate::dataplane::plan::{LeadsTo, Plan};
+use crate::dataplane::plan::{Peer, Plan};
 
-/// RSTP's state on the bridges, by name.
-pub(super) type Tree = BTreeMap<String, Member>;
+/// The RSTP state of all bridges, by bridge name.
+pub(super) type RstpState = BTreeMap<String, BridgeRstp>;
 
-/// RSTP's state on one bridge.
+/// The RSTP state of one bridge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Member {
-    /// The priority and the address of the root that it knows.
+pub(super) struct BridgeRstp {
+    /// Priority and address of the root bridge.
     pub(super) root: (String, String),
     /// Its ports, by interface.
     pub(super) ports: BTreeMap<String, PortState>,
 }
 
-/// RSTP's state on one port, in IEEE 802.1D's words, in lower case.
+/// The RSTP state of one port, in the terms of IEEE 802.1D in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PortState {
     /// `root`, `designated`, `alternate`, `backup` or `disabled` (without a carrier).
@@ -25,35 +25,35 @@ pub(super) struct PortState {
     pub(super) state: String,
 }
 
-/// Reads the answer to `rstp/show` without arguments.
-pub(super) fn read(text: &str) -> Tree {
-    let mut tree = Tree::new();
+/// Parses the output of `rstp/show` without arguments.
+pub(super) fn parse(text: &str) -> RstpState {
+    let mut bridges = RstpState::new();
     let mut name = String::new();
-    let mut about_root = false;
+    let mut in_root_section = false;
     for line in text.lines() {
-        let words: Vec<_> = line.split_whitespace().collect();
-        match words[..] {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        match fields[..] {
             ["----", bridge, "----"] => {
                 bridge.clone_into(&mut name);
-                tree.insert(name.clone(), Member::default());
+                bridges.insert(name.clone(), BridgeRstp::default());
             }
-            ["Root", "ID:"] => about_root = true,
-            ["Bridge", "ID:"] => about_root = false,
+            ["Root", "ID:"] => in_root_section = true,
+            ["Bridge", "ID:"] => in_root_section = false,
             _ => {
-                if let Some(member) = tree.get_mut(&name) {
-                    member.read(&words, about_root);
+                if let Some(bridge_rstp) = bridges.get_mut(&name) {
+                    bridge_rstp.parse_line(&fields, in_root_section);
                 }
             }
         }
     }
-    tree
+    bridges
 }
 
-impl Member {
-    fn read(&mut self, words: &[&str], about_root: bool) {
-        match *words {
-            ["stp-priority", priority] if about_root => priority.clone_into(&mut self.root.0),
-            ["stp-system-id", address] if about_root => address.clone_into(&mut self.root.1),
+impl BridgeRstp {
+    fn parse_line(&mut self, fields: &[&str], in_root_section: bool) {
+        match *fields {
+            ["stp-priority", priority] if in_root_section => priority.clone_into(&mut self.root.0),
+            ["stp-system-id", address] if in_root_section => address.clone_into(&mut self.root.1),
             [interface, role, state @ ("Forwarding" | "Learning" | "Discarding"), _, _] => {
                 let state = PortState { role: role.to_lowercase(), state: state.to_lowercase() };
                 self.ports.insert(interface.to_owned(), state);
@@ -63,35 +63,34 @@ impl Member {
     }
 }
 
-/// Whether nothing will change any more by itself, when the interfaces in `up` are up and the others down: every
-/// port has taken notice of its carrier and forwards, or has a role that never does; and switches that are
-/// linked agree on their root.
-pub(super) fn converged(plan: &Plan, up: impl Fn(&str) -> bool, tree: &Tree) -> bool {
+/// Whether RSTP has converged for the enabled interfaces, `up`. Each port must have noticed its carrier, and forward
+/// or have a role that never forwards. Linked bridges must agree on the root.
+pub(super) fn converged(plan: &Plan, up: impl Fn(&str) -> bool, bridges: &RstpState) -> bool {
     plan.ports().all(|(bridge, port)| {
-        let Some(member) = tree.get(&bridge.name) else { return false };
-        let Some(state) = member.ports.get(&port.interface) else { return false };
+        let Some(bridge_rstp) = bridges.get(&bridge.name) else { return false };
+        let Some(state) = bridge_rstp.ports.get(&port.interface) else { return false };
         let stable = match (state.role.as_str(), state.state.as_str()) {
             ("root" | "designated", state) => state == "forwarding",
             (_, state) => state == "discarding",
         };
         let disabled = state.role == "disabled";
         stable
-            && match &port.leads_to {
-                // Whether the other end is up is not ours to know.
-                LeadsTo::Outside { .. } => disabled || up(&port.interface),
-                LeadsTo::Port { interface, .. } => {
+            && match &port.peer {
+                // The state of an external end is unknown.
+                Peer::Outside { .. } => disabled || up(&port.interface),
+                Peer::Port { interface, .. } => {
                     let carrier = up(&port.interface) && up(interface);
                     disabled != carrier
-                        && (!carrier || root_beyond(plan, tree, interface) == Some(&member.root))
+                        && (!carrier || peer_root(plan, bridges, interface) == Some(&bridge_rstp.root))
                 }
             }
     })
 }
 
-/// The root that the bridge with this interface knows.
-fn root_beyond<'a>(plan: &Plan, tree: &'a Tree, interface: &str) -> Option<&'a (String, String)> {
+/// The root according to the bridge with this interface.
+fn peer_root<'a>(plan: &Plan, bridges: &'a RstpState, interface: &str) -> Option<&'a (String, String)> {
     let (bridge, _) = plan.ports().find(|(_, port)| port.interface == interface)?;
-    tree.get(&bridge.name).map(|member| &member.root)
+    bridges.get(&bridge.name).map(|bridge_rstp| &bridge_rstp.root)
 }
 
 #[cfg(test)]
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
     use crate::topology::Topology;
 
-    /// As Open vSwitch 3.1 writes it.
+    /// Output of Open vSwitch 3.1.
     const SHOWN: &str = "\
 ---- sw1 ----
 Root ID:
@@ -151,12 +150,12 @@ Bridge ID:
     }
 
     #[test]
-    fn what_the_program_shows_is_read() {
-        let tree = read(SHOWN);
+    fn parse_reads_rstp_show_output() {
+        let bridges = parse(SHOWN);
         let root = ("28672".to_owned(), "02:65:6e:6f:00:02".to_owned());
-        assert_eq!((&tree["sw1"].root, &tree["sw2"].root), (&root, &root));
+        assert_eq!((&bridges["sw1"].root, &bridges["sw2"].root), (&root, &root));
         let shown = |bridge: &str, port: &str| {
-            let PortState { role, state } = &tree[bridge].ports[port];
+            let PortState { role, state } = &bridges[bridge].ports[port];
             format!("{role} {state}")
         };
         assert_eq!(shown("sw1", "sw1p49"), "root forwarding");
@@ -165,9 +164,9 @@ Bridge ID:
     }
 
     #[test]
-    fn a_tree_has_settled_when_nothing_is_under_way() {
+    fn rstp_is_converged_only_without_pending_transitions() {
         let plan = plan();
-        assert!(converged(&plan, |_| true, &read(SHOWN)));
+        assert!(converged(&plan, |_| true, &parse(SHOWN)));
         let under_way = [
             SHOWN.replace("Designated Forwarding", "Designated Discarding"),
             SHOWN.replace("Designated Forwarding", "Designated Learning  "),
@@ -177,26 +176,26 @@ Bridge ID:
             String::new(),
         ];
         for text in under_way {
-            assert!(!converged(&plan, |_| true, &read(&text)), "{text}");
+            assert!(!converged(&plan, |_| true, &parse(&text)), "{text}");
         }
     }
 
     #[test]
-    fn a_link_that_was_taken_down_has_to_be_noticed() {
+    fn rstp_is_not_converged_until_bridges_notice_a_disabled_link() {
         let plan = plan();
         let down = |interface: &str| interface != "sw2p1";
-        assert!(!converged(&plan, down, &read(SHOWN)));
+        assert!(!converged(&plan, down, &parse(SHOWN)));
         let noticed = SHOWN
             .replace("Root       Forwarding", "Disabled   Discarding")
             .replace("Designated Forwarding", "Disabled   Discarding")
             .replacen("02:65:6e:6f:00:02", "02:65:6e:6f:00:01", 1);
-        assert!(converged(&plan, down, &read(&noticed)));
+        assert!(converged(&plan, down, &parse(&noticed)));
         let isolated = |interface: &str| interface != "sw1p1";
-        assert!(converged(&plan, isolated, &read(SHOWN)));
+        assert!(converged(&plan, isolated, &parse(SHOWN)));
         assert!(!converged(
             &plan,
             isolated,
-            &read(&SHOWN.replace("Disabled   Discarding", "Designated Forwarding"))
+            &parse(&SHOWN.replace("Disabled   Discarding", "Designated Forwarding"))
         ));
     }
 }

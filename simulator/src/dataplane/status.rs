@@ -1,20 +1,20 @@
-//! What the data plane says about itself.
+//! The status of the data plane for the control API.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dataplane::follow::Observed;
-use crate::dataplane::plan::{Bridge, LeadsTo, Plan, Port};
+use crate::dataplane::plan::{Bridge, Peer, Plan, Port};
+use crate::dataplane::reconciler::Observed;
 use crate::topology::LinkEnd;
 
-/// The state of the data plane, as `GET /dataplane` gives it.
+/// The status of the data plane, as `GET /dataplane` answers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataPlaneStatus {
-    /// Whether every switch's running configuration is in force and RSTP has settled.
+    /// Whether all running configurations are applied and RSTP has converged.
     pub ready: bool,
-    /// What stands in the way; it is tried again until it works.
+    /// The last error; the data plane retries until it succeeds.
     pub problem: Option<String>,
     /// The switches by name.
     pub switches: BTreeMap<String, BridgeStatus>,
@@ -25,9 +25,9 @@ pub struct DataPlaneStatus {
 pub struct BridgeStatus {
     /// Its bridge.
     pub bridge: String,
-    /// The version of running that is in force ([`crate::Switch::version`]); 0 before any is.
+    /// The applied version of running ([`crate::Switch::version`]); 0 before the first.
     pub applied: u64,
-    /// Its ports that lead somewhere, by name.
+    /// Its connected ports by name.
     pub ports: BTreeMap<String, DataPort>,
 }
 
@@ -36,27 +36,27 @@ pub struct BridgeStatus {
 pub struct DataPort {
     /// Its interface, in the namespace of the switches.
     pub interface: String,
-    /// Whether it is switched on.
+    /// Whether it is enabled.
     pub up: bool,
-    /// Its role in RSTP: `root`, `designated`, `alternate`, `backup`, or `disabled` without a carrier. Absent
-    /// before it has one.
+    /// Its RSTP role: `root`, `designated`, `alternate`, `backup`, or `disabled` without a carrier. Absent until
+    /// RSTP assigns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Its state in RSTP: `forwarding`, `learning` or `discarding`. Absent before it has one.
+    /// Its RSTP state: `forwarding`, `learning` or `discarding`. Absent until RSTP assigns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The port at the other end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkEnd>,
-    /// The interface at the other end, where that is outside the fabric.
+    /// The external interface at the other end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<Wire>,
 }
 
-/// An interface outside the fabric.
+/// An external interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wire {
-    /// A path of its network namespace; null for that of the simulator.
+    /// Path of its network namespace; null for that of the simulator.
     pub netns: Option<PathBuf>,
     /// Its name there.
     pub interface: String,
@@ -80,10 +80,10 @@ impl DataPlaneStatus {
 
 impl DataPort {
     fn new(bridge: &Bridge, port: &Port, observed: &Observed) -> Self {
-        let rstp = observed.tree.get(&bridge.name).and_then(|member| member.ports.get(&port.interface));
-        let (link, wire) = match &port.leads_to {
-            LeadsTo::Port { end, .. } => (Some(end.clone()), None),
-            LeadsTo::Outside { netns, interface } => {
+        let rstp = observed.rstp.get(&bridge.name).and_then(|member| member.ports.get(&port.interface));
+        let (link, wire) = match &port.peer {
+            Peer::Port { end, .. } => (Some(end.clone()), None),
+            Peer::Outside { netns, interface } => {
                 (None, Some(Wire { netns: netns.clone(), interface: interface.clone() }))
             }
         };

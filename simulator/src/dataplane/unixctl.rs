@@ -1,4 +1,4 @@
-//! Asks a daemon of Open vSwitch through its control socket, as ovs-appctl(8) does: JSON-RPC without framing.
+//! A client of the control socket (unixctl) of Open vSwitch daemons, like ovs-appctl(8): JSON-RPC without framing.
 
 use std::fs::File;
 use std::io;
@@ -10,23 +10,23 @@ use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of a call.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
-struct Answer {
+struct Response {
     result: Option<String>,
     error: Option<String>,
 }
 
-/// The text that the daemon answers. `socket` is a file in `directory`.
-pub(super) async fn ask(directory: &Path, socket: &str, method: &str) -> io::Result<String> {
-    tokio::time::timeout(PATIENCE, exchange(directory, socket, method)).await?
+/// Calls a method without parameters and returns its result. `socket` is a file in `directory`.
+pub(super) async fn call(directory: &Path, socket: &str, method: &str) -> io::Result<String> {
+    tokio::time::timeout(RESPONSE_TIMEOUT, exchange(directory, socket, method)).await?
 }
 
 /// Connects to a socket in a directory.
 pub(super) async fn connect(directory: &Path, socket: &str) -> io::Result<UnixStream> {
-    // A socket's path has at most 107 bytes, a directory's may have more.
+    // A socket path has at most 107 bytes; the path of the directory may be longer.
     let directory = File::open(directory)?;
     UnixStream::connect(format!("/proc/self/fd/{}/{socket}", directory.as_raw_fd())).await
 }
@@ -40,10 +40,10 @@ async fn exchange(directory: &Path, socket: &str, method: &str) -> io::Result<St
         if stream.read_buf(&mut text).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // A message ends where its JSON does.
-        match serde_json::from_slice::<Answer>(&text) {
-            Ok(Answer { error: Some(error), .. }) => return Err(io::Error::other(error)),
-            Ok(Answer { result, .. }) => return Ok(result.unwrap_or_default()),
+        // A message ends with its JSON value.
+        match serde_json::from_slice::<Response>(&text) {
+            Ok(Response { error: Some(error), .. }) => return Err(io::Error::other(error)),
+            Ok(Response { result, .. }) => return Ok(result.unwrap_or_default()),
             Err(error) if error.is_eof() => {}
             Err(error) => return Err(error.into()),
         }

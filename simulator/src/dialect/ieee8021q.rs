@@ -11,8 +11,8 @@ mod console;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::dialect::tables::{
-    child, configuration, entries, escaped, is, leaf, list, module, put, text, words,
+use crate::dialect::accessors::{
+    child, entries, leaf, leaf_is, list, module, parse_configuration, set_leaf, text, text_value, xml_escaped,
 };
 use crate::dialect::view::{PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
@@ -25,15 +25,15 @@ use crate::netconf::error::PathStyle;
 pub static IEEE8021Q: Dialect = Dialect {
     name: "ieee8021q",
     modules: &[&IF, &IANA_IF_TYPE, &DOT1Q, &DOT1Q_TYPES, &IEEE_TYPES],
-    uris: &[],
-    paths: PathStyle::XPath,
-    port: |n| format!("eth{n}"),
+    capability_uris: &[],
+    error_path_style: PathStyle::XPath,
+    port_name: |n| format!("eth{n}"),
     roots: ROOTS,
     factory,
     check: checks::check,
     operational,
     view,
-    by_hand: console::by_hand,
+    hand_edit_xml: console::hand_edit_xml,
 };
 
 static IF: Module =
@@ -66,10 +66,10 @@ const INTERFACE_TYPES: &[&Identity] = &[&ETHERNET_CSMACD, &LAG];
 const PORT_TYPES: &[&Identity] = &[&C_VLAN_BRIDGE_PORT, &D_BRIDGE_PORT];
 const BRIDGE_TYPES: &[&Identity] = &[&CUSTOMER_VLAN_BRIDGE, &PROVIDER_BRIDGE, &TPMR];
 const COMPONENT_TYPES: &[&Identity] = &[&C_VLAN_COMPONENT, &S_VLAN_COMPONENT, &D_BRIDGE_COMPONENT];
-/// The name of the only bridge, and of its only component.
+/// The name of the only bridge and of its only component.
 const BRIDGE_NAME: &str = "br0";
-const TEXT: Type = Type::Text { longest: 255 };
-const NAME: Type = Type::Text { longest: 32 };
+const TEXT: Type = Type::Text { max_length: 255 };
+const NAME: Type = Type::Text { max_length: 32 };
 const VID: Type = Type::Uint(1, 4094);
 const STATUS: Type = Type::Enum(&["up", "down"]);
 const PORT_NUMBER: Type = Type::Uint(1, 4095);
@@ -175,8 +175,8 @@ const VLAN: &[Definition] = &[
     Definition::state_leaf_list("egress-ports", &DOT1Q, TEXT),
 ];
 
-/// The bridge ports by number, from 1: ports that aren't links of an aggregation, and aggregations.
-fn numbers(hardware: &Hardware) -> BTreeMap<u16, &str> {
+/// The bridge ports by number, from 1: link aggregations, and ports that are no members of one.
+fn port_numbers(hardware: &Hardware) -> BTreeMap<u16, &str> {
     let ports = hardware.ports.iter().map(|port| (hardware.lag_of(port).is_none(), port.as_str()));
     let lags = hardware.lags.keys().map(|lag| (true, lag.as_str()));
     (1..)
@@ -186,19 +186,19 @@ fn numbers(hardware: &Hardware) -> BTreeMap<u16, &str> {
         .collect()
 }
 
-fn number_of(hardware: &Hardware, name: &str) -> Option<u16> {
-    numbers(hardware).into_iter().find(|(_, port)| *port == name).map(|(number, _)| number)
+fn port_number(hardware: &Hardware, name: &str) -> Option<u16> {
+    port_numbers(hardware).into_iter().find(|(_, port)| *port == name).map(|(number, _)| number)
 }
 
-/// The address of the bridge or, with a number, of a port.
-fn address(hardware: &Hardware, port: u16) -> String {
+/// The MAC address of a bridge port; that of the bridge for port 0.
+fn mac_address(hardware: &Hardware, port: u16) -> String {
     let mut mac = hardware.mac;
     let last = u16::from_be_bytes([mac[4], mac[5]]).wrapping_add(port).to_be_bytes();
     (mac[4], mac[5]) = (last[0], last[1]);
     mac.map(|octet| format!("{octet:02X}")).join("-")
 }
 
-/// As shipped: one customer VLAN bridge, all ports untagged members of VLAN 1.
+/// The factory configuration: one customer VLAN bridge whose ports are untagged members of VLAN 1.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml =
         format!("<interfaces xmlns=\"{}\" xmlns:ianaift=\"{}\">", IF.namespace, IANA_IF_TYPE.namespace);
@@ -208,7 +208,7 @@ fn factory(hardware: &Hardware) -> Container {
         let _ = write!(
             xml,
             "<interface><name>{}</name><type>ianaift:{kind}</type><enabled>true</enabled>",
-            escaped(port)
+            xml_escaped(port)
         );
         if hardware.lag_of(port).is_none() {
             let _ = write!(
@@ -227,10 +227,10 @@ fn factory(hardware: &Hardware) -> Container {
          <address>{}</address><bridge-type>t:customer-vlan-bridge</bridge-type><component><name>{BRIDGE_NAME}</name>\
          <type>t:c-vlan-component</type><filtering-database><vlan-registration-entry><database-id>0</database-id>\
          <vids>1</vids><entry-type>static</entry-type>",
-        address(hardware, 0),
+        mac_address(hardware, 0),
         ns = DOT1Q.namespace
     );
-    for number in numbers(hardware).keys() {
+    for number in port_numbers(hardware).keys() {
         let _ = write!(
             xml,
             "<port-map><port-ref>{number}</port-ref><static-vlan-registration-entries>\
@@ -242,7 +242,7 @@ fn factory(hardware: &Hardware) -> Container {
         "</vlan-registration-entry></filtering-database><bridge-vlan><vlan><vid>1</vid><name>default</name></vlan>\
          </bridge-vlan></component></bridge></bridges>",
     );
-    configuration(ROOTS, &xml)
+    parse_configuration(ROOTS, &xml)
 }
 
 fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
@@ -253,13 +253,13 @@ fn bridges(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
     entries(child(config, ROOTS, "bridges"), BRIDGES, "bridge")
 }
 
-/// The component through which the hardware's ports forward.
+/// The bridge component that all ports belong to.
 fn component(config: &Container) -> Option<&Container> {
     let (_, bridge) = bridges(config).find(|(name, _)| *name == BRIDGE_NAME)?;
     entries(Some(bridge), BRIDGE, "component").find(|(name, _)| *name == BRIDGE_NAME).map(|(_, c)| c)
 }
 
-/// A static registration: its VLANs, and its ports with their administrative control and tagging.
+/// A static VLAN registration entry. Each port has a registrar-admin-control and a vlan-transmitted value.
 #[derive(Debug, Clone)]
 struct Registration {
     database: u64,
@@ -267,11 +267,11 @@ struct Registration {
     ports: BTreeMap<u16, (&'static str, &'static str)>,
 }
 
-fn set(text: &str) -> VlanSet {
+fn vlan_set(text: &str) -> VlanSet {
     vid_ranges(text).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()
 }
 
-fn registrations(component: &Container) -> Vec<Registration> {
+fn registration_entries(component: &Container) -> Vec<Registration> {
     let database = child(component, COMPONENT, "filtering-database");
     let entries = list(database, FILTERING_DATABASE, "vlan-registration-entry").into_iter().flatten();
     entries
@@ -291,7 +291,7 @@ fn registrations(component: &Container) -> Vec<Registration> {
             }
             Registration {
                 database: key.first().and_then(Value::number).unwrap_or_default(),
-                vids: key.get(1).and_then(Value::text).map(set).unwrap_or_default(),
+                vids: key.get(1).and_then(Value::text).map(vlan_set).unwrap_or_default(),
                 ports,
             }
         })
@@ -309,16 +309,17 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         }
     }
     let defined: VlanSet = vlans.keys().copied().collect();
-    let registrations = component.map(registrations).unwrap_or_default();
-    let numbers: BTreeMap<&str, u16> = numbers(hardware).into_iter().map(|(n, name)| (name, n)).collect();
+    let registration_entries = component.map(registration_entries).unwrap_or_default();
+    let port_numbers: BTreeMap<&str, u16> =
+        port_numbers(hardware).into_iter().map(|(n, name)| (name, n)).collect();
     let mut ports: BTreeMap<String, PortView> = BTreeMap::new();
     for name in hardware.ports.iter().chain(hardware.lags.keys()) {
         let mut port = PortView { lag: hardware.lag_of(name).map(str::to_owned), ..PortView::default() };
         let interface = interfaces(running).find(|(n, _)| n == name).map(|(_, interface)| interface);
-        port.disabled = interface.is_some_and(|i| is(i, INTERFACE, "enabled", "false"));
+        port.disabled = interface.is_some_and(|i| leaf_is(i, INTERFACE, "enabled", "false"));
         let bridge_port = interface.and_then(|i| child(i, INTERFACE, "bridge-port"));
-        if let (Some(bridge_port), Some(number)) = (bridge_port, numbers.get(name.as_str())) {
-            fill_port(&mut port, bridge_port, *number, &registrations, &defined);
+        if let (Some(bridge_port), Some(number)) = (bridge_port, port_numbers.get(name.as_str())) {
+            fill_port(&mut port, bridge_port, *number, &registration_entries, &defined);
         }
         ports.insert(name.clone(), port);
     }
@@ -329,11 +330,11 @@ fn fill_port(
     port: &mut PortView,
     bridge_port: &Container,
     number: u16,
-    registrations: &[Registration],
+    registration_entries: &[Registration],
     defined: &VlanSet,
 ) {
     let (mut tagged, mut untagged) = (Vec::new(), Vec::new());
-    for registration in registrations {
+    for registration in registration_entries {
         match registration.ports.get(&number) {
             Some(("fixed-new-ignored" | "fixed-new-propagated", "tagged")) => {
                 tagged.extend(registration.vids.iter());
@@ -345,7 +346,7 @@ fn fill_port(
         }
     }
     let pvid = leaf(bridge_port, BRIDGE_PORT, "pvid").and_then(|v| v.vlans().next()).unwrap_or(1);
-    let takes_untagged = !is(bridge_port, BRIDGE_PORT, "acceptable-frame", ONLY_TAGGED);
+    let takes_untagged = !leaf_is(bridge_port, BRIDGE_PORT, "acceptable-frame", ONLY_TAGGED);
     let untagged_vlan = Some(pvid).filter(|pvid| takes_untagged && untagged.contains(pvid));
     if tagged.is_empty() {
         port.mode = (!untagged.is_empty()).then_some(PortMode::Access);
@@ -358,66 +359,67 @@ fn fill_port(
     port.vlans = port.configured.intersection(defined);
 }
 
-/// Running with state: the ports' numbers and what is up, the bridge's counts, the members of every VLAN.
+/// Adds state data to running: port numbers and status, counters of the bridge, members of each VLAN.
 fn operational(running: &Container, hardware: &Hardware) -> Container {
-    let mut whole = running.clone();
-    let numbers = numbers(hardware);
-    let number_of: BTreeMap<&str, u16> = numbers.iter().map(|(n, name)| (*name, *n)).collect();
-    whole.with_container(position(ROOTS, "interfaces"), |interfaces| {
-        interfaces.with_list(position(INTERFACES, "interface"), |entries| {
+    let mut data = running.clone();
+    let port_numbers = port_numbers(hardware);
+    let port_number: BTreeMap<&str, u16> = port_numbers.iter().map(|(n, name)| (*name, *n)).collect();
+    data.modify_container(position(ROOTS, "interfaces"), |interfaces| {
+        interfaces.modify_list(position(INTERFACES, "interface"), |entries| {
             for name in hardware.ports.iter().chain(hardware.lags.keys()) {
-                let interface = std::sync::Arc::make_mut(entries.entry([words(name)].into()).or_default());
-                put(interface, INTERFACE, "name", words(name));
-                interface_state(interface, name, number_of.get(name.as_str()).copied(), hardware);
+                let interface =
+                    std::sync::Arc::make_mut(entries.entry([text_value(name)].into()).or_default());
+                set_leaf(interface, INTERFACE, "name", text_value(name));
+                interface_state(interface, name, port_number.get(name.as_str()).copied(), hardware);
             }
         });
     });
     let count = |n: usize| Value::Uint(u64::try_from(n).unwrap_or(u64::MAX));
     let view = view(running, hardware);
-    whole.with_container(position(ROOTS, "bridges"), |bridges| {
-        bridges.with_list(position(BRIDGES, "bridge"), |entries| {
-            let Some(bridge) = entries.get_mut(&[words(BRIDGE_NAME)][..]) else { return };
+    data.modify_container(position(ROOTS, "bridges"), |bridges| {
+        bridges.modify_list(position(BRIDGES, "bridge"), |entries| {
+            let Some(bridge) = entries.get_mut(&[text_value(BRIDGE_NAME)][..]) else { return };
             let bridge = std::sync::Arc::make_mut(bridge);
-            put(bridge, BRIDGE, "ports", count(numbers.len()));
-            put(bridge, BRIDGE, "components", count(1));
-            bridge.with_list(position(BRIDGE, "component"), |entries| {
-                let Some(component) = entries.get_mut(&[words(BRIDGE_NAME)][..]) else { return };
+            set_leaf(bridge, BRIDGE, "ports", count(port_numbers.len()));
+            set_leaf(bridge, BRIDGE, "components", count(1));
+            bridge.modify_list(position(BRIDGE, "component"), |entries| {
+                let Some(component) = entries.get_mut(&[text_value(BRIDGE_NAME)][..]) else { return };
                 let component = std::sync::Arc::make_mut(component);
-                put(component, COMPONENT, "ports", count(numbers.len()));
-                let names = numbers.values().map(|name| words(name)).collect();
+                set_leaf(component, COMPONENT, "ports", count(port_numbers.len()));
+                let names = port_numbers.values().map(|name| text_value(name)).collect();
                 component.set(position(COMPONENT, "bridge-port"), Node::LeafList(std::sync::Arc::new(names)));
                 component
-                    .with_container(position(COMPONENT, "bridge-vlan"), |table| vlan_state(table, &view));
+                    .modify_container(position(COMPONENT, "bridge-vlan"), |table| vlan_state(table, &view));
             });
         });
     });
-    whole
+    data
 }
 
 fn interface_state(interface: &mut Container, name: &str, number: Option<u16>, hardware: &Hardware) {
-    let status = if is(interface, INTERFACE, "enabled", "false") { "down" } else { "up" };
+    let status = if leaf_is(interface, INTERFACE, "enabled", "false") { "down" } else { "up" };
     for leaf in ["admin-status", "oper-status"] {
-        put(interface, INTERFACE, leaf, Value::Keyword(status));
+        set_leaf(interface, INTERFACE, leaf, Value::Keyword(status));
     }
     let layers = |interface: &mut Container, leaf, names: Vec<&str>| {
-        let names = names.into_iter().map(words).collect();
+        let names = names.into_iter().map(text_value).collect();
         interface.set(position(INTERFACE, leaf), Node::LeafList(std::sync::Arc::new(names)));
     };
     layers(interface, "higher-layer-if", hardware.lag_of(name).into_iter().collect());
     let members = hardware.lags.get(name).into_iter().flatten().map(String::as_str).collect();
     layers(interface, "lower-layer-if", members);
     if let Some(number) = number {
-        put(interface, INTERFACE, "if-index", Value::Uint(number.into()));
-        interface.with_container(position(INTERFACE, "bridge-port"), |port| {
-            put(port, BRIDGE_PORT, "port-number", Value::Uint(number.into()));
-            put(port, BRIDGE_PORT, "address", words(&address(hardware, number)));
+        set_leaf(interface, INTERFACE, "if-index", Value::Uint(number.into()));
+        interface.modify_container(position(INTERFACE, "bridge-port"), |port| {
+            set_leaf(port, BRIDGE_PORT, "port-number", Value::Uint(number.into()));
+            set_leaf(port, BRIDGE_PORT, "address", text_value(&mac_address(hardware, number)));
         });
     }
 }
 
 fn vlan_state(table: &mut Container, view: &View) {
-    put(table, BRIDGE_VLAN, "version", Value::Uint(2));
-    put(table, BRIDGE_VLAN, "max-vids", Value::Uint(4094));
+    set_leaf(table, BRIDGE_VLAN, "version", Value::Uint(2));
+    set_leaf(table, BRIDGE_VLAN, "max-vids", Value::Uint(4094));
     let mut egress: BTreeMap<u16, Vec<(&str, bool)>> = BTreeMap::new();
     for (name, port) in &view.ports {
         for id in port.vlans.iter() {
@@ -425,13 +427,15 @@ fn vlan_state(table: &mut Container, view: &View) {
             egress.entry(id).or_default().push((name, untagged));
         }
     }
-    table.with_list(position(BRIDGE_VLAN, "vlan"), |entries| {
+    table.modify_list(position(BRIDGE_VLAN, "vlan"), |entries| {
         for (key, vlan) in entries.iter_mut() {
             let Some(ports) = key.first().and_then(|v| egress.get(&v.vlans().next()?)) else { continue };
             let vlan = std::sync::Arc::make_mut(vlan);
             for (leaf, only_untagged) in [("untagged-ports", true), ("egress-ports", false)] {
-                let names =
-                    ports.iter().filter(|(_, untagged)| *untagged || !only_untagged).map(|(n, _)| words(n));
+                let names = ports
+                    .iter()
+                    .filter(|(_, untagged)| *untagged || !only_untagged)
+                    .map(|(n, _)| text_value(n));
                 vlan.set(position(VLAN, leaf), Node::LeafList(std::sync::Arc::new(names.collect())));
             }
         }

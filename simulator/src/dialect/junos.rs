@@ -1,10 +1,9 @@
 //! Junos on QFX switches (Juniper/yang 23.4R2, junos-qfx): VLANs with names, and ports whose unit 0 has the
 //! family `ethernet-switching`.
 //!
-//! Rules that are the device's rather than the model's, as its commit checks them: one member on an access
-//! port, some on a trunk, a native VLAN on trunks only, no VLAN id twice, no units on members of an aggregated
-//! link. It accepts members that name no VLAN, and so the deletion of a VLAN that a port still names; the port
-//! then just doesn't carry it.
+//! The commit check of the device enforces rules beyond the model: one member on an access port, at least one on a
+//! trunk, a native VLAN on trunks only, unique VLAN ids, no units on members of an aggregated link. It accepts
+//! members that name no VLAN. So a VLAN can be deleted while a port names it; the port then doesn't carry it.
 
 mod checks;
 mod console;
@@ -12,27 +11,29 @@ mod console;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::dialect::tables::{child, configuration, entries, escaped, is, leaf, module, text};
+use crate::dialect::accessors::{
+    child, entries, leaf, leaf_is, module, parse_configuration, text, xml_escaped,
+};
 use crate::dialect::view::{PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Module, position};
 use crate::model::tree::Container;
-use crate::model::value::{Name, Type, Value, vid_ranges};
+use crate::model::value::{StringRule, Type, Value, vid_ranges};
 use crate::netconf::error::PathStyle;
 
 /// The Junos dialect.
 pub static JUNOS: Dialect = Dialect {
     name: "junos",
     modules: &[&ROOT, &INTERFACES_MODULE, &VLANS_MODULE],
-    uris: &["http://xml.juniper.net/netconf/junos/1.0", "http://xml.juniper.net/dmi/system/1.0"],
-    paths: PathStyle::Edit,
-    port: |n| format!("xe-0/0/{n}"),
+    capability_uris: &["http://xml.juniper.net/netconf/junos/1.0", "http://xml.juniper.net/dmi/system/1.0"],
+    error_path_style: PathStyle::Junos,
+    port_name: |n| format!("xe-0/0/{n}"),
     roots: ROOTS,
     factory,
     check: checks::check,
     operational: |running, _| running.clone(),
     view,
-    by_hand: console::by_hand,
+    hand_edit_xml: console::hand_edit_xml,
 };
 
 const REVISION: &str = "2023-01-01";
@@ -47,8 +48,8 @@ static INTERFACES_MODULE: Module = module(
 static VLANS_MODULE: Module =
     module("junos-qfx-conf-vlans", "jc-vlans", "http://yang.juniper.net/junos-qfx/conf/vlans", REVISION);
 
-const TEXT: Type = Type::Text { longest: 255 };
-static VLAN_NAME: Name = Name { length: (2, 64), accepts: |_| true, what: "a VLAN's name" };
+const TEXT: Type = Type::Text { max_length: 255 };
+static VLAN_NAME: StringRule = StringRule { length: (2, 64), matches: |_| true, expected: "a VLAN's name" };
 
 static ROOTS: &[Definition] = &[Definition::container("configuration", &ROOT, CONFIGURATION)];
 
@@ -106,14 +107,14 @@ const MEMBERS: &[Definition] = &[Definition::leaf_list("members", &INTERFACES_MO
 const VLANS: &[Definition] = &[Definition::list("vlan", &VLANS_MODULE, 1, VLAN)];
 
 const VLAN: &[Definition] = &[
-    Definition::leaf("name", &VLANS_MODULE, Type::Name(&VLAN_NAME)),
+    Definition::leaf("name", &VLANS_MODULE, Type::Restricted(&VLAN_NAME)),
     Definition::leaf("description", &VLANS_MODULE, TEXT),
     Definition::leaf("vlan-id", &VLANS_MODULE, TEXT).in_case("vlan-identifier-choice", "case_1"),
     Definition::leaf_list("vlan-id-list", &VLANS_MODULE, TEXT).in_case("vlan-identifier-choice", "case_2"),
     Definition::leaf("l3-interface", &VLANS_MODULE, TEXT),
 ];
 
-/// As shipped: the VLAN `default`, and every port an access port of it.
+/// The factory configuration: the VLAN `default`, with every port as an access port.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml = format!(
         "<configuration xmlns=\"{}\"><interfaces xmlns=\"{}\">",
@@ -123,14 +124,14 @@ fn factory(hardware: &Hardware) -> Container {
         </ethernet-switching></family></unit>";
     // Writing to a String can't fail; hence the discarded results.
     for port in &hardware.ports {
-        let _ = write!(xml, "<interface><name>{}</name>", escaped(port));
+        let _ = write!(xml, "<interface><name>{}</name>", xml_escaped(port));
         match hardware.lag_of(port) {
             None => xml.push_str(switching),
             Some(lag) => {
                 let _ = write!(
                     xml,
                     "<ether-options><ieee-802.3ad><bundle>{}</bundle></ieee-802.3ad></ether-options>",
-                    escaped(lag)
+                    xml_escaped(lag)
                 );
             }
         }
@@ -141,7 +142,7 @@ fn factory(hardware: &Hardware) -> Container {
             xml,
             "<interface><name>{}</name><aggregated-ether-options><lacp><active/></lacp></aggregated-ether-options>\
              {switching}</interface>",
-            escaped(lag)
+            xml_escaped(lag)
         );
     }
     let _ = write!(
@@ -150,7 +151,7 @@ fn factory(hardware: &Hardware) -> Container {
          </configuration>",
         VLANS_MODULE.namespace
     );
-    configuration(ROOTS, &xml)
+    parse_configuration(ROOTS, &xml)
 }
 
 fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
@@ -183,17 +184,17 @@ fn bundle(interface: &Container) -> Option<&str> {
     text(child(options, ETHER_OPTIONS, "ieee-802.3ad")?, MEMBERSHIP, "bundle")
 }
 
-/// The VLAN ids of a VLAN: one, or those of its list, or none.
-fn ids(vlan: &Container) -> VlanSet {
+/// The ids of a VLAN: its `vlan-id`, those in its `vlan-id-list`, or none.
+fn vlan_ids(vlan: &Container) -> VlanSet {
     let one = text(vlan, VLAN, "vlan-id").and_then(|id| id.parse().ok()).filter(|id| (1..=4094).contains(id));
     let many = vlan.leaf_list(position(VLAN, "vlan-id-list")).into_iter().flatten();
     let many = many.filter_map(|v| vid_ranges(v.text()?)).flatten();
     one.into_iter().chain(many.flat_map(|(low, high)| low..=high)).collect()
 }
 
-/// What a member names: a VLAN, an id, a range of ids, or all that there are.
-fn named(member: &str, by_name: &BTreeMap<&str, VlanSet>, all: &VlanSet) -> VlanSet {
-    if let Some(ids) = by_name.get(member) {
+/// The VLAN ids that a `members` value selects: a VLAN by name, an id, a range, or `all`.
+fn vlans_of_member(member: &str, vlans_by_name: &BTreeMap<&str, VlanSet>, all: &VlanSet) -> VlanSet {
+    if let Some(ids) = vlans_by_name.get(member) {
         return ids.clone();
     }
     if member == "all" {
@@ -202,12 +203,12 @@ fn named(member: &str, by_name: &BTreeMap<&str, VlanSet>, all: &VlanSet) -> Vlan
     vid_ranges(member).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()
 }
 
-fn by_name(config: &Container) -> BTreeMap<&str, VlanSet> {
-    vlans(config).map(|(name, vlan)| (name, ids(vlan))).collect()
+fn vlans_by_name(config: &Container) -> BTreeMap<&str, VlanSet> {
+    vlans(config).map(|(name, vlan)| (name, vlan_ids(vlan))).collect()
 }
 
 fn view(running: &Container, hardware: &Hardware) -> View {
-    let names = by_name(running);
+    let names = vlans_by_name(running);
     let mut defined = BTreeMap::new();
     for (name, ids) in &names {
         let several = ids.iter().nth(1).is_some();
@@ -220,7 +221,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     let mut ports: BTreeMap<String, PortView> =
         hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
     for (name, interface) in interfaces(running) {
-        // Interfaces that don't exist can be configured all the same.
+        // Junos accepts configuration of interfaces that don't exist.
         if !ports.contains_key(name) && !name.starts_with("ae") {
             continue;
         }
@@ -228,15 +229,16 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         port.lag = bundle(interface).map(str::to_owned);
         port.disabled = leaf(interface, INTERFACE, "disable").is_some();
         let Some(switching) = switching(interface) else { continue };
-        port.configured =
-            members(switching).flat_map(|m| named(m, &names, &all).iter().collect::<Vec<_>>()).collect();
-        if is(switching, ETHERNET_SWITCHING, "interface-mode", "trunk") {
+        port.configured = members(switching)
+            .flat_map(|m| vlans_of_member(m, &names, &all).iter().collect::<Vec<_>>())
+            .collect();
+        if leaf_is(switching, ETHERNET_SWITCHING, "interface-mode", "trunk") {
             port.mode = Some(PortMode::Trunk);
             port.native = leaf(interface, INTERFACE, "native-vlan-id").and_then(|v| v.vlans().next());
             port.open_trunk = members(switching).any(|m| m == "all" && !names.contains_key("all"));
         } else {
             port.mode = Some(PortMode::Access);
-            // Without a member, the VLAN that is called default.
+            // An access port without a member is in the VLAN named `default`.
             let nothing = members(switching).next().is_none();
             if let (true, Some(ids)) = (nothing, names.get("default")) {
                 port.configured = ids.clone();

@@ -1,15 +1,15 @@
-//! Dialects: what a kind of switch models, checks and shows.
+//! Dialects: the data model, validation and state data of each vendor.
 //!
 //! A dialect is a schema table and a handful of functions. To add one, add a file with a `static`
 //! [`Dialect`] and name it in [`Dialect::ALL`].
 
+mod accessors;
 mod ieee8021q;
 mod junos;
 mod nxos;
 mod openconfig;
 mod openconfig_checks;
 mod srlinux;
-mod tables;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -27,58 +27,58 @@ pub use openconfig::OPENCONFIG;
 pub use srlinux::SRLINUX;
 pub use view::{HandEdit, PortMode, PortView, View, VlanSet, VlanSetError, VlanView};
 
-/// The parts of a switch that no configuration changes.
+/// The fixed properties of a switch.
 #[derive(Debug, Clone, Default)]
 pub struct Hardware {
-    /// The names of its physical ports.
+    /// Names of the physical ports.
     pub ports: Vec<String>,
-    /// Link aggregations that it has from the start, with their members.
+    /// Link aggregations of the factory configuration, with their member ports.
     pub lags: BTreeMap<String, Vec<String>>,
-    /// Its MAC address.
+    /// MAC address of the switch.
     pub mac: [u8; 6],
-    /// Refuses a port that names a VLAN which isn't defined, where the model itself would not.
+    /// Whether a port that names an undefined VLAN is an error even if the model allows it.
     pub strict_references: bool,
 }
 
 impl Hardware {
-    /// The link aggregation that a port belongs to from the start.
+    /// The link aggregation that a port belongs to in the factory configuration.
     pub fn lag_of(&self, port: &str) -> Option<&str> {
         self.lags.iter().find(|(_, members)| members.iter().any(|m| m == port)).map(|(lag, _)| lag.as_str())
     }
 }
 
-/// A data model together with the behaviour of the switches that speak it.
+/// A data model and the behaviour of the switches that implement it.
 #[derive(Debug)]
 pub struct Dialect {
-    /// As the topology names it.
+    /// The name in the topology file.
     pub name: &'static str,
-    /// What `<hello>` announces.
+    /// YANG modules that `<hello>` announces.
     pub modules: &'static [&'static Module],
-    /// What `<hello>` announces besides: URIs of the make's own.
-    pub uris: &'static [&'static str],
-    /// How the make writes `error-path`.
-    pub paths: PathStyle,
-    /// The name of its n-th port, from 1.
-    pub port: fn(usize) -> String,
-    /// The schema's top level.
+    /// Vendor capability URIs that `<hello>` announces.
+    pub capability_uris: &'static [&'static str],
+    /// The format of `error-path`.
+    pub error_path_style: PathStyle,
+    /// Returns the name of the n-th port, from 1.
+    pub port_name: fn(usize) -> String,
+    /// The top-level data nodes of the schema.
     pub roots: &'static [Definition],
-    /// The configuration of a switch as it leaves the factory.
+    /// Returns the factory configuration.
     pub factory: fn(&Hardware) -> Container,
-    /// What is wrong with a whole configuration.
+    /// Validates a whole configuration and returns its errors.
     pub check: fn(&Container, &Hardware) -> Vec<RpcError>,
-    /// What `<get>` shows of a running configuration: itself and the state.
+    /// Returns the content of `<get>`: a running configuration with state data.
     pub operational: fn(&Container, &Hardware) -> Container,
-    /// What the data plane does with a running configuration.
+    /// Returns the effective switching state of a running configuration.
     pub view: fn(&Container, &Hardware) -> View,
-    /// The edit that a person at the console would make.
-    pub by_hand: fn(&HandEdit, &Container, &Hardware) -> String,
+    /// Translates a hand edit into XML, given the running configuration.
+    pub hand_edit_xml: fn(&HandEdit, &Container, &Hardware) -> String,
 }
 
 impl Dialect {
-    /// All of them.
+    /// All dialects.
     pub const ALL: [&'static Dialect; 5] = [&OPENCONFIG, &JUNOS, &SRLINUX, &IEEE8021Q, &NXOS];
 
-    /// The dialect of that name.
+    /// Finds a dialect by its name.
     pub fn named(name: &str) -> Option<&'static Dialect> {
         Self::ALL.into_iter().find(|dialect| dialect.name == name)
     }

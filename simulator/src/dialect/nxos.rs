@@ -1,20 +1,21 @@
-//! Cisco NX-OS's device model (Cisco-NX-OS-device 2019-07-18 of NX-OS 9.3), the part for switching: bridge
-//! domains named `vlan-7`, ports whose VLANs are one text such as `1-10,20`. Experimental: nobody compared it
-//! with a device.
+//! The switching part of the Cisco NX-OS device model (Cisco-NX-OS-device 2019-07-18 of NX-OS 9.3): bridge domains
+//! named `vlan-7`, and ports whose VLANs are one string such as `1-10,20`. Experimental: not verified on a device.
 //!
-//! A trunk whose `trunkVlans` isn't set carries all VLANs (`1-4094` is the default), and what it sends without a
-//! tag is VLAN 1. VLAN 1 can't be removed; VLANs from 3968 on belong to the system.
+//! A trunk without `trunkVlans` carries all VLANs (the default is `1-4094`). Its untagged frames belong to VLAN 1.
+//! VLAN 1 can't be removed. VLANs from 3968 on are reserved for the system.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::dialect::tables::{child, configuration, entries, escaped, is, leaf, module, text, words};
+use crate::dialect::accessors::{
+    child, entries, leaf, leaf_is, module, parse_configuration, text, text_value, xml_escaped,
+};
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::path::Path;
 use crate::model::schema::{Definition, Module, position};
 use crate::model::tree::Container;
-use crate::model::value::{Name, Type, Value, vid_ranges};
+use crate::model::value::{StringRule, Type, Value, vid_ranges};
 use crate::netconf::error::{PathStyle, RpcError, Tag};
 use crate::netconf::xml::NETCONF;
 
@@ -22,31 +23,33 @@ use crate::netconf::xml::NETCONF;
 pub static NXOS: Dialect = Dialect {
     name: "nxos",
     modules: &[],
-    uris: &["http://cisco.com/ns/yang/cisco-nx-os-device?revision=2019-07-18&module=Cisco-NX-OS-device"],
-    paths: PathStyle::XPath,
-    port: |n| format!("eth1/{n}"),
+    capability_uris: &[
+        "http://cisco.com/ns/yang/cisco-nx-os-device?revision=2019-07-18&module=Cisco-NX-OS-device",
+    ],
+    error_path_style: PathStyle::XPath,
+    port_name: |n| format!("eth1/{n}"),
     roots: ROOTS,
     factory,
     check,
     operational,
     view,
-    by_hand,
+    hand_edit_xml,
 };
 
 static DEVICE: Module =
     module("Cisco-NX-OS-device", "top", "http://cisco.com/ns/yang/cisco-nx-os-device", "2019-07-18");
 
-/// The first VLAN that is reserved for the system, and the last: what follows can be used again.
+/// The VLAN ids that are reserved for the system.
 const RESERVED: std::ops::RangeInclusive<u16> = 3968..=4094;
 
-static ENCAP: Name =
-    Name { length: (6, 9), accepts: |text| vlan(text).is_some(), what: "a VLAN such as vlan-7" };
-static TRUNK_VLANS: Name = Name {
+static ENCAP: StringRule =
+    StringRule { length: (6, 9), matches: |text| vlan(text).is_some(), expected: "a VLAN such as vlan-7" };
+static TRUNK_VLANS: StringRule = StringRule {
     length: (0, 20_000),
-    accepts: |text| text.is_empty() || vid_ranges(text).is_some(),
-    what: "VLAN ids and ranges such as 1-10,20",
+    matches: |text| text.is_empty() || vid_ranges(text).is_some(),
+    expected: "VLAN ids and ranges such as 1-10,20",
 };
-const TEXT: Type = Type::Text { longest: 254 };
+const TEXT: Type = Type::Text { max_length: 254 };
 const ADMIN: Type = Type::Enum(&["up", "down"]);
 const DOMAIN_STATE: Type = Type::Enum(&["active", "suspend"]);
 const LAYER: Type = Type::Enum(&["Layer2", "Layer3"]);
@@ -63,9 +66,9 @@ const DOMAINS: &[Definition] = &[Definition::container("bd-items", &DEVICE, DOMA
 const DOMAIN_LIST: &[Definition] = &[Definition::list("BD-list", &DEVICE, 1, DOMAIN)];
 
 const DOMAIN: &[Definition] = &[
-    Definition::leaf("fabEncap", &DEVICE, Type::Name(&ENCAP)),
+    Definition::leaf("fabEncap", &DEVICE, Type::Restricted(&ENCAP)),
     Definition::leaf("BdState", &DEVICE, DOMAIN_STATE),
-    Definition::leaf("name", &DEVICE, Type::Text { longest: 128 }),
+    Definition::leaf("name", &DEVICE, Type::Text { max_length: 128 }),
     Definition::leaf("adminSt", &DEVICE, DOMAIN_STATE),
     Definition::state_leaf("id", &DEVICE, Type::Uint(1, 4094)),
     Definition::state_leaf("operSt", &DEVICE, ADMIN),
@@ -79,7 +82,7 @@ const INTERFACES: &[Definition] = &[
 const PHYSICAL: &[Definition] = &[Definition::list("PhysIf-list", &DEVICE, 1, PORT)];
 const AGGREGATED: &[Definition] = &[Definition::list("AggrIf-list", &DEVICE, 1, CHANNEL)];
 
-/// What a port and a port channel have in common, in the same places.
+/// The leaves that ports and port channels share, at the same schema positions.
 const PORT: &[Definition] = &[
     Definition::leaf("id", &DEVICE, TEXT),
     Definition::leaf("descr", &DEVICE, TEXT),
@@ -87,9 +90,9 @@ const PORT: &[Definition] = &[
     Definition::leaf("layer", &DEVICE, LAYER),
     Definition::leaf("mode", &DEVICE, MODE),
     Definition::leaf("mtu", &DEVICE, Type::Uint(576, 9216)),
-    Definition::leaf("accessVlan", &DEVICE, Type::Name(&ENCAP)),
-    Definition::leaf("nativeVlan", &DEVICE, Type::Name(&ENCAP)),
-    Definition::leaf("trunkVlans", &DEVICE, Type::Name(&TRUNK_VLANS)),
+    Definition::leaf("accessVlan", &DEVICE, Type::Restricted(&ENCAP)),
+    Definition::leaf("nativeVlan", &DEVICE, Type::Restricted(&ENCAP)),
+    Definition::leaf("trunkVlans", &DEVICE, Type::Restricted(&TRUNK_VLANS)),
 ];
 
 const CHANNEL: &[Definition] = &[
@@ -99,9 +102,9 @@ const CHANNEL: &[Definition] = &[
     Definition::leaf("layer", &DEVICE, LAYER),
     Definition::leaf("mode", &DEVICE, MODE),
     Definition::leaf("mtu", &DEVICE, Type::Uint(576, 9216)),
-    Definition::leaf("accessVlan", &DEVICE, Type::Name(&ENCAP)),
-    Definition::leaf("nativeVlan", &DEVICE, Type::Name(&ENCAP)),
-    Definition::leaf("trunkVlans", &DEVICE, Type::Name(&TRUNK_VLANS)),
+    Definition::leaf("accessVlan", &DEVICE, Type::Restricted(&ENCAP)),
+    Definition::leaf("nativeVlan", &DEVICE, Type::Restricted(&ENCAP)),
+    Definition::leaf("trunkVlans", &DEVICE, Type::Restricted(&TRUNK_VLANS)),
     Definition::leaf("pcMode", &DEVICE, Type::Enum(&["on", "active", "passive"])),
     Definition::container("rsmbrIfs-items", &DEVICE, MEMBERS),
 ];
@@ -110,7 +113,7 @@ const MEMBERS: &[Definition] = &[Definition::list("RsMbrIfs-list", &DEVICE, 1, M
 const MEMBER: &[Definition] =
     &[Definition::leaf("tDn", &DEVICE, TEXT), Definition::leaf("isMbrForce", &DEVICE, Type::Bool)];
 
-/// The id in `vlan-7`.
+/// The VLAN id in a name such as `vlan-7`.
 fn vlan(text: &str) -> Option<u16> {
     match vid_ranges(text.strip_prefix("vlan-")?)?.as_slice() {
         [(low, high)] if low == high => Some(*low),
@@ -122,7 +125,7 @@ fn member_dn(port: &str) -> String {
     format!("/System/intf-items/phys-items/PhysIf-list[id='{port}']")
 }
 
-/// As shipped: VLAN 1, and every port a switched access port of it.
+/// The factory configuration: VLAN 1, with every port as a switched access port.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml = format!(
         "<System xmlns=\"{}\"><bd-items><bd-items><BD-list><fabEncap>vlan-1</fabEncap></BD-list></bd-items></bd-items>\
@@ -133,22 +136,23 @@ fn factory(hardware: &Hardware) -> Container {
         "<adminSt>up</adminSt><layer>Layer2</layer><mode>access</mode><accessVlan>vlan-1</accessVlan>";
     // Writing to a String can't fail; hence the discarded results.
     for port in &hardware.ports {
-        let _ = write!(xml, "<PhysIf-list><id>{}</id>{common}</PhysIf-list>", escaped(port));
+        let _ = write!(xml, "<PhysIf-list><id>{}</id>{common}</PhysIf-list>", xml_escaped(port));
     }
     xml.push_str("</phys-items><aggr-items>");
     for (lag, members) in &hardware.lags {
         let _ = write!(
             xml,
             "<AggrIf-list><id>{}</id>{common}<pcMode>active</pcMode><rsmbrIfs-items>",
-            escaped(lag)
+            xml_escaped(lag)
         );
         for member in members {
-            let _ = write!(xml, "<RsMbrIfs-list><tDn>{}</tDn></RsMbrIfs-list>", escaped(&member_dn(member)));
+            let _ =
+                write!(xml, "<RsMbrIfs-list><tDn>{}</tDn></RsMbrIfs-list>", xml_escaped(&member_dn(member)));
         }
         xml.push_str("</rsmbrIfs-items></AggrIf-list>");
     }
     xml.push_str("</aggr-items></intf-items></System>");
-    configuration(ROOTS, &xml)
+    parse_configuration(ROOTS, &xml)
 }
 
 fn domains(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
@@ -193,35 +197,35 @@ fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
                 Tag::OperationFailed,
                 "Operation not permitted: default VLAN 1 can not be deleted",
             )
-            .at(items.instance()),
+            .at(items.identifier()),
         );
     }
     for (encap, domain) in domains(config) {
-        let key = [words(encap)];
+        let key = [text_value(encap)];
         let path = Path::entry(Some(&items), &DOMAIN_LIST[0], &key);
         if vlan(encap).is_some_and(|id| RESERVED.contains(&id)) {
             let message = format!("{encap} is reserved for internal use");
-            errors.push(RpcError::application(Tag::InvalidValue, message).at(path.instance()));
+            errors.push(RpcError::application(Tag::InvalidValue, message).at(path.identifier()));
         }
         if let Some(name) = text(domain, DOMAIN, "name").filter(|name| !name.is_empty())
             && let Some(first) = names.insert(name, encap)
         {
             let message = format!("VLAN name {name} is used by {first} already");
-            errors.push(RpcError::application(Tag::OperationFailed, message).at(path.instance()));
+            errors.push(RpcError::application(Tag::OperationFailed, message).at(path.identifier()));
         }
     }
     let items = Path::node(Some(&system), &SYSTEM[position(SYSTEM, "intf-items")]);
     let physical = Path::node(Some(&items), &INTERFACES[0]);
     for (port, _) in ports(config).filter(|(port, _)| !hardware.ports.iter().any(|p| p == port)) {
-        let key = [words(port)];
+        let key = [text_value(port)];
         let path = Path::entry(Some(&physical), &PHYSICAL[0], &key);
         let message = format!("interface {port} does not exist");
-        errors.push(RpcError::application(Tag::InvalidValue, message).at(path.instance()));
+        errors.push(RpcError::application(Tag::InvalidValue, message).at(path.identifier()));
     }
     let aggregated = Path::node(Some(&items), &INTERFACES[1]);
     let mut taken = BTreeSet::new();
     for (name, channel) in channels(config) {
-        let key = [words(name)];
+        let key = [text_value(name)];
         let path = Path::entry(Some(&aggregated), &AGGREGATED[0], &key);
         for member in members(channel) {
             let why = if !hardware.ports.iter().any(|port| port == member) {
@@ -232,7 +236,7 @@ fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
                 continue;
             };
             let message = format!("interface {member} {why}");
-            errors.push(RpcError::application(Tag::OperationFailed, message).at(path.instance()));
+            errors.push(RpcError::application(Tag::OperationFailed, message).at(path.identifier()));
         }
     }
     errors
@@ -242,7 +246,8 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     let mut vlans = BTreeMap::new();
     for (encap, domain) in domains(running) {
         let Some(id) = vlan(encap) else { continue };
-        let suspended = is(domain, DOMAIN, "BdState", "suspend") || is(domain, DOMAIN, "adminSt", "suspend");
+        let suspended =
+            leaf_is(domain, DOMAIN, "BdState", "suspend") || leaf_is(domain, DOMAIN, "adminSt", "suspend");
         let status = if suspended { "SUSPENDED" } else { "ACTIVE" };
         let name = text(domain, DOMAIN, "name").map(str::to_owned);
         vlans.insert(id, VlanView { name, status: status.to_owned() });
@@ -263,14 +268,14 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     View { vlans, ports: all }
 }
 
-/// `port`: of a port or of a port channel, which agree on what is read here.
+/// Fills the view of a port or port channel. Both have the leaves of [`PORT`].
 fn fill_port(view: &mut PortView, port: &Container, active: &VlanSet) {
     let id = |name| text(port, PORT, name).and_then(vlan).unwrap_or(1);
-    view.disabled = is(port, PORT, "adminSt", "down");
-    if is(port, PORT, "layer", "Layer3") {
+    view.disabled = leaf_is(port, PORT, "adminSt", "down");
+    if leaf_is(port, PORT, "layer", "Layer3") {
         return;
     }
-    if is(port, PORT, "mode", "trunk") {
+    if leaf_is(port, PORT, "mode", "trunk") {
         view.mode = Some(PortMode::Trunk);
         view.native = Some(id("nativeVlan"));
         let listed = text(port, PORT, "trunkVlans").unwrap_or("1-4094");
@@ -285,16 +290,16 @@ fn fill_port(view: &mut PortView, port: &Container, active: &VlanSet) {
     view.vlans = view.configured.intersection(active);
 }
 
-/// Running with the ids of bridge domains and whether they are up.
+/// Adds state data to running: id and status of each bridge domain.
 fn operational(running: &Container, _: &Hardware) -> Container {
-    let mut whole = running.clone();
-    whole.with_container(position(ROOTS, "System"), |system| {
-        system.with_container(position(SYSTEM, "bd-items"), |items| {
-            items.with_container(0, |items| {
-                items.with_list(0, |entries| {
+    let mut data = running.clone();
+    data.modify_container(position(ROOTS, "System"), |system| {
+        system.modify_container(position(SYSTEM, "bd-items"), |items| {
+            items.modify_container(0, |items| {
+                items.modify_list(0, |entries| {
                     for (key, domain) in entries.iter_mut() {
                         let id = key.first().and_then(Value::text).and_then(vlan).unwrap_or_default();
-                        let up = !is(domain, DOMAIN, "BdState", "suspend");
+                        let up = !leaf_is(domain, DOMAIN, "BdState", "suspend");
                         let domain = std::sync::Arc::make_mut(domain);
                         domain.set(
                             position(DOMAIN, "id"),
@@ -309,18 +314,18 @@ fn operational(running: &Container, _: &Hardware) -> Container {
             });
         });
     });
-    whole
+    data
 }
 
-/// The XML of an edit made at the console, with merge as the default operation.
-fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
+/// Returns the XML of a hand edit; the default operation is merge.
+fn hand_edit_xml(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
     let mut out =
         format!("<System xmlns=\"{}\" xmlns:nc=\"{NETCONF}\"><bd-items><bd-items>", DEVICE.namespace);
     for (id, name) in &edit.define_vlans {
         let _ = write!(
             out,
             "<BD-list><fabEncap>vlan-{id}</fabEncap><BdState>active</BdState><name>{}</name></BD-list>",
-            escaped(name)
+            xml_escaped(name)
         );
     }
     if edit.port.is_none() {
@@ -335,15 +340,15 @@ fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
             if is_channel { ("aggr-items", "AggrIf-list") } else { ("phys-items", "PhysIf-list") };
         let present =
             ports(running).chain(channels(running)).find(|(port, _)| port == name).map(|(_, port)| port);
-        let _ = write!(out, "<intf-items><{items}><{list}><id>{}</id>", escaped(name));
-        port_by_hand(edit, present, &mut out);
+        let _ = write!(out, "<intf-items><{items}><{list}><id>{}</id>", xml_escaped(name));
+        write_port(edit, present, &mut out);
         let _ = write!(out, "</{list}></{items}></intf-items>");
     }
     out.push_str("</System>");
     out
 }
 
-fn port_by_hand(edit: &HandEdit, present: Option<&Container>, out: &mut String) {
+fn write_port(edit: &HandEdit, present: Option<&Container>, out: &mut String) {
     if edit.clear {
         for leaf in ["mode", "accessVlan", "nativeVlan", "trunkVlans"] {
             let _ = write!(out, "<{leaf} nc:operation=\"remove\"/>");
@@ -363,7 +368,7 @@ fn port_by_hand(edit: &HandEdit, present: Option<&Container>, out: &mut String) 
         return;
     }
     let listed = present.and_then(|port| leaf(port, PORT, "trunkVlans")?.text().map(str::to_owned));
-    // The first list put onto a port takes the place of the default, which is everything.
+    // The first list of a port replaces the default, which is all VLANs.
     let before: VlanSet = match listed {
         Some(listed) => {
             vid_ranges(&listed).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()

@@ -1,14 +1,14 @@
 //! OpenConfig (openconfig/public): openconfig-interfaces, openconfig-vlan, openconfig-network-instance.
 //!
-//! The tables hold what concerns switching. Elsewhere in the models a real switch has more; an edit of it
-//! is an `unknown-element` here.
+//! The schema tables hold the data nodes for switching only. An edit of any other node fails with
+//! `unknown-element`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use crate::dialect::accessors::{module, set_leaf, text_value};
 use crate::dialect::openconfig_checks::check;
-use crate::dialect::tables::{module, put, words};
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Identity, Module, position};
@@ -21,15 +21,15 @@ use crate::netconf::xml;
 pub static OPENCONFIG: Dialect = Dialect {
     name: "openconfig",
     modules: &[&INTERFACES_MODULE, &ETHERNET, &AGGREGATE, &VLAN, &NETWORK_INSTANCE, &NI_TYPES, &IANA_IF_TYPE],
-    uris: &[],
-    paths: PathStyle::XPath,
-    port: |n| format!("Ethernet{n}"),
+    capability_uris: &[],
+    error_path_style: PathStyle::XPath,
+    port_name: |n| format!("Ethernet{n}"),
     roots: ROOTS,
     factory,
     check,
     operational,
     view,
-    by_hand,
+    hand_edit_xml,
 };
 
 static INTERFACES_MODULE: Module =
@@ -73,9 +73,9 @@ static L2L3: Identity = Identity { module: &NI_TYPES, name: "L2L3" };
 
 const INTERFACE_TYPES: &[&Identity] = &[&ETHERNET_CSMACD, &LAG, &L3_VLAN, &LOOPBACK];
 const INSTANCE_TYPES: &[&Identity] = &[&DEFAULT_INSTANCE, &L2VSI, &L3VRF, &L2L3];
-const TEXT: Type = Type::Text { longest: 255 };
-/// The model has no limit for VLAN names; switches do.
-const VLAN_NAME: Type = Type::Text { longest: 32 };
+const TEXT: Type = Type::Text { max_length: 255 };
+/// The model does not limit the length of VLAN names; switches do.
+const VLAN_NAME: Type = Type::Text { max_length: 32 };
 const VLAN_ID: Type = Type::Uint(1, 4094);
 
 pub(super) static ROOTS: &[Definition] = &[
@@ -208,7 +208,7 @@ fn switched_vlan(interface: &Container) -> Option<&Container> {
     )
 }
 
-/// Each port as an enabled interface, and the default network instance without VLANs.
+/// The factory configuration: each port as an enabled interface, and the default network instance without VLANs.
 fn factory(hardware: &Hardware) -> Container {
     let mut config = Container::default();
     let name_and_type = |name: &str, identity: &'static Identity| {
@@ -221,18 +221,18 @@ fn factory(hardware: &Hardware) -> Container {
         let mut entry = Container::default();
         entry.set(0, Node::Leaf(Value::Text(name.into())));
         entry.set(1, Node::Container(inner.into()));
-        (Key::from([words(name)]), Arc::new(entry))
+        (Key::from([text_value(name)]), Arc::new(entry))
     };
-    config.with_container(position(ROOTS, "interfaces"), |interfaces| {
-        interfaces.with_list(0, |entries| {
+    config.modify_container(position(ROOTS, "interfaces"), |interfaces| {
+        interfaces.modify_list(0, |entries| {
             for port in &hardware.ports {
                 let mut inner = name_and_type(port, &ETHERNET_CSMACD);
                 inner.set(position(INTERFACE_CONFIG, "enabled"), Node::Leaf(Value::Keyword("true")));
                 let (key, mut entry) = entry(port, inner);
                 if let Some(lag) = hardware.lag_of(port) {
-                    Arc::make_mut(&mut entry).with_container(position(INTERFACE, "ethernet"), |ethernet| {
-                        ethernet.with_container(position(ETHERNET_CONTENT, "config"), |config| {
-                            put(config, ETHERNET_CONFIG, "aggregate-id", words(lag));
+                    Arc::make_mut(&mut entry).modify_container(position(INTERFACE, "ethernet"), |ethernet| {
+                        ethernet.modify_container(position(ETHERNET_CONTENT, "config"), |config| {
+                            set_leaf(config, ETHERNET_CONFIG, "aggregate-id", text_value(lag));
                         });
                     });
                 }
@@ -240,37 +240,40 @@ fn factory(hardware: &Hardware) -> Container {
             }
             for lag in hardware.lags.keys() {
                 let mut inner = name_and_type(lag, &LAG);
-                put(&mut inner, INTERFACE_CONFIG, "enabled", Value::Keyword("true"));
+                set_leaf(&mut inner, INTERFACE_CONFIG, "enabled", Value::Keyword("true"));
                 let (key, mut entry) = entry(lag, inner);
-                Arc::make_mut(&mut entry).with_container(position(INTERFACE, "aggregation"), |aggregation| {
-                    aggregation.with_container(position(AGGREGATION_CONTENT, "config"), |config| {
-                        put(config, AGGREGATION_CONFIG, "lag-type", Value::Keyword("LACP"));
-                    });
-                });
+                Arc::make_mut(&mut entry).modify_container(
+                    position(INTERFACE, "aggregation"),
+                    |aggregation| {
+                        aggregation.modify_container(position(AGGREGATION_CONTENT, "config"), |config| {
+                            set_leaf(config, AGGREGATION_CONFIG, "lag-type", Value::Keyword("LACP"));
+                        });
+                    },
+                );
                 entries.insert(key, entry);
             }
         });
     });
-    config.with_container(position(ROOTS, "network-instances"), |instances| {
-        instances.with_list(0, |entries| {
+    config.modify_container(position(ROOTS, "network-instances"), |instances| {
+        instances.modify_list(0, |entries| {
             entries.extend([entry("default", name_and_type("default", &DEFAULT_INSTANCE))]);
         });
     });
     config
 }
 
-/// Running with state: `state` mirrors `config`, and every port of the hardware has a status.
+/// Adds state data to running: `state` mirrors `config`, and each port of the hardware has a status.
 fn operational(running: &Container, hardware: &Hardware) -> Container {
-    let mut whole = running.with_state(ROOTS);
+    let mut data = running.with_state(ROOTS);
     let state = position(INTERFACE, "state");
-    whole.with_container(position(ROOTS, "interfaces"), |interfaces| {
-        interfaces.with_list(0, |entries| {
+    data.modify_container(position(ROOTS, "interfaces"), |interfaces| {
+        interfaces.modify_list(0, |entries| {
             for port in &hardware.ports {
                 let name = Value::Text(port.as_str().into());
                 let entry = entries.entry([name.clone()].into()).or_default();
                 let entry = Arc::make_mut(entry);
                 entry.set(0, Node::Leaf(name.clone()));
-                entry.with_container(state, |state| {
+                entry.modify_container(state, |state| {
                     state.set(0, Node::Leaf(name));
                     let enabled = state.leaf(position(INTERFACE_CONFIG, "enabled"));
                     let status = if enabled.is_some_and(|v| v.is("false")) { "DOWN" } else { "UP" };
@@ -281,7 +284,7 @@ fn operational(running: &Container, hardware: &Hardware) -> Container {
             }
         });
     });
-    whole
+    data
 }
 
 fn view(running: &Container, hardware: &Hardware) -> View {
@@ -333,7 +336,7 @@ fn fill_port(port: &mut PortView, config: &Container, active: &VlanSet) {
             let listed = config.leaf_list(position(SWITCHED_VLAN_CONFIG, "trunk-vlans"));
             port.open_trunk = listed.is_none();
             port.configured = listed.into_iter().flatten().flat_map(Value::vlans).collect();
-            // A trunk without a list carries every VLAN there is.
+            // A trunk without a list carries all VLANs of the switch.
             port.vlans = if port.open_trunk { active.clone() } else { port.configured.intersection(active) };
         }
         Some(PortMode::Access) => {
@@ -345,8 +348,8 @@ fn fill_port(port: &mut PortView, config: &Container, active: &VlanSet) {
     }
 }
 
-/// The XML of an edit made at the console, with merge as the default operation.
-fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
+/// Returns the XML of a hand edit; the default operation is merge.
+fn hand_edit_xml(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
     let mut out = String::new();
     // Writing to a String can't fail; hence the discarded results.
     let removed = |set: &VlanSet| set.iter().collect::<Vec<_>>();
@@ -420,7 +423,7 @@ fn by_hand(edit: &HandEdit, running: &Container, _: &Hardware) -> String {
             let becomes_access = edit.mode == Some(PortMode::Access);
             if becomes_access || value.vlans().any(|id| edit.remove_vlans.contains(id)) {
                 let _ = write!(out, "<trunk-vlans nc:operation=\"remove\">{value}</trunk-vlans>");
-                // What a range has besides stays.
+                // Keep the other ids of a range.
                 let stays = |id: &u16| !becomes_access && !edit.remove_vlans.contains(*id);
                 let rest = value.vlans().filter(stays);
                 added = added.iter().chain(rest).collect();

@@ -1,4 +1,5 @@
-//! What makes a whole OpenConfig configuration invalid: `when`, `leafref`, `mandatory`, and the hardware.
+//! Validates an OpenConfig configuration: `when`, `leafref` and `mandatory` of the model, and the ports of the
+//! hardware.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use crate::model::tree::Container;
 use crate::model::value::Value;
 use crate::netconf::error::{RpcError, Tag};
 
-/// All that is wrong with `config` on this hardware.
+/// Returns all errors of a configuration on this hardware.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let root = Path::node(None, &ROOTS[position(ROOTS, "interfaces")]);
@@ -43,7 +44,7 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
                         Tag::OperationFailed,
                         format!("{first} is the default instance already; there can be only one"),
                     )
-                    .at(path.instance()),
+                    .at(path.identifier()),
                 );
             }
             default = Some(name);
@@ -71,7 +72,7 @@ fn check_interface(
     if physical && !ports.contains(name) {
         errors.push(
             RpcError::application(Tag::InvalidValue, format!("this switch has no port {name}"))
-                .at(path.instance()),
+                .at(path.identifier()),
         );
     }
     for (holder, content) in [("ethernet", ETHERNET_CONTENT), ("aggregation", AGGREGATION_CONTENT)] {
@@ -104,7 +105,7 @@ fn check_aggregate_id(
         errors.push(
             RpcError::application(Tag::DataMissing, format!("there is no link aggregation {id}"))
                 .app_tag("instance-required")
-                .at(Path::node(Some(&path), &ETHERNET_CONFIG[leaf]).instance()),
+                .at(Path::node(Some(&path), &ETHERNET_CONFIG[leaf]).identifier()),
         );
     }
 }
@@ -122,7 +123,7 @@ fn check_when(config: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
                         "the when condition \"../interface-mode = '{needs}'\" of {leaf} is not satisfied"
                     ),
                 )
-                .at(Path::node(Some(path), &SWITCHED_VLAN_CONFIG[at]).instance())
+                .at(Path::node(Some(path), &SWITCHED_VLAN_CONFIG[at]).identifier())
                 .info("bad-element", leaf),
             );
         }
@@ -140,7 +141,7 @@ fn check_instance(key: &[Value], instance: &Container, path: &Path<'_>, errors: 
     }
 }
 
-/// OpenConfig's keys are leafrefs to the leaf of the same name in `config`.
+/// Checks that the keys of a list entry equal the leaves of the same name in `config`, to which they are leafrefs.
 fn key_leafref(
     key: &[Value],
     entry: &Container,
@@ -163,7 +164,7 @@ fn key_leafref(
                     ),
                 )
                 .app_tag("instance-required")
-                .at(Path::node(Some(path), leaf).instance()),
+                .at(Path::node(Some(path), leaf).identifier()),
             );
         }
     }
@@ -186,7 +187,7 @@ fn mandatory(
                 Some(&config),
                 &config_definitions[leaf_at],
             )
-            .instance()),
+            .identifier()),
         );
     }
 }
@@ -195,10 +196,10 @@ fn mandatory(
 mod tests {
     use super::*;
     use crate::dialect::OPENCONFIG;
-    use crate::dialect::tables;
+    use crate::dialect::accessors;
 
-    fn with_edit(config: &Container, xml: &str) -> Container {
-        tables::with_edit(OPENCONFIG.roots, config, xml)
+    fn merge_xml(config: &Container, xml: &str) -> Container {
+        accessors::merge_xml(OPENCONFIG.roots, config, xml)
     }
 
     fn port(name: &str, switched: &str) -> String {
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn when_conditions() {
+    fn switched_vlan_leaves_require_matching_interface_mode() {
         let hardware = Hardware { ports: vec!["e1".to_owned()], ..Hardware::default() };
         let factory = (OPENCONFIG.factory)(&hardware);
         for mode in ["TRUNK", "ACCESS", ""] {
@@ -224,7 +225,7 @@ mod tests {
                 } else {
                     format!("<interface-mode>{mode}</interface-mode>")
                 };
-                let config = with_edit(&factory, &port("e1", &format!("{mode_leaf}<{leaf}>5</{leaf}>")));
+                let config = merge_xml(&factory, &port("e1", &format!("{mode_leaf}<{leaf}>5</{leaf}>")));
                 let errors = check(&config, &hardware);
                 assert_eq!(errors.is_empty(), mode == needs, "{leaf} with mode {mode:?}: {errors:?}");
                 for error in errors {
@@ -236,12 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn a_port_has_to_exist() {
+    fn interface_without_hardware_port_is_refused() {
         let hardware = Hardware { ports: vec!["e1".to_owned()], ..Hardware::default() };
         let factory = (OPENCONFIG.factory)(&hardware);
         assert_eq!(check(&factory, &hardware), []);
         let errors =
-            check(&with_edit(&factory, &port("e9", "<interface-mode>TRUNK</interface-mode>")), &hardware);
+            check(&merge_xml(&factory, &port("e9", "<interface-mode>TRUNK</interface-mode>")), &hardware);
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].tag, Tag::InvalidValue);
         assert_eq!(

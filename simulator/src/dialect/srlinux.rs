@@ -1,9 +1,9 @@
-//! Nokia SR Linux (srlinux-yang-models 24.7): no VLANs as such. A port has bridged subinterfaces, each with an
-//! encapsulation, and a `mac-vrf` joins subinterfaces.
+//! Nokia SR Linux (srlinux-yang-models 24.7). The model has no VLANs: a port has bridged subinterfaces, each with
+//! an encapsulation, and a `mac-vrf` joins subinterfaces.
 //!
-//! A VLAN here is a `mac-vrf`; its id is that of its tagged subinterfaces, else the index of its untagged ones,
-//! else, while it has none, the number in its description `VLAN n`. Subinterfaces with different ids in one
-//! `mac-vrf` would be joined by a real device; the data plane keeps them apart.
+//! The simulator treats a `mac-vrf` as a VLAN. Its id is that of its tagged subinterfaces, else the index of its
+//! untagged ones, else the number in its description `VLAN n`. A real device would join subinterfaces with
+//! different ids in one `mac-vrf`; the data plane keeps them apart.
 
 mod checks;
 mod console;
@@ -11,29 +11,29 @@ mod console;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::dialect::tables::{
-    child, configuration, entries, escaped, is, leaf, list, module, put, text, words,
+use crate::dialect::accessors::{
+    child, entries, leaf, leaf_is, list, module, parse_configuration, set_leaf, text, text_value, xml_escaped,
 };
 use crate::dialect::view::{PortMode, PortView, View, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Identity, Module, position};
 use crate::model::tree::{Container, Entries};
-use crate::model::value::{Name, Type, Value};
+use crate::model::value::{StringRule, Type, Value};
 use crate::netconf::error::PathStyle;
 
 /// The SR Linux dialect.
 pub static SRLINUX: Dialect = Dialect {
     name: "srlinux",
     modules: &[&INTERFACES, &VLANS, &LAG, &NETWORK_INSTANCE_MODULE],
-    uris: &[],
-    paths: PathStyle::XPath,
-    port: |n| format!("ethernet-1/{n}"),
+    capability_uris: &[],
+    error_path_style: PathStyle::XPath,
+    port_name: |n| format!("ethernet-1/{n}"),
     roots: ROOTS,
     factory,
     check: checks::check,
     operational,
     view,
-    by_hand: console::by_hand,
+    hand_edit_xml: console::hand_edit_xml,
 };
 
 const REVISION: &str = "2024-07-31";
@@ -68,21 +68,22 @@ const SUBINTERFACE_TYPES: &[&Identity] = &[&BRIDGED, &ROUTED];
 
 const INSTANCE_TYPES: &[&Identity] = &[&MAC_VRF, &IP_VRF, &DEFAULT];
 
-/// `interface-all`: ports, LAGs, loopbacks, IRB and management.
-static INTERFACE_NAME: Name = Name {
+/// The type `interface-all`: ports, LAGs, loopbacks, IRB and management.
+static INTERFACE_NAME: StringRule = StringRule {
     length: (3, 20),
-    accepts: is_interface,
-    what: "the name of an interface such as ethernet-1/1 or lag1",
+    matches: is_interface,
+    expected: "the name of an interface such as ethernet-1/1 or lag1",
 };
-/// `restricted-name`.
-static INSTANCE_NAME: Name = Name {
+/// The type `restricted-name`.
+static INSTANCE_NAME: StringRule = StringRule {
     length: (1, 247),
-    accepts: is_restricted,
-    what: "a name without control characters, slash or quotes",
+    matches: is_restricted,
+    expected: "a name without control characters, slash or quotes",
 };
-static DESCRIPTION: Name = Name { length: (1, 255), accepts: |_| true, what: "a description" };
-static SUBINTERFACE_NAME: Name =
-    Name { length: (1, 255), accepts: |_| true, what: "the name of a subinterface" };
+static DESCRIPTION: StringRule =
+    StringRule { length: (1, 255), matches: |_| true, expected: "a description" };
+static SUBINTERFACE_NAME: StringRule =
+    StringRule { length: (1, 255), matches: |_| true, expected: "the name of a subinterface" };
 
 const ADMIN_STATE: Type = Type::Enum(&["enable", "disable"]);
 const OPER_STATE: Type = Type::Enum(&["up", "down"]);
@@ -93,8 +94,8 @@ static ROOTS: &[Definition] = &[
 ];
 
 const INTERFACE: &[Definition] = &[
-    Definition::leaf("name", &INTERFACES, Type::Name(&INTERFACE_NAME)),
-    Definition::leaf("description", &INTERFACES, Type::Name(&DESCRIPTION)),
+    Definition::leaf("name", &INTERFACES, Type::Restricted(&INTERFACE_NAME)),
+    Definition::leaf("description", &INTERFACES, Type::Restricted(&DESCRIPTION)),
     Definition::leaf("admin-state", &INTERFACES, ADMIN_STATE),
     Definition::leaf("mtu", &INTERFACES, Type::Uint(1500, 9500)),
     Definition::state_leaf("oper-state", &INTERFACES, OPER_STATE),
@@ -104,7 +105,8 @@ const INTERFACE: &[Definition] = &[
     Definition::container("lag", &LAG, LAG_CONTENT),
 ];
 
-const ETHERNET: &[Definition] = &[Definition::leaf("aggregate-id", &INTERFACES, Type::Name(&INTERFACE_NAME))];
+const ETHERNET: &[Definition] =
+    &[Definition::leaf("aggregate-id", &INTERFACES, Type::Restricted(&INTERFACE_NAME))];
 
 const LAG_CONTENT: &[Definition] = &[
     Definition::leaf("lag-type", &LAG, Type::Enum(&["lacp", "static"])),
@@ -114,10 +116,10 @@ const LAG_CONTENT: &[Definition] = &[
 const SUBINTERFACE: &[Definition] = &[
     Definition::leaf("index", &INTERFACES, Type::Uint(0, 9999)),
     Definition::leaf("type", &INTERFACES, Type::Identity(SUBINTERFACE_TYPES)),
-    Definition::leaf("description", &INTERFACES, Type::Name(&DESCRIPTION)),
+    Definition::leaf("description", &INTERFACES, Type::Restricted(&DESCRIPTION)),
     Definition::leaf("admin-state", &INTERFACES, ADMIN_STATE),
     Definition::leaf("l2-mtu", &INTERFACES, Type::Uint(1500, 9500)),
-    Definition::state_leaf("name", &INTERFACES, Type::Text { longest: 25 }),
+    Definition::state_leaf("name", &INTERFACES, Type::Text { max_length: 25 }),
     Definition::state_leaf("oper-state", &INTERFACES, OPER_STATE),
     Definition::container("vlan", &VLANS, VLAN),
 ];
@@ -132,16 +134,16 @@ const ENCAP: &[Definition] = &[
 const SINGLE_TAGGED: &[Definition] = &[Definition::leaf("vlan-id", &VLANS, Type::Uint(1, 4094))];
 
 const INSTANCE: &[Definition] = &[
-    Definition::leaf("name", &NETWORK_INSTANCE_MODULE, Type::Name(&INSTANCE_NAME)),
+    Definition::leaf("name", &NETWORK_INSTANCE_MODULE, Type::Restricted(&INSTANCE_NAME)),
     Definition::leaf("type", &NETWORK_INSTANCE_MODULE, Type::Identity(INSTANCE_TYPES)),
     Definition::leaf("admin-state", &NETWORK_INSTANCE_MODULE, ADMIN_STATE),
     Definition::state_leaf("oper-state", &NETWORK_INSTANCE_MODULE, OPER_STATE),
-    Definition::leaf("description", &NETWORK_INSTANCE_MODULE, Type::Name(&DESCRIPTION)),
+    Definition::leaf("description", &NETWORK_INSTANCE_MODULE, Type::Restricted(&DESCRIPTION)),
     Definition::list("interface", &NETWORK_INSTANCE_MODULE, 1, ATTACHED),
 ];
 
 const ATTACHED: &[Definition] = &[
-    Definition::leaf("name", &NETWORK_INSTANCE_MODULE, Type::Name(&SUBINTERFACE_NAME)),
+    Definition::leaf("name", &NETWORK_INSTANCE_MODULE, Type::Restricted(&SUBINTERFACE_NAME)),
     Definition::state_leaf("oper-state", &NETWORK_INSTANCE_MODULE, OPER_STATE),
 ];
 
@@ -168,7 +170,7 @@ fn is_restricted(text: &str) -> bool {
     text.starts_with(plain) && text.chars().all(|c| plain(c) || c == ' ')
 }
 
-/// As shipped: management, and every port switched on without subinterfaces.
+/// The factory configuration: management, and every port enabled without subinterfaces.
 fn factory(hardware: &Hardware) -> Container {
     let mut xml = String::new();
     let open = format!("<interface xmlns=\"{}\">", INTERFACES.namespace);
@@ -179,9 +181,9 @@ fn factory(hardware: &Hardware) -> Container {
          <admin-state>enable</admin-state></subinterface></interface>"
     );
     for port in &hardware.ports {
-        let _ = write!(xml, "{open}<name>{}</name><admin-state>enable</admin-state>", escaped(port));
+        let _ = write!(xml, "{open}<name>{}</name><admin-state>enable</admin-state>", xml_escaped(port));
         if let Some(lag) = hardware.lag_of(port) {
-            let _ = write!(xml, "<ethernet><aggregate-id>{}</aggregate-id></ethernet>", escaped(lag));
+            let _ = write!(xml, "<ethernet><aggregate-id>{}</aggregate-id></ethernet>", xml_escaped(lag));
         }
         xml.push_str("</interface>");
     }
@@ -190,7 +192,7 @@ fn factory(hardware: &Hardware) -> Container {
             xml,
             "{open}<name>{}</name><admin-state>enable</admin-state><lag xmlns=\"{}\"><lag-type>lacp</lag-type></lag>\
              </interface>",
-            escaped(lag),
+            xml_escaped(lag),
             LAG.namespace
         );
     }
@@ -200,7 +202,7 @@ fn factory(hardware: &Hardware) -> Container {
          <admin-state>enable</admin-state><interface><name>mgmt0.0</name></interface></network-instance>",
         ns = NETWORK_INSTANCE_MODULE.namespace
     );
-    configuration(ROOTS, &xml)
+    parse_configuration(ROOTS, &xml)
 }
 
 fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
@@ -212,50 +214,50 @@ fn instances(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
 }
 
 fn is_mac_vrf(instance: &Container) -> bool {
-    is(instance, INSTANCE, "type", "mac-vrf")
+    leaf_is(instance, INSTANCE, "type", "mac-vrf")
 }
 
 fn is_enabled(container: &Container, definitions: &'static [Definition]) -> bool {
-    !is(container, definitions, "admin-state", "disable")
+    !leaf_is(container, definitions, "admin-state", "disable")
 }
 
-/// What a subinterface takes from the wire.
+/// The frames that a subinterface accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encap {
     /// Frames of one VLAN.
     Tagged(u16),
     /// Frames without a tag.
     Untagged,
-    /// Whatever comes: the port has no VLAN tagging.
+    /// All frames: the port has no VLAN tagging.
     Plain,
 }
 
-/// A subinterface as far as switching goes.
+/// The switching properties of a subinterface.
 #[derive(Debug, Clone, Copy)]
-struct Sub<'a> {
+struct Subinterface<'a> {
     port: &'a str,
     index: u16,
-    /// `None`: no traffic, it lacks the encapsulation that the port wants.
+    /// `None` if it lacks the encapsulation that the port requires; it then carries no traffic.
     encap: Option<Encap>,
     bridged: bool,
     enabled: bool,
 }
 
-impl Sub<'_> {
+impl Subinterface<'_> {
     fn name(&self) -> String {
         format!("{}.{}", self.port, self.index)
     }
 }
 
-fn subinterfaces<'a>(port: &'a str, interface: &'a Container) -> impl Iterator<Item = Sub<'a>> {
-    let tagging = is(interface, INTERFACE, "vlan-tagging", "true");
+fn subinterfaces<'a>(port: &'a str, interface: &'a Container) -> impl Iterator<Item = Subinterface<'a>> {
+    let tagging = leaf_is(interface, INTERFACE, "vlan-tagging", "true");
     list(Some(interface), INTERFACE, "subinterface").into_iter().flatten().map(move |(key, sub)| {
         let encap = child(sub, SUBINTERFACE, "vlan").and_then(|vlan| child(vlan, VLAN, "encap"));
         let tagged = encap
             .and_then(|encap| child(encap, ENCAP, "single-tagged"))
             .and_then(|tagged| leaf(tagged, SINGLE_TAGGED, "vlan-id")?.vlans().next());
         let untagged = encap.is_some_and(|encap| child(encap, ENCAP, "untagged").is_some());
-        Sub {
+        Subinterface {
             port,
             index: key.first().and_then(|v| u16::try_from(v.number()?).ok()).unwrap_or_default(),
             encap: match (tagged, untagged) {
@@ -263,26 +265,27 @@ fn subinterfaces<'a>(port: &'a str, interface: &'a Container) -> impl Iterator<I
                 (None, true) => Some(Encap::Untagged),
                 (None, false) => (!tagging).then_some(Encap::Plain),
             },
-            bridged: is(sub, SUBINTERFACE, "type", "bridged"),
+            bridged: leaf_is(sub, SUBINTERFACE, "type", "bridged"),
             enabled: is_enabled(sub, SUBINTERFACE),
         }
     })
 }
 
-fn attached(instance: &Container) -> impl Iterator<Item = &str> {
+fn attached_subinterfaces(instance: &Container) -> impl Iterator<Item = &str> {
     entries(Some(instance), INSTANCE, "interface").map(|(name, _)| name)
 }
 
-fn all_subinterfaces(config: &Container) -> BTreeMap<String, Sub<'_>> {
+fn all_subinterfaces(config: &Container) -> BTreeMap<String, Subinterface<'_>> {
     interfaces(config)
         .flat_map(|(name, interface)| subinterfaces(name, interface))
         .map(|sub| (sub.name(), sub))
         .collect()
 }
 
-/// The VLAN id of a `mac-vrf`.
-fn vlan_of(instance: &Container, subs: &BTreeMap<String, Sub<'_>>) -> Option<u16> {
-    let members: Vec<&Sub<'_>> = attached(instance).filter_map(|name| subs.get(name)).collect();
+/// The VLAN id of a `mac-vrf`; see the module's documentation.
+fn vlan_of(instance: &Container, subs: &BTreeMap<String, Subinterface<'_>>) -> Option<u16> {
+    let members: Vec<&Subinterface<'_>> =
+        attached_subinterfaces(instance).filter_map(|name| subs.get(name)).collect();
     let tagged = members.iter().find_map(|sub| match sub.encap {
         Some(Encap::Tagged(id)) => Some(id),
         _ => None,
@@ -301,7 +304,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         let enabled = is_enabled(instance, INSTANCE);
         let status = if enabled { "ACTIVE" } else { "SUSPENDED" };
         vlans.insert(id, VlanView { name: Some(name.to_owned()), status: status.to_owned() });
-        for sub in attached(instance) {
+        for sub in attached_subinterfaces(instance) {
             vlan_of_sub.insert(sub, id);
         }
     }
@@ -346,47 +349,48 @@ fn view(running: &Container, hardware: &Hardware) -> View {
     View { vlans, ports }
 }
 
-/// Running with what is up and down.
+/// Adds state data to running: the status of interfaces, subinterfaces and network instances.
 fn operational(running: &Container, hardware: &Hardware) -> Container {
-    let mut whole = running.clone();
+    let mut data = running.clone();
     let state = |enabled: bool| Value::Keyword(if enabled { "up" } else { "down" });
     let subs = all_subinterfaces(running);
-    let used: std::collections::BTreeSet<&str> = instances(running).flat_map(|(_, i)| attached(i)).collect();
+    let used: std::collections::BTreeSet<&str> =
+        instances(running).flat_map(|(_, i)| attached_subinterfaces(i)).collect();
     let each = |entries: &mut Entries, work: &mut dyn FnMut(&str, &mut Container)| {
         for (key, entry) in entries.iter_mut() {
             let name = key.first().map(ToString::to_string).unwrap_or_default();
             work(&name, std::sync::Arc::make_mut(entry));
         }
     };
-    whole.with_list(position(ROOTS, "interface"), |entries| {
+    data.modify_list(position(ROOTS, "interface"), |entries| {
         for port in &hardware.ports {
-            let entry = entries.entry([words(port)].into()).or_default();
-            put(std::sync::Arc::make_mut(entry), INTERFACE, "name", words(port));
+            let entry = entries.entry([text_value(port)].into()).or_default();
+            set_leaf(std::sync::Arc::make_mut(entry), INTERFACE, "name", text_value(port));
         }
         each(entries, &mut |name, interface| {
             let up = is_enabled(interface, INTERFACE);
-            put(interface, INTERFACE, "oper-state", state(up));
-            interface.with_list(position(INTERFACE, "subinterface"), |entries| {
+            set_leaf(interface, INTERFACE, "oper-state", state(up));
+            interface.modify_list(position(INTERFACE, "subinterface"), |entries| {
                 each(entries, &mut |index, sub| {
                     let full = format!("{name}.{index}");
                     let up = up && is_enabled(sub, SUBINTERFACE) && used.contains(&*full);
-                    put(sub, SUBINTERFACE, "name", words(&full));
-                    put(sub, SUBINTERFACE, "oper-state", state(up));
+                    set_leaf(sub, SUBINTERFACE, "name", text_value(&full));
+                    set_leaf(sub, SUBINTERFACE, "oper-state", state(up));
                 });
             });
         });
     });
-    whole.with_list(position(ROOTS, "network-instance"), |entries| {
+    data.modify_list(position(ROOTS, "network-instance"), |entries| {
         each(entries, &mut |_, instance| {
             let up = is_enabled(instance, INSTANCE);
-            put(instance, INSTANCE, "oper-state", state(up));
-            instance.with_list(position(INSTANCE, "interface"), |entries| {
+            set_leaf(instance, INSTANCE, "oper-state", state(up));
+            instance.modify_list(position(INSTANCE, "interface"), |entries| {
                 each(entries, &mut |name, entry| {
                     let up = up && subs.get(name).is_some_and(|sub| sub.enabled && sub.encap.is_some());
-                    put(entry, ATTACHED, "oper-state", state(up));
+                    set_leaf(entry, ATTACHED, "oper-state", state(up));
                 });
             });
         });
     });
-    whole
+    data
 }

@@ -1,13 +1,13 @@
-//! Every dialect by its console edits, and the rules of its make.
+//! Tests of all dialects: hand edits, and the validation rules of each vendor.
 
 use std::collections::BTreeMap;
 
-use super::tables::with_edit;
+use super::accessors::merge_xml;
 use super::*;
 use crate::netconf::error::Tag;
 
 fn hardware(dialect: &Dialect) -> Hardware {
-    let ports: Vec<String> = (1..=4).map(dialect.port).collect();
+    let ports: Vec<String> = (1..=4).map(dialect.port_name).collect();
     let lag = match dialect.name {
         "openconfig" => "Port-Channel1",
         "junos" => "ae0",
@@ -19,8 +19,8 @@ fn hardware(dialect: &Dialect) -> Hardware {
 }
 
 fn by_hand(dialect: &'static Dialect, config: &Container, hardware: &Hardware, edit: &HandEdit) -> Container {
-    let xml = (dialect.by_hand)(edit, config, hardware);
-    let config = with_edit(dialect.roots, config, &xml);
+    let xml = (dialect.hand_edit_xml)(edit, config, hardware);
+    let config = merge_xml(dialect.roots, config, &xml);
     assert_eq!((dialect.check)(&config, hardware), [], "{}: {xml}", dialect.name);
     config
 }
@@ -30,7 +30,7 @@ fn vlans(text: &str) -> VlanSet {
 }
 
 #[test]
-fn what_leaves_the_factory_is_right() {
+fn factory_configuration_of_every_dialect_is_valid() {
     for dialect in Dialect::ALL {
         let hardware = hardware(dialect);
         let config = (dialect.factory)(&hardware);
@@ -42,16 +42,16 @@ fn what_leaves_the_factory_is_right() {
         }
         assert!(view.ports.contains_key(lag), "{}", dialect.name);
         assert!(!view.ports.values().any(|port| port.open_trunk || port.disabled), "{}", dialect.name);
-        // State is shown in the schema's places.
+        // State data conforms to the schema.
         let mut out = String::new();
-        (dialect.operational)(&config, &hardware).write(dialect.roots, "", &mut out);
+        (dialect.operational)(&config, &hardware).write_xml(dialect.roots, "", &mut out);
         assert!(out.len() > 100);
     }
 }
 
-/// The same console edits have the same effect on every make.
+/// The same hand edits have the same effect in every dialect.
 #[test]
-fn console_edits_mean_the_same_everywhere() {
+fn hand_edits_have_the_same_effect_in_every_dialect() {
     for dialect in Dialect::ALL {
         let name = dialect.name;
         let hardware = hardware(dialect);
@@ -112,10 +112,10 @@ fn console_edits_mean_the_same_everywhere() {
     }
 }
 
-/// What `xml` on top of the factory configuration is refused with.
+/// The validation errors after merging `xml` into the factory configuration: tag, error-path and message.
 fn refused(dialect: &'static Dialect, xml: &str) -> Vec<(Tag, String, String)> {
     let hardware = hardware(dialect);
-    let config = with_edit(dialect.roots, &(dialect.factory)(&hardware), xml);
+    let config = merge_xml(dialect.roots, &(dialect.factory)(&hardware), xml);
     (dialect.check)(&config, &hardware)
         .into_iter()
         .map(|error| (error.tag, error.path.map(|path| path.text).unwrap_or_default(), error.message))
@@ -138,7 +138,7 @@ fn junos_port(mode: &str, members: &str, more: &str) -> String {
 }
 
 #[test]
-fn junos_commit_check() {
+fn junos_commit_check_refuses_invalid_vlans_and_interfaces() {
     let member = |m: &str| format!("<members>{m}</members>");
     let native = "<native-vlan-id>1</native-vlan-id>";
     let vlan = |name: &str, id: &str| format!("<vlan><name>{name}</name><vlan-id>{id}</vlan-id></vlan>");
@@ -178,14 +178,14 @@ fn junos_commit_check() {
 }
 
 #[test]
-fn junos_refuses_dangling_members_only_when_told_to() {
+fn junos_refuses_undefined_members_only_with_strict_references() {
     let strict = Hardware { strict_references: true, ..hardware(&JUNOS) };
     let xml = junos(&junos_port("trunk", "<members>nowhere</members>", ""), "");
-    let config = with_edit(JUNOS.roots, &(JUNOS.factory)(&strict), &xml);
+    let config = merge_xml(JUNOS.roots, &(JUNOS.factory)(&strict), &xml);
     let errors = (JUNOS.check)(&config, &strict);
     assert_eq!(errors.len(), 1);
     let path = errors[0].path.as_ref().expect("a path");
-    assert_eq!(path.edit(), "[edit interfaces xe-0/0/9]");
+    assert_eq!(path.junos_path(), "[edit interfaces xe-0/0/9]");
 }
 
 #[test]
@@ -193,8 +193,8 @@ fn junos_choices_exclude_each_other() {
     let hardware = hardware(&JUNOS);
     let one = junos("", "<vlan><name>v5</name><vlan-id>5</vlan-id></vlan>");
     let many = junos("", "<vlan><name>v5</name><vlan-id-list>7-9</vlan-id-list></vlan>");
-    let config = with_edit(JUNOS.roots, &(JUNOS.factory)(&hardware), &one);
-    let config = with_edit(JUNOS.roots, &config, &many);
+    let config = merge_xml(JUNOS.roots, &(JUNOS.factory)(&hardware), &one);
+    let config = merge_xml(JUNOS.roots, &config, &many);
     let ids: Vec<u16> = (JUNOS.view)(&config, &hardware).vlans.into_keys().collect();
     assert_eq!(ids, [1, 7, 8, 9]);
 }
@@ -225,7 +225,7 @@ fn mac_vrf(name: &str, sub: &str) -> String {
 }
 
 #[test]
-fn srlinux_musts_and_references() {
+fn srlinux_refuses_must_and_leafref_violations() {
     let tagged = |id: u16| format!("<single-tagged><vlan-id>{id}</vlan-id></single-tagged>");
     let untagged = "<untagged/>";
     let sub = "ethernet-1/1.5";
@@ -283,7 +283,7 @@ fn srlinux_musts_and_references() {
 }
 
 #[test]
-fn ieee_entries_and_references() {
+fn ieee8021q_refuses_duplicate_registrations_and_dangling_leafrefs() {
     let registration = |vids: &str, port: u16| {
         format!(
             "<bridges xmlns=\"urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge\"><bridge><name>br0</name><component>\
@@ -321,7 +321,7 @@ fn ieee_entries_and_references() {
 }
 
 #[test]
-fn nxos_reserved_and_default_vlans() {
+fn nxos_refuses_reserved_vlans_and_removal_of_vlan_1() {
     let system = |inner: &str| {
         format!("<System xmlns=\"http://cisco.com/ns/yang/cisco-nx-os-device\">{inner}</System>")
     };
@@ -336,11 +336,11 @@ fn nxos_reserved_and_default_vlans() {
     assert!(refused(&NXOS, &domain("vlan-1", remove))[0].2.contains("VLAN 1 can not be deleted"));
     let port = "<intf-items><phys-items><PhysIf-list><id>eth1/9</id></PhysIf-list></phys-items></intf-items>";
     assert!(refused(&NXOS, &system(port))[0].2.contains("eth1/9 does not exist"));
-    // A trunk without a list carries everything.
+    // A trunk without a list carries all VLANs.
     let hardware = hardware(&NXOS);
     let port = system(
         "<intf-items><phys-items><PhysIf-list><id>eth1/1</id><mode>trunk</mode></PhysIf-list></phys-items></intf-items>",
     );
-    let config = with_edit(NXOS.roots, &(NXOS.factory)(&hardware), &port);
+    let config = merge_xml(NXOS.roots, &(NXOS.factory)(&hardware), &port);
     assert!((NXOS.view)(&config, &hardware).ports["eth1/1"].open_trunk);
 }

@@ -1,4 +1,4 @@
-//! What a switch does, in a form that no dialect shapes.
+//! The effective switching state of a switch, independent of its dialect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct View {
 
 impl View {
     /// Whether the VLAN exists and is not suspended.
-    pub fn carries(&self, vlan: u16) -> bool {
+    pub fn is_active(&self, vlan: u16) -> bool {
         self.vlans.get(&vlan).is_some_and(|vlan| vlan.status == "ACTIVE")
     }
 }
@@ -36,7 +36,7 @@ pub struct VlanView {
 pub struct PortView {
     /// `trunk` or `access`; null for a port that doesn't switch.
     pub mode: Option<PortMode>,
-    /// The VLANs that the port really carries: listed, existing and not suspended.
+    /// The VLANs that the port carries: listed, defined and not suspended.
     pub vlans: VlanSet,
     /// The VLANs that its configuration lists.
     pub configured: VlanSet,
@@ -44,11 +44,11 @@ pub struct PortView {
     pub native: Option<u16>,
     /// The VLAN of an access port.
     pub access: Option<u16>,
-    /// A trunk that lists no VLAN, and so carries all.
+    /// Whether it is a trunk without a VLAN list, which carries all VLANs.
     pub open_trunk: bool,
-    /// The link aggregation that it is a member of.
+    /// The link aggregation of which the port is a member.
     pub lag: Option<String>,
-    /// Switched off by its configuration.
+    /// Whether the configuration disables the port.
     #[serde(default)]
     pub disabled: bool,
 }
@@ -63,25 +63,25 @@ pub enum PortMode {
     Access,
 }
 
-/// A change made at the console, in terms of ports and VLANs.
+/// A change that an operator makes at the console of a switch, in terms of ports and VLANs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HandEdit {
     /// The port that `mode`, `vlans`, `native`, `access`, `clear` and `removeVlans` concern.
     pub port: Option<String>,
-    /// The mode it gets.
+    /// The new mode.
     pub mode: Option<PortMode>,
-    /// VLANs added to its trunk list.
+    /// VLANs to add to the trunk list.
     pub vlans: VlanSet,
-    /// VLANs taken from its trunk list or, without a port, from the switch.
+    /// VLANs to remove from the trunk list or, without a port, from the switch.
     pub remove_vlans: VlanSet,
-    /// The native VLAN it gets.
+    /// The new native VLAN.
     pub native: Option<u16>,
-    /// The access VLAN it gets.
+    /// The new access VLAN.
     pub access: Option<u16>,
-    /// Take away all of its VLAN configuration.
+    /// Whether to remove all VLAN configuration of the port.
     pub clear: bool,
-    /// VLANs to define, id to name.
+    /// Names of the VLANs to define, by id.
     pub define_vlans: BTreeMap<u16, String>,
 }
 
@@ -89,34 +89,34 @@ pub struct HandEdit {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VlanSet(BTreeSet<u16>);
 
-/// Text that is no set of VLAN ids.
+/// The text is not a list of VLAN ids.
 #[derive(Debug, thiserror::Error)]
 #[error("\"{0}\" is not a list of VLAN ids such as 10-20,30")]
 pub struct VlanSetError(String);
 
 impl VlanSet {
-    /// Whether it holds none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it holds `id`.
+    /// Whether the set contains `id`.
     pub fn contains(&self, id: u16) -> bool {
         self.0.contains(&id)
     }
 
-    /// Its ids in order.
+    /// The ids in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u16> {
         self.0.iter().copied()
     }
 
-    /// The ids in both.
+    /// The ids that both sets contain.
     #[must_use]
     pub fn intersection(&self, other: &VlanSet) -> VlanSet {
         VlanSet(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// Its ids as ranges, inclusive.
+    /// The ids as inclusive ranges.
     pub fn ranges(&self) -> Vec<(u16, u16)> {
         let mut ranges: Vec<(u16, u16)> = Vec::new();
         for id in self.iter() {
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vlan_sets_read_and_write_as_ranges() {
+    fn vlan_set_round_trips_as_ranges() {
         for (text, written) in [("", ""), ("30,10-12", "10-12,30"), ("1,2,3,5", "1-3,5"), (" 4094 ", "4094")]
         {
             let set: VlanSet = text.parse().expect(text);

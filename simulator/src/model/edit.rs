@@ -1,10 +1,10 @@
-//! `<edit-config>`: the content of `<config>` is parsed against the schema, then applied.
+//! `<edit-config>`: parses the content of `<config>` against the schema and applies it.
 //!
-//! [`parse`] reports everything that is wrong with the edit by itself (unknown names, values out of their
-//! type, missing keys); an [`Edit`] that exists is well-typed. [`apply`] then meets only what depends on the
-//! configuration: data that exists or is missing (RFC 6241 section 7.2).
+//! [`parse`] reports all errors of the edit itself: unknown names, invalid values, missing keys. So every [`Edit`] is
+//! well-typed. [`apply`] reports only errors that depend on the configuration: data that exists or is missing
+//! (RFC 6241 section 7.2).
 
-mod places;
+mod affected_nodes;
 
 use std::collections::HashSet;
 
@@ -15,27 +15,27 @@ use crate::model::value::{Type, Value};
 use crate::netconf::error::{RpcError, Tag};
 use crate::netconf::xml::{Element, NETCONF};
 
-pub use places::{places_below, places_of_vlan};
+pub use affected_nodes::{nodes_in_subtree, nodes_naming_vlan};
 
-/// What to do with a node (the `operation` attribute and `default-operation`).
+/// The `operation` attribute of a node, or `default-operation` (RFC 6241 section 7.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Add to what is there.
+    /// Merge with the existing data.
     Merge,
-    /// Put in place of what is there.
+    /// Replace the existing data.
     Replace,
-    /// Add; what exists already is an error.
+    /// Create; existing data is an error.
     Create,
-    /// Take away; what does not exist is an error.
+    /// Delete; missing data is an error.
     Delete,
-    /// Take away what exists.
+    /// Delete; missing data is ignored.
     Remove,
-    /// Only a way to the nodes below (`default-operation` `none`).
+    /// Leave the node unchanged and descend to its children (`default-operation` `none`).
     None,
 }
 
 impl Operation {
-    /// The `operation` attribute's value; `none` is not one.
+    /// Parses the `operation` attribute, which has no value `none`.
     fn from_attribute(text: &str) -> Option<Self> {
         Some(match text {
             "merge" => Self::Merge,
@@ -48,18 +48,18 @@ impl Operation {
     }
 }
 
-/// What follows after one node's edit failed (`error-option`).
+/// The behaviour after an edit of one node failed (`error-option`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// The rest is not done; what was done stays.
+    /// `stop-on-error`: skip the remaining edits and keep the applied ones.
     Stop,
-    /// The rest is done all the same.
+    /// `continue-on-error`: apply the remaining edits.
     Continue,
-    /// Nothing is done.
+    /// `rollback-on-error`: undo the applied edits.
     Rollback,
 }
 
-/// One well-typed node of an edit.
+/// One well-typed node of an edit, with its children.
 #[derive(Debug, Clone)]
 pub struct Edit {
     at: usize,
@@ -75,7 +75,7 @@ enum Body {
         key: Key,
         children: Vec<Edit>,
     },
-    /// `None`: only for an operation that needs no value.
+    /// `None` only for `delete` and `remove`, which need no value.
     Leaf(Option<Value>),
     LeafListValue(Value),
 }
@@ -100,7 +100,7 @@ fn namespaces(definitions: &'static [Definition]) -> HashSet<&'static str> {
     found
 }
 
-/// `keys`: children that name the list entry and were read with it.
+/// Parses child elements. The `keys` of a list entry are skipped: the caller has parsed them.
 fn parse_children(
     definitions: &'static [Definition],
     keys: &'static [Definition],
@@ -128,10 +128,10 @@ fn parse_children(
                     Tag::UnknownElement,
                     format!("{} is state, not configuration", definition.name),
                 )
-                .at(Path::node(parent, definition).instance())
+                .at(Path::node(parent, definition).identifier())
                 .info("bad-element", definition.name),
             ),
-            None if !namespaces.contains(&*element.namespace) => errors.push(located(
+            None if !namespaces.contains(&*element.namespace) => errors.push(at_parent(
                 RpcError::application(
                     Tag::UnknownNamespace,
                     format!("namespace \"{}\" of {} is not supported", element.namespace, element.name),
@@ -140,7 +140,7 @@ fn parse_children(
                 .info("bad-namespace", &*element.namespace),
                 parent,
             )),
-            None => errors.push(located(
+            None => errors.push(at_parent(
                 RpcError::application(
                     Tag::UnknownElement,
                     format!("{{{}}}{} is not in the model here", element.namespace, element.name),
@@ -153,9 +153,9 @@ fn parse_children(
     edits
 }
 
-fn located(error: RpcError, parent: Option<&Path<'_>>) -> RpcError {
+fn at_parent(error: RpcError, parent: Option<&Path<'_>>) -> RpcError {
     match parent {
-        Some(parent) => error.at(parent.instance()),
+        Some(parent) => error.at(parent.identifier()),
         None => error,
     }
 }
@@ -172,20 +172,20 @@ fn parse_node(
     let operation = match parse_operation(element) {
         Ok(operation) => operation,
         Err(error) => {
-            errors.push(error.at(path.instance()));
+            errors.push(error.at(path.identifier()));
             return None;
         }
     };
     let removes = matches!(operation, Some(Operation::Delete | Operation::Remove));
     let body = match definition.kind {
         Kind::Container(children) | Kind::Presence(children) => {
-            if !blank(element, &path, errors) {
+            if !has_no_text(element, &path, errors) {
                 return None;
             }
             Body::Container(parse_children(children, &[], &element.children, Some(&path), namespaces, errors))
         }
         Kind::List { children, .. } => {
-            if !blank(element, &path, errors) {
+            if !has_no_text(element, &path, errors) {
                 return None;
             }
             let key = parse_key(definition, element, &path, errors)?;
@@ -223,12 +223,12 @@ fn parse_operation(element: &Element) -> Result<Option<Operation>, RpcError> {
     }
 }
 
-fn blank(element: &Element, path: &Path<'_>, errors: &mut Vec<RpcError>) -> bool {
+fn has_no_text(element: &Element, path: &Path<'_>, errors: &mut Vec<RpcError>) -> bool {
     let blank = element.text.trim().is_empty();
     if !blank {
         errors.push(
             RpcError::application(Tag::BadElement, format!("{} holds elements, not text", element.name))
-                .at(path.instance())
+                .at(path.identifier())
                 .info("bad-element", &*element.name),
         );
     }
@@ -250,7 +250,7 @@ fn parse_key(
                     Tag::MissingElement,
                     format!("an entry of {} lacks its key {}", definition.name, leaf.name),
                 )
-                .at(path.instance())
+                .at(path.identifier())
                 .info("bad-element", leaf.name),
             );
             return None;
@@ -273,13 +273,13 @@ fn parse_value(ty: Type, element: &Element, path: &Path<'_>, errors: &mut Vec<Rp
             Tag::InvalidValue,
             format!("invalid value \"{}\" of {}: {problem}", element.text.trim(), element.name),
         )
-        .at(path.instance())
+        .at(path.identifier())
         .info("bad-element", &*element.name),
     );
     None
 }
 
-/// Applies an edit. On errors what `target` then holds is as `on_error` says.
+/// Applies an edit. On errors, `on_error` decides the resulting content of `target`.
 pub fn apply(
     target: &mut Container,
     edits: &[Edit],
@@ -287,74 +287,74 @@ pub fn apply(
     on_error: OnError,
 ) -> Result<(), Vec<RpcError>> {
     let before = (on_error == OnError::Rollback).then(|| target.clone());
-    let mut work = Work { on_error, errors: Vec::new() };
+    let mut applier = Applier { on_error, errors: Vec::new() };
     if default == Operation::Replace {
-        // The whole datastore is replaced by what the edit holds (RFC 6241 section 7.2).
+        // The edit replaces the whole datastore (RFC 6241 section 7.2).
         *target = Container::default();
     }
-    work.children(target, edits, default, None);
-    if work.errors.is_empty() {
+    applier.apply_children(target, edits, default, None);
+    if applier.errors.is_empty() {
         return Ok(());
     }
     if let Some(before) = before {
         *target = before;
     }
-    Err(work.errors)
+    Err(applier.errors)
 }
 
-struct Work {
+struct Applier {
     on_error: OnError,
     errors: Vec<RpcError>,
 }
 
-impl Work {
+impl Applier {
     fn stopped(&self) -> bool {
         !self.errors.is_empty() && self.on_error != OnError::Continue
     }
 
-    fn exists(&mut self, path: &Path<'_>) {
+    fn report_exists(&mut self, path: &Path<'_>) {
         self.errors.push(
             RpcError::application(Tag::DataExists, "what is to be created exists already")
-                .at(path.instance()),
+                .at(path.identifier()),
         );
     }
 
-    fn missing(&mut self, path: &Path<'_>) {
+    fn report_missing(&mut self, path: &Path<'_>) {
         self.errors.push(
             RpcError::application(Tag::DataMissing, "what is to be changed does not exist")
-                .at(path.instance()),
+                .at(path.identifier()),
         );
     }
 
-    fn children(
+    fn apply_children(
         &mut self,
         target: &mut Container,
         edits: &[Edit],
         inherited: Operation,
         parent: Option<&Path<'_>>,
     ) {
-        // Neighbouring entries of one list are done together: the list is opened once.
+        // Apply adjacent entries of one list together, so that the list is copied at most once.
         let mut rest = edits;
         while let Some(first) = rest.first() {
             if self.stopped() {
                 return;
             }
-            let together = rest.iter().take_while(|edit| edit.at == first.at).count();
-            let (run, others) = rest.split_at(together);
+            let run_length = rest.iter().take_while(|edit| edit.at == first.at).count();
+            let (run, others) = rest.split_at(run_length);
             rest = others;
-            Self::choose(target, run, inherited, parent.map_or(&[], Path::children));
+            Self::remove_other_cases(target, run, inherited, parent.map_or(&[], Path::children));
             match first.body {
-                Body::Entry { .. } => target.with_list(first.at, |entries| {
+                Body::Entry { .. } => target.modify_list(first.at, |entries| {
                     for edit in run {
                         if !self.stopped() {
-                            self.entry(entries, edit, inherited, parent);
+                            self.apply_entry(entries, edit, inherited, parent);
                         }
                     }
                 }),
                 _ => {
                     for edit in run {
                         if !self.stopped() {
-                            self.node(target, edit, inherited, parent);
+                            self.apply_node(target, edit, inherited, parent);
                         }
                     }
                 }
@@ -362,9 +362,14 @@ impl Work {
         }
     }
 
-    /// Takes away what is in other cases of the choices that `run`, edits of one node, makes (RFC 7950
-    /// section 7.9).
-    fn choose(target: &mut Container, run: &[Edit], inherited: Operation, siblings: &'static [Definition]) {
+    /// Removes the nodes of other cases of a choice when `run`, the edits of one node, creates data in one case
+    /// (RFC 7950 section 7.9).
+    fn remove_other_cases(
+        target: &mut Container,
+        run: &[Edit],
+        inherited: Operation,
+        siblings: &'static [Definition],
+    ) {
         let Some(first) = run.first().filter(|first| first.definition.case.is_some()) else { return };
         let creates = |edit: &Edit| {
             use Operation::{Create, Merge, Replace};
@@ -379,7 +384,7 @@ impl Work {
         }
     }
 
-    fn entry(
+    fn apply_entry(
         &mut self,
         entries: &mut crate::model::tree::Entries,
         edit: &Edit,
@@ -392,12 +397,12 @@ impl Work {
         let below = match operation {
             Operation::Delete | Operation::Remove => {
                 if entries.remove(key).is_none() && operation == Operation::Delete {
-                    self.missing(&path);
+                    self.report_missing(&path);
                 }
                 return;
             }
-            Operation::Create if entries.contains_key(key) => return self.exists(&path),
-            Operation::None if !entries.contains_key(key) => return self.missing(&path),
+            Operation::Create if entries.contains_key(key) => return self.report_exists(&path),
+            Operation::None if !entries.contains_key(key) => return self.report_missing(&path),
             Operation::Replace | Operation::Create => {
                 entries.remove(key);
                 Operation::Merge
@@ -411,10 +416,10 @@ impl Work {
             }
             std::sync::Arc::new(entry)
         });
-        self.children(std::sync::Arc::make_mut(entry), children, below, Some(&path));
+        self.apply_children(std::sync::Arc::make_mut(entry), children, below, Some(&path));
     }
 
-    fn container(
+    fn apply_container(
         &mut self,
         target: &mut Container,
         edit: &Edit,
@@ -422,63 +427,71 @@ impl Work {
         below: Operation,
         path: &Path<'_>,
     ) {
-        let work = |c: &mut Container| self.children(c, children, below, Some(path));
+        let applier = |c: &mut Container| self.apply_children(c, children, below, Some(path));
         if path.is_presence() {
-            target.with_presence(edit.at, work);
+            target.modify_presence(edit.at, applier);
         } else {
-            target.with_container(edit.at, work);
+            target.modify_container(edit.at, applier);
         }
     }
 
-    fn node(&mut self, target: &mut Container, edit: &Edit, inherited: Operation, parent: Option<&Path<'_>>) {
+    fn apply_node(
+        &mut self,
+        target: &mut Container,
+        edit: &Edit,
+        inherited: Operation,
+        parent: Option<&Path<'_>>,
+    ) {
         let operation = edit.operation.unwrap_or(inherited);
         let path = Path::node(parent, edit.definition);
         match &edit.body {
             Body::Container(children) => match operation {
                 Operation::Delete | Operation::Remove => {
                     if target.remove(edit.at).is_none() && operation == Operation::Delete {
-                        self.missing(&path);
+                        self.report_missing(&path);
                     }
                 }
-                Operation::Create if target.get(edit.at).is_some() => self.exists(&path),
+                Operation::Create if target.get(edit.at).is_some() => self.report_exists(&path),
                 Operation::Replace | Operation::Create => {
                     target.remove(edit.at);
-                    self.container(target, edit, children, Operation::Merge, &path);
+                    self.apply_container(target, edit, children, Operation::Merge, &path);
                 }
-                Operation::None if path.is_presence() && target.get(edit.at).is_none() => self.missing(&path),
+                Operation::None if path.is_presence() && target.get(edit.at).is_none() => {
+                    self.report_missing(&path)
+                }
                 Operation::Merge | Operation::None => {
-                    self.container(target, edit, children, operation, &path);
+                    self.apply_container(target, edit, children, operation, &path);
                 }
             },
             Body::Leaf(value) => match (operation, value) {
                 (Operation::Delete, _) => {
                     if target.remove(edit.at).is_none() {
-                        self.missing(&path);
+                        self.report_missing(&path);
                     }
                 }
                 (Operation::Remove, _) => {
                     target.remove(edit.at);
                 }
-                (Operation::Create, _) if target.get(edit.at).is_some() => self.exists(&path),
+                (Operation::Create, _) if target.get(edit.at).is_some() => self.report_exists(&path),
                 (Operation::Merge | Operation::Replace | Operation::Create, Some(value)) => {
                     target.set(edit.at, Node::Leaf(value.clone()));
                 }
-                (Operation::None, _) if target.get(edit.at).is_none() => self.missing(&path),
+                (Operation::None, _) if target.get(edit.at).is_none() => self.report_missing(&path),
                 (_, _) => {}
             },
             Body::LeafListValue(value) => {
                 let path = Path::value(parent, edit.definition, value);
-                target.with_leaf_list(edit.at, |values| match operation {
+                target.modify_leaf_list(edit.at, |values| match operation {
                     Operation::Delete => {
                         if !values.remove(value) {
-                            self.missing(&path);
+                            self.report_missing(&path);
                         }
                     }
                     Operation::Remove => {
                         values.remove(value);
                     }
-                    Operation::Create if values.contains(value) => self.exists(&path),
-                    Operation::None if !values.contains(value) => self.missing(&path),
+                    Operation::Create if values.contains(value) => self.report_exists(&path),
+                    Operation::None if !values.contains(value) => self.report_missing(&path),
                     Operation::Merge | Operation::Replace | Operation::Create => {
                         values.insert(value.clone());
                     }

@@ -7,24 +7,24 @@ use crate::model::tree::{Container, Entries, Key, Node};
 use crate::model::value::Value;
 use crate::netconf::xml::Element;
 
-/// The part of `data` that a filter's children select. No children select nothing.
+/// Selects the part of `data` that the children of `<filter>` select. An empty filter selects nothing.
 pub fn select(data: &Container, definitions: &'static [Definition], filter: &[Element]) -> Container {
     let mut selected = Container::default();
     for element in filter {
-        for (at, definition) in matching(definitions, element) {
+        for (at, definition) in matching_definitions(definitions, element) {
             if let Some(part) = select_node(data, at, definition, element) {
-                let mut alone = Container::default();
-                alone.set(at, part);
-                selected.unite(&alone);
+                let mut single_node = Container::default();
+                single_node.set(at, part);
+                selected.merge(&single_node);
             }
         }
     }
     selected
 }
 
-/// The definitions that a filter element stands for: several only when it has no namespace, which is a
-/// wildcard (section 6.2.1). An attribute has to be in the data too (6.2.2), and configuration has none.
-fn matching(
+/// The schema nodes that a filter element selects. An element without a namespace matches any namespace (section
+/// 6.2.1). An element with attributes matches nothing (6.2.2): the data has no attributes.
+fn matching_definitions(
     definitions: &'static [Definition],
     element: &Element,
 ) -> impl Iterator<Item = (usize, &'static Definition)> {
@@ -35,7 +35,7 @@ fn matching(
     })
 }
 
-/// Leaves of several siblings of one name that hold content the first.
+/// Drops all but the first of several siblings of one name that contain content matches (fault injection).
 pub fn keep_first_siblings(filter: &mut Vec<Element>) {
     let mut seen = std::collections::BTreeSet::new();
     let holds_content =
@@ -59,14 +59,14 @@ fn select_node(
             if is_selection {
                 return Some(node.clone());
             }
-            let part = siblings(container, definition, filter)?;
+            let part = select_siblings(container, definition, filter)?;
             Some(Node::Container(part)).filter(|_| filter.text.trim().is_empty())
         }
         Node::Presence(container) => {
             if is_selection {
                 return Some(node.clone());
             }
-            let part = siblings(container, definition, filter)?;
+            let part = select_siblings(container, definition, filter)?;
             Some(Node::Presence(part)).filter(|_| filter.text.trim().is_empty())
         }
         Node::List(entries) => {
@@ -77,27 +77,29 @@ fn select_node(
                 return None;
             }
             let mut part = Entries::new();
-            for (key, entry) in candidates(entries, definition, filter) {
-                if let Some(selected) = siblings(entry, definition, filter) {
+            for (key, entry) in candidate_entries(entries, definition, filter) {
+                if let Some(selected) = select_siblings(entry, definition, filter) {
                     part.insert(key.clone(), selected);
                 }
             }
             (!part.is_empty()).then(|| Node::List(Arc::new(part)))
         }
-        Node::Leaf(value) => (is_selection || equals(definition, filter, value)).then(|| node.clone()),
+        Node::Leaf(value) => {
+            (is_selection || content_matches(definition, filter, value)).then(|| node.clone())
+        }
         Node::LeafList(values) => {
             if is_selection {
                 return Some(node.clone());
             }
             let same: std::collections::BTreeSet<Value> =
-                values.iter().filter(|value| equals(definition, filter, value)).cloned().collect();
+                values.iter().filter(|value| content_matches(definition, filter, value)).cloned().collect();
             (!same.is_empty()).then(|| Node::LeafList(Arc::new(same)))
         }
     }
 }
 
-/// The entries that can match: one when the filter gives all keys by content, else all.
-fn candidates<'a>(
+/// The list entries that can match: one if the filter has content matches for all keys, else all.
+fn candidate_entries<'a>(
     entries: &'a Entries,
     definition: &'static Definition,
     filter: &Element,
@@ -121,9 +123,9 @@ fn candidates<'a>(
     }
 }
 
-/// A sibling set (sections 6.2.3 to 6.2.5): all content matches have to hold; when they are all there is,
-/// the whole set is selected, else what the other elements select, with the list's keys.
-fn siblings(
+/// Selects from a sibling set (sections 6.2.3 to 6.2.5). All content matches must hold. Content matches alone select
+/// the whole set; otherwise the other elements select, and the keys of the list are included.
+fn select_siblings(
     data: &Arc<Container>,
     definition: &'static Definition,
     filter: &Element,
@@ -132,9 +134,9 @@ fn siblings(
     let (matches, others): (Vec<&Element>, Vec<&Element>) =
         filter.children.iter().partition(|c| c.children.is_empty() && !c.text.trim().is_empty());
     for element in &matches {
-        let holds = matching(children, element).any(|(at, d)| match data.get(at) {
-            Some(Node::Leaf(value)) => equals(d, element, value),
-            Some(Node::LeafList(values)) => values.iter().any(|value| equals(d, element, value)),
+        let holds = matching_definitions(children, element).any(|(at, d)| match data.get(at) {
+            Some(Node::Leaf(value)) => content_matches(d, element, value),
+            Some(Node::LeafList(values)) => values.iter().any(|value| content_matches(d, element, value)),
             _ => false,
         });
         if !holds {
@@ -147,21 +149,21 @@ fn siblings(
     let mut part = Container::default();
     let mut found = false;
     for element in others {
-        for (at, d) in matching(children, element) {
+        for (at, d) in matching_definitions(children, element) {
             if let Some(node) = select_node(data, at, d, element) {
-                let mut alone = Container::default();
-                alone.set(at, node);
-                part.unite(&alone);
+                let mut single_node = Container::default();
+                single_node.set(at, node);
+                part.merge(&single_node);
                 found = true;
             }
         }
     }
     for element in &matches {
-        for (at, d) in matching(children, element) {
+        for (at, d) in matching_definitions(children, element) {
             if let Some(node) = select_node(data, at, d, element) {
-                let mut alone = Container::default();
-                alone.set(at, node);
-                part.unite(&alone);
+                let mut single_node = Container::default();
+                single_node.set(at, node);
+                part.merge(&single_node);
             }
         }
     }
@@ -176,7 +178,7 @@ fn siblings(
     Some(Arc::new(part))
 }
 
-fn equals(definition: &Definition, filter: &Element, value: &Value) -> bool {
+fn content_matches(definition: &Definition, filter: &Element, value: &Value) -> bool {
     match definition.kind {
         Kind::Leaf(ty) | Kind::LeafList(ty) => {
             ty.parse(filter).is_ok_and(|wanted| wanted == *value)
@@ -197,7 +199,7 @@ mod tests {
         let config = (OPENCONFIG.factory)(&hardware);
         let doc = xml::parse(format!("<filter>{filter}</filter>").as_bytes()).expect("well-formed");
         let mut out = String::new();
-        select(&config, OPENCONFIG.roots, &doc.root.children).write(OPENCONFIG.roots, "", &mut out);
+        select(&config, OPENCONFIG.roots, &doc.root.children).write_xml(OPENCONFIG.roots, "", &mut out);
         out
     }
 
@@ -210,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_select_as_rfc_6241_section_6_says() {
+    fn subtree_filter_selects_per_rfc_6241_section_6() {
         let nothing = String::new;
         let enabled = "<config><enabled>true</enabled></config>";
         let cases = [

@@ -1,7 +1,7 @@
-//! Configuration as data: a schema table, trees that follow it, and what NETCONF does to them.
+//! Configuration data: the schema, data trees that conform to it, and the NETCONF operations on them.
 //!
-//! Everything here is pure. A [`schema::Definition`] says what may exist, [`edit`] parses and applies an
-//! edit, [`filter`] selects, [`tree`] holds, writes and compares.
+//! Nothing here does IO. [`schema`] defines the data nodes, [`edit`] parses and applies edits, [`filter`] selects
+//! subtrees, [`tree`] stores, writes and compares data.
 
 pub mod edit;
 pub mod filter;

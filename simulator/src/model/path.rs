@@ -1,11 +1,11 @@
-//! Paths of instances, kept as a chain on the stack and written out only for an error.
+//! Instance identifiers. A [`Path`] is a linked list on the stack; it is formatted only for an error.
 
 use std::fmt::Write as _;
 
 use crate::model::schema::{Definition, Kind, Module};
 use crate::model::value::Value;
 
-/// A place in a configuration, linked to its parent.
+/// The path of a data node, linked to its parent.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -36,23 +36,23 @@ impl<'a> Path<'a> {
         Self { parent, definition, predicate: Predicate::Value(value) }
     }
 
-    /// What the schema has below this place.
+    /// The child definitions of the node.
     pub fn children(&self) -> &'static [Definition] {
         self.definition.children()
     }
 
-    /// Whether it is a presence container.
+    /// Whether the node is a presence container.
     pub fn is_presence(&self) -> bool {
         matches!(self.definition.kind, Kind::Presence(_))
     }
 
-    /// Written out.
-    pub fn instance(&self) -> InstancePath {
+    /// Formats the path.
+    pub fn identifier(&self) -> InstanceIdentifier {
         let mut links = vec![self];
         while let Some(parent) = links.last().and_then(|step| step.parent) {
             links.push(parent);
         }
-        let mut path = InstancePath { text: String::new(), modules: Vec::new(), steps: Vec::new() };
+        let mut path = InstanceIdentifier { text: String::new(), modules: Vec::new(), steps: Vec::new() };
         for link in links.into_iter().rev() {
             let module = link.definition.module;
             if !path.modules.contains(&module) {
@@ -66,13 +66,19 @@ impl<'a> Path<'a> {
                 Predicate::Keys(keys) => {
                     for (key, value) in link.definition.keys().iter().zip(keys) {
                         let value = value.to_string();
-                        let _ = write!(path.text, "[{}:{}={}]", key.module.prefix, key.name, literal(&value));
+                        let _ = write!(
+                            path.text,
+                            "[{}:{}={}]",
+                            key.module.prefix,
+                            key.name,
+                            xpath_literal(&value)
+                        );
                         step.values.push(value);
                     }
                 }
                 Predicate::Value(value) => {
                     let value = value.to_string();
-                    let _ = write!(path.text, "[.={}]", literal(&value));
+                    let _ = write!(path.text, "[.={}]", xpath_literal(&value));
                     step.values.push(value);
                 }
             }
@@ -82,52 +88,53 @@ impl<'a> Path<'a> {
     }
 }
 
-/// An absolute XPath of an instance: `/oc-if:interfaces/oc-if:interface[oc-if:name='Ethernet1']`.
+/// An instance identifier: `/oc-if:interfaces/oc-if:interface[oc-if:name='Ethernet1']`.
 #[derive(Debug, Clone)]
-pub struct InstancePath {
-    /// The expression.
+pub struct InstanceIdentifier {
+    /// The XPath expression.
     pub text: String,
-    /// The modules whose prefixes it uses.
+    /// The modules whose prefixes the expression uses.
     pub modules: Vec<&'static Module>,
     steps: Vec<Step>,
 }
 
-impl PartialEq for InstancePath {
+impl PartialEq for InstanceIdentifier {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text && self.modules == other.modules
     }
 }
 
-impl Eq for InstancePath {}
+impl Eq for InstanceIdentifier {}
 
 #[derive(Debug, Clone)]
 struct Step {
     definition: &'static Definition,
-    /// Its keys, or its value in a leaf-list.
+    /// The keys of a list entry, or the value of a leaf-list entry.
     values: Vec<String>,
 }
 
-impl InstancePath {
-    /// As Junos names a place: `[edit vlans v7]`, `[edit interfaces xe-0/0/1 unit 0]`.
-    pub fn edit(&self) -> String {
+impl InstanceIdentifier {
+    /// Formats the path as Junos does: `[edit vlans v7]`, `[edit interfaces xe-0/0/1 unit 0]`.
+    pub fn junos_path(&self) -> String {
         let mut out = String::from("[edit");
-        // The outermost container stands for all of it.
+        // Junos omits the outermost container.
         for (above, step) in self.steps.iter().zip(&self.steps[1..]) {
             let name = step.definition.name;
-            // `vlans { vlan { name v7` is `vlans v7` at the command line.
-            let flattened = !step.values.is_empty() && above.definition.name == format!("{name}s");
-            for word in (!flattened).then_some(name).into_iter().chain(step.values.iter().map(String::as_str))
+            // Junos writes `vlans v7` for the entry `v7` of the list `vlan` in `vlans`.
+            let omitted = !step.values.is_empty() && above.definition.name == format!("{name}s");
+            for token in (!omitted).then_some(name).into_iter().chain(step.values.iter().map(String::as_str))
             {
                 out.push(' ');
-                out.push_str(word);
+                out.push_str(token);
             }
         }
         out.push(']');
         out
     }
 
-    /// As a resource's path (RFC 8040 section 3.5.3): `/openconfig-interfaces:interfaces/interface=Ethernet1`.
-    pub fn resource(&self) -> String {
+    /// Formats the path of the data resource (RFC 8040 section 3.5.3):
+    /// `/openconfig-interfaces:interfaces/interface=Ethernet1`.
+    pub fn resource_path(&self) -> String {
         let mut out = String::new();
         let mut module = None;
         for step in &self.steps {
@@ -152,14 +159,14 @@ impl InstancePath {
         out
     }
 
-    /// What the last step is in the schema.
+    /// The schema node of the last step.
     pub fn definition(&self) -> Option<&'static Definition> {
         self.steps.last().map(|step| step.definition)
     }
 }
 
-/// An XPath string literal. XPath 1.0 knows no escapes: text with both quotes loses the single ones.
-fn literal(text: &str) -> String {
+/// Formats an XPath string literal. XPath 1.0 has no escapes: text with both kinds of quotes loses the single ones.
+fn xpath_literal(text: &str) -> String {
     match (text.contains('\''), text.contains('"')) {
         (false, _) => format!("'{text}'"),
         (true, false) => format!("\"{text}\""),

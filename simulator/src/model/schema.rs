@@ -1,16 +1,16 @@
-//! The schema as a table: the part of YANG (RFC 7950) that decides what an edit may contain.
+//! Schema tables: the part of YANG (RFC 7950) that decides which nodes and values an edit may contain.
 //!
-//! A dialect is a `static` tree of [`Definition`]s. What YANG says in `when`, `must` and `leafref` is code,
-//! in the dialect's own checks.
+//! A dialect is a `static` tree of [`Definition`]s. The checks of the dialect implement `when`, `must` and `leafref`
+//! in code.
 
 use crate::model::value::Type;
 
-/// A YANG module: names are qualified by it.
+/// A YANG module.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Module {
     /// Its name, such as `openconfig-vlan`.
     pub name: &'static str,
-    /// Its own prefix, such as `oc-vlan`.
+    /// Its prefix, such as `oc-vlan`.
     pub prefix: &'static str,
     /// Its XML namespace.
     pub namespace: &'static str,
@@ -21,22 +21,22 @@ pub struct Module {
 /// An identity, the value of an identityref.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Where it is defined.
+    /// The module that defines it.
     pub module: &'static Module,
     /// Its name.
     pub name: &'static str,
 }
 
-/// What kind of node a definition describes.
+/// The kind of a schema node.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// A non-presence container.
     Container(&'static [Definition]),
-    /// A container that means something by being there, even empty.
+    /// A presence container (RFC 7950 section 7.5.1).
     Presence(&'static [Definition]),
     /// A list; the first `keys` of its children are its keys, in order.
     List {
-        /// How many keys it has.
+        /// Number of keys.
         keys: usize,
         /// Its children, keys first.
         children: &'static [Definition],
@@ -45,8 +45,8 @@ pub enum Kind {
     Leaf(Type),
     /// A leaf-list ordered by the system.
     LeafList(Type),
-    /// The OpenConfig `state` container whose applied values mirror the sibling `config`, the
-    /// definition before it.
+    /// The OpenConfig `state` container, whose values mirror the sibling `config`. The definition of `config`
+    /// precedes it.
     Mirror(&'static [Definition]),
 }
 
@@ -55,13 +55,13 @@ pub enum Kind {
 pub struct Definition {
     /// Its name.
     pub name: &'static str,
-    /// The module it is from, which gives its namespace.
+    /// The module that defines it and determines its namespace.
     pub module: &'static Module,
-    /// What it is.
+    /// Its kind, with the children or the type.
     pub kind: Kind,
-    /// Whether it can be configured; else it is seen by `<get>` only.
+    /// Whether it is configuration; state data appears in `<get>` only.
     pub config: bool,
-    /// Its `choice` and `case`: of the cases of one choice among siblings, only one exists at a time.
+    /// Its `choice` and `case`. Only one case of a choice can exist at a time.
     pub case: Option<(&'static str, &'static str)>,
 }
 
@@ -84,7 +84,7 @@ impl Definition {
         Self { name, module, kind: Kind::Presence(children), config: true, case: None }
     }
 
-    /// A container that only `<get>` shows.
+    /// A container of state data.
     pub const fn state_container(
         name: &'static str,
         module: &'static Module,
@@ -93,19 +93,19 @@ impl Definition {
         Self { name, module, kind: Kind::Container(children), config: false, case: None }
     }
 
-    /// A leaf-list that only `<get>` shows.
+    /// A leaf-list of state data.
     pub const fn state_leaf_list(name: &'static str, module: &'static Module, ty: Type) -> Self {
         Self { name, module, kind: Kind::LeafList(ty), config: false, case: None }
     }
 
-    /// The same, in a case of a choice.
+    /// Puts the node into a case of a choice.
     #[must_use]
     pub const fn in_case(mut self, choice: &'static str, case: &'static str) -> Self {
         self.case = Some((choice, case));
         self
     }
 
-    /// Whether both can't exist at once: they are in different cases of one choice.
+    /// Whether both nodes are in different cases of one choice, and so can't exist together.
     pub fn excludes(&self, other: &Definition) -> bool {
         match (self.case, other.case) {
             (Some((choice, case)), Some((other_choice, other_case))) => {
@@ -135,17 +135,17 @@ impl Definition {
         Self { name, module, kind: Kind::LeafList(ty), config: true, case: None }
     }
 
-    /// A leaf that only `<get>` shows.
+    /// A leaf of state data.
     pub const fn state_leaf(name: &'static str, module: &'static Module, ty: Type) -> Self {
         Self { name, module, kind: Kind::Leaf(ty), config: false, case: None }
     }
 
-    /// The `state` beside a `config` that has the same children.
+    /// The `state` container beside a `config` container with the same children.
     pub const fn mirror(module: &'static Module, children: &'static [Definition]) -> Self {
         Self { name: "state", module, kind: Kind::Mirror(children), config: false, case: None }
     }
 
-    /// Its children; none for leaves.
+    /// The child definitions; none for leaves.
     pub fn children(&self) -> &'static [Definition] {
         match self.kind {
             Kind::Container(children)
@@ -156,7 +156,7 @@ impl Definition {
         }
     }
 
-    /// The definitions of its keys; none unless it is a list.
+    /// The definitions of the keys; none unless it is a list.
     pub fn keys(&self) -> &'static [Definition] {
         match self.kind {
             Kind::List { keys, children } => &children[..keys],
@@ -165,7 +165,7 @@ impl Definition {
     }
 }
 
-/// The child `{namespace}name` and its position; an empty namespace stands for any.
+/// Finds the child `{namespace}name` and its position. An empty namespace matches any.
 pub fn find(
     definitions: &'static [Definition],
     namespace: &str,
@@ -177,10 +177,10 @@ pub fn find(
         .find(|(_, d)| d.name == name && (namespace.is_empty() || d.module.namespace == namespace))
 }
 
-/// The position of a child by its name alone, for code that knows the schema.
+/// Returns the position of a child by its name.
 ///
 /// # Panics
-/// When there is none: the code and the table disagree.
+/// If the schema has no such child, which is a programming error.
 pub fn position(definitions: &'static [Definition], name: &str) -> usize {
     match definitions.iter().position(|d| d.name == name) {
         Some(at) => at,

@@ -1,4 +1,4 @@
-//! A configuration: a persistent tree, so that a candidate is a cheap clone of running.
+//! A data tree. Subtrees are shared (copy on write), so that a candidate is a cheap clone of running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,26 +9,25 @@ use crate::model::schema::{Definition, Kind};
 use crate::model::value::{IdentityRef, Value};
 use crate::netconf::xml::{push_attribute, push_text};
 
-/// The keys of a list entry, in the schema's order.
+/// The key values of a list entry, in schema order.
 pub type Key = Arc<[Value]>;
-/// A list's entries.
+/// The entries of a list.
 pub type Entries = BTreeMap<Key, Arc<Container>>;
 
-/// The content of a container or of one list entry: by position in the schema's children.
+/// The content of a container or list entry: child nodes by their position in the schema.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Container {
-    /// In the schema's order. A configuration has hundreds of thousands of these: a map would be several times
-    /// as large.
+    /// In schema order. A configuration has hundreds of thousands of containers; maps would be several times as large.
     nodes: Vec<(u8, Node)>,
 }
 
-/// What is stored for one schema node. Never an empty container, list or leaf-list: RFC 7950 gives an
-/// empty non-presence container no meaning.
+/// The data of one schema node. Empty containers, lists and leaf-lists are not stored: in RFC 7950 they are
+/// equivalent to absent ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// A container with something in it.
+    /// A non-empty container.
     Container(Arc<Container>),
-    /// A presence container, perhaps with nothing in it.
+    /// A presence container; it may be empty.
     Presence(Arc<Container>),
     /// A list with at least one entry.
     List(Arc<Entries>),
@@ -50,7 +49,7 @@ impl Node {
 }
 
 impl Container {
-    /// Whether it holds nothing.
+    /// Whether it has no child nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -68,7 +67,7 @@ impl Container {
         self.find(at).ok().map(|index| &mut self.nodes[index].1)
     }
 
-    /// Puts a node at a schema position; an empty one means none.
+    /// Sets the node at a schema position; an empty node removes it.
     pub fn set(&mut self, at: usize, node: Node) {
         match self.find(at) {
             Ok(index) if node.is_empty() => {
@@ -76,7 +75,7 @@ impl Container {
             }
             Ok(index) => self.nodes[index].1 = node,
             Err(_) if node.is_empty() => {}
-            // No container of any schema here has more children than a u8 can count.
+            // No container of any schema has more than 256 children.
             Err(index) => {
                 self.nodes.reserve_exact(1);
                 self.nodes.insert(index, (u8::try_from(at).unwrap_or(u8::MAX), node));
@@ -84,12 +83,12 @@ impl Container {
         }
     }
 
-    /// Takes the node at a schema position away.
+    /// Removes the node at a schema position.
     pub fn remove(&mut self, at: usize) -> Option<Node> {
         self.find(at).ok().map(|index| self.nodes.remove(index).1)
     }
 
-    /// Nodes by schema position.
+    /// The child nodes with their schema positions.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, &Node)> {
         self.nodes.iter().map(|(at, node)| (usize::from(*at), node))
     }
@@ -126,58 +125,58 @@ impl Container {
         }
     }
 
-    /// Works on the container at a schema position, made when absent and dropped when left empty.
-    pub fn with_container<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
+    /// Modifies the container at a schema position. It is created if absent and removed if empty afterwards.
+    pub fn modify_container<R>(&mut self, at: usize, modify: impl FnOnce(&mut Container) -> R) -> R {
         let mut inner = match self.remove(at) {
             Some(Node::Container(container)) => container,
             _ => Arc::default(),
         };
-        let result = work(Arc::make_mut(&mut inner));
+        let result = modify(Arc::make_mut(&mut inner));
         self.set(at, Node::Container(inner));
         result
     }
 
-    /// Works on the presence container at a schema position, made when absent.
-    pub fn with_presence<R>(&mut self, at: usize, work: impl FnOnce(&mut Container) -> R) -> R {
+    /// Modifies the presence container at a schema position. It is created if absent.
+    pub fn modify_presence<R>(&mut self, at: usize, modify: impl FnOnce(&mut Container) -> R) -> R {
         let mut inner = match self.remove(at) {
             Some(Node::Presence(container)) => container,
             _ => Arc::default(),
         };
-        let result = work(Arc::make_mut(&mut inner));
+        let result = modify(Arc::make_mut(&mut inner));
         self.set(at, Node::Presence(inner));
         result
     }
 
-    /// Works on the list at a schema position, made when absent and dropped when left empty.
-    pub fn with_list<R>(&mut self, at: usize, work: impl FnOnce(&mut Entries) -> R) -> R {
+    /// Modifies the list at a schema position. It is created if absent and removed if empty afterwards.
+    pub fn modify_list<R>(&mut self, at: usize, modify: impl FnOnce(&mut Entries) -> R) -> R {
         let mut entries = match self.remove(at) {
             Some(Node::List(entries)) => entries,
             _ => Arc::default(),
         };
-        let result = work(Arc::make_mut(&mut entries));
+        let result = modify(Arc::make_mut(&mut entries));
         self.set(at, Node::List(entries));
         result
     }
 
-    /// Works on the leaf-list at a schema position, made when absent and dropped when left empty.
-    pub fn with_leaf_list<R>(&mut self, at: usize, work: impl FnOnce(&mut BTreeSet<Value>) -> R) -> R {
+    /// Modifies the leaf-list at a schema position. It is created if absent and removed if empty afterwards.
+    pub fn modify_leaf_list<R>(&mut self, at: usize, modify: impl FnOnce(&mut BTreeSet<Value>) -> R) -> R {
         let mut values = match self.remove(at) {
             Some(Node::LeafList(values)) => values,
             _ => Arc::default(),
         };
-        let result = work(Arc::make_mut(&mut values));
+        let result = modify(Arc::make_mut(&mut values));
         self.set(at, Node::LeafList(values));
         result
     }
 
-    /// Adds all of `other`, a part of the same configuration.
-    pub fn unite(&mut self, other: &Container) {
+    /// Adds all nodes of `other`, which is another part of the same data tree.
+    pub fn merge(&mut self, other: &Container) {
         for (at, node) in other.nodes() {
             match (self.get_mut(at), node) {
                 (Some(Node::Container(mine)), Node::Container(theirs))
                 | (Some(Node::Presence(mine)), Node::Presence(theirs)) => {
                     if !Arc::ptr_eq(mine, theirs) {
-                        Arc::make_mut(mine).unite(theirs);
+                        Arc::make_mut(mine).merge(theirs);
                     }
                 }
                 (Some(Node::List(mine)), Node::List(theirs)) => {
@@ -188,7 +187,7 @@ impl Container {
                     for (key, entry) in theirs.iter() {
                         match mine.get_mut(key) {
                             Some(known) if Arc::ptr_eq(known, entry) => {}
-                            Some(known) => Arc::make_mut(known).unite(entry),
+                            Some(known) => Arc::make_mut(known).merge(entry),
                             None => {
                                 mine.insert(key.clone(), Arc::clone(entry));
                             }
@@ -203,9 +202,9 @@ impl Container {
         }
     }
 
-    /// Without what is at `subtree`, names from the top joined with slashes.
+    /// Returns a copy without `subtree` (node names from the root, joined with slashes).
     #[must_use]
-    pub fn without(&self, definitions: &'static [Definition], subtree: &str) -> Container {
+    pub fn without_subtree(&self, definitions: &'static [Definition], subtree: &str) -> Container {
         let mut rest = self.clone();
         let (name, below) = subtree.split_once('/').unwrap_or((subtree, ""));
         for (at, definition) in definitions.iter().enumerate().filter(|(_, d)| d.name == name) {
@@ -216,10 +215,12 @@ impl Container {
             let children = definition.children();
             match rest.get_mut(at) {
                 Some(Node::Container(container) | Node::Presence(container)) => {
-                    *container = Arc::new(container.without(children, below));
+                    *container = Arc::new(container.without_subtree(children, below));
                 }
                 Some(Node::List(entries)) => {
-                    let part = entries.iter().map(|(k, e)| (k.clone(), Arc::new(e.without(children, below))));
+                    let part = entries
+                        .iter()
+                        .map(|(k, e)| (k.clone(), Arc::new(e.without_subtree(children, below))));
                     *entries = Arc::new(part.collect());
                 }
                 _ => {}
@@ -228,7 +229,7 @@ impl Container {
         rest
     }
 
-    /// With every `state` filled in from the `config` beside it: what `<get>` shows.
+    /// Returns a copy in which each `state` container has the values of the sibling `config`, as `<get>` returns it.
     #[must_use]
     pub fn with_state(&self, definitions: &'static [Definition]) -> Container {
         let mut whole = self.clone();
@@ -256,8 +257,8 @@ impl Container {
         whole
     }
 
-    /// Appends the content as XML; `outer` is the default namespace in force.
-    pub fn write(&self, definitions: &'static [Definition], outer: &str, out: &mut String) {
+    /// Appends the content as XML. `outer` is the default namespace of the surrounding element.
+    pub fn write_xml(&self, definitions: &'static [Definition], outer: &str, out: &mut String) {
         for (at, node) in self.nodes() {
             let definition = &definitions[at];
             match node {
@@ -288,7 +289,7 @@ pub fn write_container(definition: &Definition, container: &Container, outer: &s
         return;
     }
     out.push('>');
-    container.write(definition.children(), definition.module.namespace, out);
+    container.write_xml(definition.children(), definition.module.namespace, out);
     close(definition, out);
 }
 
@@ -329,36 +330,36 @@ pub fn write_value(definition: &Definition, value: &Value, outer: &str, out: &mu
     close(definition, out);
 }
 
-/// What became of a node between two configurations.
+/// The change of a data node between two configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It is new.
+    /// The node was created.
     Created,
-    /// Its value is another.
+    /// The value of the leaf changed.
     Replaced,
-    /// It is gone.
+    /// The node was deleted.
     Deleted,
 }
 
-/// What a node that came or changed is, as it is written.
+/// The new content of a changed data node.
 #[derive(Debug, Clone, Copy)]
-pub enum Fresh<'a> {
-    /// It is gone.
-    Nothing,
+pub enum NewContent<'a> {
+    /// The node was deleted.
+    None,
     /// A list entry or a presence container.
     Container(&'a Container),
     /// A leaf or a value of a leaf-list.
     Value(&'a Value),
 }
 
-/// Tells `report` of every difference from `before` to `after`: the topmost nodes that came or went, and
-/// leaves that changed.
+/// Calls `report` for each difference from `before` to `after`: the topmost created and deleted nodes, and
+/// changed leaves.
 pub fn differences(
     before: &Container,
     after: &Container,
     definitions: &'static [Definition],
     parent: Option<&Path<'_>>,
-    report: &mut impl FnMut(&Path<'_>, Change, Fresh<'_>),
+    report: &mut impl FnMut(&Path<'_>, Change, NewContent<'_>),
 ) {
     for (at, definition) in definitions.iter().enumerate() {
         let (old, new) = (before.get(at), after.get(at));
@@ -367,8 +368,8 @@ pub fn differences(
             Some(Node::Presence(_)) if old.is_none() || new.is_none() => {
                 let path = Path::node(parent, definition);
                 match after.container(at) {
-                    Some(container) => report(&path, Change::Created, Fresh::Container(container)),
-                    None => report(&path, Change::Deleted, Fresh::Nothing),
+                    Some(container) => report(&path, Change::Created, NewContent::Container(container)),
+                    None => report(&path, Change::Deleted, NewContent::None),
                 }
             }
             Some(Node::Container(_) | Node::Presence(_)) => {
@@ -392,19 +393,23 @@ pub fn differences(
                 let (old, new) =
                     (before.leaf_list(at).unwrap_or(&nothing), after.leaf_list(at).unwrap_or(&nothing));
                 for value in old.difference(new) {
-                    report(&Path::value(parent, definition, value), Change::Deleted, Fresh::Nothing);
+                    report(&Path::value(parent, definition, value), Change::Deleted, NewContent::None);
                 }
                 for value in new.difference(old) {
-                    report(&Path::value(parent, definition, value), Change::Created, Fresh::Value(value));
+                    report(
+                        &Path::value(parent, definition, value),
+                        Change::Created,
+                        NewContent::Value(value),
+                    );
                 }
             }
             Some(Node::Leaf(_)) => {
                 let path = Path::node(parent, definition);
                 match (before.leaf(at), after.leaf(at)) {
-                    (None, Some(value)) => report(&path, Change::Created, Fresh::Value(value)),
-                    (Some(_), None) => report(&path, Change::Deleted, Fresh::Nothing),
+                    (None, Some(value)) => report(&path, Change::Created, NewContent::Value(value)),
+                    (Some(_), None) => report(&path, Change::Deleted, NewContent::None),
                     (old, Some(value)) if old != Some(value) => {
-                        report(&path, Change::Replaced, Fresh::Value(value));
+                        report(&path, Change::Replaced, NewContent::Value(value));
                     }
                     _ => {}
                 }
@@ -418,17 +423,17 @@ fn list_differences(
     new: &Entries,
     definition: &'static Definition,
     parent: Option<&Path<'_>>,
-    report: &mut impl FnMut(&Path<'_>, Change, Fresh<'_>),
+    report: &mut impl FnMut(&Path<'_>, Change, NewContent<'_>),
 ) {
     for (key, entry) in old {
         let path = Path::entry(parent, definition, key);
         match new.get(key) {
-            None => report(&path, Change::Deleted, Fresh::Nothing),
-            Some(now) if Arc::ptr_eq(entry, now) => {}
-            Some(now) => differences(entry, now, definition.children(), Some(&path), report),
+            None => report(&path, Change::Deleted, NewContent::None),
+            Some(entry_after) if Arc::ptr_eq(entry, entry_after) => {}
+            Some(entry_after) => differences(entry, entry_after, definition.children(), Some(&path), report),
         }
     }
     for (key, entry) in new.iter().filter(|(key, _)| !old.contains_key(*key)) {
-        report(&Path::entry(parent, definition, key), Change::Created, Fresh::Container(entry));
+        report(&Path::entry(parent, definition, key), Change::Created, NewContent::Container(entry));
     }
 }

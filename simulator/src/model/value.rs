@@ -6,15 +6,15 @@ use std::sync::Arc;
 use crate::model::schema::Identity;
 use crate::netconf::xml::Element;
 
-/// A leaf's type.
+/// The type of a leaf or leaf-list.
 #[derive(Debug, Clone, Copy)]
 pub enum Type {
-    /// `string` of at most so many characters.
+    /// `string` with a maximum length.
     Text {
-        /// The greatest length that the device accepts.
-        longest: usize,
+        /// Maximum number of characters.
+        max_length: usize,
     },
-    /// An unsigned integer within bounds, inclusive.
+    /// An unsigned integer within inclusive bounds.
     Uint(u64, u64),
     /// `boolean`.
     Bool,
@@ -28,26 +28,26 @@ pub enum Type {
     Mac,
     /// A MAC address as IEEE 802 writes it, `00-1B-44-11-3A-B7`.
     IeeeMac,
-    /// `empty`: the leaf has no value but that it is there.
+    /// `empty`.
     Empty,
-    /// A string of so many characters that a rule accepts.
-    Name(&'static Name),
+    /// `string` with a length and a pattern.
+    Restricted(&'static StringRule),
     /// VLAN ids and ranges in ascending order, `1,10-100,250` (ieee802-dot1q-types `vid-range-type`).
     VidRanges,
 }
 
-/// What makes a string right.
+/// The restrictions of a string type.
 #[derive(Debug)]
-pub struct Name {
-    /// The fewest and the most characters.
+pub struct StringRule {
+    /// Minimum and maximum number of characters.
     pub length: (usize, usize),
-    /// What more it has to be; `Err` is not needed, `what` says it.
-    pub accepts: fn(&str) -> bool,
-    /// What would be right, for an error message.
-    pub what: &'static str,
+    /// Whether the text matches the pattern.
+    pub matches: fn(&str) -> bool,
+    /// A description of valid text, for error messages.
+    pub expected: &'static str,
 }
 
-/// A value in canonical form; ordered by number where it is one.
+/// A value in canonical form. Numbers are ordered numerically.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// A number.
@@ -83,7 +83,7 @@ impl fmt::Display for Value {
         match self {
             Value::Uint(n) => write!(f, "{n}"),
             Value::Range(low, high) => write!(f, "{low}..{high}"),
-            Value::Keyword(word) => f.write_str(word),
+            Value::Keyword(keyword) => f.write_str(keyword),
             Value::Text(text) => f.write_str(text),
             Value::Identity(IdentityRef(identity)) => {
                 write!(f, "{}:{}", identity.module.prefix, identity.name)
@@ -93,7 +93,7 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// The VLAN ids that it stands for, when it is a number or a range.
+    /// The VLAN ids of a number or range; empty for other values.
     pub fn vlans(&self) -> std::ops::RangeInclusive<u16> {
         match self {
             Value::Uint(n) => u16::try_from(*n).map_or(EMPTY, |n| n..=n),
@@ -102,7 +102,7 @@ impl Value {
         }
     }
 
-    /// Whether `vlan` is what it names, be it as a number, a range or a text such as `1,10-100` or `vlan-7`.
+    /// Whether the value is or contains this VLAN id, as a number, a range or text such as `1,10-100` or `vlan-7`.
     pub fn names_vlan(&self, vlan: u16) -> bool {
         match self {
             Value::Text(text) => vid_ranges(text.strip_prefix("vlan-").unwrap_or(text))
@@ -111,7 +111,7 @@ impl Value {
         }
     }
 
-    /// The number, when it is one.
+    /// The value of a number.
     pub fn number(&self) -> Option<u64> {
         match self {
             Value::Uint(n) => Some(*n),
@@ -119,7 +119,7 @@ impl Value {
         }
     }
 
-    /// The text, when it is one.
+    /// The value of a string.
     pub fn text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
@@ -127,10 +127,10 @@ impl Value {
         }
     }
 
-    /// Whether it is the enumeration's or identity's name.
+    /// Whether it is the enumeration value, boolean or identity of this name.
     pub fn is(&self, name: &str) -> bool {
         match self {
-            Value::Keyword(word) => *word == name,
+            Value::Keyword(keyword) => *keyword == name,
             Value::Identity(IdentityRef(identity)) => identity.name == name,
             _ => false,
         }
@@ -141,14 +141,14 @@ impl Value {
 const EMPTY: std::ops::RangeInclusive<u16> = 1..=0;
 
 impl Type {
-    /// Reads an element's text; `Err` says what would be right.
+    /// Parses the text of an element. The error describes valid text.
     pub fn parse(&self, element: &Element) -> Result<Value, String> {
         let text = element.text.trim();
         match self {
-            Type::Text { longest } => {
+            Type::Text { max_length } => {
                 let text = element.text.as_str();
-                if text.chars().count() > *longest {
-                    return Err(format!("longer than {longest} characters"));
+                if text.chars().count() > *max_length {
+                    return Err(format!("longer than {max_length} characters"));
                 }
                 Ok(Value::Text(Arc::from(text)))
             }
@@ -194,15 +194,15 @@ impl Type {
             Type::Mac | Type::IeeeMac => Err("not a MAC address".to_owned()),
             Type::Empty if text.is_empty() => Ok(Value::Keyword("")),
             Type::Empty => Err("this leaf has no value".to_owned()),
-            Type::Name(name) => {
+            Type::Restricted(name) => {
                 let text = element.text.as_str();
-                let (shortest, longest) = name.length;
-                if !(shortest..=longest).contains(&text.chars().count()) {
-                    Err(format!("not of {shortest} to {longest} characters"))
-                } else if (name.accepts)(text) {
+                let (min_length, max_length) = name.length;
+                if !(min_length..=max_length).contains(&text.chars().count()) {
+                    Err(format!("not of {min_length} to {max_length} characters"))
+                } else if (name.matches)(text) {
                     Ok(Value::Text(Arc::from(text)))
                 } else {
-                    Err(format!("not {}", name.what))
+                    Err(format!("not {}", name.expected))
                 }
             }
             Type::VidRanges => match vid_ranges(text) {
@@ -220,7 +220,7 @@ fn is_mac(text: &str, separator: char) -> bool {
     octets.len() == 6 && octets.iter().all(|o| o.len() == 2 && o.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// The VLAN ids of `1,10-100,250`, each range with its ends; none of them 0 or above 4094, none backwards.
+/// Parses `1,10-100,250` into inclusive ranges. Returns `None` for ids outside 1..4094 and reversed ranges.
 pub fn vid_ranges(text: &str) -> Option<Vec<(u16, u16)>> {
     let id = |text: &str| {
         let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
@@ -235,7 +235,7 @@ pub fn vid_ranges(text: &str) -> Option<Vec<(u16, u16)>> {
         .collect()
 }
 
-/// A decimal number as YANG writes it; a sign `+` is legal, leading zeros are too.
+/// Parses an unsigned decimal number; RFC 7950 allows a sign `+` and leading zeros.
 fn number(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }

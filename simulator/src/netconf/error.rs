@@ -1,11 +1,11 @@
 //! `<rpc-error>` (RFC 6241 section 4.3 and appendix A).
 
-use crate::model::path::InstancePath;
+use crate::model::path::InstanceIdentifier;
 use crate::netconf::xml::{push_attribute, push_text};
 
 /// `error-type`: the layer at which the error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layer {
+pub enum ErrorType {
     /// Messages: framing, the `<rpc>` element.
     Rpc,
     /// Operations and their parameters.
@@ -14,10 +14,10 @@ pub enum Layer {
     Application,
 }
 
-/// `error-tag`, the part of an error that a client acts on.
+/// `error-tag` (RFC 6241 appendix A).
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "RFC 6241 appendix A says what each means")]
+#[allow(missing_docs, reason = "RFC 6241 appendix A defines them")]
 pub enum Tag {
     InUse,
     InvalidValue,
@@ -66,26 +66,26 @@ impl Tag {
     }
 }
 
-/// How a make writes `error-path`.
+/// The format of `error-path`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathStyle {
-    /// As RFC 6241 wants it: an XPath expression.
+    /// An XPath expression (RFC 6241 section 4.3).
     XPath,
-    /// As Junos does: `[edit interfaces xe-0/0/1]`.
-    Edit,
+    /// The Junos format: `[edit interfaces xe-0/0/1]`.
+    Junos,
 }
 
 /// One `<rpc-error>` of severity `error`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RpcError {
     /// `error-type`.
-    pub layer: Layer,
+    pub error_type: ErrorType,
     /// `error-tag`.
     pub tag: Tag,
     /// `error-app-tag`, such as `instance-required` (RFC 7950 section 15).
     pub app_tag: Option<&'static str>,
     /// `error-path`.
-    pub path: Option<Box<InstancePath>>,
+    pub path: Option<Box<InstanceIdentifier>>,
     /// `error-message`.
     pub message: String,
     /// Elements of `error-info`, in NETCONF's namespace.
@@ -96,7 +96,7 @@ impl RpcError {
     /// An error of an operation or its parameters.
     pub fn protocol(tag: Tag, message: impl Into<String>) -> Self {
         Self {
-            layer: Layer::Protocol,
+            error_type: ErrorType::Protocol,
             tag,
             app_tag: None,
             path: None,
@@ -107,44 +107,44 @@ impl RpcError {
 
     /// An error of the message itself.
     pub fn rpc(tag: Tag, message: impl Into<String>) -> Self {
-        Self { layer: Layer::Rpc, ..Self::protocol(tag, message) }
+        Self { error_type: ErrorType::Rpc, ..Self::protocol(tag, message) }
     }
 
     /// An error of the configuration's content.
     pub fn application(tag: Tag, message: impl Into<String>) -> Self {
-        Self { layer: Layer::Application, ..Self::protocol(tag, message) }
+        Self { error_type: ErrorType::Application, ..Self::protocol(tag, message) }
     }
 
-    /// With `error-path`.
+    /// Sets `error-path`.
     #[must_use]
-    pub fn at(mut self, path: InstancePath) -> Self {
+    pub fn at(mut self, path: InstanceIdentifier) -> Self {
         self.path = Some(Box::new(path));
         self
     }
 
-    /// With `error-app-tag`.
+    /// Sets `error-app-tag`.
     #[must_use]
     pub fn app_tag(mut self, tag: &'static str) -> Self {
         self.app_tag = Some(tag);
         self
     }
 
-    /// With one more element in `error-info`.
+    /// Adds an element to `error-info`.
     #[must_use]
     pub fn info(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.info.push((name, value.into()));
         self
     }
 
-    /// Appends the element; the surrounding default namespace is NETCONF's.
+    /// Appends the element as XML; the default namespace of the surrounding element is that of NETCONF.
     pub fn write(&self, style: PathStyle, out: &mut String) {
-        let layer = match self.layer {
-            Layer::Rpc => "rpc",
-            Layer::Protocol => "protocol",
-            Layer::Application => "application",
+        let error_type = match self.error_type {
+            ErrorType::Rpc => "rpc",
+            ErrorType::Protocol => "protocol",
+            ErrorType::Application => "application",
         };
         out.push_str("<rpc-error><error-type>");
-        out.push_str(layer);
+        out.push_str(error_type);
         out.push_str("</error-type><error-tag>");
         out.push_str(self.tag.as_str());
         out.push_str("</error-tag><error-severity>error</error-severity>");
@@ -163,9 +163,9 @@ impl RpcError {
                     out.push('>');
                     push_text(out, &path.text);
                 }
-                PathStyle::Edit => {
+                PathStyle::Junos => {
                     out.push('>');
-                    push_text(out, &path.edit());
+                    push_text(out, &path.junos_path());
                 }
             }
             out.push_str("</error-path>");

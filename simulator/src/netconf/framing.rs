@@ -1,14 +1,14 @@
 //! Message framing of RFC 6242: the `]]>]]>` delimiter of base:1.0 and the chunks of base:1.1.
 //!
-//! [`Decoder`] does no IO. It takes bytes in whatever pieces they arrive and gives whole messages.
+//! [`Decoder`] does no IO. It takes bytes in pieces of any size and returns whole messages.
 
 use bytes::{Buf, BytesMut};
 
 const DELIMITER: &[u8] = b"]]>]]>";
-/// `\n#4294967295\n` is the longest legal chunk header.
-const LONGEST_HEADER: usize = 13;
+/// Maximum length of a chunk header in bytes: `\n#4294967295\n`.
+const MAX_CHUNK_HEADER: usize = 13;
 
-/// How messages are told apart on the wire.
+/// The framing of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// RFC 6242 section 4.3: each message ends with `]]>]]>`.
@@ -17,16 +17,16 @@ pub enum Framing {
     Chunked,
 }
 
-/// The byte stream can't be understood any longer; the session has to end (RFC 6242 section 4.2).
+/// A framing error; the session must end (RFC 6242 section 4.2).
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FramingError {
-    /// A peer may not make the switch hold more than this.
+    /// A message exceeds the limit of the decoder.
     #[error("a message is longer than the {limit} bytes this switch accepts")]
     TooLong {
         /// The limit in bytes.
         limit: usize,
     },
-    /// What stands where a chunk header must be is none.
+    /// The bytes at the position of a chunk header are invalid.
     #[error("malformed chunk header")]
     BadChunkHeader,
     /// `\n##\n` came before any chunk.
@@ -37,13 +37,19 @@ pub enum FramingError {
 /// Splits a byte stream into messages.
 #[derive(Debug)]
 pub struct Decoder {
+    /// The framing of the next message.
     framing: Framing,
+    /// Maximum length of a message in bytes.
     limit: usize,
+    /// Received bytes that are not decoded yet.
     input: BytesMut,
-    /// How much of `input` is known not to start a delimiter.
+    /// Bytes of `input` that contain no start of a delimiter.
     searched: usize,
+    /// The decoded chunks of the current message.
     message: Vec<u8>,
+    /// Missing bytes of the current chunk.
     chunk_left: usize,
+    /// Number of chunks of the current message.
     chunks: usize,
 }
 
@@ -63,18 +69,18 @@ impl Decoder {
         }
     }
 
-    /// Reads what follows with another framing.
+    /// Sets the framing of the following messages.
     pub fn set_framing(&mut self, framing: Framing) {
         self.framing = framing;
         self.searched = 0;
     }
 
-    /// Takes bytes from the wire.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or `None` until more bytes arrive.
+    /// Returns the next whole message, or `None` if more bytes are needed.
     pub fn next_message(&mut self) -> Result<Option<Vec<u8>>, FramingError> {
         match self.framing {
             Framing::EndOfMessage => self.next_delimited(),
@@ -139,7 +145,7 @@ enum Header {
     End { header: usize },
 }
 
-/// Reads `\n#<1..4294967295>\n` or `\n##\n`; `None` while it may still become one.
+/// Parses `\n#<1..4294967295>\n` or `\n##\n`. Returns `None` for a valid prefix of them.
 fn chunk_header(input: &[u8]) -> Result<Option<Header>, FramingError> {
     for (byte, expected) in input.iter().zip(b"\n#") {
         if byte != expected {
@@ -156,7 +162,7 @@ fn chunk_header(input: &[u8]) -> Result<Option<Header>, FramingError> {
         },
         Some(b'1'..=b'9') => {
             let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-            if digits + 3 > LONGEST_HEADER {
+            if digits + 3 > MAX_CHUNK_HEADER {
                 return Err(FramingError::BadChunkHeader);
             }
             match rest.get(digits) {
@@ -201,7 +207,7 @@ mod tests {
         Ok(messages)
     }
 
-    /// Every way to cut `wire` in three pieces gives the same messages, and so does byte by byte.
+    /// Checks that `wire` decodes to the same messages in any three pieces and byte by byte.
     fn every_split(framing: Framing, wire: &[u8], expected: &[&str]) {
         for first in 0..=wire.len() {
             for second in first..=wire.len() {
@@ -228,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn decoder_returns_encoded_messages() {
         for framing in [Framing::EndOfMessage, Framing::Chunked] {
             every_split(framing, &encode(framing, "<rpc/>"), &["<rpc/>"]);
         }
     }
 
     #[test]
-    fn malformed_chunk_headers_are_refused() {
+    fn decoder_refuses_malformed_chunk_headers() {
         let cases: &[&[u8]] = &[
             b"<rpc/>",
             b"\n<",
@@ -261,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_over_the_limit_is_refused_before_it_is_held() {
+    fn decoder_refuses_message_over_limit_before_buffering_it() {
         let long = [b'x'; 65];
         assert_eq!(decode(Framing::EndOfMessage, &[&long]), Err(FramingError::TooLong { limit: 64 }));
         assert_eq!(decode(Framing::Chunked, &[b"\n#65\n"]), Err(FramingError::TooLong { limit: 64 }));

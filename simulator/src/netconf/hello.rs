@@ -11,24 +11,24 @@ use crate::topology::{Capabilities, ConfirmedCommit};
 const BASE_1_0: &str = "urn:ietf:params:netconf:base:1.0";
 const BASE_1_1: &str = "urn:ietf:params:netconf:base:1.1";
 
-/// Why a client's first message ends the session.
+/// The client's `<hello>` is invalid; the session ends.
 #[derive(Debug, thiserror::Error)]
 pub enum HelloError {
-    /// It can't be read.
+    /// The message is not valid XML.
     #[error(transparent)]
     Xml(#[from] XmlError),
-    /// It is something else.
+    /// The message is not a `<hello>`.
     #[error("the first message is not a <hello>")]
     NotHello,
-    /// Only the server assigns one.
+    /// It contains a session-id, which only a server may send.
     #[error("a client's <hello> must not contain a session-id")]
     SessionId,
-    /// The peers speak different protocols.
+    /// The peers have no base version in common.
     #[error("no common base version")]
     NoCommonBase,
 }
 
-/// The capability URIs of a switch.
+/// Returns the capability URIs of a switch.
 pub fn capabilities(capabilities: &Capabilities, dialect: &Dialect) -> Vec<String> {
     let mut uris = Vec::new();
     let mut add = |present: bool, uri: &str| {
@@ -58,11 +58,11 @@ pub fn capabilities(capabilities: &Capabilities, dialect: &Dialect) -> Vec<Strin
     for module in dialect.modules {
         uris.push(format!("{}?module={}&revision={}", module.namespace, module.name, module.revision));
     }
-    uris.extend(dialect.uris.iter().map(|uri| (*uri).to_owned()));
+    uris.extend(dialect.capability_uris.iter().map(|uri| (*uri).to_owned()));
     uris
 }
 
-/// The server's `<hello>`.
+/// Formats the `<hello>` of the server.
 pub fn write(uris: &[String], session: u32) -> String {
     let mut out =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<hello xmlns=\"{NETCONF}\"><capabilities>");
@@ -76,7 +76,7 @@ pub fn write(uris: &[String], session: u32) -> String {
     out
 }
 
-/// Reads the client's `<hello>`: the framing of all that follows.
+/// Parses the client's `<hello>` and returns the framing of the following messages.
 pub fn read(message: &[u8], capabilities: &Capabilities) -> Result<Framing, HelloError> {
     let hello = xml::parse(message)?.root;
     if !hello.is(NETCONF, "hello") {
@@ -85,14 +85,14 @@ pub fn read(message: &[u8], capabilities: &Capabilities) -> Result<Framing, Hell
     if hello.child(NETCONF, "session-id").is_some() {
         return Err(HelloError::SessionId);
     }
-    let theirs = |uri: &str| {
+    let client_announces = |uri: &str| {
         hello.child(NETCONF, "capabilities").is_some_and(|list| {
             list.children.iter().any(|c| c.is(NETCONF, "capability") && c.text.trim() == uri)
         })
     };
-    if capabilities.base_1_1 && theirs(BASE_1_1) {
+    if capabilities.base_1_1 && client_announces(BASE_1_1) {
         Ok(Framing::Chunked)
-    } else if capabilities.base_1_0 && theirs(BASE_1_0) {
+    } else if capabilities.base_1_0 && client_announces(BASE_1_0) {
         Ok(Framing::EndOfMessage)
     } else {
         Err(HelloError::NoCommonBase)

@@ -1,4 +1,4 @@
-//! NETCONF itself (RFC 6241, RFC 6242), independent of any data model's content.
+//! The NETCONF protocol (RFC 6241, RFC 6242), independent of data models.
 
 pub mod error;
 pub mod framing;

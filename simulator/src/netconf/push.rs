@@ -1,25 +1,25 @@
-//! YANG-push (RFC 8641) on change, by dynamic subscriptions over NETCONF (RFC 8639, RFC 8640).
+//! YANG-push (RFC 8641) with dynamic subscriptions over NETCONF (RFC 8639, RFC 8640).
 //!
-//! On-change subscriptions to running or operational, with a subtree filter and without dampening. What can't be
-//! had is refused with the identity that RFC 8641 has for it.
+//! Supported are on-change subscriptions to running or operational, with a subtree filter and without dampening.
+//! Other requests are refused with the error identity of RFC 8641.
 
 use std::fmt::Write as _;
 
 use crate::model::filter;
 use crate::model::schema::Definition;
-use crate::model::tree::{self, Change, Container, Fresh};
+use crate::model::tree::{self, Change, Container, NewContent};
 use crate::netconf::error::{RpcError, Tag};
 use crate::netconf::rpc::{NOTIFICATION, Rpc};
 use crate::netconf::xml::{Element, push_text};
 
-/// ietf-subscribed-notifications.
+/// Namespace of ietf-subscribed-notifications.
 pub const SUBSCRIBED: &str = "urn:ietf:params:xml:ns:yang:ietf-subscribed-notifications";
-/// ietf-yang-push.
+/// Namespace of ietf-yang-push.
 pub const PUSH: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-push";
 const DATASTORES: &str = "urn:ietf:params:xml:ns:yang:ietf-datastores";
 const PATCH: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-patch";
 
-/// What `<hello>` announces for it.
+/// Capability URIs of YANG-push in `<hello>`.
 pub const MODULES: &[&str] = &[
     "urn:ietf:params:xml:ns:yang:ietf-subscribed-notifications?module=ietf-subscribed-notifications\
      &revision=2019-09-09&features=encode-xml,subtree",
@@ -28,29 +28,29 @@ pub const MODULES: &[&str] = &[
     "urn:ietf:params:xml:ns:yang:ietf-yang-patch?module=ietf-yang-patch&revision=2017-02-22",
 ];
 
-/// `<establish-subscription>`, on change.
+/// The parameters of `<establish-subscription>`.
 #[derive(Debug, Clone)]
-pub struct Establish {
-    /// State too, not only what is configured.
+pub struct EstablishSubscription {
+    /// Whether the datastore is operational instead of running.
     pub operational: bool,
-    /// The subtree filter; without one, everything.
+    /// The subtree filter; absent for the whole datastore.
     pub filter: Option<Vec<Element>>,
-    /// Whether it begins with all that there is.
+    /// Whether it begins with a `push-update` of the current content (`sync-on-start`).
     pub sync_on_start: bool,
 }
 
 /// A subscription of a session.
 #[derive(Debug)]
 pub struct Subscription {
-    /// Its number, of the switch.
+    /// Its id, unique on the switch.
     pub id: u32,
-    /// What it asks for.
-    pub wanted: Establish,
-    /// How many changes it was told of.
-    pub told: u32,
+    /// Its parameters.
+    pub request: EstablishSubscription,
+    /// Number of `push-change-update` notifications sent.
+    pub updates_sent: u32,
 }
 
-/// Reads an operation of ietf-subscribed-notifications; `None` for one that isn't known here.
+/// Parses an operation of ietf-subscribed-notifications. Returns `None` for an unsupported operation.
 pub fn parse(operation: &Element) -> Option<Result<Rpc, Vec<RpcError>>> {
     match &*operation.name {
         "establish-subscription" => Some(establish(operation).map(Rpc::EstablishSubscription)),
@@ -68,12 +68,12 @@ fn missing(name: &'static str) -> RpcError {
     RpcError::protocol(Tag::MissingElement, format!("{name} is missing or wrong")).info("bad-element", name)
 }
 
-/// A refusal with the identity for it, as `error-app-tag` (RFC 8640 section 7).
-fn refused(identity: &'static str, message: &str) -> Vec<RpcError> {
+/// An `operation-not-supported` error with an identity as `error-app-tag` (RFC 8640 section 7).
+fn unsupported(identity: &'static str, message: &str) -> Vec<RpcError> {
     vec![RpcError::application(Tag::OperationNotSupported, message).app_tag(identity)]
 }
 
-fn establish(operation: &Element) -> Result<Establish, Vec<RpcError>> {
+fn establish(operation: &Element) -> Result<EstablishSubscription, Vec<RpcError>> {
     let datastore = operation.child(PUSH, "datastore").ok_or_else(|| vec![missing("datastore")])?;
     let (prefix, name) = datastore.text.trim().split_once(':').unwrap_or(("", datastore.text.trim()));
     let known = datastore.namespace_of(prefix).is_some_and(|namespace| &*namespace == DATASTORES);
@@ -81,7 +81,7 @@ fn establish(operation: &Element) -> Result<Establish, Vec<RpcError>> {
         "running" if known => false,
         "operational" if known => true,
         _ => {
-            return Err(refused(
+            return Err(unsupported(
                 "ietf-yang-push:datastore-not-subscribable",
                 "running and operational can be had",
             ));
@@ -90,22 +90,25 @@ fn establish(operation: &Element) -> Result<Establish, Vec<RpcError>> {
     if operation.child(PUSH, "datastore-xpath-filter").is_some()
         || operation.child(PUSH, "selection-filter-ref").is_some()
     {
-        return Err(refused("ietf-subscribed-notifications:filter-unsupported", "filters are subtrees here"));
+        return Err(unsupported(
+            "ietf-subscribed-notifications:filter-unsupported",
+            "filters are subtrees here",
+        ));
     }
     let Some(on_change) = operation.child(PUSH, "on-change") else {
-        return Err(refused("ietf-yang-push:period-unsupported", "updates are sent on change only"));
+        return Err(unsupported("ietf-yang-push:period-unsupported", "updates are sent on change only"));
     };
     if on_change.child_text(PUSH, "dampening-period").is_some_and(|period| period != "0") {
-        return Err(refused("ietf-yang-push:period-unsupported", "changes are not dampened here"));
+        return Err(unsupported("ietf-yang-push:period-unsupported", "changes are not dampened here"));
     }
-    Ok(Establish {
+    Ok(EstablishSubscription {
         operational,
         filter: operation.child(PUSH, "datastore-subtree-filter").map(|filter| filter.children.clone()),
         sync_on_start: on_change.child_text(PUSH, "sync-on-start") != Some("false"),
     })
 }
 
-/// The reply's content to a subscription that is established.
+/// Formats the reply to `<establish-subscription>`.
 pub fn established(id: u32) -> String {
     format!("<id xmlns=\"{SUBSCRIBED}\">{id}</id>")
 }
@@ -118,34 +121,34 @@ fn open(name: &str, id: u32) -> String {
 }
 
 impl Subscription {
-    fn part(&self, data: &Container, roots: &'static [Definition]) -> Container {
-        match &self.wanted.filter {
+    fn filtered(&self, data: &Container, roots: &'static [Definition]) -> Container {
+        match &self.request.filter {
             None => data.clone(),
             Some(filter) => filter::select(data, roots, filter),
         }
     }
 
-    /// `push-update` with all that there is.
-    pub fn update(&self, data: &Container, roots: &'static [Definition]) -> String {
+    /// Formats a `push-update` with the selected content.
+    pub fn push_update(&self, data: &Container, roots: &'static [Definition]) -> String {
         let mut out = open("push-update", self.id);
         out.push_str("<datastore-contents>");
-        self.part(data, roots).write(roots, "", &mut out);
+        self.filtered(data, roots).write_xml(roots, "", &mut out);
         out.push_str("</datastore-contents></push-update></notification>");
         out
     }
 
-    /// `push-change-update` with what changed, if something did that is subscribed to.
-    pub fn changes(
+    /// Formats a `push-change-update`, or returns `None` if the selected content is unchanged.
+    pub fn push_change_update(
         &mut self,
         before: &Container,
         after: &Container,
         roots: &'static [Definition],
     ) -> Option<String> {
-        let (before, after) = (self.part(before, roots), self.part(after, roots));
+        let (before, after) = (self.filtered(before, roots), self.filtered(after, roots));
         let (mut edits, mut count) = (String::new(), 0_u32);
-        tree::differences(&before, &after, roots, None, &mut |path, change, fresh| {
+        tree::differences(&before, &after, roots, None, &mut |path, change, content| {
             count += 1;
-            let path = path.instance();
+            let path = path.identifier();
             let operation = match change {
                 Change::Created => "create",
                 Change::Replaced => "replace",
@@ -154,7 +157,7 @@ impl Subscription {
             // Writing to a String can't fail.
             let _ =
                 write!(edits, "<edit><edit-id>{count}</edit-id><operation>{operation}</operation><target>");
-            push_text(&mut edits, &path.resource());
+            push_text(&mut edits, &path.resource_path());
             edits.push_str("</target>");
             if let Some(definition) = path.definition() {
                 let value = |write: &dyn Fn(&mut String), edits: &mut String| {
@@ -162,12 +165,14 @@ impl Subscription {
                     write(edits);
                     edits.push_str("</value>");
                 };
-                match fresh {
-                    Fresh::Nothing => {}
-                    Fresh::Container(c) => {
+                match content {
+                    NewContent::None => {}
+                    NewContent::Container(c) => {
                         value(&|out| tree::write_container(definition, c, "", out), &mut edits);
                     }
-                    Fresh::Value(v) => value(&|out| tree::write_value(definition, v, "", out), &mut edits),
+                    NewContent::Value(v) => {
+                        value(&|out| tree::write_value(definition, v, "", out), &mut edits)
+                    }
                 }
             }
             edits.push_str("</edit>");
@@ -175,13 +180,13 @@ impl Subscription {
         if count == 0 {
             return None;
         }
-        self.told += 1;
+        self.updates_sent += 1;
         let mut out = open("push-change-update", self.id);
         let _ = write!(
             out,
             "<datastore-changes><yang-patch xmlns=\"{PATCH}\"><patch-id>{}</patch-id>{edits}</yang-patch>\
              </datastore-changes></push-change-update></notification>",
-            self.told
+            self.updates_sent
         );
         Some(out)
     }

@@ -1,31 +1,31 @@
-//! Operations: an `<rpc>`'s content, read into a type before anything is done.
+//! Parses the operation of an `<rpc>`.
 
 use std::time::Duration;
 
-use crate::datastores::{self, CommitRequest, Name, SessionId};
+use crate::datastores::{self, CommitRequest, Datastore, SessionId};
 use crate::model::edit::{self, Edit, OnError, Operation};
 use crate::model::schema::Definition;
 use crate::netconf::error::{RpcError, Tag};
-use crate::netconf::push::{self, Establish};
+use crate::netconf::push::{self, EstablishSubscription};
 use crate::netconf::xml::{Element, NETCONF};
 use crate::topology::{Capabilities, ConfirmedCommit};
 
 /// The namespace of `<create-subscription>` (RFC 5277).
 pub const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
-/// RFC 6241 section 8.4.5.1.
-const CONFIRM_TIMEOUT: Duration = Duration::from_mins(10);
+/// The default of `<confirm-timeout>` (RFC 6241 section 8.4.5.1).
+const DEFAULT_CONFIRM_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// An operation with its parameters.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "RFC 6241 section 7 says what each does")]
+#[allow(missing_docs, reason = "RFC 6241 section 7 defines them")]
 pub enum Rpc {
     Get { filter: Option<Vec<Element>> },
-    GetConfig { source: Name, filter: Option<Vec<Element>> },
+    GetConfig { source: Datastore, filter: Option<Vec<Element>> },
     EditConfig(EditConfig),
-    CopyConfig { target: Name, source: Source },
-    DeleteConfig { target: Name },
-    Lock { target: Name },
-    Unlock { target: Name },
+    CopyConfig { target: Datastore, source: Source },
+    DeleteConfig { target: Datastore },
+    Lock { target: Datastore },
+    Unlock { target: Datastore },
     DiscardChanges,
     Validate { source: Source },
     Commit(CommitRequest),
@@ -33,7 +33,7 @@ pub enum Rpc {
     KillSession { session: SessionId },
     CloseSession,
     CreateSubscription,
-    EstablishSubscription(Establish),
+    EstablishSubscription(EstablishSubscription),
     DeleteSubscription { id: u32 },
 }
 
@@ -65,7 +65,7 @@ impl Rpc {
 #[derive(Debug)]
 pub struct EditConfig {
     /// `<target>`.
-    pub target: Name,
+    pub target: Datastore,
     /// `<default-operation>`.
     pub default: Operation,
     /// `<test-option>`.
@@ -79,24 +79,24 @@ pub struct EditConfig {
 /// `<test-option>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestOption {
-    /// None given, or `set`: only the edit by itself is checked.
+    /// `set`, the default: the resulting configuration is not validated.
     Set,
-    /// `test-then-set`: the resulting configuration is validated first.
+    /// `test-then-set`: the resulting configuration is validated before it is set.
     TestThenSet,
-    /// `test-only`: nothing is set.
+    /// `test-only`: the resulting configuration is validated and not set.
     TestOnly,
 }
 
-/// A whole configuration.
+/// `<source>`: a whole configuration.
 #[derive(Debug)]
 pub enum Source {
-    /// A datastore's.
-    Datastore(Name),
-    /// One given in the request.
+    /// The content of a datastore.
+    Datastore(Datastore),
+    /// The `<config>` in the request.
     Inline(Vec<Edit>),
 }
 
-/// What the switch can do.
+/// The properties of a switch that parsing depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// Its capabilities.
@@ -107,7 +107,7 @@ pub struct Context<'a> {
 
 type Parsed<T> = Result<T, Vec<RpcError>>;
 
-/// Reads the operation element.
+/// Parses the operation element.
 pub fn parse(operation: &Element, context: Context<'_>) -> Parsed<Rpc> {
     let capabilities = context.capabilities;
     let unsupported = || {
@@ -145,7 +145,7 @@ pub fn parse(operation: &Element, context: Context<'_>) -> Parsed<Rpc> {
             let target = parameters.datastore("target", context)?;
             let source = parameters.source(context)?;
             match (target, &source) {
-                (Name::Running, _) if !capabilities.writable_running => Err(unsupported()),
+                (Datastore::Running, _) if !capabilities.writable_running => Err(unsupported()),
                 (target, Source::Datastore(source)) if target == *source => {
                     Err(invalid("target", "source and target are the same"))
                 }
@@ -155,7 +155,7 @@ pub fn parse(operation: &Element, context: Context<'_>) -> Parsed<Rpc> {
         "delete-config" => {
             parameters.only(&["target"])?;
             match parameters.datastore("target", context)? {
-                Name::Startup => Ok(Rpc::DeleteConfig { target: Name::Startup }),
+                Datastore::Startup => Ok(Rpc::DeleteConfig { target: Datastore::Startup }),
                 other => Err(invalid("target", &format!("{} can't be deleted", other.as_str()))),
             }
         }
@@ -202,7 +202,7 @@ fn edit_config(parameters: &Parameters<'_>, context: Context<'_>) -> Parsed<Rpc>
     }
     parameters.only(&known)?;
     let target = parameters.datastore("target", context)?;
-    if target == Name::Running && !capabilities.writable_running || target == Name::Startup {
+    if target == Datastore::Running && !capabilities.writable_running || target == Datastore::Startup {
         return Err(invalid("target", &format!("{} can't be edited", target.as_str())));
     }
     let default = match parameters.text("default-operation") {
@@ -235,7 +235,7 @@ fn commit(parameters: &Parameters<'_>, capabilities: &Capabilities) -> Parsed<Rp
     })?;
     let confirmed = parameters.get("confirmed").is_some();
     let timeout = match parameters.text("confirm-timeout") {
-        None => CONFIRM_TIMEOUT,
+        None => DEFAULT_CONFIRM_TIMEOUT,
         Some(text) => match text.parse::<u32>() {
             Ok(seconds) if seconds > 0 => Duration::from_secs(u64::from(seconds)),
             _ => return Err(invalid("confirm-timeout", "not a number of seconds")),
@@ -313,9 +313,9 @@ impl<'a> Parameters<'a> {
         })
     }
 
-    fn datastore(&self, parameter: &'static str, context: Context<'_>) -> Parsed<Name> {
+    fn datastore(&self, parameter: &'static str, context: Context<'_>) -> Parsed<Datastore> {
         match self.required(parameter)?.children.as_slice() {
-            [name] if &*name.namespace == NETCONF => datastores::named(&name.name, context.capabilities)
+            [name] if &*name.namespace == NETCONF => datastores::find(&name.name, context.capabilities)
                 .ok_or_else(|| invalid(parameter, &format!("there is no datastore {}", name.name))),
             _ => Err(invalid(parameter, "exactly one datastore has to be named")),
         }

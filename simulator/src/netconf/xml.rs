@@ -1,7 +1,6 @@
-//! A small namespace-aware XML tree, enough for NETCONF messages.
+//! A small namespace-aware XML tree for NETCONF messages.
 //!
-//! Document type declarations are refused (RFC 6241 section 3), so no entity can expand; nesting is
-//! bounded.
+//! Document type declarations are refused (RFC 6241 section 3), so entities can't expand. Nesting is limited.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,41 +11,41 @@ use quick_xml::{Reader, XmlVersion};
 /// The namespace of NETCONF's own elements and of the `operation` attribute.
 pub const NETCONF: &str = "urn:ietf:params:xml:ns:netconf:base:1.0";
 const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
-/// Why a message is not the XML that NETCONF allows.
+/// A message is not XML that NETCONF allows.
 #[derive(Debug, thiserror::Error)]
 pub enum XmlError {
     /// The bytes are not UTF-8.
     #[error("the message is not UTF-8")]
     Encoding(#[from] std::str::Utf8Error),
-    /// Not well-formed, by the parser's judgement.
+    /// The message is not well-formed.
     #[error("the message is not well-formed XML: {0}")]
     Syntax(#[from] quick_xml::Error),
-    /// A broken attribute.
+    /// An attribute is malformed.
     #[error("the message is not well-formed XML: {0}")]
     Attribute(#[from] quick_xml::events::attributes::AttrError),
-    /// A prefix that nothing binds.
+    /// A namespace prefix is not declared.
     #[error("the namespace prefix {0} is not declared")]
     Prefix(String),
-    /// A character that XML 1.0 does not allow.
+    /// A character is not allowed in XML 1.0.
     #[error("the message contains a character that XML does not allow")]
     Character,
-    /// An entity other than the five that XML predefines.
+    /// An entity is not one of the five that XML predefines.
     #[error("the entity &{0}; is not defined")]
     Entity(String),
-    /// `<!DOCTYPE`: RFC 6241 forbids it.
+    /// The message has a document type declaration, which RFC 6241 forbids.
     #[error("a document type declaration is not allowed")]
     Doctype,
-    /// Elements nested beyond reason.
-    #[error("elements are nested more than {DEEPEST} deep")]
+    /// Elements are nested too deeply.
+    #[error("elements are nested more than {MAX_DEPTH} deep")]
     Depth,
-    /// No root element, more than one, or text outside it.
+    /// The message has no root element, several, or text outside of it.
     #[error("the message is not a single element")]
     Root,
 }
 
-/// Prefix bindings in force at an element; children share their parents'.
+/// The namespace prefixes in scope at an element. Children share the bindings of their parents.
 #[derive(Debug, Clone, Default)]
 struct Scope(Option<Arc<Binding>>);
 
@@ -78,21 +77,21 @@ impl Scope {
     }
 }
 
-/// One attribute that is not a namespace declaration.
+/// An attribute that is not a namespace declaration.
 #[derive(Debug, Clone)]
 pub struct Attribute {
-    /// Its namespace, empty for none.
+    /// Its namespace; empty for none.
     pub namespace: Arc<str>,
     /// Its local name.
     pub name: Box<str>,
-    /// Its value, unescaped.
+    /// Its unescaped value.
     pub value: String,
 }
 
 /// One element with resolved names.
 #[derive(Debug, Clone)]
 pub struct Element {
-    /// Its namespace, empty for none.
+    /// Its namespace; empty for none.
     pub namespace: Arc<str>,
     /// Its local name.
     pub name: Box<str>,
@@ -100,8 +99,9 @@ pub struct Element {
     pub attributes: Vec<Attribute>,
     /// Child elements in order.
     pub children: Vec<Element>,
-    /// Its own character data, joined.
+    /// Its concatenated character data, without that of its children.
     pub text: String,
+    /// The namespace prefixes in scope.
     scope: Scope,
 }
 
@@ -129,7 +129,7 @@ impl Element {
             .map(|attribute| attribute.value.as_str())
     }
 
-    /// The namespace bound to a prefix here, for values that are qualified names.
+    /// The namespace of a prefix at this element, for values that are qualified names.
     pub fn namespace_of(&self, prefix: &str) -> Option<Arc<str>> {
         self.scope.find(prefix)
     }
@@ -140,7 +140,7 @@ impl Element {
 pub struct Document {
     /// Its root element.
     pub root: Element,
-    /// The root's attributes as written, save a default namespace: ready to be repeated in a reply.
+    /// The attributes of the root except a default namespace, formatted for the reply.
     pub root_attributes: String,
 }
 
@@ -161,7 +161,7 @@ pub fn parse(message: &[u8]) -> Result<Document, XmlError> {
                 if open.is_empty() && root.is_some() {
                     return Err(XmlError::Root);
                 }
-                if open.len() == DEEPEST {
+                if open.len() == MAX_DEPTH {
                     return Err(XmlError::Depth);
                 }
                 if open.is_empty() {
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_resolved_whatever_the_prefix() {
+    fn parse_resolves_namespaces_of_any_prefix() {
         let doc = parse(
             br#"<?xml version="1.0"?><a:rpc xmlns:a="urn:a" xmlns="urn:d" a:op="x" id="1">
                 <b><c xmlns="" xmlns:a="urn:other"><a:d>t&amp;&#65;<![CDATA[<]]></a:d></c></b></a:rpc>"#,
@@ -302,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_an_error_and_never_a_panic() {
-        let deep = "<a>".repeat(DEEPEST + 1);
+    fn parse_refuses_invalid_xml_without_panic() {
+        let deep = "<a>".repeat(MAX_DEPTH + 1);
         let cases: &[&[u8]] = &[
             b"",
             b"text",

@@ -1,132 +1,151 @@
-//! What a switch does with each operation.
+//! Executes NETCONF operations.
 
 use std::sync::Weak;
 
-use super::{Reaction, Reply, State, Switch};
-use crate::datastores::{Applied, CommitRequest, Deadline, Name, SessionId};
-use crate::faults::{Fault, Seen, Stage};
+use super::{Reply, RpcOutcome, State, Switch};
+use crate::datastores::{AppliedEdit, CommitRequest, ConfirmDeadline, Datastore, SessionId};
+use crate::faults::{Fault, Stage, SubmittedEdit};
 use crate::model::edit::{self, Edit, OnError, Operation};
 use crate::model::filter;
 use crate::model::tree::Container;
 use crate::netconf::error::{RpcError, Tag};
-use crate::netconf::push::{self, Establish, Subscription};
+use crate::netconf::push::{self, EstablishSubscription, Subscription};
 use crate::netconf::rpc::{EditConfig, Rpc, Source, TestOption};
 use crate::netconf::xml::Element;
 use crate::notifications::Event;
 
 impl Switch {
-    /// Does an operation; the caller settles what it changed.
-    pub(super) fn perform(&self, state: &mut State, session: SessionId, rpc: Rpc, message: &str) -> Reaction {
-        if let Some(error) = state.denied(rpc.name()) {
-            return Reaction::reply(Reply::Errors(one(error)));
+    /// Executes an operation. The caller publishes changes of running.
+    pub(super) fn perform(
+        &self,
+        state: &mut State,
+        session: SessionId,
+        rpc: Rpc,
+        message: &str,
+    ) -> RpcOutcome {
+        if let Some(error) = state.operation_denied(rpc.name()) {
+            return RpcOutcome::reply(Reply::Errors(single(error)));
         }
         let result = match rpc {
             Rpc::Get { filter } => {
-                let whole = (self.dialect.operational)(state.stores.running(), &self.hardware);
-                Ok(self.data(state, whole, filter))
+                let whole = (self.dialect.operational)(state.datastores.running(), &self.hardware);
+                Ok(self.data_reply(state, whole, filter))
             }
             Rpc::GetConfig { source, filter } => {
-                let whole = state.stores.get(source);
-                Ok(self.data(state, whole, filter))
+                let whole = state.datastores.get(source);
+                Ok(self.data_reply(state, whole, filter))
             }
             Rpc::EditConfig(request) => self.edit_config(state, session, request, message),
             Rpc::CopyConfig { target, source } => self.copy_config(state, session, target, source),
-            Rpc::DeleteConfig { target } => state.stores.writable(target, session).map_err(one).map(|()| {
-                state.stores.delete_startup();
-                Reply::Ok
-            }),
-            Rpc::Lock { target } => Self::lock(state, session, target),
-            Rpc::Unlock { target } => state.stores.unlock(target, session).map(|()| Reply::Ok).map_err(one),
-            Rpc::DiscardChanges => state.stores.discard(session).map(|()| Reply::Ok).map_err(one),
-            Rpc::Validate { source } => self.validate(state, source),
-            Rpc::Commit(request) => return self.commit(state, session, request),
-            Rpc::CancelCommit { persist_id } => {
-                state.stores.cancel(session, persist_id.as_deref()).map_err(one).map(|()| {
-                    state.stats.rolled_back += 1;
-                    let origin = state.origin(Some(session));
-                    state.announce(&Event::Confirm("cancel"), &origin);
+            Rpc::DeleteConfig { target } => {
+                state.datastores.ensure_writable(target, session).map_err(single).map(|()| {
+                    state.datastores.delete_startup();
                     Reply::Ok
                 })
             }
-            Rpc::KillSession { session: other } => Self::kill(state, session, other),
-            Rpc::CloseSession => return Reaction { last: true, ..Reaction::reply(Reply::Ok) },
+            Rpc::Lock { target } => Self::lock(state, session, target),
+            Rpc::Unlock { target } => {
+                state.datastores.unlock(target, session).map(|()| Reply::Ok).map_err(single)
+            }
+            Rpc::DiscardChanges => state.datastores.discard(session).map(|()| Reply::Ok).map_err(single),
+            Rpc::Validate { source } => self.validate(state, source),
+            Rpc::Commit(request) => return self.commit(state, session, request),
+            Rpc::CancelCommit { persist_id } => {
+                state.datastores.cancel_commit(session, persist_id.as_deref()).map_err(single).map(|()| {
+                    state.stats.rolled_back += 1;
+                    let origin = state.origin(Some(session));
+                    state.notify(&Event::Confirm("cancel"), &origin);
+                    Reply::Ok
+                })
+            }
+            Rpc::KillSession { session: other } => Self::kill_session(state, session, other),
+            Rpc::CloseSession => return RpcOutcome { ends_session: true, ..RpcOutcome::reply(Reply::Ok) },
             Rpc::CreateSubscription => state.subscribe(session),
-            Rpc::EstablishSubscription(wanted) => Ok(self.establish(state, session, wanted)),
+            Rpc::EstablishSubscription(request) => Ok(self.establish_subscription(state, session, request)),
             Rpc::DeleteSubscription { id } => state.unsubscribe(session, id),
         };
-        Reaction::reply(result.unwrap_or_else(Reply::Errors))
+        RpcOutcome::reply(result.unwrap_or_else(Reply::Errors))
     }
 
-    /// A subscription begins. With `sync-on-start`, all that there is follows.
-    fn establish(&self, state: &mut State, session: SessionId, wanted: Establish) -> Reply {
+    /// Establishes a YANG-push subscription. With `sync-on-start`, a `push-update` follows the reply.
+    fn establish_subscription(
+        &self,
+        state: &mut State,
+        session: SessionId,
+        request: EstablishSubscription,
+    ) -> Reply {
         state.last_subscription = state.last_subscription.checked_add(1).unwrap_or(1);
         let id = state.last_subscription;
-        let subscription = Subscription { id, wanted, told: 0 };
-        let running = state.stores.running().clone();
+        let subscription = Subscription { id, request, updates_sent: 0 };
+        let running = state.datastores.running().clone();
         if let Some(session) = state.sessions.get_mut(&session) {
-            if subscription.wanted.sync_on_start {
-                let data = if subscription.wanted.operational {
+            if subscription.request.sync_on_start {
+                let data = if subscription.request.operational {
                     (self.dialect.operational)(&running, &self.hardware)
                 } else {
                     running
                 };
-                // A receiver that is gone belongs to a session that is just ending.
-                let _ = session.outgoing.send(subscription.update(&data, self.dialect.roots));
+                // The receiver is gone only if the session is ending.
+                let _ = session.outgoing.send(subscription.push_update(&data, self.dialect.roots));
             }
             session.subscriptions.push(subscription);
         }
         Reply::Content(push::established(id))
     }
 
-    fn data(&self, state: &State, mut config: Container, mut filter: Option<Vec<Element>>) -> Reply {
+    fn data_reply(&self, state: &State, mut config: Container, mut filter: Option<Vec<Element>>) -> Reply {
         if state.faults.any(|fault| *fault == Fault::FirstSiblingOnly {}) {
             filter.iter_mut().for_each(filter::keep_first_siblings);
         }
-        for subtree in state.faults.denied(true) {
-            config = config.without(self.dialect.roots, subtree);
+        for subtree in state.faults.denied_subtrees(true) {
+            config = config.without_subtree(self.dialect.roots, subtree);
         }
         let config = &config;
         let mut out = String::new();
         match filter {
-            None => config.write(self.dialect.roots, "", &mut out),
+            None => config.write_xml(self.dialect.roots, "", &mut out),
             Some(filter) => {
-                filter::select(config, self.dialect.roots, &filter).write(self.dialect.roots, "", &mut out);
+                filter::select(config, self.dialect.roots, &filter).write_xml(
+                    self.dialect.roots,
+                    "",
+                    &mut out,
+                );
             }
         }
         Reply::Data(out)
     }
 
-    fn lock(state: &mut State, session: SessionId, target: Name) -> Result<Reply, Vec<RpcError>> {
-        if state.faults.strike(|fault| matches!(fault, Fault::LockDenied { .. }).then_some(())).is_some() {
+    fn lock(state: &mut State, session: SessionId, target: Datastore) -> Result<Reply, Vec<RpcError>> {
+        if state.faults.trigger(|fault| matches!(fault, Fault::LockDenied { .. }).then_some(())).is_some() {
             let denied = RpcError::protocol(
                 Tag::LockDenied,
                 format!("lock of {} denied: it is locked", target.as_str()),
             );
-            return Err(one(denied.info("session-id", "0")));
+            return Err(single(denied.info("session-id", "0")));
         }
         if let Some(holder) = state.faults.lock_holder(target.as_str()) {
             let denied = format!("lock of {} denied: it is locked", target.as_str());
-            return Err(one(
-                RpcError::protocol(Tag::LockDenied, denied).info("session-id", holder.to_string())
+            return Err(single(
+                RpcError::protocol(Tag::LockDenied, denied).info("session-id", holder.to_string()),
             ));
         }
-        state.stores.lock(target, session).map(|()| Reply::Ok).map_err(one)
+        state.datastores.lock(target, session).map(|()| Reply::Ok).map_err(single)
     }
 
-    fn kill(state: &mut State, session: SessionId, other: SessionId) -> Result<Reply, Vec<RpcError>> {
+    fn kill_session(state: &mut State, session: SessionId, other: SessionId) -> Result<Reply, Vec<RpcError>> {
         let bad = |why: &str| {
-            Err(one(RpcError::protocol(Tag::InvalidValue, why).info("bad-element", "session-id")))
+            Err(single(RpcError::protocol(Tag::InvalidValue, why).info("bad-element", "session-id")))
         };
         match state.sessions.get(&other) {
             _ if other == session => bad("a session can't kill itself"),
             None => bad("there is no such session"),
             Some(victim) => {
                 victim.end.cancel();
-                // It is gone from here on, not only when its connection has wound down.
+                // Remove it at once instead of when its connection has ended.
                 let origin = state.origin(Some(other));
-                state.announce(&Event::SessionEnd, &origin);
+                state.notify(&Event::SessionEnd, &origin);
                 state.sessions.remove(&other);
-                let rolled_back = state.end_in_stores(other);
+                let rolled_back = state.release_session(other);
                 state.stats.rolled_back += u64::from(rolled_back);
                 Ok(Reply::Ok)
             }
@@ -141,35 +160,35 @@ impl Switch {
         message: &str,
     ) -> Result<Reply, Vec<RpcError>> {
         let EditConfig { target, default, test, on_error, edits } = request;
-        state.free(target).map_err(one)?;
-        state.stores.writable(target, session).map_err(one)?;
-        state.permitted(&edits, default)?;
-        if state.faults.strike(|fault| fault.ignores(message).then_some(())).is_some() {
+        state.check_foreign_lock(target).map_err(single)?;
+        state.datastores.ensure_writable(target, session).map_err(single)?;
+        state.check_access(&edits, default)?;
+        if state.faults.trigger(|fault| fault.ignores(message).then_some(())).is_some() {
             return Ok(Reply::Ok);
         }
-        let seen = [Seen { edits: &edits, xml: message }];
-        if let Some(errors) = state.faults.refusal(&[Stage::Edit], &seen) {
+        let submitted = [SubmittedEdit { edits: &edits, xml: message }];
+        if let Some(errors) = state.faults.rejection(&[Stage::Edit], &submitted) {
             return Err(errors);
         }
-        if target == Name::Running {
+        if target == Datastore::Running {
             state.stats.transactions += 1;
-            if state.stores.is_pending() {
-                return Err(one(RpcError::protocol(Tag::InUse, "a confirmed commit is in progress")));
+            if state.datastores.is_pending() {
+                return Err(single(RpcError::protocol(Tag::InUse, "a confirmed commit is in progress")));
             }
-            if let Some(errors) = state.faults.refusal(&[Stage::Validate, Stage::Commit], &seen) {
+            if let Some(errors) = state.faults.rejection(&[Stage::Validate, Stage::Commit], &submitted) {
                 return Err(errors);
             }
         }
-        let (config, mut errors) = state.stores.edited(target, &edits, default, on_error);
-        // Running is never invalid; a candidate may be until it is committed.
-        let validated = target == Name::Running || test != TestOption::Set;
+        let (config, mut errors) = state.datastores.preview_edit(target, &edits, default, on_error);
+        // Running must always be valid; a candidate only at its commit.
+        let validated = target == Datastore::Running || test != TestOption::Set;
         let faults = if validated { (self.dialect.check)(&config, &self.hardware) } else { Vec::new() };
         let keep = faults.is_empty()
             && test != TestOption::TestOnly
             && (errors.is_empty() || on_error != OnError::Rollback);
         errors.extend(faults);
         if keep {
-            state.stores.put(target, config, Some(Applied { edits, xml: message.to_owned() }));
+            state.datastores.set(target, config, Some(AppliedEdit { edits, xml: message.to_owned() }));
         }
         if errors.is_empty() { Ok(Reply::Ok) } else { Err(errors) }
     }
@@ -178,26 +197,26 @@ impl Switch {
         &self,
         state: &mut State,
         session: SessionId,
-        target: Name,
+        target: Datastore,
         source: Source,
     ) -> Result<Reply, Vec<RpcError>> {
-        state.free(target).map_err(one)?;
-        state.stores.writable(target, session).map_err(one)?;
+        state.check_foreign_lock(target).map_err(single)?;
+        state.datastores.ensure_writable(target, session).map_err(single)?;
         let config = Self::resolve(state, source)?;
-        if target == Name::Running {
+        if target == Datastore::Running {
             state.stats.transactions += 1;
             let errors = (self.dialect.check)(&config, &self.hardware);
             if !errors.is_empty() {
                 return Err(errors);
             }
         }
-        state.stores.put(target, config, None);
+        state.datastores.set(target, config, None);
         Ok(Reply::Ok)
     }
 
     fn resolve(state: &State, source: Source) -> Result<Container, Vec<RpcError>> {
         match source {
-            Source::Datastore(name) => Ok(state.stores.get(name)),
+            Source::Datastore(name) => Ok(state.datastores.get(name)),
             Source::Inline(edits) => {
                 let mut config = Container::default();
                 edit::apply(&mut config, &edits, Operation::Merge, OnError::Continue)?;
@@ -207,8 +226,8 @@ impl Switch {
     }
 
     fn validate(&self, state: &mut State, source: Source) -> Result<Reply, Vec<RpcError>> {
-        if matches!(source, Source::Datastore(Name::Candidate))
-            && let Some(errors) = state.refusal_of_candidate(&[Stage::Validate])
+        if matches!(source, Source::Datastore(Datastore::Candidate))
+            && let Some(errors) = state.candidate_rejection(&[Stage::Validate])
         {
             return Err(errors);
         }
@@ -217,31 +236,32 @@ impl Switch {
         if errors.is_empty() { Ok(Reply::Ok) } else { Err(errors) }
     }
 
-    fn commit(&self, state: &mut State, session: SessionId, mut request: CommitRequest) -> Reaction {
-        let lost = Reaction::lost();
-        if state.faults.any(|fault| matches!(fault, Fault::IgnoreConfirmed {})) && !state.stores.is_pending()
+    fn commit(&self, state: &mut State, session: SessionId, mut request: CommitRequest) -> RpcOutcome {
+        let lost = RpcOutcome::connection_lost();
+        if state.faults.any(|fault| matches!(fault, Fault::IgnoreConfirmed {}))
+            && !state.datastores.is_pending()
         {
             request = CommitRequest::default();
         }
-        let confirming = state.stores.is_pending() && request.confirmed.is_none();
-        let struck = |state: &mut State, which: fn(&Fault) -> bool| {
-            state.faults.strike(|fault| which(fault).then_some(())).is_some()
+        let confirming = state.datastores.is_pending() && request.confirmed.is_none();
+        let triggered = |state: &mut State, which: fn(&Fault) -> bool| {
+            state.faults.trigger(|fault| which(fault).then_some(())).is_some()
         };
-        if confirming && struck(state, |fault| matches!(fault, Fault::LoseConfirm { .. }))
-            || !confirming && struck(state, |fault| matches!(fault, Fault::DropBeforeCommit { .. }))
+        if confirming && triggered(state, |fault| matches!(fault, Fault::LoseConfirm { .. }))
+            || !confirming && triggered(state, |fault| matches!(fault, Fault::DropBeforeCommit { .. }))
         {
-            state.sever(session);
+            state.disconnect(session);
             return lost;
         }
         let reply = self.do_commit(state, session, request, confirming);
         if !confirming
             && reply.is_ok()
-            && struck(state, |fault| matches!(fault, Fault::DropAfterCommit { .. }))
+            && triggered(state, |fault| matches!(fault, Fault::DropAfterCommit { .. }))
         {
-            state.sever(session);
+            state.disconnect(session);
             return lost;
         }
-        Reaction::reply(reply.unwrap_or_else(Reply::Errors))
+        RpcOutcome::reply(reply.unwrap_or_else(Reply::Errors))
     }
 
     fn do_commit(
@@ -254,55 +274,55 @@ impl Switch {
         if !confirming {
             state.stats.transactions += 1;
         }
-        state.free(Name::Running).map_err(one)?;
-        state.free(Name::Candidate).map_err(one)?;
-        state.stores.may_commit(session, &request).map_err(one)?;
-        if let Some(errors) = state.refusal_of_candidate(&[Stage::Validate, Stage::Commit]) {
+        state.check_foreign_lock(Datastore::Running).map_err(single)?;
+        state.check_foreign_lock(Datastore::Candidate).map_err(single)?;
+        state.datastores.check_commit(session, &request).map_err(single)?;
+        if let Some(errors) = state.candidate_rejection(&[Stage::Validate, Stage::Commit]) {
             return Err(errors);
         }
-        let errors = (self.dialect.check)(&state.stores.get(Name::Candidate), &self.hardware);
+        let errors = (self.dialect.check)(&state.datastores.get(Datastore::Candidate), &self.hardware);
         if !errors.is_empty() {
             return Err(errors);
         }
-        let follows = state.stores.is_pending();
-        let committed = state.stores.commit(session, request);
+        let follows = state.datastores.is_pending();
+        let committed = state.datastores.commit(session, request);
         let origin = state.origin(Some(session));
         if committed.confirming {
             state.stats.confirmed += 1;
-            state.announce(&Event::Confirm("complete"), &origin);
+            state.notify(&Event::Confirm("complete"), &origin);
         }
         if let Some(deadline) = committed.deadline {
-            state.announce(&Event::Confirm(if follows { "extend" } else { "start" }), &origin);
-            self.watch(deadline);
+            state.notify(&Event::Confirm(if follows { "extend" } else { "start" }), &origin);
+            self.schedule_rollback(deadline);
         }
         Ok(Reply::Ok)
     }
 
-    /// Rolls back when the time to confirm is over.
-    fn watch(&self, deadline: Deadline) {
+    /// Schedules the rollback of a confirmed commit.
+    fn schedule_rollback(&self, deadline: ConfirmDeadline) {
         let this = Weak::clone(&self.this);
         let shutdown = self.shutdown.clone();
         tokio::spawn(async move {
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = tokio::time::sleep(deadline.after) => {
+                () = tokio::time::sleep(deadline.timeout) => {
                     if let Some(switch) = this.upgrade() {
-                        switch.expire(deadline.ticket);
+                        switch.roll_back_expired(deadline.commit_id);
                     }
                 }
             }
         });
     }
 
-    fn expire(&self, ticket: u64) {
+    fn roll_back_expired(&self, commit_id: u64) {
         let mut state = self.state();
-        let before = state.stores.running().clone();
-        if state.stores.expire(ticket) {
+        let before = state.datastores.running().clone();
+        if state.datastores.expire_commit(commit_id) {
             tracing::info!(switch = self.name, "commit not confirmed in time: rolled back");
             state.stats.rolled_back += 1;
             let origin = state.origin(None);
-            state.announce(&Event::Confirm("timeout"), &origin);
-            self.settle(&mut state, &before, &origin);
+            state.notify(&Event::Confirm("timeout"), &origin);
+            self.publish_changes(&mut state, &before, &origin);
         }
     }
 }
@@ -314,7 +334,7 @@ impl State {
                 session.subscribed = true;
                 Ok(Reply::Ok)
             }
-            _ => Err(one(RpcError::protocol(Tag::InUse, "this session has a subscription already"))),
+            _ => Err(single(RpcError::protocol(Tag::InUse, "this session has a subscription already"))),
         }
     }
 
@@ -322,35 +342,37 @@ impl State {
         let subscriptions = self.sessions.get_mut(&session).map(|session| &mut session.subscriptions);
         match subscriptions.and_then(|all| Some(all.remove(all.iter().position(|s| s.id == id)?))) {
             Some(_) => Ok(Reply::Ok),
-            None => {
-                Err(one(RpcError::application(Tag::InvalidValue, "this session has no such subscription")
-                    .app_tag("ietf-subscribed-notifications:no-such-subscription")))
-            }
+            None => Err(single(
+                RpcError::application(Tag::InvalidValue, "this session has no such subscription")
+                    .app_tag("ietf-subscribed-notifications:no-such-subscription"),
+            )),
         }
     }
 
-    /// Whether access control denies an operation.
-    fn denied(&self, name: &str) -> Option<RpcError> {
+    /// Returns the error if [`Fault::AccessDenied`] denies an operation.
+    fn operation_denied(&self, name: &str) -> Option<RpcError> {
         let denies = |fault: &Fault| matches!(fault, Fault::AccessDenied { operation: Some(operation), .. } if operation == name);
         self.faults.any(denies).then(|| {
             RpcError::protocol(Tag::AccessDenied, format!("access to the operation {name} is denied"))
         })
     }
 
-    /// Whether access control lets an edit through.
-    fn permitted(&self, edits: &[Edit], default: Operation) -> Result<(), Vec<RpcError>> {
-        let places =
-            self.faults.denied(false).flat_map(|subtree| edit::places_below(edits, subtree, default));
+    /// Fails if [`Fault::AccessDenied`] denies a node of an edit.
+    fn check_access(&self, edits: &[Edit], default: Operation) -> Result<(), Vec<RpcError>> {
+        let nodes = self
+            .faults
+            .denied_subtrees(false)
+            .flat_map(|subtree| edit::nodes_in_subtree(edits, subtree, default));
         let denied = |path| {
             RpcError::application(Tag::AccessDenied, "access to this part of the configuration is denied")
                 .at(path)
         };
-        let errors: Vec<_> = places.map(denied).collect();
+        let errors: Vec<_> = nodes.map(denied).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
-    /// Whether another manager holds the lock of a datastore, as a fault says.
-    fn free(&self, target: Name) -> Result<(), RpcError> {
+    /// Fails with `in-use` if, by [`Fault::Locked`], another manager holds the lock of a datastore.
+    fn check_foreign_lock(&self, target: Datastore) -> Result<(), RpcError> {
         match self.faults.lock_holder(target.as_str()) {
             None => Ok(()),
             Some(holder) => {
@@ -360,23 +382,23 @@ impl State {
         }
     }
 
-    pub(super) fn sever(&self, session: SessionId) {
+    pub(super) fn disconnect(&self, session: SessionId) {
         if let Some(session) = self.sessions.get(&session) {
             session.connection.cancel();
         }
     }
 
-    fn refusal_of_candidate(&mut self, stages: &[Stage]) -> Option<Vec<RpcError>> {
-        let Self { stores, faults, .. } = self;
-        let seen: Vec<_> = stores
+    fn candidate_rejection(&mut self, stages: &[Stage]) -> Option<Vec<RpcError>> {
+        let Self { datastores, faults, .. } = self;
+        let submitted: Vec<_> = datastores
             .candidate_edits()
             .iter()
-            .map(|applied| Seen { edits: &applied.edits, xml: &applied.xml })
+            .map(|applied| SubmittedEdit { edits: &applied.edits, xml: &applied.xml })
             .collect();
-        faults.refusal(stages, &seen)
+        faults.rejection(stages, &submitted)
     }
 }
 
-fn one(error: RpcError) -> Vec<RpcError> {
+fn single(error: RpcError) -> Vec<RpcError> {
     vec![error]
 }

@@ -1,10 +1,10 @@
-//! An interpreter with ncclient, a NETCONF client that others wrote.
+//! A Python environment with ncclient, an independent NETCONF client.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is installed into the virtual environment; a change makes a new one.
+/// Requirements of the virtual environment; a change recreates it.
 const REQUIREMENTS: &str = "tests/ncclient/requirements.txt";
 
 fn run(command: &mut Command) {
@@ -17,9 +17,9 @@ fn run(command: &mut Command) {
     );
 }
 
-/// The interpreter of a virtual environment with ncclient and pytest, made once under the target directory.
+/// Returns the interpreter of a virtual environment with ncclient and pytest, created once in the target directory.
 pub fn python(crate_dir: &Path) -> PathBuf {
-    // target/tmp, which Cargo makes for integration tests.
+    // Cargo creates target/tmp for integration tests.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target/tmp has a parent");
     let venv = target.join("venv-ncclient");
     let lock = File::create(target.join("venv-ncclient.lock")).expect("the lock file can be made");

@@ -1,6 +1,6 @@
 """Merges a configuration from standard input into a switch and commits it: PORT PASSWORD [SECONDS].
 
-With SECONDS the commit is a confirmed one that nobody will confirm.
+With SECONDS, it is a confirmed commit with this timeout, and remains unconfirmed.
 """
 
 import sys

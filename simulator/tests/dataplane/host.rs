@@ -1,17 +1,17 @@
-//! Machines on the fabric: network namespaces, looked at from outside.
+//! Hosts on the fabric: network namespaces, controlled from outside.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A network namespace that is removed with this.
+/// A host: a network namespace that is deleted when this is dropped.
 pub struct Host {
     name: String,
 }
 
 impl Host {
-    /// With a name that no other test has.
+    /// Creates a host with a unique name.
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -20,12 +20,12 @@ impl Host {
         Self { name }
     }
 
-    /// A path of the namespace.
+    /// Path of the namespace.
     pub fn netns(&self) -> PathBuf {
         format!("/run/netns/{}", self.name).into()
     }
 
-    /// A program in the namespace.
+    /// A command that runs a program in the namespace.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.netns().display())).args(["--", program]);
@@ -38,9 +38,9 @@ impl Host {
         self
     }
 
-    /// Whether one of three requests is answered.
+    /// Whether at least one of three echo requests is answered.
     pub fn pings(&self, address: &str) -> bool {
-        // A search for the address that has failed is not begun again for a while.
+        // The kernel would not resolve a failed neighbour again for a while.
         succeed(self.command("ip").args(["neighbour", "flush", "dev", "eth1", "nud", "all"]));
         let mut ping = self.command("ping");
         ping.args(["-n", "-c", "3", "-i", "0.2", "-W", "1", address]);
@@ -59,9 +59,9 @@ impl Host {
         String::from_utf8_lossy(&shown.stdout).contains("LOWER_UP")
     }
 
-    /// Sends frames (see `frames.py`) to another host, and says what comes in there until the last of them.
-    /// That one has to get through.
-    pub fn frames_to(&self, other: &Host, frames: &[&str]) -> Vec<String> {
+    /// Sends frames (see `frames.py`) to another host and returns those that it receives. Blocks until it receives the
+    /// last one.
+    pub fn send_frames(&self, other: &Host, frames: &[&str]) -> Vec<String> {
         let last = frames.last().and_then(|frame| frame.split(':').nth(1)).expect("TAG:TEXT");
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dataplane/frames.py");
         let mut receive = other.command("python3");

@@ -1,6 +1,6 @@
-//! Frames through simulated switches, between two hosts: what gets through is what is configured on every hop.
+//! Frames between two hosts through simulated switches, according to the configuration of every hop.
 
-mod bench;
-mod end;
 mod forwarding;
 mod host;
+mod teardown;
+mod testbed;

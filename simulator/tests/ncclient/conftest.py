@@ -62,7 +62,7 @@ class Control:
 
 @pytest.fixture
 def control():
-    """Control APIs by switch name; those used start and end without faults, as from the factory."""
+    """Control APIs by switch name. The used switches are reset to the factory configuration before and after."""
     used = {}
 
     def get(name):
@@ -91,12 +91,12 @@ def session(control):
         if one.connected:
             try:
                 one.close_session()
-            except Exception:  # the test may have had the session cut
+            except Exception:  # the test may have closed the session
                 pass
 
 
 def wait_until(condition, seconds=20):
-    """Waits for a condition; returns what it gave."""
+    """Waits for a condition and returns its value."""
     end = time.monotonic() + seconds
     while True:
         result = condition()

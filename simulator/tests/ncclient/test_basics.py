@@ -1,4 +1,4 @@
-"""hello, framing, logins, sessions."""
+"""<hello>, framing, authentication, sessions."""
 
 import pytest
 from conftest import FABRIC, connect, wait_until
@@ -12,7 +12,7 @@ def caps(session):
     return set(session.server_capabilities)
 
 
-def test_hello_announces_what_the_switch_can_do(session):
+def test_hello_announces_capabilities(session):
     expected = {
         "full": {"base:1.0", "base:1.1", "candidate:1.0", "confirmed-commit:1.1", "validate:1.1", "rollback-on-error:1.0"},
         "old": {"base:1.0", "candidate:1.0", "confirmed-commit:1.0", "validate:1.0"},
@@ -54,7 +54,7 @@ def test_sessions_have_different_ids(session):
     assert len(ids) == 5
 
 
-def test_key_login(session, tmp_path):
+def test_public_key_login_succeeds(session, tmp_path):
     import os
 
     s = session("full", password=None, key_filename=os.environ["SSH_KEY"])
@@ -71,7 +71,7 @@ def test_wrong_logins_are_refused_and_counted(control):
     assert c.stats()["authFailures"] >= before + 2
 
 
-def test_host_key_is_the_one_given():
+def test_host_key_matches_fabric_info():
     import socket
 
     import paramiko
@@ -96,7 +96,7 @@ def test_kill_session_frees_locks(session, control):
 
 
 @pytest.mark.parametrize("victim", ["own", "99999", "x"])
-def test_kill_session_of_nobody_is_invalid(session, victim):
+def test_kill_session_refuses_own_and_unknown_session(session, victim):
     s = session("full")
     with pytest.raises(RPCError) as e:
         s.kill_session(s.session_id if victim == "own" else victim)
@@ -120,7 +120,7 @@ def test_unknown_operations_are_not_supported(session):
     assert e.value.tag == "operation-not-supported"
 
 
-def test_notifications_of_changes(session):
+def test_notifications_report_config_changes(session):
     listener, s = session("full"), session("full")
     listener.create_subscription()
     s.edit_config(target="candidate", config=config(vlans(vlan(100))))

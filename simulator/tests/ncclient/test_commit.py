@@ -1,4 +1,4 @@
-"""Locks, confirmed commits, faults."""
+"""Locks, confirmed commits and faults of commits."""
 
 import pytest
 from conftest import Control, wait_until
@@ -34,7 +34,7 @@ def rpc(session, body):
     return session.dispatch(etree.fromstring(body.replace(">", f' xmlns="{NC}">', 1)))
 
 
-def test_locks(session):
+def test_lock_is_exclusive_until_unlock(session):
     a, b = session("full"), session("full")
     for store in ("candidate", "running"):
         a.lock(store)
@@ -53,7 +53,7 @@ def test_locks(session):
     wait_until(lambda: b.commit().ok)
 
 
-def test_a_modified_candidate_is_not_locked(session):
+def test_lock_of_modified_candidate_is_denied(session):
     a, b = session("full"), session("full")
     put(a, 5)
     e = refused(b.lock, "candidate")
@@ -97,7 +97,7 @@ def test_confirmed_commit_confirmed_by_another_session(session, control):
     assert refused(b.commit, persist_id="token").tag == "invalid-value"
 
 
-def test_time_out_rolls_back(session, control):
+def test_unconfirmed_commit_is_rolled_back_after_timeout(session, control):
     s, c = session("full"), control("full")
     put(s, 5)
     s.commit(confirmed=True, timeout="1", persist="token")
@@ -108,7 +108,7 @@ def test_time_out_rolls_back(session, control):
     assert refused(s.commit, persist_id="token").tag == "invalid-value"
 
 
-def test_a_follow_up_prolongs(session, control):
+def test_follow_up_commit_extends_confirm_timeout(session, control):
     s, c = session("full"), control("full")
     put(s, 5)
     s.commit(confirmed=True, timeout="1")
@@ -117,11 +117,11 @@ def test_a_follow_up_prolongs(session, control):
     assert ids(s) == [5, 6]
     version = c.running()["version"]
     c.running(since=version)
-    # Back to before the first one.
+    # The rollback restores the state before the first commit.
     assert ids(s) == []
 
 
-def test_a_dropped_session_rolls_back(session, control):
+def test_lost_session_rolls_back_confirmed_commit(session, control):
     a, b = session("full"), session("full")
     put(a, 5)
     a.commit(confirmed=True, timeout="60")
@@ -130,7 +130,7 @@ def test_a_dropped_session_rolls_back(session, control):
     wait_until(lambda: ids(b) == [])
 
 
-def test_cancel_commit(session):
+def test_cancel_commit_rolls_back(session):
     a, b = session("full"), session("full")
     put(a, 5)
     a.commit(confirmed=True, timeout="60")
@@ -146,7 +146,7 @@ def test_cancel_commit(session):
     assert refused(a.cancel_commit).tag == "operation-failed"
 
 
-def test_confirmed_commit_1_0(session, control):
+def test_confirmed_commit_1_0_has_no_persist_and_cancel(session, control):
     s, c = session("old"), control("old")
     put(s, 5)
     rpc(s, "<commit><confirmed/><confirm-timeout>60</confirm-timeout></commit>")
@@ -157,7 +157,7 @@ def test_confirmed_commit_1_0(session, control):
     assert refused(rpc, s, "<cancel-commit></cancel-commit>").tag == "operation-not-supported"
 
 
-def test_without_confirmed_commit(session):
+def test_confirmed_is_refused_without_capability(session):
     s = session("plain")
     put(s, 5)
     assert refused(rpc, s, "<commit><confirmed/></commit>").tag == "unknown-element"
@@ -165,7 +165,7 @@ def test_without_confirmed_commit(session):
     assert ids(s) == [5]
 
 
-def test_reboot_forgets_candidate_and_unconfirmed(session, control):
+def test_reboot_drops_candidate_and_unconfirmed_commit(session, control):
     c, s = control("faulty"), session("faulty")
     put(s, 5)
     s.commit()
@@ -180,7 +180,7 @@ def test_reboot_forgets_candidate_and_unconfirmed(session, control):
     assert ids(s) == [5]
 
 
-def test_fault_lock_denied(session, control):
+def test_fault_lock_denied_denies_lock(session, control):
     s = session("faulty")
     control("faulty").fault("lock-denied", times=2)
     for _ in range(2):
@@ -233,7 +233,7 @@ def test_fault_drop_around_commit(session, control, kind, left):
     assert ids(session("faulty")) == left
 
 
-def test_fault_lose_confirm(session, control):
+def test_fault_lose_confirm_leaves_commit_unconfirmed(session, control):
     s, c = session("faulty"), control("faulty")
     c.fault("lose-confirm", times=1)
     put(s, 5)
@@ -247,7 +247,7 @@ def test_fault_lose_confirm(session, control):
     assert ids(s) == []
 
 
-def test_fault_unreachable(session, control):
+def test_fault_unreachable_drops_and_refuses_sessions(session, control):
     s, c = session("faulty"), control("faulty")
     c.fault("unreachable")
     wait_until(lambda: not s.connected)
@@ -257,7 +257,7 @@ def test_fault_unreachable(session, control):
     assert session("faulty").connected
 
 
-def test_fault_slow(session, control):
+def test_fault_slow_delays_operations(session, control):
     import time
 
     s, c = session("faulty"), control("faulty")
@@ -267,7 +267,7 @@ def test_fault_slow(session, control):
     assert time.monotonic() - start >= 0.3
 
 
-def test_bad_control_requests_say_why():
+def test_control_api_explains_invalid_requests():
     import json
     import urllib.error
 

@@ -1,4 +1,4 @@
-"""edit-config, validate, the model's rules, filters."""
+"""edit-config, validate, rules of the model, subtree filters."""
 
 import pytest
 from lxml import etree
@@ -26,7 +26,7 @@ def names(session, source="candidate"):
     return [e.text for e in reply.data_ele.findall(".//ni:vlan/ni:config/ni:name", NS)]
 
 
-def test_candidate_flow(session, control):
+def test_candidate_edit_takes_effect_at_commit(session, control):
     s, c = session("full"), control("full")
     with s.locked("candidate"), s.locked("running"):
         s.discard_changes()
@@ -44,7 +44,7 @@ def test_candidate_flow(session, control):
     ethernet1 = running["ports"]["Ethernet1"]
     assert ethernet1["mode"] == "trunk"
     assert ethernet1["configured"] == "100,200-210"
-    # What is not defined is not carried.
+    # A port does not carry an undefined VLAN.
     assert ethernet1["vlans"] == "100,200"
     assert ethernet1["openTrunk"] is False
     assert running["ports"]["Ethernet2"]["mode"] is None
@@ -61,7 +61,7 @@ def test_discard_and_unlock_drop_changes(session):
     assert ids(s, "candidate") == []
 
 
-def test_operations(session):
+def test_edit_operations_change_the_candidate(session):
     s = session("full")
     edit(s, vlans(vlan(100, operation="create")))
     e = refused(edit, s, vlans(vlan(100, operation="create")))
@@ -83,19 +83,19 @@ def test_operations(session):
     assert [e.text for e in left] == ["20"]
 
 
-def test_default_operations(session):
+def test_default_operation_applies_to_nodes_without_one(session):
     s = session("full")
     e = refused(edit, s, vlans(vlan(100)), default_operation="none")
     assert e.tag == "data-missing"
     edit(s, vlans(vlan(100, operation="merge")), default_operation="none")
     assert ids(s, "candidate") == [100]
-    # replace: what is given is all there is.
+    # replace: the edit is the whole configuration.
     edit(s, trunk("Ethernet1", 5), default_operation="replace")
     assert ids(s, "candidate") == []
     assert len(s.get_config(source="candidate").data_ele.findall(".//if:interface", NS)) == 1
 
 
-def test_test_options(session):
+def test_test_option_decides_validation_and_effect(session):
     s = session("full")
     edit(s, vlans(vlan(100)), test_option="test-only")
     assert ids(s, "candidate") == []
@@ -107,7 +107,7 @@ def test_test_options(session):
     assert ids(s, "candidate") == [7]
 
 
-def test_error_options(session):
+def test_error_option_decides_remaining_edits(session):
     s = session("full")
     bad = vlans(vlan(100), no_vlan(101), vlan(102))
     assert refused(edit, s, bad, error_option="rollback-on-error").tag == "data-missing"
@@ -136,7 +136,7 @@ def test_error_options(session):
         (vlans('<vlan operation="remove"><vlan-id>1</vlan-id></vlan>'), "unknown-attribute", "oc-netinst:vlan", "vlan"),
     ],
 )
-def test_edits_that_do_not_fit_the_model(session, part, tag, path, bad):
+def test_edits_outside_the_model_are_refused(session, part, tag, path, bad):
     s = session("full")
     e = refused(edit, s, part)
     assert e.tag == tag
@@ -150,7 +150,7 @@ def test_edits_that_do_not_fit_the_model(session, part, tag, path, bad):
     assert ids(s, "candidate") == []
 
 
-def test_several_errors_in_one_reply(session):
+def test_reply_contains_all_errors_of_an_edit(session):
     e = refused(edit, session("full"), vlans(vlan(4095), vlan(5000)))
     tags = [error.tag for error in e.errors] if hasattr(e, "errors") else [e.tag]
     assert len(tags) >= 2 and set(tags) == {"invalid-value"}
@@ -168,7 +168,7 @@ def test_several_errors_in_one_reply(session):
         (vlans(vlan(5)).replace("default", "blue"), "data-missing", "blue"),
     ],
 )
-def test_rules_of_the_whole_configuration(session, part, tag, text):
+def test_validation_refuses_inconsistent_configuration(session, part, tag, text):
     s = session("full")
     edit(s, part)
     for call in (lambda: s.validate(source="candidate"), s.commit):
@@ -178,7 +178,7 @@ def test_rules_of_the_whole_configuration(session, part, tag, text):
     assert ids(s) == []
 
 
-def test_link_aggregation(session, control):
+def test_lag_member_requires_existing_lag(session, control):
     s = session("full")
     lag = (
         f'<interfaces xmlns="{IF}"><interface><name>Port-Channel1</name><config><name>Port-Channel1</name>'
@@ -201,7 +201,7 @@ def test_link_aggregation(session, control):
     assert ports["Port-Channel1"]["vlans"] == "100"
 
 
-def test_prefixes_do_not_matter(session):
+def test_namespace_prefixes_are_arbitrary(session):
     s = session("full")
     edit(
         s,
@@ -213,7 +213,7 @@ def test_prefixes_do_not_matter(session):
     assert ids(s) == [300]
 
 
-def test_open_trunk_is_seen(session, control):
+def test_view_reports_trunk_without_list_as_open(session, control):
     s, c = session("full"), control("full")
     edit(s, vlans(vlan(10), vlan(20)), trunk("Ethernet1", 10))
     s.commit()
@@ -224,7 +224,7 @@ def test_open_trunk_is_seen(session, control):
     assert ethernet1["vlans"] == "10,20"
 
 
-def test_subtree_filters(session):
+def test_subtree_filter_selects_matching_data(session):
     s = session("full")
     edit(s, vlans(vlan(10), vlan(20)), trunk("Ethernet1", 10, 20))
     s.commit()
@@ -311,7 +311,7 @@ def test_writable_running_and_startup(session, control):
     s.copy_config(source="running", target="startup")
 
 
-def test_what_is_not_announced_does_not_exist(session):
+def test_unannounced_datastores_and_operations_are_refused(session):
     full, direct = session("full"), session("direct")
     target = '<{0} xmlns="' + NC + '"><target><{1}/></target></{0}>'
     for s, store in ((full, "startup"), (direct, "candidate")):
@@ -323,7 +323,7 @@ def test_what_is_not_announced_does_not_exist(session):
     assert refused(direct.dispatch, etree.fromstring(f'<commit xmlns="{NC}"/>')).tag == "operation-not-supported"
 
 
-def test_console_edits(session, control):
+def test_hand_edits_change_running(session, control):
     s, c = session("full"), control("full")
     version = c.running()["version"]
     c.request("POST", "/edit", {"defineVlans": {"50": "by-hand"}, "port": "Ethernet2", "mode": "trunk", "vlans": "50-60", "native": 50})

@@ -41,7 +41,7 @@ async fn run() -> anyhow::Result<()> {
         options = options.with_nodes(NodesOptions::new(holder, names));
     }
     let start = ControlPlane::start(options);
-    // A start that is given up kills what it has started.
+    // Cancelling the start kills its child processes.
     let control_plane = tokio::select! {
         started = start => started?,
         _ = interrupt.recv() => return Ok(()),

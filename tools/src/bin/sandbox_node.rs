@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use eno_control_plane::node::holder::{HolderArgs, execute};
+use eno_control_plane::node::namespace_holder::{HolderCommand, execute};
 
 /// One node of a sandbox: started by the sandbox, of no use by itself.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
-    holder: HolderArgs,
+    holder: HolderCommand,
 }
 
 fn main() -> ExitCode {

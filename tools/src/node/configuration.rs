@@ -1,4 +1,4 @@
-//! The configuration files of a node's programs, and where things are inside a node.
+//! Configuration files of a node's programs, and paths inside a node.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -6,21 +6,21 @@ use std::path::Path;
 use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 
-/// containerd's socket (CRI), inside a node.
+/// Path of containerd's socket (CRI) inside a node.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
-/// The socket of ovsdb-server, inside a node.
+/// Path of ovsdb-server's socket inside a node.
 pub const OVSDB_SOCKET: &str = "/run/openvswitch/db.sock";
-/// The directory of CNI plugins, inside a node.
+/// Directory of CNI plugins inside a node.
 pub const CNI_BIN: &str = "/var/lib/cni/bin";
-/// The directory of CNI configurations, inside a node.
+/// Directory of CNI configurations inside a node.
 pub const CNI_CONFIGURATION: &str = "/run/cni/net.d";
-/// The bridge of the pods' primary network.
+/// Bridge of the pods' primary network.
 pub const POD_BRIDGE: &str = "cni0";
 
-pub(super) const REGISTRIES: &str = "/run/containerd/certs.d";
+pub(super) const REGISTRY_CONFIGURATION: &str = "/run/containerd/certs.d";
 pub(super) const KUBELET_PORT: u16 = 10250;
 
-/// containerd's, version 2, which containerd 2 reads as well.
+/// The configuration of containerd in version 2, which containerd 2 accepts too.
 pub(super) fn containerd(snapshotter: &str) -> String {
     let pause = super::image::PAUSE;
     format!(
@@ -45,7 +45,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     bin_dir = "{CNI_BIN}"
     conf_dir = "{CNI_CONFIGURATION}"
   [plugins."io.containerd.grpc.v1.cri".registry]
-    config_path = "{REGISTRIES}"
+    config_path = "{REGISTRY_CONFIGURATION}"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "{snapshotter}"
     default_runtime_name = "runc"
@@ -57,12 +57,13 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
     )
 }
 
-/// Asks the sandbox's registry for any image; what it lacks is asked for where its name says.
+/// The hosts.toml of containerd: it pulls from the sandbox's registry first, then from the registry in the image's
+/// name.
 pub(super) fn registry(url: &str) -> String {
     format!("[host.\"{url}\"]\n  capabilities = [\"pull\", \"resolve\"]\n")
 }
 
-/// The pods' primary network: a bridge on the node, which routes to the other nodes' pods.
+/// The CNI configuration of the pods' primary network: a bridge on the node, which routes to other nodes' pods.
 pub(super) fn pod_network(network: Ipv4Net) -> Value {
     json!({
         "cniVersion": "1.0.0",
@@ -81,8 +82,8 @@ pub(super) fn pod_network(network: Ipv4Net) -> Value {
     })
 }
 
-/// What a kubelet's configuration is made of.
-pub(super) struct Kubelet<'a> {
+/// Parameters of a kubelet's configuration.
+pub(super) struct KubeletParameters<'a> {
     pub(super) address: Ipv4Addr,
     pub(super) cgroup: &'a str,
     pub(super) authority: &'a Path,
@@ -90,8 +91,8 @@ pub(super) struct Kubelet<'a> {
     pub(super) key: &'a Path,
 }
 
-/// `KubeletConfiguration` v1beta1.
-pub(super) fn kubelet(kubelet: &Kubelet<'_>) -> Value {
+/// The `KubeletConfiguration` (v1beta1).
+pub(super) fn kubelet(kubelet: &KubeletParameters<'_>) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -110,7 +111,7 @@ pub(super) fn kubelet(kubelet: &Kubelet<'_>) -> Value {
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": kubelet.cgroup,
         "enforceNodeAllocatable": [],
-        // The machine is as it is.
+        // Accept the machine's cgroup version and swap.
         "failCgroupV1": false,
         "failSwapOn": false,
         "makeIPTablesUtilChains": false,
@@ -123,7 +124,7 @@ pub(super) fn kubelet(kubelet: &Kubelet<'_>) -> Value {
         "imageGCHighThresholdPercent": 100,
         "localStorageCapacityIsolation": false,
         "maxPods": 240,
-        // The shortest that a kubelet takes: a longer wait would look like slowness of the operator.
+        // The minimum that a kubelet accepts: tests would attribute a longer backoff to the operator.
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         "serializeImagePulls": false,
         "registryPullQPS": 0,
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pods_network_is_the_nodes() {
+    fn pod_network_uses_subnet_of_node() {
         let network = pod_network("10.244.3.0/24".parse().unwrap());
         assert_eq!(network["plugins"][0]["ipam"]["ranges"][0][0]["subnet"], "10.244.3.0/24");
     }

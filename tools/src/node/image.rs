@@ -1,5 +1,5 @@
-//! Container images, made on the spot: one whose program only waits, one with a shell and the tools to look at networks
-//! (busybox, and ping of iputils), and such with programs of this machine and the shared libraries that they need.
+//! Builds container images: the pause image, a test image with a shell and network tools (busybox, and ping of
+//! iputils), and images with programs of this machine and their shared libraries.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -12,16 +12,16 @@ use sha2::{Digest, Sha256};
 
 use super::programs::is_static;
 
-/// The image of a pod's sandbox.
+/// Name of the image of pod sandboxes.
 pub(crate) const PAUSE: &str = "eno.k8s.io/pause:latest";
-/// The image with a shell.
+/// Name of the test image with a shell.
 pub const TEST: &str = "eno.k8s.io/test:latest";
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// What busybox is in the image under its other names: everything that looks at networks, and what scripts use.
+/// The busybox applets of the test image: network tools and commands for scripts.
 const APPLETS: &str = "[ arp arping ash awk base64 basename brctl cat chmod chown cp cut date dd df diff dirname \
     dmesg du echo env expr false find free getopt grep head hexdump hostname httpd id ifconfig ip ipcalc kill \
     killall less ln ls md5sum mkdir mkfifo mktemp mount mv nc netstat nice nohup nproc nslookup od pgrep pidof \
@@ -29,50 +29,50 @@ const APPLETS: &str = "[ arp arping ash awk base64 basename brctl cat chmod chow
     sysctl tail tar tee telnet test timeout top touch tr traceroute traceroute6 true tty udhcpc umount uname uniq \
     uptime usleep vi watch wc wget which whoami xargs yes";
 
-/// An image can't be made.
+/// An image can't be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// A file that goes into it.
+    /// A file can't be packed.
     #[error("packing {} into an image: {source}", path.display())]
     Pack {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It has no programs, or one that is no file.
+    /// The image has no programs, or one is not a file.
     #[error("{} is no program that an image could have", path.display())]
     NoProgram {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// The dynamic loader doesn't find what a program needs.
-    #[error("the shared libraries of {}: {said}", program.display())]
+    /// The dynamic loader doesn't find the shared libraries of a program.
+    #[error("the shared libraries of {}: {message}", program.display())]
     Libraries {
-        /// Whose.
+        /// The program.
         program: PathBuf,
-        /// What `ldd` says.
-        said: String,
+        /// The error of `ldd`.
+        message: String,
     },
-    /// No program for this machine's processor is known.
+    /// The pause program doesn't support this processor architecture.
     #[error("there is no pause program for {}", std::env::consts::ARCH)]
     Architecture,
 }
 
-/// An image with programs of this machine, as `deploy/images/Containerfile` makes one: they are in [`PROGRAMS`], with the
-/// shared libraries that they need, and nothing else is.
+/// An image with programs of this machine, like that of `deploy/images/Containerfile`. It contains only the programs,
+/// in [`PROGRAMS`], and their shared libraries.
 #[derive(Debug, Clone)]
 pub struct ProgramsImage {
-    /// What manifests call it; the tag doesn't count.
+    /// Name in manifests; the tag is ignored.
     pub name: String,
-    /// The programs' files. The first one is run unless a manifest says otherwise.
+    /// Paths of the programs. The first one is the entrypoint.
     pub programs: Vec<PathBuf>,
 }
 
-/// Where an image has its programs.
+/// Directory of programs in an image.
 const PROGRAMS: &str = "usr/local/bin";
 
-/// Bytes by their digest.
+/// A blob of an image with its digest.
 #[derive(Debug, Clone)]
 pub(crate) struct Blob {
     pub(crate) digest: String,
@@ -105,7 +105,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// `config` is the image's `config` (OCI image configuration).
+    /// Builds an image. `config` is the field `config` of the OCI image configuration.
     fn new(layer: Vec<u8>, config: &serde_json::Value) -> Self {
         let layer = Blob::new(LAYER, layer);
         let architecture = match std::env::consts::ARCH {
@@ -129,9 +129,9 @@ impl Image {
         Self { manifest: Blob::new(MANIFEST, manifest.to_string().into_bytes()), config, layer }
     }
 
-    /// Of programs without a handler of signals: as first processes they ignore SIGTERM, and every pod would take its
-    /// grace period to end.
-    fn of_simple(layer: Vec<u8>, entrypoint: &[&str], command: &[&str]) -> Self {
+    /// Builds an image of programs without signal handlers. As first process they would ignore SIGTERM until the end of
+    /// the grace period, so the stop signal is SIGKILL.
+    fn without_signal_handlers(layer: Vec<u8>, entrypoint: &[&str], command: &[&str]) -> Self {
         let config = json!({
             "Env": ["PATH=/bin"],
             "Entrypoint": entrypoint,
@@ -142,68 +142,68 @@ impl Image {
         Self::new(layer, &config)
     }
 
-    /// The image whose program only waits.
+    /// Builds the pause image.
     pub(crate) fn pause() -> Result<Self, ImageError> {
         let program = pause_program().ok_or(ImageError::Architecture)?;
-        let mut files = Files::new();
-        files.file("pause", 0o755, &program)?;
-        Ok(Self::of_simple(files.finish()?, &["/pause"], &[]))
+        let mut layer = LayerBuilder::new();
+        layer.file("pause", 0o755, &program)?;
+        Ok(Self::without_signal_handlers(layer.finish()?, &["/pause"], &[]))
     }
 
-    /// The image with a shell, from a statically linked busybox and this machine's ping. busybox's own ping opens raw
-    /// sockets only, for which a pod would need NET_RAW. It runs `ldd`: not on a thread that others wait for.
+    /// Builds the test image from a statically linked busybox and this machine's ping. The ping of busybox needs raw
+    /// sockets and so NET_RAW. Blocks: it runs `ldd`.
     pub(crate) fn test(busybox: &Path, ping: &Path) -> Result<Self, ImageError> {
         let failed = |source| ImageError::Pack { path: busybox.to_owned(), source };
         let program = std::fs::read(busybox).map_err(failed)?;
-        let mut files = Files::new();
+        let mut layer = LayerBuilder::new();
         for directory in ["bin", "etc", "root", "tmp", "usr", "var"] {
-            files.directory(directory, if directory == "tmp" { 0o1777 } else { 0o755 })?;
+            layer.directory(directory, if directory == "tmp" { 0o1777 } else { 0o755 })?;
         }
-        files.file("bin/busybox", 0o755, &program)?;
+        layer.file("bin/busybox", 0o755, &program)?;
         for applet in APPLETS.split_whitespace() {
-            files.link(&format!("bin/{applet}"), "busybox")?;
+            layer.link(&format!("bin/{applet}"), "busybox")?;
         }
-        // The copy has no file capabilities, which no pod without NET_RAW could be given.
-        files.copy("bin/ping", ping)?;
-        files.link("bin/ping6", "ping")?;
-        files.libraries(&libraries_of(ping)?.into_iter().collect())?;
-        // busybox has no name `bash` for its shell.
-        files.file("bin/bash", 0o755, b"#!/bin/sh\nexec /bin/busybox sh \"$@\"\n")?;
-        files.link("usr/bin", "../bin")?;
-        files.link("sbin", "bin")?;
-        files.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
-        files.file("etc/group", 0o644, b"root:x:0:\n")?;
-        Ok(Self::of_simple(files.finish()?, &[], &["sleep", "2147483647"]))
+        // The copy has no file capabilities, which a pod without NET_RAW could not execute.
+        layer.copy("bin/ping", ping)?;
+        layer.link("bin/ping6", "ping")?;
+        layer.libraries(&libraries_of(ping)?.into_iter().collect())?;
+        // busybox has no applet `bash`.
+        layer.file("bin/bash", 0o755, b"#!/bin/sh\nexec /bin/busybox sh \"$@\"\n")?;
+        layer.link("usr/bin", "../bin")?;
+        layer.link("sbin", "bin")?;
+        layer.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
+        layer.file("etc/group", 0o644, b"root:x:0:\n")?;
+        Ok(Self::without_signal_handlers(layer.finish()?, &[], &["sleep", "2147483647"]))
     }
 
-    /// An image with programs. It reads large files and runs `ldd`: not on a thread that others wait for.
+    /// Builds an image with programs. Blocks: it reads large files and runs `ldd`.
     pub(crate) fn programs(image: &ProgramsImage) -> Result<Self, ImageError> {
-        let mut files = Files::new();
+        let mut layer = LayerBuilder::new();
         let mut libraries = BTreeSet::new();
         let mut entrypoint = None;
         for program in &image.programs {
             let name = program.file_name().and_then(OsStr::to_str);
             let name = name.ok_or_else(|| ImageError::NoProgram { path: program.clone() })?;
             let path = format!("{PROGRAMS}/{name}");
-            files.copy(&path, program)?;
+            layer.copy(&path, program)?;
             entrypoint.get_or_insert(format!("/{path}"));
             libraries.extend(libraries_of(program)?);
         }
-        files.libraries(&libraries)?;
+        layer.libraries(&libraries)?;
         let config = json!({
             "Env": [format!("PATH=/{PROGRAMS}")],
             "Entrypoint": [entrypoint.ok_or_else(|| ImageError::NoProgram { path: PathBuf::new() })?],
             "WorkingDir": "/",
             "User": "65532:65532",
         });
-        Ok(Self::new(files.finish()?, &config))
+        Ok(Self::new(layer.finish()?, &config))
     }
 }
 
-/// A layer being made.
-struct Files(tar::Builder<Vec<u8>>);
+/// Builds a layer.
+struct LayerBuilder(tar::Builder<Vec<u8>>);
 
-impl Files {
+impl LayerBuilder {
     fn new() -> Self {
         Self(tar::Builder::new(Vec::new()))
     }
@@ -240,7 +240,7 @@ impl Files {
         self.file(path, 0o755, &content)
     }
 
-    /// Adds shared libraries under the names by which the loader looks for them; what they link to is copied.
+    /// Adds shared libraries under the paths that the loader uses; symbolic links are followed.
     fn libraries(&mut self, paths: &BTreeSet<String>) -> Result<(), ImageError> {
         paths.iter().try_for_each(|path| self.copy(path.trim_start_matches('/'), Path::new(path)))
     }
@@ -258,12 +258,12 @@ impl Files {
     }
 }
 
-/// The paths of the shared libraries that a program needs, the loader included; none for one that is linked statically.
+/// Returns the paths of a program's shared libraries and loader; none for a statically linked program.
 fn libraries_of(program: &Path) -> Result<Vec<String>, ImageError> {
     if is_static(program) {
         return Ok(Vec::new());
     }
-    let failed = |said: String| ImageError::Libraries { program: program.to_owned(), said };
+    let failed = |message: String| ImageError::Libraries { program: program.to_owned(), message };
     let output =
         Command::new("ldd").arg(program).output().map_err(|error| failed(format!("ldd: {error}")))?;
     if !output.status.success() {
@@ -272,7 +272,7 @@ fn libraries_of(program: &Path) -> Result<Vec<String>, ImageError> {
     parse_ldd(&String::from_utf8_lossy(&output.stdout)).map_err(failed)
 }
 
-/// The paths in what `ldd` prints (ldd(1)): `NAME => PATH (ADDRESS)` or `PATH (ADDRESS)`; the kernel's vDSO has none.
+/// Parses the output of ldd(1): `NAME => PATH (ADDRESS)` or `PATH (ADDRESS)`. The vDSO has no path.
 fn parse_ldd(text: &str) -> Result<Vec<String>, String> {
     let mut paths = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -288,7 +288,7 @@ fn parse_ldd(text: &str) -> Result<Vec<String>, String> {
     Ok(paths)
 }
 
-/// A static ELF program (System V ABI, 64 bits) that waits for a signal, again and again.
+/// Builds a static ELF program (System V ABI, 64 bits) that waits for signals in a loop.
 fn pause_program() -> Option<Vec<u8>> {
     const HEADERS: u16 = 64 + 56;
     const BASE: u64 = 0x0040_0000;
@@ -313,13 +313,13 @@ fn pause_program() -> Option<Vec<u8>> {
             elf.extend(value.to_le_bytes());
         }
     };
-    // An executable; the entry point is behind the headers.
+    // An executable whose entry point follows the headers.
     half(&mut elf, &[2, machine, 1, 0]);
     for value in [BASE + u64::from(HEADERS), 64, 0] {
         elf.extend(value.to_le_bytes());
     }
     half(&mut elf, &[0, 0, 64, 56, 1, 0, 0, 0]);
-    // One segment: the whole file, readable and executable.
+    // One segment with the whole file, readable and executable.
     half(&mut elf, &[1, 0, 5, 0]);
     for value in [0, BASE, BASE, size, size, 0x1000] {
         elf.extend(value.to_le_bytes());
@@ -335,10 +335,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pause_program_runs_and_waits() {
+    fn pause_program_runs_and_waits() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pause");
-        // Another process writes it: a file that this one has open for writing can't be run.
+        // Let another process write it: a file that this process has open for writing can't be executed.
         let program = pause_program().unwrap();
         let from = dir.path().join("bytes");
         std::fs::write(&from, &program).unwrap();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_read_from_what_the_loader_says() {
+    fn parse_ldd_returns_library_paths_and_reports_missing_ones() {
         let text = "\tlinux-vdso.so.1 (0x00007fd798d48000)\n\
             \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007fd79761e000)\n\
             \t/lib64/ld-linux-x86-64.so.2 (0x00007fd798d4a000)\n";
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_packed_with_its_libraries() {
+    fn programs_image_contains_programs_and_libraries() {
         let this = std::env::current_exe().unwrap();
         let image = ProgramsImage { name: "this".to_owned(), programs: vec![this.clone()] };
         let packed = Image::programs(&image).unwrap();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_names_its_blobs() {
+    fn manifest_references_config_and_layer() {
         let image = Image::pause().unwrap();
         let manifest: serde_json::Value = serde_json::from_slice(&image.manifest.bytes).unwrap();
         assert_eq!(manifest["config"]["digest"], image.config.digest.as_str());

@@ -1,4 +1,4 @@
-//! One machine: where its files are, and the programs that run on it.
+//! A machine (node or gateway): its namespaces, files and programs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::configuration::{CONTAINERD_SOCKET, OVSDB_SOCKET};
-use super::holder::{self, OWN};
+use super::namespace_holder::{self, PRIVATE_DIRECTORIES};
 use super::programs::Programs;
-use super::{NodeError, POLL};
+use super::{NodeError, POLL_INTERVAL};
 use crate::programs::flag;
 use crate::supervisor::Supervisor;
 
@@ -19,24 +19,24 @@ pub(super) const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 pub(super) const CONTAINERD_CONFIGURATION: &str = "/var/lib/containerd.toml";
 const DATABASE: &str = "/run/openvswitch/conf.db";
 
-/// A program that runs on a machine.
+/// A daemon on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// The store of Open vSwitch's configuration.
+    /// ovsdb-server, the configuration database of Open vSwitch.
     Ovsdb,
-    /// Open vSwitch.
+    /// ovs-vswitchd.
     Vswitchd,
-    /// The container runtime.
+    /// containerd, the container runtime.
     Containerd,
-    /// The agent of Kubernetes.
+    /// kubelet.
     Kubelet,
 }
 
 impl Service {
-    /// All of them, in the order in which they are started.
+    /// All services in start order.
     pub const ALL: [Self; 4] = [Self::Ovsdb, Self::Vswitchd, Self::Containerd, Self::Kubelet];
 
-    /// What its process is called, after the machine's name.
+    /// The suffix of its process name, after the machine's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ovsdb => "ovsdb",
@@ -50,7 +50,7 @@ impl Service {
         matches!(self, Self::Containerd | Self::Kubelet)
     }
 
-    /// Where it listens, inside the machine, once it is of use.
+    /// Path of its socket inside the machine; it listens when it is ready.
     pub(super) const fn socket(self) -> Option<&'static str> {
         match self {
             Self::Ovsdb => Some(OVSDB_SOCKET),
@@ -60,19 +60,19 @@ impl Service {
     }
 }
 
-/// A machine's namespaces, which its holder holds.
+/// The namespaces of a machine, held by a holder process.
 #[derive(Debug)]
 pub struct Machine {
     name: String,
     root: PathBuf,
-    /// Another one each time it is started.
+    /// Process id of `init`; it changes with each start.
     pid: AtomicU32,
     holder: PathBuf,
     cgroup: Option<String>,
 }
 
 impl Machine {
-    /// Starts the holder, whose process is called like the machine, and waits for the namespaces.
+    /// Starts the holder, whose process has the machine's name, and waits for the namespaces.
     pub(super) async fn start(
         holder: &Path,
         directory: PathBuf,
@@ -86,11 +86,11 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The same after the machine has ended, with new namespaces and empty directories.
+    /// Starts an ended machine again, with new namespaces and empty directories.
     pub(super) async fn restart(&self, supervisor: &Supervisor) -> Result<(), NodeError> {
         fs::create_dir_all(&self.root).map_err(NodeError::file("making the directory", &self.root))?;
-        let pid_file = self.root.join(holder::PID);
-        // The one of an earlier life would be taken for the new one.
+        let pid_file = self.root.join(namespace_holder::PID_FILE);
+        // Delete the file of an earlier run, to wait for the new one.
         match fs::remove_file(&pid_file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(NodeError::file("removing", &pid_file)(error));
@@ -102,12 +102,12 @@ impl Machine {
         if let Some(cgroup) = &self.cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
-        supervisor.spawn_guardian(&self.name, command).await?;
+        supervisor.spawn_with_cleanup(&self.name, command).await?;
         let pid = loop {
             match fs::read_to_string(&pid_file) {
                 Ok(text) => break text.trim().parse().unwrap_or_default(),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    tokio::time::sleep(POLL).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Err(error) => return Err(NodeError::file("reading", &pid_file)(error)),
             }
@@ -116,7 +116,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether its namespaces are there.
+    /// Whether its namespaces exist.
     pub fn is_up(&self) -> bool {
         self.network_namespace().exists()
     }
@@ -126,35 +126,39 @@ impl Machine {
         &self.name
     }
 
-    /// The first process of its namespaces, by its number outside of them.
+    /// Process id of `init`, as seen from the host.
     pub fn pid(&self) -> u32 {
         self.pid.load(Ordering::Relaxed)
     }
 
-    /// Its network namespace.
+    /// Path of its network namespace.
     pub fn network_namespace(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.pid()).into()
     }
 
-    /// A path that holds inside as seen from outside, mounts included. It is short, so that it does for sockets.
+    /// Translates a path inside the machine into one on the host, through `/proc`, mounts included. It is short enough
+    /// for socket addresses.
     pub fn inside(&self, path: impl AsRef<Path>) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
         root.join(path.as_ref().strip_prefix("/").unwrap_or(path.as_ref()))
     }
 
-    /// Where a file below one of the directories that are the machine's own really is.
-    pub(super) fn outside(&self, path: &str) -> PathBuf {
-        let own =
-            OWN.iter().find_map(|(name, target)| Some((name, Path::new(path).strip_prefix(target).ok()?)));
-        own.map_or_else(|| self.inside(path), |(name, rest)| self.root.join(name).join(rest))
+    /// Translates a path inside the machine into one on the host that exists even before the machine runs, if it is
+    /// below
+    /// a private directory.
+    pub(super) fn host_path(&self, path: &str) -> PathBuf {
+        let private = PRIVATE_DIRECTORIES
+            .iter()
+            .find_map(|(name, target)| Some((name, Path::new(path).strip_prefix(target).ok()?)));
+        private.map_or_else(|| self.inside(path), |(name, rest)| self.root.join(name).join(rest))
     }
 
-    /// What the process of a program on this machine is called.
+    /// The process name of a service on this machine.
     pub fn child(&self, service: Service) -> String {
         format!("{}-{}", self.name, service.name())
     }
 
-    /// A command that runs a program on this machine, to which arguments can be added.
+    /// Returns a command that runs a program on this machine. The caller can add arguments.
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(&self.holder);
         command.arg("run").arg("--pid").arg(self.pid().to_string()).arg("--").arg(program.as_ref());
@@ -162,16 +166,16 @@ impl Machine {
         command
     }
 
-    /// The number, outside of the namespaces, of the program that such a command's process runs. `None`: it has ended.
+    /// Returns the host process id of the program that a process of [`Self::command`] runs; `None` if it has ended.
     pub fn program_of(process: u32) -> Option<u32> {
         let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok()
     }
 }
 
-/// An empty configuration of Open vSwitch.
-pub(super) async fn make_database(machine: &Machine, programs: &Programs) -> Result<(), NodeError> {
-    let database = machine.outside(DATABASE);
+/// Creates an empty database of Open vSwitch.
+pub(super) async fn create_ovs_database(machine: &Machine, programs: &Programs) -> Result<(), NodeError> {
+    let database = machine.host_path(DATABASE);
     if let Some(directory) = database.parent() {
         fs::create_dir_all(directory).map_err(NodeError::file("making the directory", directory))?;
     }
@@ -183,8 +187,8 @@ pub(super) async fn make_database(machine: &Machine, programs: &Programs) -> Res
         tool.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
         let output = tool.output().await.map_err(NodeError::file("running", &programs.ovsdb_tool))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(NodeError::Program { program: programs.ovsdb_tool.display().to_string(), said });
+            let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(NodeError::Program { program: programs.ovsdb_tool.display().to_string(), message });
         }
     }
     Ok(())
@@ -193,7 +197,7 @@ pub(super) async fn make_database(machine: &Machine, programs: &Programs) -> Res
 pub(super) fn ovsdb(machine: &Machine, programs: &Programs) -> Command {
     let mut command = machine.command(&programs.ovsdb_server);
     command.arg(DATABASE).arg(flag("remote", format!("punix:{OVSDB_SOCKET}")));
-    // The files by which ovs-appctl and ovs-vsctl find it.
+    // ovs-appctl and ovs-vsctl find the daemon by its pid file.
     command.args(["--pidfile", "--no-chdir", "-vconsole:warn", "-vsyslog:off"]);
     command
 }

@@ -1,10 +1,10 @@
-//! Nodes on one machine: each has namespaces, a kubelet, containerd and Open vSwitch of its own.
+//! Nodes on one host: each has its own namespaces, kubelet, containerd and Open vSwitch.
 //!
-//! A node is held by a process ([`holder`]), with which everything of the node goes. Its interface
-//! [`NODE_INTERFACE`] leads to the control plane and the other nodes; who simulates a fabric cables further ones into
-//! its network namespace ([`Machine::network_namespace`]). Images come from a registry in this process.
+//! A process ([`namespace_holder`]) holds the namespaces of a node; the node ends with it. The interface [`NODE_INTERFACE`]
+//! connects it to the control plane and the other nodes. A simulated fabric can add interfaces to its network
+//! namespace ([`Machine::network_namespace`]). Images come from a registry in this process.
 
-pub mod holder;
+pub mod namespace_holder;
 
 mod cgroups;
 mod configuration;
@@ -29,9 +29,9 @@ use crate::directory::{Directory, write_private};
 use crate::parts::{Part, Parts, PartsError};
 use crate::pki::CertificateFiles;
 use crate::supervisor::{SuperviseError, Supervisor};
-use configuration::Kubelet;
+use configuration::KubeletParameters;
 use image::Image;
-use network::Hub;
+use network::ClusterNetwork;
 use registry::{Images, Registry};
 
 pub use configuration::{CNI_BIN, CNI_CONFIGURATION, CONTAINERD_SOCKET, OVSDB_SOCKET, POD_BRIDGE};
@@ -40,73 +40,73 @@ pub use machine::{Machine, Service};
 pub use network::{NODE_INTERFACE, NetworkError};
 pub use programs::{Missing, MissingPrograms};
 
-/// How many nodes fit into the network.
-pub const MOST_NODES: usize = 64;
-/// Between two looks at something that has no way to tell.
-const POLL: Duration = Duration::from_millis(10);
+/// Maximum number of nodes and gateways.
+pub const MAX_NODES: usize = 64;
+/// Poll interval for conditions without notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A node can't be started.
+/// Nodes can't be started.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// Namespaces, cgroups and containers need it.
+    /// The process lacks root, which namespaces, cgroups and containers need.
     #[error("nodes need root: run it as root, or without nodes")]
     NotRoot,
-    /// Debian packages that are not installed.
+    /// Programs are not installed.
     #[error(transparent)]
     Missing(#[from] MissingPrograms),
-    /// Not a host name: 1 to 63 of a–z, 0–9 and `-`, or named twice, or too many.
+    /// A name is no host name (1 to 63 of a–z, 0–9 and `-`), is not unique, or exceeds the limit.
     #[error("{name:?} can't be a node: {why}")]
     Name {
-        /// As it was given.
+        /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
-    /// A directory that a node covers by its own.
+    /// The control plane's directory is below a private directory of nodes, which would hide it.
     #[error("nodes need a directory outside of /run, /var/lib and /var/log, which {} is not", path.display())]
-    Covered {
+    Hidden {
         /// The directory of the control plane.
         path: PathBuf,
     },
-    /// A program that is built.
+    /// A program can't be obtained.
     #[error(transparent)]
     Parts(#[from] PartsError),
-    /// A child.
+    /// A child process can't be started.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
-    /// The network of the nodes.
+    /// The network of the nodes can't be set up.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The images.
+    /// An image can't be built.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The registry's socket.
+    /// The registry can't listen.
     #[error("listening for the nodes on {address}: {source}")]
     Registry {
-        /// Where.
+        /// The address.
         address: Ipv4Addr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// A file.
+    /// A file operation failed.
     #[error("{operation} {}: {source}", path.display())]
     File {
-        /// What failed.
+        /// The failed operation.
         operation: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A program that runs for a moment.
-    #[error("{program} failed: {said}")]
+    /// A short-lived program failed.
+    #[error("{program} failed: {message}")]
     Program {
-        /// Which.
+        /// The program.
         program: String,
-        /// Its last words.
-        said: String,
+        /// Its standard error.
+        message: String,
     },
-    /// Nothing of this name.
+    /// No node or gateway has the name.
     #[error("there is no node or gateway {name}")]
     Unknown {
         /// The name.
@@ -121,28 +121,28 @@ impl NodeError {
     }
 }
 
-/// Whether this process may have nodes.
+/// Whether this process runs as root, which nodes need.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Which nodes.
+/// Options of nodes.
 #[derive(Debug, Clone)]
 pub struct NodesOptions {
-    /// The program `eno-sandbox-node` of this crate.
+    /// Path of the program `eno-sandbox-node`.
     pub holder: PathBuf,
-    /// The nodes' names, which are host names.
+    /// Host names of the nodes.
     pub names: Vec<String>,
-    /// Machines with Open vSwitch alone, outside of the cluster: what lies behind a fabric. Host names, too.
+    /// Host names of gateways: machines outside the cluster, behind a fabric, that run Open vSwitch only.
     pub gateways: Vec<String>,
-    /// Names of images, tags not counted, for which the nodes get [`TEST_IMAGE`].
+    /// Image names without tags under which the registry also serves [`TEST_IMAGE`].
     pub aliases: Vec<String>,
-    /// Further images that are made on the spot.
+    /// Further images to build.
     pub images: Vec<ProgramsImage>,
 }
 
 impl NodesOptions {
-    /// These nodes, and nothing else.
+    /// Creates options with these nodes and without gateways.
     pub fn new(holder: impl Into<PathBuf>, names: Vec<String>) -> Self {
         Self {
             holder: holder.into(),
@@ -153,9 +153,9 @@ impl NodesOptions {
         }
     }
 
-    /// What can be known to go wrong before anything is done.
+    /// Checks names, privileges and installed programs before anything is started.
     pub fn check(&self) -> Result<(), NodeError> {
-        let mut seen = vec![HUB];
+        let mut seen = vec![BRIDGE_MACHINE];
         for name in self.names.iter().chain(&self.gateways) {
             let fault = |why| Err(NodeError::Name { name: name.clone(), why });
             let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -165,7 +165,7 @@ impl NodesOptions {
             if seen.contains(&name.as_str()) {
                 return fault("the name is taken");
             }
-            if seen.len() > MOST_NODES {
+            if seen.len() > MAX_NODES {
                 return fault("there are at most 64");
             }
             seen.push(name);
@@ -178,10 +178,10 @@ impl NodesOptions {
     }
 }
 
-/// Holds the bridge between all of them. No other machine has this name.
-const HUB: &str = "hub";
+/// Name of the machine that holds the bridge between the nodes. No node or gateway can have it.
+const BRIDGE_MACHINE: &str = "hub";
 
-/// A machine that runs pods.
+/// A machine of the cluster, which runs pods.
 #[derive(Debug)]
 pub struct Node {
     machine: Machine,
@@ -190,7 +190,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Its name, which is that of the Node object.
+    /// Its name, which is also that of the Node object.
     pub fn name(&self) -> &str {
         self.machine.name()
     }
@@ -205,7 +205,7 @@ impl Node {
         self.address
     }
 
-    /// The addresses of its pods' primary interfaces.
+    /// The subnet of its pods' primary interfaces.
     pub fn pods(&self) -> Ipv4Net {
         self.pods
     }
@@ -214,19 +214,28 @@ impl Node {
 /// All nodes of a control plane.
 #[derive(Debug)]
 pub struct Nodes {
+    /// The nodes in the order of the options.
     all: Vec<Node>,
+    /// The gateways in the order of the options.
     gateways: Vec<Machine>,
-    hub: Hub,
+    /// The network between the nodes.
+    cluster_network: ClusterNetwork,
+    /// The image registry.
     registry: Registry,
+    /// Path of kubelet.
     kubelet: PathBuf,
+    /// Paths of the CNI plugins.
     plugins: Vec<PathBuf>,
+    /// Paths of the installed programs.
     programs: programs::Programs,
+    /// containerd's snapshotter.
     snapshotter: &'static str,
+    /// Prefix of cgroups, and name of the host's interface to the nodes.
     id: String,
 }
 
 impl Nodes {
-    /// Gets what nodes need, makes the machines and cables them. Nothing runs on them yet.
+    /// Obtains the programs and images, creates the machines and connects them. Starts no services.
     pub(crate) async fn prepare(
         options: &NodesOptions,
         parts: &Parts,
@@ -234,8 +243,8 @@ impl Nodes {
         directory: &Directory,
     ) -> Result<Self, NodeError> {
         let dir = directory.path();
-        if holder::covers(dir) {
-            return Err(NodeError::Covered { path: dir.to_owned() });
+        if namespace_holder::is_hidden(dir) {
+            return Err(NodeError::Hidden { path: dir.to_owned() });
         }
         let programs = programs::Programs::find()?;
         let kubelet = parts.get(Part::Kubelet).await?;
@@ -246,18 +255,18 @@ impl Nodes {
         let mut images = Images::default();
         images.add(image::PAUSE, &Image::pause()?);
         let (busybox, ping) = (programs.busybox.clone(), programs.ping.clone());
-        let test = made(move || Image::test(&busybox, &ping)).await?;
+        let test = build_image(move || Image::test(&busybox, &ping)).await?;
         images.add(TEST_IMAGE, &test);
         for alias in &options.aliases {
             images.add(alias, &test);
         }
         for wanted in options.images.clone() {
             let name = wanted.name.clone();
-            let image = made(move || Image::programs(&wanted)).await?;
+            let image = build_image(move || Image::programs(&wanted)).await?;
             images.add(&name, &image);
         }
 
-        // The same directory has the same names and, where they are free, the same addresses.
+        // Derive names and addresses from the directory, so that they are stable if free.
         let seed = Sha256::digest(dir.as_os_str().as_encoded_bytes());
         let seed = seed.iter().take(4).fold(0_u32, |seed, byte| seed << 8 | u32::from(*byte));
         let id = format!("eno{seed:08x}");
@@ -265,51 +274,61 @@ impl Nodes {
             let cgroup = cgroup.then(|| format!("{id}-{name}"));
             Machine::start(&options.holder, dir.join("nodes"), name, cgroup, supervisor)
         };
-        let hub = machine(HUB.to_owned(), false).await?;
-        let hub = Hub::start(&hub.network_namespace(), &id, seed).await?;
+        let bridge_machine = machine(BRIDGE_MACHINE.to_owned(), false).await?;
+        let cluster_network = ClusterNetwork::start(&bridge_machine.network_namespace(), &id, seed).await?;
         let machines = options.names.iter().map(|name| machine(name.clone(), true));
         let machines = futures::future::try_join_all(machines).await?;
         let gateways = options.gateways.iter().map(|name| machine(name.clone(), false));
         let gateways = futures::future::try_join_all(gateways).await?;
-        let registry = Registry::start(hub.subnet().machine(), images).await;
-        let registry =
-            registry.map_err(|source| NodeError::Registry { address: hub.subnet().machine(), source })?;
+        let registry = Registry::start(cluster_network.subnet().machine(), images).await;
+        let registry = registry
+            .map_err(|source| NodeError::Registry { address: cluster_network.subnet().machine(), source })?;
 
         let mut nodes = Vec::new();
         for (index, machine) in (0_u8..).zip(machines) {
             let pods = Ipv4Net::new_assert(Ipv4Addr::new(10, 244, index + 1, 0), 24);
-            nodes.push(Node { machine, address: hub.subnet().node(index), pods });
+            nodes.push(Node { machine, address: cluster_network.subnet().node(index), pods });
         }
         let statfs = statfs(dir).map_err(|errno| NodeError::file("looking at", dir)(errno.into()))?;
-        // An overlay has no place on another one.
+        // overlayfs can't have an upper directory on overlayfs.
         let overlay = statfs.filesystem_type() == OVERLAYFS_SUPER_MAGIC;
         let snapshotter = if overlay { "native" } else { "overlayfs" };
-        let nodes = Self { all: nodes, gateways, hub, registry, kubelet, plugins, programs, snapshotter, id };
+        let nodes = Self {
+            all: nodes,
+            gateways,
+            cluster_network,
+            registry,
+            kubelet,
+            plugins,
+            programs,
+            snapshotter,
+            id,
+        };
         for machine in nodes.machines() {
-            nodes.cable(machine).await?;
+            nodes.connect_machine(machine).await?;
         }
         Ok(nodes)
     }
 
-    /// Connects a machine with the network of the nodes, if it is to be on that.
-    async fn cable(&self, machine: &Machine) -> Result<(), NodeError> {
+    /// Connects a node to the network of the nodes. A gateway gets only its loopback interface up.
+    async fn connect_machine(&self, machine: &Machine) -> Result<(), NodeError> {
         let namespace = machine.network_namespace();
         let Some(index) = self.all.iter().position(|node| node.name() == machine.name()) else {
             return Ok(network::set_loopback_up(&namespace).await?);
         };
         let others = self.all.iter().filter(|other| other.name() != machine.name());
         let others: Vec<_> = others.map(|other| (other.pods, other.address)).collect();
-        let address = self.hub.subnet().node(u8::try_from(index).unwrap_or_default());
-        Ok(self.hub.join(&format!("node{index}"), &namespace, address, &others).await?)
+        let address = self.cluster_network.subnet().node(u8::try_from(index).unwrap_or_default());
+        Ok(self.cluster_network.connect_node(&format!("node{index}"), &namespace, address, &others).await?)
     }
 
-    /// Makes a machine anew that has ended. Nothing runs on it then.
+    /// Recreates and connects an ended machine. Starts no services.
     pub(crate) async fn restart(&self, supervisor: &Supervisor, machine: &Machine) -> Result<(), NodeError> {
         machine.restart(supervisor).await?;
-        self.cable(machine).await
+        self.connect_machine(machine).await
     }
 
-    /// All machines that run something.
+    /// The machines of nodes and gateways.
     pub(crate) fn machines(&self) -> impl Iterator<Item = &Machine> {
         self.all.iter().map(|node| &node.machine).chain(&self.gateways)
     }
@@ -324,7 +343,7 @@ impl Nodes {
         self.all.iter().find(|node| node.name() == name)
     }
 
-    /// The machines outside of the cluster.
+    /// The gateways.
     pub fn gateways(&self) -> &[Machine] {
         &self.gateways
     }
@@ -334,12 +353,12 @@ impl Nodes {
         self.machines().find(|machine| machine.name() == name)
     }
 
-    /// The address of this machine on the network of the nodes.
+    /// The address of the host on the network of the nodes.
     pub fn machine_address(&self) -> Ipv4Addr {
-        self.hub.subnet().machine()
+        self.cluster_network.subnet().machine()
     }
 
-    /// Writes what a node's programs read.
+    /// Writes the configuration files of a node's programs and installs the CNI plugins.
     pub(crate) fn configure(
         &self,
         node: &Node,
@@ -349,14 +368,14 @@ impl Nodes {
     ) -> Result<(), NodeError> {
         let machine = &node.machine;
         let write = |path: &str, text: &str| {
-            let path = machine.outside(path);
+            let path = machine.host_path(path);
             write_private(&path, text).map_err(|error| NodeError::File {
                 operation: "writing",
                 path,
                 source: io::Error::other(error),
             })
         };
-        let kubelet = configuration::kubelet(&Kubelet {
+        let kubelet = configuration::kubelet(&KubeletParameters {
             address: node.address,
             cgroup: &format!("/{}-{}", self.id, node.name()),
             authority,
@@ -366,21 +385,21 @@ impl Nodes {
         write(machine::KUBELET_CONFIGURATION, &kubelet.to_string())?;
         write(machine::KUBELET_KUBECONFIG, &read(kubeconfig)?)?;
         write(machine::CONTAINERD_CONFIGURATION, &configuration::containerd(self.snapshotter))?;
-        let registries = format!("{}/_default/hosts.toml", configuration::REGISTRIES);
+        let registries = format!("{}/_default/hosts.toml", configuration::REGISTRY_CONFIGURATION);
         write(&registries, &configuration::registry(&self.registry.url))?;
         let network = configuration::pod_network(node.pods).to_string();
         write(&format!("{CNI_CONFIGURATION}/10-cluster.conflist"), &network)?;
-        let bin = machine.outside(CNI_BIN);
+        let bin = machine.host_path(CNI_BIN);
         fs::create_dir_all(&bin).map_err(NodeError::file("making the directory", &bin))?;
         for plugin in &self.plugins {
             let to = bin.join(plugin.file_name().unwrap_or_default());
-            // Copied, as the cache may be where a node has its own directories.
+            // Copy instead of linking: a private directory of the node may hide the cache.
             fs::copy(plugin, &to).map_err(NodeError::file("installing", &to))?;
         }
         Ok(())
     }
 
-    /// Starts what runs on the machines, all at once, and returns when containerd and ovsdb-server listen everywhere.
+    /// Starts the services of all machines concurrently. Returns when containerd and ovsdb-server listen.
     pub(crate) async fn start(&self, supervisor: &Supervisor) -> Result<(), NodeError> {
         let started = self.machines().map(|machine| self.start_services(supervisor, machine));
         futures::future::try_join_all(started).await?;
@@ -393,14 +412,14 @@ impl Nodes {
         machine: &Machine,
     ) -> Result<(), NodeError> {
         let pods = self.get(machine.name()).is_some();
-        machine::make_database(machine, &self.programs).await?;
+        machine::create_ovs_database(machine, &self.programs).await?;
         for service in Service::ALL.into_iter().filter(|service| pods || !service.is_for_pods()) {
             self.start_service(supervisor, machine.name(), service).await?;
         }
         Ok(())
     }
 
-    /// Starts a program of a machine, at first or again, and returns when it listens.
+    /// Starts or restarts a service of a machine. Returns when it listens.
     pub async fn start_service(
         &self,
         supervisor: &Supervisor,
@@ -422,21 +441,23 @@ impl Nodes {
         if let Some(socket) = service.socket() {
             let socket = machine.inside(socket);
             while UnixStream::connect(&socket).await.is_err() {
-                tokio::time::sleep(POLL).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         Ok(())
     }
 }
 
-/// Makes an image of large files: a second or so.
-async fn made(make: impl FnOnce() -> Result<Image, ImageError> + Send + 'static) -> Result<Image, NodeError> {
-    let made = tokio::task::spawn_blocking(make).await;
+/// Builds an image on a blocking thread; this takes about a second.
+async fn build_image(
+    make: impl FnOnce() -> Result<Image, ImageError> + Send + 'static,
+) -> Result<Image, NodeError> {
+    let built = tokio::task::spawn_blocking(make).await;
     let lost = |error: tokio::task::JoinError| NodeError::Program {
         program: "packing an image".to_owned(),
-        said: error.to_string(),
+        message: error.to_string(),
     };
-    Ok(made.map_err(lost)??)
+    Ok(built.map_err(lost)??)
 }
 
 fn read(path: &Path) -> Result<String, NodeError> {

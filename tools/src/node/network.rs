@@ -1,5 +1,5 @@
-//! The network between the control plane and its nodes: a bridge in a namespace of its own, a cable to each node, and
-//! one to the machine. All of it goes with the process that holds the bridge's namespace.
+//! The network between the control plane and its nodes: a bridge in a namespace of its own with a veth pair to each
+//! node and one to the host. The kernel deletes them with the namespace.
 
 use std::fs::File;
 use std::io;
@@ -19,37 +19,37 @@ use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute};
 use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::runtime;
 
-/// The block for tests of network devices (RFC 2544), of which each control plane takes a `/24`.
-const BLOCK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 18, 0, 0), 15);
-const SUBNETS: u16 = 512;
+/// The address block for benchmarks (RFC 2544). Each control plane uses a `/24` of it.
+const ADDRESS_BLOCK: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 18, 0, 0), 15);
+const SUBNET_COUNT: u16 = 512;
 /// The bridge, in its own namespace.
 const BRIDGE: &str = "cluster";
-/// A node's interface to this network.
+/// Name of a node's interface to this network.
 pub const NODE_INTERFACE: &str = "eth0";
 
 /// The network of the nodes can't be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The kernel refused.
+    /// A netlink request failed.
     #[error("{operation}: {source}")]
     Netlink {
-        /// What was asked.
+        /// The failed operation.
         operation: String,
-        /// Why not.
+        /// The cause.
         source: Box<rtnetlink::Error>,
     },
-    /// A namespace can't be entered, or a socket in it can't be opened.
+    /// A namespace can't be opened or entered.
     #[error("{operation} {}: {source}", path.display())]
     Namespace {
-        /// What failed.
+        /// The failed operation.
         operation: &'static str,
-        /// Of which namespace.
+        /// Path of the namespace.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// All are routed somewhere, or other sandboxes have them.
-    #[error("no /24 of {BLOCK} is free: another network uses the addresses, or 512 sandboxes run")]
+    /// No `/24` is free: all are routed or used by other sandboxes.
+    #[error("no /24 of {ADDRESS_BLOCK} is free: another network uses the addresses, or 512 sandboxes run")]
     NoSubnet,
 }
 
@@ -58,28 +58,28 @@ fn netlink(operation: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> Net
     move |source| NetworkError::Netlink { operation, source: Box::new(source) }
 }
 
-/// A `/24` that no other control plane of this machine has, as long as this lives.
+/// A `/24` that is reserved for this control plane until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Subnet {
     net: Ipv4Net,
-    /// Abstract sockets belong to the network namespace, as addresses do.
-    _claim: UnixListener,
+    /// The reservation: an abstract socket, which like addresses belongs to the network namespace.
+    _reservation: UnixListener,
 }
 
 impl Subnet {
-    /// Takes one that is free: always the same for the same seed where that is possible.
-    async fn claim(handle: &Handle, seed: u32) -> Result<Self, NetworkError> {
-        let used = used(handle).await?;
-        candidates(seed, &used)
+    /// Reserves a free subnet, preferably that of the seed.
+    async fn reserve(handle: &Handle, seed: u32) -> Result<Self, NetworkError> {
+        let used = used_networks(handle).await?;
+        free_subnets(seed, &used)
             .find_map(|net| {
                 let name = format!("eno-sandbox-{net}");
                 let address = SocketAddr::from_abstract_name(name).ok()?;
-                Some(Self { net, _claim: UnixListener::bind_addr(&address).ok()? })
+                Some(Self { net, _reservation: UnixListener::bind_addr(&address).ok()? })
             })
             .ok_or(NetworkError::NoSubnet)
     }
 
-    /// The address of the machine.
+    /// The address of the host.
     pub(crate) fn machine(&self) -> Ipv4Addr {
         self.host(1)
     }
@@ -94,17 +94,17 @@ impl Subnet {
     }
 }
 
-/// The subnets that overlap nothing that is used, beginning with the seed's.
-fn candidates(seed: u32, used: &[Ipv4Net]) -> impl Iterator<Item = Ipv4Net> {
-    let base = u32::from(BLOCK.network());
-    (0..u32::from(SUBNETS))
-        .map(move |step| (seed % u32::from(SUBNETS) + step) % u32::from(SUBNETS))
+/// Returns the subnets without overlap with used ones, starting with that of the seed.
+fn free_subnets(seed: u32, used: &[Ipv4Net]) -> impl Iterator<Item = Ipv4Net> {
+    let base = u32::from(ADDRESS_BLOCK.network());
+    (0..u32::from(SUBNET_COUNT))
+        .map(move |step| (seed % u32::from(SUBNET_COUNT) + step) % u32::from(SUBNET_COUNT))
         .filter_map(move |index| Ipv4Net::new(Ipv4Addr::from(base + (index << 8)), 24).ok())
         .filter(|net| !used.iter().any(|other| other.contains(net) || net.contains(other)))
 }
 
-/// What addresses and routes of the machine lead to, but for the default routes.
-async fn used(handle: &Handle) -> Result<Vec<Ipv4Net>, NetworkError> {
+/// Returns the networks of the host's addresses and routes, without default routes.
+async fn used_networks(handle: &Handle) -> Result<Vec<Ipv4Net>, NetworkError> {
     let mut used = Vec::new();
     let mut addresses = handle.address().get().execute();
     while let Some(message) = addresses.try_next().await.map_err(netlink("listing addresses"))? {
@@ -129,25 +129,26 @@ async fn used(handle: &Handle) -> Result<Vec<Ipv4Net>, NetworkError> {
     Ok(used)
 }
 
-/// The bridge, its cable to the machine, and the subnet.
+/// The bridge, its connection to the host, and the subnet.
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct ClusterNetwork {
     subnet: Subnet,
     handle: Handle,
     bridge: u32,
 }
 
-impl Hub {
-    /// Cables the bridge, whose namespace somebody holds, to the machine by the interface `link` (at most 15 bytes).
+impl ClusterNetwork {
+    /// Creates the bridge in an existing namespace and connects it to the host by the interface `link` (at most 15
+    /// bytes).
     pub(crate) async fn start(namespace: &Path, link: &str, seed: u32) -> Result<Self, NetworkError> {
-        let machine = connect(Path::new("/proc/self/ns/net")).await?;
-        let subnet = Subnet::claim(&machine, seed).await?;
-        let handle = connect(namespace).await?;
+        let machine = open_netlink(Path::new("/proc/self/ns/net")).await?;
+        let subnet = Subnet::reserve(&machine, seed).await?;
+        let handle = open_netlink(namespace).await?;
         set_up(&handle, "lo").await?;
         let made = handle.link().add(LinkBridge::new(BRIDGE).build()).execute().await;
         made.map_err(netlink(format!("making the bridge {BRIDGE}")))?;
-        let bridge = index(&handle, BRIDGE).await?;
-        veth(&handle, "machine", bridge, link, Path::new("/proc/self/ns/net")).await?;
+        let bridge = link_index(&handle, BRIDGE).await?;
+        create_veth(&handle, "machine", bridge, link, Path::new("/proc/self/ns/net")).await?;
         add_address(&machine, link, subnet.machine()).await?;
         set_up(&machine, link).await?;
         Ok(Self { subnet, handle, bridge })
@@ -157,17 +158,16 @@ impl Hub {
         &self.subnet
     }
 
-    /// Cables a node, whose namespace somebody holds. `others` are the networks of the other nodes' pods, each with its
-    /// node's address.
-    pub(crate) async fn join(
+    /// Connects a node by its namespace. `others` are the pod subnets of the other nodes with the nodes' addresses.
+    pub(crate) async fn connect_node(
         &self,
         name: &str,
         namespace: &Path,
         address: Ipv4Addr,
         others: &[(Ipv4Net, Ipv4Addr)],
     ) -> Result<(), NetworkError> {
-        veth(&self.handle, name, self.bridge, NODE_INTERFACE, namespace).await?;
-        let node = connect(namespace).await?;
+        create_veth(&self.handle, name, self.bridge, NODE_INTERFACE, namespace).await?;
+        let node = open_netlink(namespace).await?;
         set_up(&node, "lo").await?;
         add_address(&node, NODE_INTERFACE, address).await?;
         set_up(&node, NODE_INTERFACE).await?;
@@ -183,20 +183,20 @@ impl Hub {
     }
 }
 
-/// For a machine that is on no network of ours.
+/// Enables the loopback interface in a namespace.
 pub(crate) async fn set_loopback_up(namespace: &Path) -> Result<(), NetworkError> {
-    set_up(&connect(namespace).await?, "lo").await
+    set_up(&open_netlink(namespace).await?, "lo").await
 }
 
-/// A veth pair: `port` of a bridge here, and `peer` in another namespace, which is down.
-async fn veth(
+/// Creates a veth pair: `port` on a bridge here, and `peer`, which is down, in another namespace.
+async fn create_veth(
     handle: &Handle,
     port: &str,
     bridge: u32,
     peer: &str,
     namespace: &Path,
 ) -> Result<(), NetworkError> {
-    let file = open(namespace)?;
+    let file = open_namespace(namespace)?;
     let end = LinkMessageBuilder::<LinkUnspec>::new().name(peer).setns_by_fd(file.as_raw_fd()).build();
     let message = LinkVeth::new(port, peer)
         .set_info_data(InfoData::Veth(InfoVeth::Peer(end)))
@@ -208,18 +208,18 @@ async fn veth(
 }
 
 async fn add_address(handle: &Handle, link: &str, address: Ipv4Addr) -> Result<(), NetworkError> {
-    let index = index(handle, link).await?;
+    let index = link_index(handle, link).await?;
     let added = handle.address().add(index, IpAddr::V4(address), 24).execute().await;
     added.map_err(netlink(format!("giving {link} the address {address}")))
 }
 
 async fn set_up(handle: &Handle, link: &str) -> Result<(), NetworkError> {
-    let message = LinkMessageBuilder::<LinkUnspec>::new().index(index(handle, link).await?).up().build();
+    let message = LinkMessageBuilder::<LinkUnspec>::new().index(link_index(handle, link).await?).up().build();
     let changed = handle.link().change(message).execute().await;
     changed.map_err(netlink(format!("setting {link} up")))
 }
 
-async fn index(handle: &Handle, link: &str) -> Result<u32, NetworkError> {
+async fn link_index(handle: &Handle, link: &str) -> Result<u32, NetworkError> {
     let failed = || netlink(format!("finding the interface {link}"));
     let found = handle.link().get().match_name(link.to_owned()).execute().try_next().await;
     match found.map_err(failed())? {
@@ -228,7 +228,7 @@ async fn index(handle: &Handle, link: &str) -> Result<u32, NetworkError> {
     }
 }
 
-fn open(namespace: &Path) -> Result<File, NetworkError> {
+fn open_namespace(namespace: &Path) -> Result<File, NetworkError> {
     File::open(namespace).map_err(|source| NetworkError::Namespace {
         operation: "opening the network namespace",
         path: namespace.to_owned(),
@@ -236,11 +236,11 @@ fn open(namespace: &Path) -> Result<File, NetworkError> {
     })
 }
 
-/// A netlink socket that belongs to a namespace, whatever thread uses it.
-async fn connect(namespace: &Path) -> Result<Handle, NetworkError> {
-    let file = open(namespace)?;
+/// Opens a netlink socket in a namespace. It stays in the namespace regardless of the thread that uses it.
+async fn open_netlink(namespace: &Path) -> Result<Handle, NetworkError> {
+    let file = open_namespace(namespace)?;
     let runtime = runtime::Handle::current();
-    // The thread that enters the namespace is never used for anything else.
+    // A thread of its own enters the namespace.
     let opening = thread::spawn(move || {
         setns(file, CloneFlags::CLONE_NEWNET).map_err(io::Error::from)?;
         let _entered = runtime.enter();
@@ -263,16 +263,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subnet_overlaps_nothing_that_is_used() {
-        let first = candidates(7, &[]).next().unwrap();
+    fn free_subnets_exclude_used_networks() {
+        let first = free_subnets(7, &[]).next().unwrap();
         assert_eq!(first.to_string(), "198.18.7.0/24");
-        assert_eq!(candidates(7, &[first]).next().unwrap().to_string(), "198.18.8.0/24");
+        assert_eq!(free_subnets(7, &[first]).next().unwrap().to_string(), "198.18.8.0/24");
         let half: Ipv4Net = "198.18.0.0/16".parse().unwrap();
-        assert_eq!(candidates(7, &[half]).next().unwrap().to_string(), "198.19.0.0/24");
+        assert_eq!(free_subnets(7, &[half]).next().unwrap().to_string(), "198.19.0.0/24");
         let host: Ipv4Net = "198.19.255.9/32".parse().unwrap();
-        let last = candidates(511, &[half, host]).next().unwrap();
+        let last = free_subnets(511, &[half, host]).next().unwrap();
         assert_eq!(last.to_string(), "198.19.0.0/24");
-        assert_eq!(candidates(0, &[BLOCK]).next(), None);
-        assert_eq!(candidates(600, &[]).count(), 512);
+        assert_eq!(free_subnets(0, &[ADDRESS_BLOCK]).next(), None);
+        assert_eq!(free_subnets(600, &[]).count(), 512);
     }
 }

@@ -1,19 +1,19 @@
-//! The programs of a node that distributions package.
+//! Finds the programs of a node that must be installed on the host.
 
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where programs of root are, which not everyone has in `PATH`.
-const SYSTEM: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+/// System directories, which the `PATH` of some users lacks.
+const SYSTEM_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const OVS_SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// What is not installed.
+/// Programs that are not installed.
 #[derive(Debug, thiserror::Error)]
 pub struct MissingPrograms(pub Vec<Missing>);
 
-/// A program, and the package of Debian that has it.
+/// A missing program and its Debian package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missing {
     /// The program or file.
@@ -36,20 +36,27 @@ impl fmt::Display for MissingPrograms {
     }
 }
 
-/// Their paths.
+/// Paths of the installed programs.
 #[derive(Debug)]
 pub(super) struct Programs {
+    /// containerd.
     pub(super) containerd: PathBuf,
+    /// ovsdb-server.
     pub(super) ovsdb_server: PathBuf,
+    /// ovs-vswitchd.
     pub(super) ovs_vswitchd: PathBuf,
+    /// ovsdb-tool.
     pub(super) ovsdb_tool: PathBuf,
+    /// The database schema of Open vSwitch.
     pub(super) ovs_schema: PathBuf,
+    /// A statically linked busybox.
     pub(super) busybox: PathBuf,
+    /// ping of iputils.
     pub(super) ping: PathBuf,
 }
 
 impl Programs {
-    /// Finds all, or says what is missing.
+    /// Finds all programs, or returns the missing ones.
     pub(super) fn find() -> Result<Self, MissingPrograms> {
         let mut missing = Vec::new();
         let mut need = |program: &'static str, package, usable: fn(&Path) -> bool| {
@@ -69,21 +76,21 @@ impl Programs {
             busybox: need("busybox", "busybox-static", is_static),
             ping: need("ping", "iputils-ping", Path::is_file),
         };
-        // containerd runs these.
+        // containerd executes these.
         need("containerd-shim-runc-v2", "containerd", Path::is_file);
         need("runc", "runc", Path::is_file);
         if missing.is_empty() { Ok(programs) } else { Err(MissingPrograms(missing)) }
     }
 }
 
-/// `PATH`, with the system's own directories.
+/// `PATH` with the system directories appended.
 pub(super) fn path() -> OsString {
     let given = env::var_os("PATH").unwrap_or_default();
-    let all = env::split_paths(&given).chain(SYSTEM.map(PathBuf::from));
+    let all = env::split_paths(&given).chain(SYSTEM_DIRECTORIES.map(PathBuf::from));
     env::join_paths(all).unwrap_or(given)
 }
 
-/// Whether a file is a program that asks for no loader: an ELF file of 64 bits without `PT_INTERP`.
+/// Whether a file is a statically linked program: a 64-bit ELF file without `PT_INTERP`.
 pub(super) fn is_static(path: &Path) -> bool {
     let Ok(elf) = std::fs::read(path) else { return false };
     let number = |at: usize, size: usize| {
@@ -102,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_with_its_package() {
+    fn missing_programs_error_names_debian_packages() {
         let missing = MissingPrograms(vec![
             Missing { program: "ovsdb-server", package: "openvswitch-switch" },
             Missing { program: "ovs-vswitchd", package: "openvswitch-switch" },
@@ -116,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn this_test_is_not_statically_linked() {
+    fn is_static_rejects_dynamically_linked_program() {
         assert!(!is_static(&env::current_exe().unwrap()));
         assert!(!is_static(Path::new("/dev/null")));
     }

@@ -1,5 +1,5 @@
-//! The registry that the nodes pull from: the images made on the spot, under their own names and those of images that
-//! manifests use for the same purpose (OCI distribution specification, the pulling half).
+//! The image registry of the nodes (OCI distribution specification, pull only). It serves the built images under their
+//! names and aliases.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,10 +18,10 @@ use super::image::{Blob, Image};
 
 const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
-/// A name as containerd understands it: registry, and path in it. `busybox` is `docker.io/library/busybox`.
+/// Normalises an image reference as containerd does, without tag: `busybox` is `docker.io/library/busybox`.
 fn repository(reference: &str) -> String {
     let name = reference.split('@').next().unwrap_or_default();
-    // A colon before the last slash is that of a port.
+    // A colon before the last slash precedes a port.
     let (folder, last) = name.rsplit_once('/').map_or(("", name), |(folder, last)| (folder, last));
     let last = last.split(':').next().unwrap_or_default();
     let name = if folder.is_empty() { last.to_owned() } else { format!("{folder}/{last}") };
@@ -32,7 +32,7 @@ fn repository(reference: &str) -> String {
     }
 }
 
-/// Which image has which name, tags not counted.
+/// The images by name, regardless of tags.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     manifests: BTreeMap<String, Blob>,
@@ -47,7 +47,7 @@ impl Images {
         }
     }
 
-    /// `NAME/manifests/TAG|DIGEST` or `NAME/blobs/DIGEST`, of a registry.
+    /// Finds `NAME/manifests/TAG|DIGEST` or `NAME/blobs/DIGEST` of a registry.
     fn find(&self, registry: &str, path: &str) -> Option<&Blob> {
         if let Some((name, reference)) = path.rsplit_once("/manifests/") {
             let manifest = self.manifests.get(&format!("{registry}/{name}"))?;
@@ -58,7 +58,7 @@ impl Images {
     }
 }
 
-/// The server, as long as this lives.
+/// The running server; dropping it stops the server.
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) url: String,
@@ -71,7 +71,7 @@ impl Registry {
         let url = format!("http://{}", listener.local_addr()?);
         let routes = Router::new()
             .route("/v2/", get(|| async { "{}" }))
-            .route("/v2/{*path}", get(answer))
+            .route("/v2/{*path}", get(serve_blob))
             .with_state(Arc::new(images));
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, routes).await {
@@ -88,8 +88,8 @@ impl Drop for Registry {
     }
 }
 
-/// containerd says by `ns` which registry it would have asked.
-async fn answer(
+/// Serves a manifest or blob. The query parameter `ns` of containerd is the registry of the image's name.
+async fn serve_blob(
     State(images): State<Arc<Images>>,
     Path(path): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_containerd_reads_them() {
+    fn repository_normalizes_names_as_containerd_does() {
         for (reference, name) in [
             ("busybox", "docker.io/library/busybox"),
             ("nicolaka/netshoot:latest", "docker.io/nicolaka/netshoot"),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_found_by_tag_and_digest() {
+    fn images_are_found_by_tag_and_digest() {
         let image = Image::pause().unwrap();
         let mut images = Images::default();
         images.add("nicolaka/netshoot", &image);

@@ -11,13 +11,13 @@ use tokio::process::Command;
 use super::version::Version;
 use super::{Event, Part, PartsError, Progress, Recipe};
 
-/// Fetches the toolchain that a module asks for by itself; older ones don't.
+/// The oldest Go that downloads the toolchain of a module by itself.
 const OLDEST_GO: Version = Version(1, 21, 0);
 const OLDEST_GO_NAME: &str = "1.21";
-/// Lines of the build that an error shows.
-const SHOWN: usize = 30;
+/// Maximum lines of build output in an error.
+const MAX_OUTPUT_LINES: usize = 30;
 
-/// Runs `go build` in `source`, where it writes the module first, into the file `to`.
+/// Writes the module into `source` and builds it there into the file `to`.
 pub(super) async fn build(
     part: Part,
     recipe: &Recipe,
@@ -26,7 +26,7 @@ pub(super) async fn build(
     progress: &dyn Progress,
 ) -> Result<(), PartsError> {
     let version = recipe.module.version_of(recipe.package);
-    if !go_is_there().await {
+    if !is_go_usable().await {
         return Err(PartsError::NoGo { part, version, go: OLDEST_GO_NAME });
     }
     recipe.module.write_to(source).map_err(|error| PartsError::Cache {
@@ -41,10 +41,10 @@ pub(super) async fn build(
         status,
         output: output.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n"),
     };
-    let mut lines = VecDeque::with_capacity(SHOWN);
+    let mut lines = VecDeque::with_capacity(MAX_OUTPUT_LINES);
     let status = run(go_build(recipe, source, to), |packages, line| {
         progress.report(Event::Step { part, packages, line });
-        if lines.len() == SHOWN {
+        if lines.len() == MAX_OUTPUT_LINES {
             lines.pop_front();
         }
         lines.push_back(line.to_owned());
@@ -54,7 +54,7 @@ pub(super) async fn build(
     if status.success() { Ok(()) } else { Err(failed(status.to_string(), &lines)) }
 }
 
-/// `go`, in a way that the user's settings for other work don't change the outcome.
+/// A `go` command that ignores the user's settings, for reproducible results.
 pub(super) fn go() -> Command {
     let mut command = Command::new("go");
     command
@@ -80,17 +80,17 @@ fn go_build(recipe: &Recipe, source: &Path, to: &Path) -> Command {
     command
 }
 
-async fn go_is_there() -> bool {
+async fn is_go_usable() -> bool {
     match go().arg("version").output().await {
         Ok(output) => {
-            // Development versions of Go say no number: let them try.
+            // Development versions of Go have no version number: accept them.
             Version::find(&String::from_utf8_lossy(&output.stdout)).is_none_or(|version| version >= OLDEST_GO)
         }
         Err(_) => false,
     }
 }
 
-/// Runs it to its end; each line comes with the number of packages seen up to it.
+/// Runs a build to its end. Calls `line_seen` for each line with the number of packages so far.
 async fn run(
     mut command: Command,
     mut line_seen: impl FnMut(usize, &str),
@@ -100,7 +100,7 @@ async fn run(
         let mut lines = BufReader::new(stderr).lines();
         let mut packages = 0;
         while let Some(line) = lines.next_line().await? {
-            // `go build -v` writes the bare import path of each package.
+            // `go build -v` writes the import path of each package on a line of its own.
             packages += usize::from(!line.contains(' '));
             line_seen(packages, &line);
         }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_build_s_lines_are_counted_and_its_status_returned() {
+    async fn run_counts_packages_and_returns_exit_status() {
         let mut command = Command::new("sh");
         command
             .args(["-c", "printf 'go: downloading a v1\\nfmt\\nos\\n' >&2; exit 3"])

@@ -1,4 +1,4 @@
-//! The programs of the control plane: where each is found, and how it is had when it is nowhere.
+//! Finds, downloads or builds the programs ("parts") of the control plane and the tests.
 
 mod build;
 mod module;
@@ -14,16 +14,16 @@ use module::Module;
 pub use progress::{Event, Progress, Silent, StderrProgress};
 pub use store::{Parts, PartsError};
 pub use version::Version;
-use version::Wanted;
+use version::VersionRequirement;
 
-/// One program.
+/// A program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// The store behind the API server.
+    /// The data store of the API server.
     Etcd,
     /// The Kubernetes API.
     KubeApiserver,
-    /// Namespaces, garbage collection, service accounts.
+    /// The controllers of namespaces, garbage collection and service accounts.
     KubeControllerManager,
     /// The command line of Kubernetes.
     Kubectl,
@@ -47,30 +47,30 @@ pub enum Part {
     Static,
     /// CNI plugin.
     Loopback,
-    /// Gives pods their nodes.
+    /// The scheduler of pods.
     KubeScheduler,
-    /// Runs the pods of a node.
+    /// The agent that runs the pods of a node.
     Kubelet,
-    /// Says how GitOps tools judge objects.
+    /// Prints the status that GitOps tools compute for objects.
     GitopsVerdict,
 }
 
-/// How an installed program says its version, and which versions will do.
-struct Installed {
+/// The version check of an installed program.
+struct VersionCheck {
     version_arguments: &'static [&'static str],
-    wanted: Wanted,
+    requirement: VersionRequirement,
 }
 
 struct Recipe {
     program: &'static str,
     module: &'static Module,
     package: &'static str,
-    /// `None`: an installed one is never taken. (A `bridge` on `PATH` is iproute's, not the CNI plugin.)
-    installed: Option<Installed>,
+    /// `None` if an installed program is never used. (`bridge` on `PATH` is that of iproute, not the CNI plugin.)
+    installed: Option<VersionCheck>,
 }
 
 impl Part {
-    /// Every part there is.
+    /// All parts.
     pub const ALL: [Self; 17] = [
         Self::Etcd,
         Self::KubeApiserver,
@@ -91,11 +91,11 @@ impl Part {
         Self::GitopsVerdict,
     ];
 
-    /// What [`crate::ControlPlane`] runs.
+    /// The parts that [`crate::ControlPlane`] always runs.
     pub const CONTROL_PLANE: [Self; 4] =
         [Self::Etcd, Self::KubeApiserver, Self::KubeControllerManager, Self::NatsServer];
 
-    /// Whether it runs as root only: who isn't has no use for it.
+    /// Whether only root can run it.
     pub fn needs_root(self) -> bool {
         matches!(self, Self::Kubelet | Self::KubeScheduler)
     }
@@ -111,54 +111,57 @@ impl Part {
     }
 
     fn recipe(self) -> Recipe {
-        let kubernetes = |program, package, version_arguments, wanted| Recipe {
+        let kubernetes = |program, package, version_arguments, requirement| Recipe {
             program,
             module: &module::KUBERNETES,
             package,
-            installed: Some(Installed { version_arguments, wanted }),
+            installed: Some(VersionCheck { version_arguments, requirement }),
         };
         let node = |program, package| Recipe {
             program,
             module: &module::NODE,
             package,
-            installed: Some(Installed { version_arguments: &["--version"], wanted: Wanted::Minor(1, 36) }),
+            installed: Some(VersionCheck {
+                version_arguments: &["--version"],
+                requirement: VersionRequirement::Minor(1, 36),
+            }),
         };
         let cni = |program, package| Recipe { program, module: &module::CNI, package, installed: None };
         match self {
-            // The API server asks etcd for watch progress, which is right since 3.5.8.
+            // The API server relies on watch progress notifications, which work since etcd 3.5.8.
             Self::Etcd => kubernetes(
                 "etcd",
                 "go.etcd.io/etcd/server/v3",
                 &["--version"],
-                Wanted::AtLeast(Version(3, 5, 8)),
+                VersionRequirement::AtLeast(Version(3, 5, 8)),
             ),
-            // One minor version: its flags, and the policies that are served by default.
+            // The flags and the policies served by default depend on the minor version.
             Self::KubeApiserver => kubernetes(
                 "kube-apiserver",
                 "k8s.io/kubernetes/cmd/kube-apiserver",
                 &["--version"],
-                Wanted::Minor(1, 36),
+                VersionRequirement::Minor(1, 36),
             ),
             Self::KubeControllerManager => kubernetes(
                 "kube-controller-manager",
                 "k8s.io/kubernetes/cmd/kube-controller-manager",
                 &["--version"],
-                Wanted::Minor(1, 36),
+                VersionRequirement::Minor(1, 36),
             ),
             Self::Kubectl => kubernetes(
                 "kubectl",
                 "k8s.io/kubernetes/cmd/kubectl",
                 &["version", "--client"],
-                Wanted::AtLeast(Version(1, 30, 0)),
+                VersionRequirement::AtLeast(Version(1, 30, 0)),
             ),
             Self::NatsServer => Recipe {
                 program: "nats-server",
                 module: &module::NATS,
                 package: "github.com/nats-io/nats-server/v2",
-                installed: Some(Installed {
+                installed: Some(VersionCheck {
                     version_arguments: &["--version"],
-                    // The first with `sync_interval`.
-                    wanted: Wanted::AtLeast(Version(2, 10, 0)),
+                    // The first version with `sync_interval`.
+                    requirement: VersionRequirement::AtLeast(Version(2, 10, 0)),
                 }),
             },
             Self::KubeScheduler => node("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
@@ -208,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_is_found_by_its_name_and_pinned_in_its_module() {
+    fn every_part_parses_from_its_name_and_is_pinned() {
         for part in Part::ALL {
             assert_eq!(part.program().parse::<Part>().unwrap(), part);
             let recipe = part.recipe();
@@ -223,12 +226,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_would_be_taken_when_installed() {
+    fn pinned_versions_satisfy_installed_requirements() {
         for part in Part::ALL {
             let recipe = part.recipe();
             let Some(installed) = recipe.installed else { continue };
             let pinned = recipe.module.version_of(recipe.package);
-            assert!(installed.wanted.allows(Version::find(pinned).unwrap()), "{part} {pinned}");
+            assert!(installed.requirement.allows(Version::find(pinned).unwrap()), "{part} {pinned}");
         }
     }
 }

@@ -1,25 +1,27 @@
-//! The Go modules that pin the parts. They are carried in the program, so that an installed one needs no
-//! checkout to build from.
+//! The Go modules that pin the parts. They are embedded, so that an installed program can build without a checkout.
 
 use std::path::Path;
 use std::{fs, io};
 
 use sha2::{Digest, Sha256};
 
-/// One upstream has one module: what one requires can't move the versions of another.
+/// A Go module that pins the programs of one upstream. Separate modules keep their dependencies independent.
 pub(super) struct Module {
+    /// Name of the directory in the cache.
     name: &'static str,
+    /// Content of go.mod.
     go_mod: &'static str,
+    /// Content of go.sum.
     go_sum: &'static str,
-    /// A program of our own: its files, by name. Empty: all programs are those of others.
+    /// Source files of a program of this project, by name. Empty for foreign programs.
     sources: &'static [(&'static str, &'static str)],
-    /// `-X` definitions that a program needs to know its own version, `VERSION` standing for the pinned one.
+    /// `-X` linker definitions for the program's own version. `VERSION` stands for the pinned version.
     definitions: &'static [(&'static str, &'static str)],
-    /// The module whose version names the whole.
+    /// The Go module whose version identifies this module.
     main: &'static str,
 }
 
-/// What a program of Kubernetes knows of itself.
+/// Version definitions of Kubernetes programs.
 const KUBERNETES_VERSION: &[(&str, &str)] = &[
     ("k8s.io/component-base/version.gitVersion", "VERSION"),
     ("k8s.io/component-base/version.gitMajor", "MAJOR"),
@@ -36,7 +38,7 @@ pub(super) static KUBERNETES: Module = Module {
     main: "k8s.io/kubernetes",
 };
 
-/// Apart from [`KUBERNETES`], so that who runs no nodes builds none of it.
+/// Separate from [`KUBERNETES`], so that it is built only for nodes.
 pub(super) static NODE: Module = Module {
     name: "node",
     go_mod: include_str!("../../go/node/go.mod"),
@@ -74,15 +76,16 @@ pub(super) static GITOPS: Module = Module {
 };
 
 impl Module {
-    /// Whether the module pins the package: it has a `tool` line for it, or it is the package.
+    /// Whether the module pins the package, with a `tool` line or as the package itself.
     #[cfg(test)]
     pub(super) fn pins(&self, package: &str) -> bool {
         let own = |line: &str| !self.sources.is_empty() && line.strip_prefix("module ") == Some(package);
         self.go_mod.lines().any(|line| line.trim().trim_start_matches("tool ") == package || own(line))
     }
 
-    /// The pinned version of the module that holds a package, `v1.36.3`; of a program of our own, of what it is about.
-    /// Empty when there is none.
+    /// The pinned version of the Go module that contains a package, such as `v1.36.3`. For a program of this project,
+    /// it
+    /// is that of the main dependency. Empty if the package is not pinned.
     pub(super) fn version_of(&self, package: &str) -> &'static str {
         let package = if self.sources.is_empty() { package } else { self.main };
         self.go_mod
@@ -98,7 +101,7 @@ impl Module {
             .map_or("", |(_, version)| version)
     }
 
-    /// The linker's arguments: small programs that know their version.
+    /// Linker flags: strip symbols and define the version.
     pub(super) fn linker_flags(&self) -> String {
         let version = self.version_of(self.main);
         let mut numbers = version.trim_start_matches('v').split('.');
@@ -109,8 +112,7 @@ impl Module {
         })
     }
 
-    /// The name of the directory in the cache: another pinned version, of this or of anything below it,
-    /// is another directory.
+    /// Name of the directory in the cache. It changes with the version of any pinned dependency.
     pub(super) fn directory_name(&self) -> String {
         let mut hash = Sha256::new();
         let sources = self.sources.iter().map(|(_, text)| *text);
@@ -119,7 +121,7 @@ impl Module {
             hash.update(text);
             hash.update([0]);
         }
-        // Four bytes tell apart the few that one cache ever holds.
+        // Four bytes suffice to distinguish the few directories of a cache.
         let digest =
             hash.finalize().iter().take(4).fold(0_u32, |digest, byte| digest << 8 | u32::from(*byte));
         format!("{}-{}-{digest:08x}", self.name, self.version_of(self.main))
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_come_from_the_modules() {
+    fn version_of_reads_pinned_versions() {
         assert!(KUBERNETES.version_of("k8s.io/kubernetes/cmd/kubectl").starts_with("v1."));
         assert!(KUBERNETES.version_of("go.etcd.io/etcd/server/v3").starts_with("v3."));
         assert!(CNI.version_of("github.com/containernetworking/cni/cnitool").starts_with("v1."));
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_staging_modules_are_those_of_the_release() {
+    fn staging_modules_match_kubernetes_release() {
         let version = KUBERNETES.version_of("k8s.io/kubernetes");
         let staging = version.replacen("v1.", "v0.", 1);
         let replaced: Vec<_> = KUBERNETES.go_mod.lines().filter_map(|line| line.split_once(" => ")).collect();
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_linker_is_told_the_version() {
+    fn linker_flags_define_version() {
         let flags = KUBERNETES.linker_flags();
         let version = KUBERNETES.version_of("k8s.io/kubernetes");
         assert!(flags.contains(&format!("version.gitVersion={version} ")), "{flags}");

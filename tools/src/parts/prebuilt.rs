@@ -1,5 +1,4 @@
-//! Prebuilt parts, by setup-envtest: it downloads what the Kubernetes project publishes for tests, and
-//! checks it against the published hashes.
+//! Downloads prebuilt parts with setup-envtest, which verifies the published hashes of the Kubernetes project.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,15 +7,15 @@ use super::{Part, Recipe, build};
 
 const SETUP_ENVTEST: &str = "sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1";
 
-/// Short, since a build is the other way: without a network this is all that is lost.
+/// Timeout of the download; short, because a build is the fallback.
 const TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Whether setup-envtest has such a part at all.
-pub(super) fn offers(part: Part) -> bool {
+/// Whether setup-envtest provides the part.
+pub(super) fn is_available(part: Part) -> bool {
     matches!(part, Part::Etcd | Part::KubeApiserver | Part::Kubectl)
 }
 
-/// Downloads the pinned Kubernetes version and returns the path of the part in it, or why not, for people.
+/// Downloads the pinned Kubernetes version and returns the path of the part, or an error text.
 pub(super) async fn fetch(recipe: &Recipe, directory: &Path) -> Result<PathBuf, String> {
     let version = recipe.module.version_of("k8s.io/kubernetes").trim_start_matches('v');
     let mut command = build::go();
@@ -27,8 +26,8 @@ pub(super) async fn fetch(recipe: &Recipe, directory: &Path) -> Result<PathBuf, 
         Ok(Ok(output)) => output,
     };
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().rev().find(|line| !line.starts_with("exit status")).unwrap_or_default();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last = stderr.lines().rev().find(|line| !line.starts_with("exit status")).unwrap_or_default();
         return Err(format!("no prebuilt one: {}", last.trim()));
     }
     Ok(Path::new(String::from_utf8_lossy(&output.stdout).trim()).join(recipe.program))

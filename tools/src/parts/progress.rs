@@ -1,4 +1,4 @@
-//! What is told to people while a part is got, which can take minutes.
+//! Progress reports while a part is obtained, which can take minutes.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
@@ -6,58 +6,58 @@ use std::time::{Duration, Instant};
 
 use super::Part;
 
-/// One step on the way to a part.
+/// A progress event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// An installed one won't do.
-    PassedOver {
-        /// Which.
+    /// A candidate is not usable.
+    Rejected {
+        /// The part.
         part: Part,
-        /// Why, for people.
+        /// The reason as text.
         why: &'a str,
     },
-    /// Another process is at it.
+    /// Another process is obtaining the part.
     Waiting {
-        /// Which.
+        /// The part.
         part: Part,
     },
-    /// A prebuilt one is asked for.
+    /// The download of a prebuilt part began.
     Downloading {
-        /// Which.
+        /// The part.
         part: Part,
     },
     /// The build began.
     Building {
-        /// Which.
+        /// The part.
         part: Part,
         /// The pinned version, `v1.36.3`.
         version: &'a str,
     },
     /// A package was compiled or a module downloaded.
     Step {
-        /// Which.
+        /// The part.
         part: Part,
-        /// Packages so far.
+        /// Number of packages so far.
         packages: usize,
-        /// The build's own line.
+        /// The line of the build output.
         line: &'a str,
     },
-    /// It is in the cache.
+    /// The part is in the cache.
     Done {
-        /// Which.
+        /// The part.
         part: Part,
         /// How long it took.
         took: Duration,
     },
 }
 
-/// Takes the events; called from any thread.
+/// A receiver of progress events, called from any thread.
 pub trait Progress: Send + Sync {
-    /// One event.
+    /// Receives an event.
     fn report(&self, event: Event<'_>);
 }
 
-/// Says nothing.
+/// Ignores all events.
 #[derive(Debug, Default)]
 pub struct Silent;
 
@@ -65,23 +65,23 @@ impl Progress for Silent {
     fn report(&self, _: Event<'_>) {}
 }
 
-/// Writes to standard error: one line that changes on a terminal, else a line now and then.
+/// Writes to standard error: an updated line on a terminal, else occasional lines.
 #[derive(Debug, Default)]
 pub struct StderrProgress {
     last_step: Mutex<Option<Instant>>,
 }
 
-/// Between two lines about a build, where lines stay.
-const QUIET: Duration = Duration::from_secs(15);
+/// Minimum time between two lines about a build, if not on a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(15);
 
 impl Progress for StderrProgress {
     fn report(&self, event: Event<'_>) {
         let mut stderr = std::io::stderr().lock();
         let terminal = stderr.is_terminal();
         let clear = if terminal { "\r\x1b[K" } else { "" };
-        // Nobody is left to tell when standard error is closed.
+        // A closed standard error is ignored.
         let _ = match event {
-            Event::PassedOver { part, why } => writeln!(stderr, "{clear}{part}: {why}"),
+            Event::Rejected { part, why } => writeln!(stderr, "{clear}{part}: {why}"),
             Event::Waiting { part } => {
                 writeln!(stderr, "{clear}{part}: waiting for another process that gets it")
             }
@@ -95,7 +95,7 @@ impl Progress for StderrProgress {
             }
             Event::Step { part, packages, line } => {
                 let mut last = self.last_step.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if last.is_some_and(|at| at.elapsed() < QUIET) {
+                if last.is_some_and(|at| at.elapsed() < LINE_INTERVAL) {
                     return;
                 }
                 *last = Some(Instant::now());

@@ -1,4 +1,4 @@
-//! Looks a part up, in order: `KUBEBUILDER_ASSETS`, `PATH`, the cache; else gets it into the cache.
+//! Looks a part up in `KUBEBUILDER_ASSETS`, `PATH` and the cache, in this order, or obtains it into the cache.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -9,64 +9,64 @@ use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
 use super::version::Version;
-use super::{Event, Installed, Part, Progress, StderrProgress, build, prebuilt};
+use super::{Event, Part, Progress, StderrProgress, VersionCheck, build, prebuilt};
 
-/// How long an installed program may take to say its version.
+/// Timeout for an installed program to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A part can't be had.
+/// A part can't be obtained.
 #[derive(Debug, thiserror::Error)]
 pub enum PartsError {
-    /// Not one of [`Part::ALL`].
+    /// The name is not that of a part ([`Part::ALL`]).
     #[error("there is no part {name:?}: there are {}", Part::ALL.map(Part::program).join(", "))]
     Unknown {
-        /// As it was given.
+        /// The name.
         name: String,
     },
     /// Neither `ENO_CACHE`, `XDG_CACHE_HOME` nor `HOME` is set.
     #[error("no directory to keep parts in: set ENO_CACHE (or XDG_CACHE_HOME, or HOME)")]
     NoCache,
-    /// The cache can't be used. Retrying helps once its cause is gone.
+    /// The cache can't be used. A retry helps once the cause is removed.
     #[error("{operation} {}: {source}", path.display())]
     Cache {
-        /// What failed.
+        /// The failed operation.
         operation: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Nothing to build with.
+    /// Go is missing or too old to build the part.
     #[error(
         "{part} {version} is not installed and must be built, which needs Go: install Go {go} or newer \
          (https://go.dev/doc/install), or set KUBEBUILDER_ASSETS to a directory that holds {part}"
     )]
     NoGo {
-        /// What was to be built.
+        /// The part.
         part: Part,
         /// The pinned version.
         version: &'static str,
-        /// The oldest Go that can build it, or fetch one that can.
+        /// The oldest usable Go version.
         go: &'static str,
     },
-    /// The build failed: most often no network. Retrying goes on where it stopped.
+    /// The build failed, mostly for lack of network. A retry resumes the build.
     #[error("building {part} {version} failed ({status}):\n{output}")]
     Build {
-        /// What was built.
+        /// The part.
         part: Part,
         /// The pinned version.
         version: &'static str,
-        /// How `go build` ended.
+        /// The exit status of `go build`.
         status: String,
-        /// Its last lines.
+        /// The last lines of its output.
         output: String,
     },
 }
 
-/// Where parts are found and kept.
+/// Finds parts and caches them.
 #[derive(Clone)]
 pub struct Parts {
-    /// Directories to look in before the cache, best first.
+    /// Directories that are searched before the cache, in this order.
     installed: Vec<PathBuf>,
     cache: PathBuf,
     prebuilt: bool,
@@ -83,8 +83,9 @@ impl std::fmt::Debug for Parts {
 }
 
 impl Parts {
-    /// As the environment says: `KUBEBUILDER_ASSETS` and `PATH` are looked through; the cache is `ENO_CACHE`,
-    /// else `eno` in `XDG_CACHE_HOME`, else `~/.cache/eno`; `ENO_PREBUILT=off` never asks for a prebuilt part.
+    /// Configures from the environment. It searches `KUBEBUILDER_ASSETS` and `PATH`. The cache is `ENO_CACHE`, else
+    /// `eno`
+    /// in `XDG_CACHE_HOME`, else `~/.cache/eno`. `ENO_PREBUILT=off` disables prebuilt parts.
     pub fn from_env() -> Result<Self, PartsError> {
         let directory = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let cache = directory("ENO_CACHE")
@@ -98,7 +99,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// With one directory for everything, and nothing looked up elsewhere.
+    /// Uses only this cache directory, without installed and prebuilt parts.
     pub fn new(cache: impl Into<PathBuf>) -> Self {
         Self {
             installed: Vec::new(),
@@ -108,26 +109,26 @@ impl Parts {
         }
     }
 
-    /// Tells someone else than standard error what goes on.
+    /// Sends progress events to another receiver than standard error.
     #[must_use]
     pub fn with_progress(mut self, progress: Arc<dyn Progress>) -> Self {
         self.progress = progress;
         self
     }
 
-    /// The path of a part, which is got when it isn't there: the first time that can take minutes. Processes
-    /// that ask at the same time wait for each other and build once.
+    /// Returns the path of a part and obtains it if missing, which can take minutes. Concurrent processes wait for each
+    /// other and build once.
     pub async fn get(&self, part: Part) -> Result<PathBuf, PartsError> {
         let recipe = part.recipe();
-        let mut passed_over = Vec::new();
+        let mut rejected = Vec::new();
         if let Some(installed) = &recipe.installed {
             for candidate in self.installed.iter().map(|directory| directory.join(recipe.program)) {
                 if !is_program(&candidate) {
                     continue;
                 }
-                match installed.refusal(&candidate).await {
+                match installed.rejection_reason(&candidate).await {
                     None => return Ok(candidate),
-                    Some(why) => passed_over.push(why),
+                    Some(why) => rejected.push(why),
                 }
             }
         }
@@ -136,8 +137,8 @@ impl Parts {
         if is_program(&path) {
             return Ok(path);
         }
-        for why in &passed_over {
-            self.progress.report(Event::PassedOver { part, why });
+        for why in &rejected {
+            self.progress.report(Event::Rejected { part, why });
         }
         fs::create_dir_all(&directory).map_err(cache_error("making the directory", &directory))?;
         let _lock = self.lock(part, directory.join("lock")).await?;
@@ -145,33 +146,33 @@ impl Parts {
             return Ok(path);
         }
         let started = Instant::now();
-        // Renamed when it is whole, so that nobody ever runs half a program.
-        let whole = tempfile_beside(&path);
-        let had = self.prebuilt && self.download(part, &recipe, &whole).await;
-        if !had {
-            build::build(part, &recipe, &directory.join("src"), &whole, self.progress.as_ref()).await?;
+        // Write to a temporary name and rename, so that no process runs an incomplete program.
+        let temporary = temporary_path(&path);
+        let downloaded = self.prebuilt && self.download(part, &recipe, &temporary).await;
+        if !downloaded {
+            build::build(part, &recipe, &directory.join("src"), &temporary, self.progress.as_ref()).await?;
         }
-        fs::rename(&whole, &path).map_err(cache_error("moving into place", &path))?;
+        fs::rename(&temporary, &path).map_err(cache_error("moving into place", &path))?;
         self.progress.report(Event::Done { part, took: started.elapsed() });
         Ok(path)
     }
 
-    /// Whether a prebuilt one that will do was put in place.
+    /// Downloads a prebuilt part. Returns whether a usable one is now at `to`.
     async fn download(&self, part: Part, recipe: &super::Recipe, to: &Path) -> bool {
-        let Some(installed) = recipe.installed.as_ref().filter(|_| prebuilt::offers(part)) else {
+        let Some(installed) = recipe.installed.as_ref().filter(|_| prebuilt::is_available(part)) else {
             return false;
         };
         self.progress.report(Event::Downloading { part });
         let found = prebuilt::fetch(recipe, &self.cache.join("envtest")).await;
         let refused = match found {
-            Ok(path) => match installed.refusal(&path).await {
+            Ok(path) => match installed.rejection_reason(&path).await {
                 None => fs::copy(&path, to).err().map(|error| error.to_string()),
-                refusal => refusal,
+                rejection_reason => rejection_reason,
             },
             Err(error) => Some(error),
         };
         if let Some(why) = &refused {
-            self.progress.report(Event::PassedOver { part, why });
+            self.progress.report(Event::Rejected { part, why });
         }
         refused.is_none()
     }
@@ -195,9 +196,9 @@ impl Parts {
     }
 }
 
-impl Installed {
-    /// Why a program that is there won't do. `None`: it will.
-    async fn refusal(&self, program: &Path) -> Option<String> {
+impl VersionCheck {
+    /// The reason why an existing program is not usable; `None` if it is.
+    async fn rejection_reason(&self, program: &Path) -> Option<String> {
         let output = tokio::process::Command::new(program)
             .args(self.version_arguments)
             .stdin(Stdio::null())
@@ -208,8 +209,8 @@ impl Installed {
             Err(_) => Some(format!("{shown} doesn't say its version")),
             Ok(Err(error)) => Some(format!("{shown} doesn't run: {error}")),
             Ok(Ok(output)) => match Version::find(&String::from_utf8_lossy(&output.stdout)) {
-                Some(version) if self.wanted.allows(version) => None,
-                Some(version) => Some(format!("{shown} is {version}, wanted is {}", self.wanted)),
+                Some(version) if self.requirement.allows(version) => None,
+                Some(version) => Some(format!("{shown} is {version}, wanted is {}", self.requirement)),
                 None => Some(format!("{shown} doesn't say its version")),
             },
         }
@@ -226,8 +227,8 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// A hidden name in the same directory. The lock keeps it to one process.
-fn tempfile_beside(path: &Path) -> PathBuf {
+/// A hidden temporary name in the same directory. The lock makes it exclusive.
+fn temporary_path(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.part"))
 }
@@ -237,8 +238,9 @@ mod tests {
     use super::*;
     use crate::parts::Silent;
 
-    /// A directory that holds an `etcd` which says a version. Another process writes it: a file that this one
-    /// has open for writing can't be run, and a child that another test starts may hold it open.
+    /// Creates a directory with an `etcd` that prints a version. Another process writes it: a file that this process,
+    /// or
+    /// a child that another test starts, has open for writing can't be executed.
     fn installed(version: &str) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let write = r#"printf '#!/bin/sh\necho etcd Version: %s\n' "$1" >"$2" && chmod 755 "$2""#;
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_installed_one_that_is_new_enough_is_taken() {
+    async fn get_returns_first_installed_program_with_accepted_version() {
         let (old, new) = (installed("3.4.23"), installed("3.6.1"));
         let cache = tempfile::tempdir().unwrap();
         let found = parts(&[&old, &new], cache.path()).get(Part::Etcd).await.unwrap();
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_cache_is_taken_when_the_installed_one_is_too_old() {
+    async fn get_falls_back_to_cache_if_installed_program_is_too_old() {
         let old = installed("3.4.23");
         let cache = tempfile::tempdir().unwrap();
         let kept = cache.path().join(Part::Etcd.recipe().module.directory_name());
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cache_that_can_t_be_written_is_named() {
+    async fn error_names_unwritable_cache() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = parts(&[], file.path()).get(Part::Etcd).await.unwrap_err();
         assert!(error.to_string().contains(&file.path().display().to_string()), "{error}");

@@ -1,4 +1,4 @@
-//! Versions, as programs print them and as modules are pinned.
+//! Versions in the output of programs and of pinned modules.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Version(pub u32, pub u32, pub u32);
 
 impl Version {
-    /// The first `N.N.N` in a text such as `Kubernetes v1.36.3` or `etcd Version: 3.6.8`.
+    /// Finds the first `N.N.N` in a text such as `Kubernetes v1.36.3` or `etcd Version: 3.6.8`.
     pub fn find(text: &str) -> Option<Self> {
         text.split(|c: char| !(c.is_ascii_digit() || c == '.')).find_map(|word| {
             let mut numbers = word.split('.').map(str::parse);
@@ -25,15 +25,15 @@ impl fmt::Display for Version {
     }
 }
 
-/// Which versions of an installed program will do.
+/// The accepted versions of an installed program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum VersionRequirement {
     AtLeast(Version),
     /// Any patch of one minor version.
     Minor(u32, u32),
 }
 
-impl Wanted {
+impl VersionRequirement {
     pub(super) fn allows(self, version: Version) -> bool {
         match self {
             Self::AtLeast(least) => version >= least,
@@ -42,7 +42,7 @@ impl Wanted {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for VersionRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtLeast(version) => write!(f, "{version} or newer"),
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_programs_print() {
+    fn find_reads_versions_from_program_output() {
         for (text, version) in [
             ("Kubernetes v1.36.3", Version(1, 36, 3)),
             ("etcd Version: 3.6.8\nGit SHA: Not provided\nGo Version: go1.26.8", Version(3, 6, 8)),
@@ -70,10 +70,10 @@ mod tests {
     }
 
     #[test]
-    fn a_minor_version_takes_its_patches_only() {
-        let wanted = Wanted::Minor(1, 36);
-        assert!(wanted.allows(Version(1, 36, 0)) && wanted.allows(Version(1, 36, 9)));
-        assert!(!wanted.allows(Version(1, 35, 9)) && !wanted.allows(Version(1, 37, 0)));
-        assert!(!Wanted::AtLeast(Version(2, 10, 0)).allows(Version(2, 9, 25)));
+    fn minor_requirement_allows_patch_versions_only() {
+        let requirement = VersionRequirement::Minor(1, 36);
+        assert!(requirement.allows(Version(1, 36, 0)) && requirement.allows(Version(1, 36, 9)));
+        assert!(!requirement.allows(Version(1, 35, 9)) && !requirement.allows(Version(1, 37, 0)));
+        assert!(!VersionRequirement::AtLeast(Version(2, 10, 0)).allows(Version(2, 9, 25)));
     }
 }

@@ -1,26 +1,26 @@
-//! `mandatory`, `unique`, `when` and leafrefs of the model, and what a bridge can't do: map a port that it
-//! doesn't have, or register one VLAN twice.
+//! Validates a configuration: `mandatory`, `unique`, `when` and leafrefs of the model, and limits of the hardware.
+//! A bridge can't map a port that it lacks or register a VLAN twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     BRIDGE, BRIDGE_PORT, BRIDGES, COMPONENT, FILTERING_DATABASE, INTERFACE, INTERFACES, REGISTRATION, ROOTS,
-    bridges, interfaces, numbers, set,
+    bridges, interfaces, port_numbers, vlan_set,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{child, entries, is, leaf, list, text, words};
+use crate::dialect::accessors::{child, entries, leaf, leaf_is, list, text, text_value};
 use crate::model::path::Path;
 use crate::model::schema::{Definition, position};
 use crate::model::tree::{Container, Key};
 use crate::model::value::Value;
 use crate::netconf::error::{RpcError, Tag};
 
-/// Everything wrong with a configuration.
+/// Returns all errors of a configuration.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let root = Path::node(None, &ROOTS[position(ROOTS, "interfaces")]);
     for (name, interface) in interfaces(config) {
-        let key = [words(name)];
+        let key = [text_value(name)];
         let path = Path::entry(Some(&root), &INTERFACES[0], &key);
         mandatory(interface, INTERFACE, "type", &path, &mut errors);
         if !hardware.ports.iter().chain(hardware.lags.keys()).any(|port| port == name) {
@@ -43,7 +43,7 @@ fn node<'a>(parent: &'a Path<'a>, definitions: &'static [Definition], name: &str
 }
 
 fn invalid(path: &Path<'_>, message: impl Into<String>) -> RpcError {
-    RpcError::application(Tag::InvalidValue, message).at(path.instance())
+    RpcError::application(Tag::InvalidValue, message).at(path.identifier())
 }
 
 fn mandatory(
@@ -56,7 +56,7 @@ fn mandatory(
     if leaf(container, definitions, name).is_none() {
         let path = node(path, definitions, name);
         errors.push(
-            RpcError::application(Tag::DataMissing, format!("{name} is mandatory")).at(path.instance()),
+            RpcError::application(Tag::DataMissing, format!("{name} is mandatory")).at(path.identifier()),
         );
     }
 }
@@ -66,7 +66,7 @@ fn not_when(path: &Path<'_>, name: &str, condition: &str) -> RpcError {
         Tag::UnknownElement,
         format!("the when condition \"{condition}\" of {name} is not satisfied"),
     )
-    .at(path.instance())
+    .at(path.identifier())
     .info("bad-element", name)
 }
 
@@ -74,7 +74,7 @@ fn check_port(config: &Container, port: &Container, path: &Path<'_>, errors: &mu
     let dangling = |leaf: &str, target: &str| {
         RpcError::application(Tag::DataMissing, format!("{leaf} refers to {target}, which does not exist"))
             .app_tag("instance-required")
-            .at(node(path, BRIDGE_PORT, leaf).instance())
+            .at(node(path, BRIDGE_PORT, leaf).identifier())
     };
     let mut component = None;
     if let Some(name) = text(port, BRIDGE_PORT, "bridge-name") {
@@ -91,7 +91,7 @@ fn check_port(config: &Container, port: &Container, path: &Path<'_>, errors: &mu
             }
         }
     }
-    let unaware = component.is_none_or(|c| is(c, COMPONENT, "type", "d-bridge-component"));
+    let unaware = component.is_none_or(|c| leaf_is(c, COMPONENT, "type", "d-bridge-component"));
     for leaf_name in ["pvid", "enable-ingress-filtering"] {
         if unaware && leaf(port, BRIDGE_PORT, leaf_name).is_some() {
             let at = node(path, BRIDGE_PORT, leaf_name);
@@ -103,25 +103,25 @@ fn check_port(config: &Container, port: &Container, path: &Path<'_>, errors: &mu
 fn check_bridges(config: &Container, hardware: &Hardware, errors: &mut Vec<RpcError>) {
     let root = Path::node(None, &ROOTS[position(ROOTS, "bridges")]);
     let mut addresses = BTreeSet::new();
-    let numbers = numbers(hardware);
+    let port_numbers = port_numbers(hardware);
     for (name, bridge) in bridges(config) {
-        let key = [words(name)];
+        let key = [text_value(name)];
         let path = Path::entry(Some(&root), &BRIDGES[0], &key);
         mandatory(bridge, BRIDGE, "address", &path, errors);
         mandatory(bridge, BRIDGE, "bridge-type", &path, errors);
-        if let Some(address) = text(bridge, BRIDGE, "address")
-            && !addresses.insert(address)
+        if let Some(mac_address) = text(bridge, BRIDGE, "address")
+            && !addresses.insert(mac_address)
         {
-            let message = format!("another bridge has the address {address}");
+            let message = format!("another bridge has the address {mac_address}");
             errors.push(
                 RpcError::application(Tag::OperationFailed, message)
                     .app_tag("data-not-unique")
-                    .at(path.instance()),
+                    .at(path.identifier()),
             );
         }
-        let relay = is(bridge, BRIDGE, "bridge-type", "two-port-mac-relay-bridge");
+        let relay = leaf_is(bridge, BRIDGE, "bridge-type", "two-port-mac-relay-bridge");
         for (name, component) in entries(Some(bridge), BRIDGE, "component") {
-            let key = [words(name)];
+            let key = [text_value(name)];
             let path = Path::entry(Some(&path), &BRIDGE[position(BRIDGE, "component")], &key);
             mandatory(component, COMPONENT, "type", &path, errors);
             for holder in ["filtering-database", "bridge-vlan"] {
@@ -130,14 +130,14 @@ fn check_bridges(config: &Container, hardware: &Hardware, errors: &mut Vec<RpcEr
                     errors.push(not_when(&at, holder, "../../bridge-type != 'two-port-mac-relay-bridge'"));
                 }
             }
-            check_registrations(component, &numbers, &path, errors);
+            check_registrations(component, &port_numbers, &path, errors);
         }
     }
 }
 
 fn check_registrations(
     component: &Container,
-    numbers: &BTreeMap<u16, &str>,
+    port_numbers: &BTreeMap<u16, &str>,
     path: &Path<'_>,
     errors: &mut Vec<RpcError>,
 ) {
@@ -154,7 +154,7 @@ fn check_registrations(
         let twice = key
             .get(1)
             .and_then(Value::text)
-            .map(set)
+            .map(vlan_set)
             .unwrap_or_default()
             .iter()
             .find_map(|vid| registered.insert((fid, vid), key).map(|first| (vid, first)));
@@ -164,7 +164,7 @@ fn check_registrations(
         }
         for (key, _) in list(Some(entry), REGISTRATION, "port-map").into_iter().flatten() {
             let number = key.first().and_then(|v| v.vlans().next()).unwrap_or_default();
-            if !numbers.contains_key(&number) {
+            if !port_numbers.contains_key(&number) {
                 let path = Path::entry(Some(&path), map, key);
                 errors.push(invalid(&path, format!("this bridge has no port number {number}")));
             }

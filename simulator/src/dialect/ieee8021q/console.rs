@@ -1,20 +1,20 @@
-//! Edits made at the console of an IEEE 802.1Q bridge.
+//! Translates hand edits into XML for an IEEE 802.1Q bridge.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{
     BRIDGE_NAME, BRIDGE_PORT, DOT1Q, IANA_IF_TYPE, IF, INTERFACE, Registration, component, interfaces,
-    number_of, registrations,
+    port_number, registration_entries,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{child, escaped, leaf};
+use crate::dialect::accessors::{child, leaf, xml_escaped};
 use crate::dialect::view::{HandEdit, PortMode, VlanSet};
 use crate::model::tree::Container;
 use crate::netconf::xml::NETCONF;
 
-/// The XML of an edit, with merge as the default operation.
-pub(super) fn by_hand(edit: &HandEdit, running: &Container, hardware: &Hardware) -> String {
+/// Returns the XML of a hand edit; the default operation is merge.
+pub(super) fn hand_edit_xml(edit: &HandEdit, running: &Container, hardware: &Hardware) -> String {
     let mut out = format!(
         "<bridges xmlns=\"{ns}\" xmlns:t=\"{ns}\" xmlns:nc=\"{NETCONF}\"><bridge><name>{BRIDGE_NAME}</name>\
          <component><name>{BRIDGE_NAME}</name><bridge-vlan>",
@@ -22,7 +22,7 @@ pub(super) fn by_hand(edit: &HandEdit, running: &Container, hardware: &Hardware)
     );
     // Writing to a String can't fail; hence the discarded results.
     for (vid, name) in &edit.define_vlans {
-        let _ = write!(out, "<vlan><vid>{vid}</vid><name>{}</name></vlan>", escaped(name));
+        let _ = write!(out, "<vlan><vid>{vid}</vid><name>{}</name></vlan>", xml_escaped(name));
     }
     if edit.port.is_none() {
         for vid in edit.remove_vlans.iter() {
@@ -30,18 +30,18 @@ pub(super) fn by_hand(edit: &HandEdit, running: &Container, hardware: &Hardware)
         }
     }
     out.push_str("</bridge-vlan>");
-    let port = edit.port.as_ref().and_then(|port| Some((port, number_of(hardware, port)?)));
+    let port = edit.port.as_ref().and_then(|port| Some((port, port_number(hardware, port)?)));
     if let Some((port, number)) = port {
-        memberships(edit, port, number, running, &mut out);
+        write_registrations(edit, port, number, running, &mut out);
     }
     out.push_str("</component></bridge></bridges>");
     if let Some((port, _)) = port {
-        pvid(edit, port, &mut out);
+        write_pvid(edit, port, &mut out);
     }
     out
 }
 
-fn pvid(edit: &HandEdit, port: &str, out: &mut String) {
+fn write_pvid(edit: &HandEdit, port: &str, out: &mut String) {
     let pvid = match edit.access.or(edit.native) {
         Some(vid) => format!("<pvid>{vid}</pvid>"),
         None if edit.clear => format!("<pvid xmlns:nc=\"{NETCONF}\" nc:operation=\"remove\"/>"),
@@ -53,44 +53,44 @@ fn pvid(edit: &HandEdit, port: &str, out: &mut String) {
         "<interfaces xmlns=\"{}\"><interface><name>{}</name><type xmlns:t=\"{}\">t:{kind}</type>\
          <bridge-port xmlns=\"{}\">{pvid}</bridge-port></interface></interfaces>",
         IF.namespace,
-        escaped(port),
+        xml_escaped(port),
         IANA_IF_TYPE.namespace,
         DOT1Q.namespace
     );
 }
 
-/// Rewrites the registration entries that concern a port: those with other VLANs too are split.
-fn memberships(edit: &HandEdit, port: &str, number: u16, running: &Container, out: &mut String) {
-    let before = component(running).map(registrations).unwrap_or_default();
+/// Rewrites the registration entries of a port. An entry that also holds unaffected VLANs is split.
+fn write_registrations(edit: &HandEdit, port: &str, number: u16, running: &Container, out: &mut String) {
+    let before = component(running).map(registration_entries).unwrap_or_default();
     let member_of = |tagging: &str| -> VlanSet {
         let with = before.iter().filter(|r| r.ports.get(&number).is_some_and(|(_, t)| *t == tagging));
         with.flat_map(|r| r.vids.iter().collect::<Vec<_>>()).collect()
     };
     let (tagged, untagged) = (member_of("tagged"), member_of("untagged"));
-    let mut leaves: VlanSet = edit.remove_vlans.clone();
+    let mut removed_vids: VlanSet = edit.remove_vlans.clone();
     let changes_untagged = edit.access.is_some() || edit.native.is_some();
     if edit.clear || edit.mode == Some(PortMode::Access) {
-        leaves = leaves.iter().chain(tagged.iter()).collect();
+        removed_vids = removed_vids.iter().chain(tagged.iter()).collect();
     }
     if edit.clear
         || changes_untagged
         || (edit.mode == Some(PortMode::Trunk) && !was_trunk(running, port, &tagged))
     {
-        leaves = leaves.iter().chain(untagged.iter()).collect();
+        removed_vids = removed_vids.iter().chain(untagged.iter()).collect();
     }
-    let joins_untagged: VlanSet = edit.access.into_iter().chain(edit.native).collect();
-    let joins_tagged: VlanSet = edit.vlans.iter().filter(|vid| !joins_untagged.contains(*vid)).collect();
+    let added_untagged: VlanSet = edit.access.into_iter().chain(edit.native).collect();
+    let added_tagged: VlanSet = edit.vlans.iter().filter(|vid| !added_untagged.contains(*vid)).collect();
     let mut after = before.clone();
-    change(&mut after, &leaves, number, None);
-    change(&mut after, &joins_tagged, number, Some("tagged"));
-    change(&mut after, &joins_untagged, number, Some("untagged"));
+    set_membership(&mut after, &removed_vids, number, None);
+    set_membership(&mut after, &added_tagged, number, Some("tagged"));
+    set_membership(&mut after, &added_untagged, number, Some("untagged"));
     out.push_str("<filtering-database>");
-    for gone in before.iter().filter(|r| !after.iter().any(|a| same_key(a, r))) {
+    for obsolete in before.iter().filter(|r| !after.iter().any(|a| same_key(a, r))) {
         let _ = write!(
             out,
             "<vlan-registration-entry nc:operation=\"remove\"><database-id>{}</database-id><vids>{}</vids>\
              </vlan-registration-entry>",
-            gone.database, gone.vids
+            obsolete.database, obsolete.vids
         );
     }
     for registration in after {
@@ -125,14 +125,14 @@ fn same_key(a: &Registration, b: &Registration) -> bool {
     a.database == b.database && a.vids == b.vids
 }
 
-/// Makes a port a member of VLANs, or none any more.
-fn change(all: &mut Vec<Registration>, vids: &VlanSet, number: u16, tagging: Option<&'static str>) {
+/// Makes a port a tagged or untagged member of VLANs; `None` removes it from them.
+fn set_membership(all: &mut Vec<Registration>, vids: &VlanSet, number: u16, tagging: Option<&'static str>) {
     let mut rest = vids.clone();
     for mut registration in std::mem::take(all) {
-        let concerned = registration.vids.intersection(vids);
-        if !concerned.is_empty() {
-            rest = rest.iter().filter(|vid| !concerned.contains(*vid)).collect();
-            let mut part = Registration { vids: concerned, ..registration.clone() };
+        let affected = registration.vids.intersection(vids);
+        if !affected.is_empty() {
+            rest = rest.iter().filter(|vid| !affected.contains(*vid)).collect();
+            let mut part = Registration { vids: affected, ..registration.clone() };
             registration.vids = registration.vids.iter().filter(|vid| !vids.contains(*vid)).collect();
             match tagging {
                 Some(tagging) => part.ports.insert(number, ("fixed-new-ignored", tagging)),

@@ -1,37 +1,37 @@
-//! What Junos's commit check refuses.
+//! The commit check of Junos.
 
 use std::collections::BTreeMap;
 
 use super::{
-    ETHERNET_SWITCHING, INTERFACE, MEMBERS, VLAN, bundle, ids, interfaces, members, switching, vlans,
+    ETHERNET_SWITCHING, INTERFACE, MEMBERS, VLAN, bundle, interfaces, members, switching, vlan_ids, vlans,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{child, entries, is, leaf, text, words};
+use crate::dialect::accessors::{child, entries, leaf, leaf_is, text, text_value};
 use crate::model::path::Path;
 use crate::model::schema::position;
 use crate::model::tree::Container;
 use crate::model::value::vid_ranges;
 use crate::netconf::error::{RpcError, Tag};
 
-/// Everything wrong with a configuration.
+/// Returns all errors of a configuration.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let root = Path::node(None, &super::ROOTS[0]);
     check_vlans(config, &root, &mut errors);
-    let defined: BTreeMap<&str, _> = vlans(config).map(|(name, vlan)| (name, ids(vlan))).collect();
+    let defined: BTreeMap<&str, _> = vlans(config).map(|(name, vlan)| (name, vlan_ids(vlan))).collect();
     let at = position(super::CONFIGURATION, "interfaces");
     let list = Path::node(Some(&root), &super::CONFIGURATION[at]);
     for (name, interface) in interfaces(config) {
-        let key = [words(name)];
+        let key = [text_value(name)];
         let path = Path::entry(Some(&list), &super::INTERFACES[0], &key);
         check_interface(interface, &path, &mut errors);
         if hardware.strict_references
             && let Some(switching) = switching(interface)
         {
-            let known = |member: &str| {
+            let is_defined = |member: &str| {
                 defined.contains_key(member) || member == "all" || vid_ranges(member).is_some()
             };
-            for member in members(switching).filter(|member| !known(member)) {
+            for member in members(switching).filter(|member| !is_defined(member)) {
                 errors.push(
                     refused(&path, format!("vlan {member} is not defined")).info("bad-element", member),
                 );
@@ -42,7 +42,7 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
 }
 
 fn refused(path: &Path<'_>, message: impl Into<String>) -> RpcError {
-    RpcError::protocol(Tag::OperationFailed, message).at(path.instance())
+    RpcError::protocol(Tag::OperationFailed, message).at(path.identifier())
 }
 
 fn check_vlans(config: &Container, root: &Path<'_>, errors: &mut Vec<RpcError>) {
@@ -50,9 +50,9 @@ fn check_vlans(config: &Container, root: &Path<'_>, errors: &mut Vec<RpcError>) 
     let list = Path::node(Some(root), &super::CONFIGURATION[at]);
     let mut users: BTreeMap<u16, &str> = BTreeMap::new();
     for (name, vlan) in vlans(config) {
-        let key = [words(name)];
+        let key = [text_value(name)];
         let path = Path::entry(Some(&list), &super::VLANS[0], &key);
-        let ids = ids(vlan);
+        let ids = vlan_ids(vlan);
         if let Some(id) = text(vlan, VLAN, "vlan-id").filter(|_| ids.is_empty())
             && !matches!(id, "none" | "all")
         {
@@ -86,7 +86,7 @@ fn check_interface(interface: &Container, path: &Path<'_>, errors: &mut Vec<RpcE
         }
         return;
     };
-    let trunk = is(switching, ETHERNET_SWITCHING, "interface-mode", "trunk");
+    let trunk = leaf_is(switching, ETHERNET_SWITCHING, "interface-mode", "trunk");
     if native && !trunk && !flexible {
         refuse(
             "native-vlan-id can be specified with flexible-vlan-tagging mode or with interface-mode trunk",
@@ -103,9 +103,9 @@ fn check_interface(interface: &Container, path: &Path<'_>, errors: &mut Vec<RpcE
             "ethernet-switching",
         );
     }
-    let wide =
+    let selects_several =
         |member: &str| member == "all" || vid_ranges(member).is_some_and(|r| r.iter().any(|(a, b)| a < b));
-    if !trunk && (listed > 1 || members(switching).any(wide)) {
+    if !trunk && (listed > 1 || members(switching).any(selects_several)) {
         refuse("Access interface can have only one vlan member", "members");
     }
 }

@@ -1,28 +1,28 @@
-//! The `must`s and leafrefs of the model, and what the device checks besides: subinterfaces that a network
-//! instance names exist and are of its kind, and no two of a port take the same frames.
+//! Validates a configuration: `must` and leafrefs of the model, and the checks of the device. A network instance
+//! may only name existing subinterfaces of its type. No two subinterfaces of a port may accept the same frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ENCAP, ETHERNET, INSTANCE, INTERFACE, ROOTS, SUBINTERFACE, VLAN, all_subinterfaces, attached, instances,
-    interfaces, is_mac_vrf,
+    ENCAP, ETHERNET, INSTANCE, INTERFACE, ROOTS, SUBINTERFACE, VLAN, all_subinterfaces,
+    attached_subinterfaces, instances, interfaces, is_mac_vrf,
 };
 use crate::dialect::Hardware;
-use crate::dialect::tables::{child, is, leaf, list, text, words};
+use crate::dialect::accessors::{child, leaf, leaf_is, list, text, text_value};
 use crate::model::path::Path;
 use crate::model::schema::{Definition, position};
 use crate::model::tree::Container;
 use crate::netconf::error::{RpcError, Tag};
 
-/// A network instance's interfaces, and a port's subinterfaces, are at most so many.
-const MOST_SUBINTERFACES: usize = 4095;
+/// Maximum subinterfaces per port.
+const MAX_SUBINTERFACES: usize = 4095;
 
-/// Everything wrong with a configuration.
+/// Returns all errors of a configuration.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let names: BTreeSet<&str> = interfaces(config).map(|(name, _)| name).collect();
     for (name, interface) in interfaces(config) {
-        let key = [words(name)];
+        let key = [text_value(name)];
         let path = Path::entry(None, &ROOTS[0], &key);
         if name.starts_with("ethernet-") && !hardware.ports.iter().any(|port| port == name) {
             errors.push(invalid(&path, format!("interface {name} does not exist on this platform")));
@@ -33,16 +33,16 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     errors
 }
 
-fn violated(path: &Path<'_>, message: &str) -> RpcError {
-    RpcError::application(Tag::OperationFailed, message).app_tag("must-violation").at(path.instance())
+fn must_violation(path: &Path<'_>, message: &str) -> RpcError {
+    RpcError::application(Tag::OperationFailed, message).app_tag("must-violation").at(path.identifier())
 }
 
 fn invalid(path: &Path<'_>, message: impl Into<String>) -> RpcError {
-    RpcError::application(Tag::InvalidValue, message).at(path.instance())
+    RpcError::application(Tag::InvalidValue, message).at(path.identifier())
 }
 
-fn dangling(path: &Path<'_>, message: impl Into<String>) -> RpcError {
-    RpcError::application(Tag::DataMissing, message).app_tag("instance-required").at(path.instance())
+fn missing_instance(path: &Path<'_>, message: impl Into<String>) -> RpcError {
+    RpcError::application(Tag::DataMissing, message).app_tag("instance-required").at(path.identifier())
 }
 
 fn node<'a>(parent: &'a Path<'a>, definitions: &'static [Definition], name: &str) -> Path<'a> {
@@ -60,31 +60,31 @@ fn check_interface(
     let switchable = name.starts_with("ethernet") || name.starts_with("lag");
     if tagging.is_some() && !switchable {
         let path = node(path, INTERFACE, "vlan-tagging");
-        errors.push(violated(&path, "vlan-tagging not configurable on this interface"));
+        errors.push(must_violation(&path, "vlan-tagging not configurable on this interface"));
     }
     if child(interface, INTERFACE, "lag").is_some() && !name.starts_with("lag") {
         let path = node(path, INTERFACE, "lag");
-        errors.push(violated(&path, "lag container can only be configured on LAG interfaces"));
+        errors.push(must_violation(&path, "lag container can only be configured on LAG interfaces"));
     }
     if let Some(lag) = child(interface, INTERFACE, "ethernet").and_then(|e| text(e, ETHERNET, "aggregate-id"))
     {
         let ethernet = node(path, INTERFACE, "ethernet");
         let path = node(&ethernet, ETHERNET, "aggregate-id");
         if !names.contains(lag) {
-            errors.push(dangling(&path, format!("interface {lag} does not exist")));
+            errors.push(missing_instance(&path, format!("interface {lag} does not exist")));
         }
         for (other, set) in
             [("vlan-tagging", tagging.is_some()), ("mtu", leaf(interface, INTERFACE, "mtu").is_some())]
         {
             if set {
-                errors.push(violated(
+                errors.push(must_violation(
                     &path,
                     &format!("{other} and aggregate-id can not be configured together"),
                 ));
             }
         }
         if list(Some(interface), INTERFACE, "subinterface").is_some() {
-            errors.push(violated(&path, "subinterfaces can not be configured on LAG member ports"));
+            errors.push(must_violation(&path, "subinterfaces can not be configured on LAG member ports"));
         }
     }
     let on = tagging.is_some_and(|tagging| tagging.is("true"));
@@ -100,8 +100,8 @@ fn check_subinterfaces(
 ) {
     let Some(entries) = list(Some(interface), INTERFACE, "subinterface") else { return };
     let definition = &INTERFACE[position(INTERFACE, "subinterface")];
-    if entries.len() > MOST_SUBINTERFACES || (!tagging && switchable && entries.len() > 1) {
-        let most = if tagging { MOST_SUBINTERFACES } else { 1 };
+    if entries.len() > MAX_SUBINTERFACES || (!tagging && switchable && entries.len() > 1) {
+        let most = if tagging { MAX_SUBINTERFACES } else { 1 };
         let message = format!(
             "at most {most} subinterfaces are possible with vlan-tagging {}",
             if tagging { "enabled" } else { "disabled" }
@@ -109,19 +109,22 @@ fn check_subinterfaces(
         errors.push(
             RpcError::application(Tag::OperationFailed, message)
                 .app_tag("too-many-elements")
-                .at(path.instance()),
+                .at(path.identifier()),
         );
     }
-    let mut takes: BTreeMap<Option<u16>, String> = BTreeMap::new();
+    let mut accepted_by: BTreeMap<Option<u16>, String> = BTreeMap::new();
     for (key, sub) in entries {
         let path = Path::entry(Some(path), definition, key);
-        let bridged = is(sub, SUBINTERFACE, "type", "bridged");
+        let bridged = leaf_is(sub, SUBINTERFACE, "type", "bridged");
         if leaf(sub, SUBINTERFACE, "type").is_some() && !switchable {
-            errors.push(violated(&node(&path, SUBINTERFACE, "type"), "type not supported on this interface"));
+            errors.push(must_violation(
+                &node(&path, SUBINTERFACE, "type"),
+                "type not supported on this interface",
+            ));
         }
         if leaf(sub, SUBINTERFACE, "l2-mtu").is_some() && !bridged {
             let path = node(&path, SUBINTERFACE, "l2-mtu");
-            errors.push(violated(&path, "l2-mtu only allowed with type bridged"));
+            errors.push(must_violation(&path, "l2-mtu only allowed with type bridged"));
         }
         let Some(encap) = child(sub, SUBINTERFACE, "vlan").and_then(|v| child(v, VLAN, "encap")) else {
             continue;
@@ -134,24 +137,25 @@ fn check_subinterfaces(
         if id.is_some() && !tagging {
             let tagged = node(&at, ENCAP, "single-tagged");
             let message = "vlan-id only configurable if vlan-tagging enabled on parent interface";
-            errors.push(violated(&node(&tagged, super::SINGLE_TAGGED, "vlan-id"), message));
+            errors.push(must_violation(&node(&tagged, super::SINGLE_TAGGED, "vlan-id"), message));
         }
         if untagged {
             let path = node(&at, ENCAP, "untagged");
             if tagged.is_some() {
-                errors.push(violated(&path, "untagged and single-tagged cannot be configured together"));
+                errors
+                    .push(must_violation(&path, "untagged and single-tagged cannot be configured together"));
             }
             if !tagging {
                 let message = "untagged only configurable if vlan-tagging enabled on parent interface";
-                errors.push(violated(&path, message));
+                errors.push(must_violation(&path, message));
             }
             if !bridged {
-                errors.push(violated(&path, "untagged only allowed with type bridged"));
+                errors.push(must_violation(&path, "untagged only allowed with type bridged"));
             }
         }
         if id.is_some() || untagged {
             let index = key.first().map(ToString::to_string).unwrap_or_default();
-            if let Some(first) = takes.insert(id, index) {
+            if let Some(first) = accepted_by.insert(id, index) {
                 let what = id.map_or_else(|| "untagged".to_owned(), |id| format!("vlan-id {id}"));
                 errors.push(invalid(&at, format!("{what} is used by subinterface {first} already")));
             }
@@ -163,22 +167,22 @@ fn check_instances(config: &Container, errors: &mut Vec<RpcError>) {
     let subs = all_subinterfaces(config);
     let mut users: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, instance) in instances(config) {
-        let key = [words(name)];
+        let key = [text_value(name)];
         let path = Path::entry(None, &ROOTS[1], &key);
         let definition = &INSTANCE[position(INSTANCE, "interface")];
         let mac_vrf = is_mac_vrf(instance);
-        for sub in attached(instance) {
-            let key = [words(sub)];
+        for sub in attached_subinterfaces(instance) {
+            let key = [text_value(sub)];
             let path = Path::entry(Some(&path), definition, &key);
             let path = || node(&path, super::ATTACHED, "name");
             let Some(known) = subs.get(sub) else {
-                errors.push(dangling(&path(), format!("subinterface {sub} does not exist")));
+                errors.push(missing_instance(&path(), format!("subinterface {sub} does not exist")));
                 continue;
             };
             if known.bridged != mac_vrf {
                 let kind = if mac_vrf { "bridged" } else { "routed" };
                 let message = format!("subinterface {sub} must be of type {kind} in this network-instance");
-                errors.push(violated(&path(), &message));
+                errors.push(must_violation(&path(), &message));
             }
             if let Some(first) = users.insert(sub, name) {
                 errors.push(invalid(

@@ -23,16 +23,16 @@ fn vlan(attributes: &str, id: u16, config: &str) -> String {
 
 fn written(config: &Container) -> String {
     let mut out = String::new();
-    config.write(OPENCONFIG.roots, "", &mut out);
+    config.write_xml(OPENCONFIG.roots, "", &mut out);
     out
 }
 
 const NAME: &str = "<config><name>new</name></config>";
 const OP: &str = "nc:operation";
 
-/// Each operation on a VLAN that exists with a name and a status, and on one that doesn't.
+/// Each operation, on an existing VLAN with a name and a status, and on a missing one.
 #[test]
-fn operations() {
+fn edit_operations_change_existing_and_missing_entries() {
     use Tag::{DataExists, DataMissing};
     let there = vlan("", 1, "<config><name>old</name><status>ACTIVE</status></config>");
     let keyed = |config: &str| Ok(vlan("", 1, config).replace("vlan >", "vlan>"));
@@ -73,7 +73,7 @@ fn operations() {
 }
 
 #[test]
-fn error_options_leave_what_they_say() {
+fn error_option_decides_which_edits_remain() {
     let bad = format!("{}{}{}", vlan("", 1, ""), vlan(&format!("{OP}=\"delete\""), 2, ""), vlan("", 3, ""));
     for (on_error, left) in [(OnError::Stop, "1"), (OnError::Continue, "1,3"), (OnError::Rollback, "")] {
         let mut config = Container::default();
@@ -88,14 +88,14 @@ fn error_options_leave_what_they_say() {
 }
 
 #[test]
-fn a_vlan_is_found_wherever_an_edit_names_it() {
+fn nodes_naming_vlan_finds_keys_leaves_and_ranges() {
     let port = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>e1</name>\
         <ethernet xmlns=\"http://openconfig.net/yang/interfaces/ethernet\">\
         <switched-vlan xmlns=\"http://openconfig.net/yang/vlan\"><config><native-vlan>7</native-vlan>\
         <trunk-vlans>5..9</trunk-vlans><trunk-vlans>17</trunk-vlans></config></switched-vlan></ethernet>\
         </interface></interfaces>";
     let edit = edits(&format!("{}{port}", vlans(&vlan("", 7, NAME))));
-    let ends: Vec<String> = places_of_vlan(&edit, 7)
+    let ends: Vec<String> = nodes_naming_vlan(&edit, 7)
         .iter()
         .map(|p| p.text.rsplit('/').next().unwrap_or_default().to_owned())
         .collect();
@@ -103,5 +103,5 @@ fn a_vlan_is_found_wherever_an_edit_names_it() {
         ends,
         ["oc-netinst:vlan[oc-netinst:vlan-id='7']", "oc-vlan:native-vlan", "oc-vlan:trunk-vlans[.='5..9']"]
     );
-    assert!(places_of_vlan(&edit, 4).is_empty());
+    assert!(nodes_naming_vlan(&edit, 4).is_empty());
 }

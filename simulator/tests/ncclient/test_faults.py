@@ -1,4 +1,4 @@
-"""Devices that lie, break, and deny; and devices that are replaced or restored."""
+"""Injected faults, backup, restore and replacement of switches, and YANG-push."""
 
 import socket
 
@@ -34,7 +34,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_connection_is_lost_at_any_operation(session, control, operation, when):
+def test_fault_drop_closes_connection_and_releases_locks(session, control, operation, when):
     s, c = session("faulty"), control("faulty")
     c.fault("drop", operation=operation, when=when, times=1)
     with pytest.raises((SessionCloseError, TransportError)):
@@ -43,12 +43,12 @@ def test_the_connection_is_lost_at_any_operation(session, control, operation, wh
     done = list(OPERATIONS).index(operation) + (when == "after") > list(OPERATIONS).index("commit")
     wait_until(lambda: c.stats()["openSessions"] == 0)
     assert ("100" in c.running()["vlans"]) == done
-    # Nothing stays locked.
+    # All locks are released.
     s = session("faulty")
     s.lock("candidate")
 
 
-def test_a_hanging_operation_and_half_open_connections(session, control):
+def test_faults_hang_and_half_open_send_no_reply(session, control):
     s, c = session("faulty"), control("faulty")
     s.timeout = 1
     c.fault("hang", operation="commit", when="after", times=1)
@@ -63,7 +63,7 @@ def test_a_hanging_operation_and_half_open_connections(session, control):
             connection.recv(1)
 
 
-def test_locks_of_another_manager(session, control):
+def test_fault_locked_denies_lock_and_edits(session, control):
     s, c = session("faulty"), control("faulty")
     c.fault("locked", datastore="candidate", session=4711)
     e = refused(s.lock, "candidate")
@@ -72,7 +72,7 @@ def test_locks_of_another_manager(session, control):
     s.lock("running")
 
 
-def test_access_control(session, control):
+def test_fault_access_denied_denies_edits_and_hides_data(session, control):
     s, c = session("faulty"), control("faulty")
     c.fault("access-denied", subtree="interfaces/interface", hidden=True)
     edit(s, vlans(vlan(100)))
@@ -83,14 +83,14 @@ def test_access_control(session, control):
     assert refused(s.commit).tag == "access-denied"
 
 
-def test_several_errors_of_different_kinds(session, control):
+def test_fault_reject_edit_returns_further_errors(session, control):
     s, c = session("faulty"), control("faulty")
     c.fault("reject-edit", vlan=100, also=["resource-denied", "too-big"])
     e = refused(edit, s, vlans(vlan(100)))
     assert [x.tag for x in e.errors] == ["operation-failed", "resource-denied", "too-big"]
 
 
-def test_lies(session, control):
+def test_faults_announce_ignore_edit_and_ignore_confirmed_take_effect(session, control):
     c = control("faulty")
     c.fault("announce", capabilities={"startup": True, "writableRunning": True})
     s = session("faulty")
@@ -108,7 +108,7 @@ def test_lies(session, control):
     assert list(c.running()["vlans"]) == ["200"]
 
 
-def test_notifications_before_the_reply(session, control):
+def test_fault_notifications_first_sends_notifications_before_reply(session, control):
     s, c = session("faulty"), control("faulty")
     s.create_subscription()
     c.fault("notifications-first")
@@ -117,7 +117,7 @@ def test_notifications_before_the_reply(session, control):
     assert "netconf-config-change" in s.take_notification(timeout=5).notification_xml
 
 
-def test_backups_old_startups_and_replacements(session, control):
+def test_backup_restore_and_replace_change_configuration_and_host_key(session, control):
     s, c = session("faulty"), control("faulty")
     edit(s, vlans(vlan(100)))
     s.commit()
@@ -156,7 +156,7 @@ PUSH = (
 )
 
 
-def test_yang_push(session, control):
+def test_yang_push_reports_changes(session, control):
     s = session("push")
     assert any("module=ietf-yang-push" in c for c in s.server_capabilities)
     ni = '<network-instances xmlns="http://openconfig.net/yang/network-instance"/>'

@@ -1,39 +1,39 @@
-//! What is left of a data plane: nothing. And how it bears with what others do to it.
+//! Teardown of the data plane, and its behaviour when daemons, hosts or the simulator fail.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use eno_simulator::{FabricOptions, SimulatorArgs, Topology, run};
 
-use crate::dataplane::bench::{Bench, NODE2, PATIENCE, access, daemons, start, wires};
 use crate::dataplane::host::{Host, succeed};
+use crate::dataplane::testbed::{NODE2, TIMEOUT, Testbed, access, daemons, start, wires};
 
-/// Waits for what others do.
+/// Waits for a condition, at most [`TIMEOUT`].
 async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what}"));
+    tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn the_end_of_the_fabric_removes_everything() {
-    let bench = Bench::new(2).await;
-    assert!(bench.node1.has("eth1"));
-    assert_eq!(daemons(bench.dir.path()).len(), 2);
-    bench.fabric.shutdown().await;
-    assert!(!bench.node1.has("eth1") && !bench.node2.has("eth1"));
-    assert_eq!(daemons(bench.dir.path()), []);
+async fn shutdown_removes_interfaces_and_daemons() {
+    let testbed = Testbed::new(2).await;
+    assert!(testbed.node1.has("eth1"));
+    assert_eq!(daemons(testbed.dir.path()).len(), 2);
+    testbed.fabric.shutdown().await;
+    assert!(!testbed.node1.has("eth1") && !testbed.node2.has("eth1"));
+    assert_eq!(daemons(testbed.dir.path()), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_fabric_that_is_dropped_removes_everything() {
-    let bench = Bench::new(1).await;
-    let Bench { fabric, node1, dir, .. } = bench;
+async fn dropped_fabric_removes_interfaces_and_daemons() {
+    let testbed = Testbed::new(1).await;
+    let Testbed { fabric, node1, dir, .. } = testbed;
     drop(fabric);
     eventually("the interface stays", || !node1.has("eth1")).await;
     eventually("the daemons stay", || daemons(dir.path()).is_empty()).await;
@@ -41,7 +41,7 @@ async fn a_fabric_that_is_dropped_removes_everything() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn the_command_has_a_data_plane_on_request() {
+async fn simulator_command_runs_data_plane_on_request() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (node1, node2) = (Host::new(), Host::new());
     let args = SimulatorArgs {
@@ -60,16 +60,16 @@ async fn the_command_has_a_data_plane_on_request() {
     assert!(!node1.has("eth1") && !node2.has("eth1"));
 }
 
-/// Says to [`a_simulator_that_is_killed_leaves_nothing`]'s child what it is.
-const VICTIM: &str = "ENO_TEST_DATA_PLANE_VICTIM";
+/// Environment variable with the arguments of the child process of [`killed_simulator_leaves_no_interfaces_or_daemons`].
+const CHILD_ARGUMENTS: &str = "ENO_TEST_DATA_PLANE_VICTIM";
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_simulator_that_is_killed_leaves_nothing() {
+async fn killed_simulator_leaves_no_interfaces_or_daemons() {
     let topology = Topology::leaf_spine(2, 1, 2);
-    if let Ok(told) = std::env::var(VICTIM) {
+    if let Ok(arguments) = std::env::var(CHILD_ARGUMENTS) {
         let (dir, wires): (std::path::PathBuf, Vec<eno_simulator::PortWire>) =
-            serde_json::from_str(&told).expect("a directory and wires");
+            serde_json::from_str(&arguments).expect("a directory and wires");
         let fabric = start(&topology, &dir, &wires).await.expect("the fabric starts");
         fabric.data_plane().expect("it was asked for").settled().await;
         std::fs::write(dir.join("ready"), "").expect("the directory is there");
@@ -78,23 +78,23 @@ async fn a_simulator_that_is_killed_leaves_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (node1, node2) = (Host::new(), Host::new());
     let wires = wires(&node1, &node2);
-    let mut victim = Command::new(std::env::current_exe().expect("this program"));
-    victim.args([
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child.args([
         "--exact",
         "--include-ignored",
-        "dataplane::end::a_simulator_that_is_killed_leaves_nothing",
+        "dataplane::teardown::killed_simulator_leaves_no_interfaces_or_daemons",
     ]);
-    victim.env(VICTIM, serde_json::to_string(&(dir.path(), &wires)).expect("JSON"));
-    let mut victim = victim.stdout(Stdio::null()).spawn().expect("it starts");
+    child.env(CHILD_ARGUMENTS, serde_json::to_string(&(dir.path(), &wires)).expect("JSON"));
+    let mut child = child.stdout(Stdio::null()).spawn().expect("it starts");
     eventually("it is not ready", || dir.path().join("ready").exists()).await;
     assert!(node1.has("eth1"));
     assert_eq!(daemons(dir.path()).len(), 2);
-    victim.kill().expect("it runs");
-    victim.wait().expect("it was killed");
+    child.kill().expect("it runs");
+    child.wait().expect("it was killed");
 
-    // At once, with the same directory and the same names.
+    // Start again at once with the same directory and the same names.
     let fabric = start(&topology, dir.path(), &wires).await.expect("the fabric starts again");
-    tokio::time::timeout(PATIENCE, fabric.data_plane().expect("it was asked for").settled())
+    tokio::time::timeout(TIMEOUT, fabric.data_plane().expect("it was asked for").settled())
         .await
         .expect("it settles");
     assert_eq!(daemons(dir.path()).len(), 2);
@@ -105,32 +105,32 @@ async fn a_simulator_that_is_killed_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn daemons_that_die_are_started_again() {
-    let bench = Bench::new(1).await;
-    bench.carry(&[100]).await;
+async fn killed_ovs_daemons_are_restarted() {
+    let testbed = Testbed::new(1).await;
+    testbed.carry_vlans(&[100]).await;
     for leaf in ["leaf1", "leaf2"] {
-        bench.change(leaf, &access("Ethernet1", 100)).await;
+        testbed.hand_edit(leaf, &access("Ethernet1", 100)).await;
     }
     for program in ["ovs-vswitchd", "ovsdb-server"] {
         let found = |name: &str| {
-            daemons(bench.dir.path()).into_iter().find(|(_, found)| found == name).map(|(pid, _)| pid)
+            daemons(testbed.dir.path()).into_iter().find(|(_, found)| found == name).map(|(pid, _)| pid)
         };
         let pid = found(program).expect(program);
         succeed(Command::new("kill").args(["-KILL", &pid.to_string()]));
         eventually("it is not started again", || found(program).is_some_and(|other| other != pid)).await;
-        let settled = || bench.data_plane().status().ready;
+        let settled = || testbed.data_plane().status().ready;
         eventually("it doesn't settle", settled).await;
-        assert!(bench.node1.pings(NODE2), "{program} was killed");
+        assert!(testbed.node1.pings(NODE2), "{program} was killed");
     }
-    bench.fabric.shutdown().await;
+    testbed.fabric.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_host_that_goes_does_not_disturb_others() {
-    let bench = Bench::new(1).await;
-    bench.carry(&[100]).await;
-    let Bench { fabric, node1, node2, dir: _dir } = bench;
+async fn removed_host_does_not_affect_other_hosts() {
+    let testbed = Testbed::new(1).await;
+    testbed.carry_vlans(&[100]).await;
+    let Testbed { fabric, node1, node2, dir: _dir } = testbed;
     drop(node1);
     let leaf = fabric.switch("leaf1").expect("leaf1");
     leaf.change_by_hand(&access("Ethernet1", 100)).expect("the port exists");
@@ -143,7 +143,7 @@ async fn a_host_that_goes_does_not_disturb_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_taken_name_is_said_and_nothing_is_left() {
+async fn start_reports_taken_interface_name_and_cleans_up() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (node1, node2) = (Host::new(), Host::new());
     succeed(node2.command("ip").args(["link", "add", "eth1", "type", "veth", "peer", "name", "eth2"]));
@@ -157,7 +157,7 @@ async fn a_taken_name_is_said_and_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn without_a_data_plane_there_is_none() {
+async fn fabric_has_no_data_plane_by_default() {
     let fabric = eno_simulator::Fabric::start(&Topology::leaf_spine(1, 0, 0), FabricOptions::default())
         .await
         .expect("starts");
@@ -166,7 +166,7 @@ async fn without_a_data_plane_there_is_none() {
 }
 
 #[tokio::test]
-async fn wires_into_nothing_are_refused_before_anything_is_made() {
+async fn start_refuses_wire_to_missing_port_before_creating_anything() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let wire = "leaf1/Ethernet77=eth1".parse().expect("a wire");
     let error = start(&Topology::leaf_spine(1, 0, 0), dir.path(), &[wire]).await.expect_err("no such port");

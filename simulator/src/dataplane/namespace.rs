@@ -1,8 +1,8 @@
-//! A thread in a network namespace of its own, which starts the programs of the data plane there.
+//! The network namespace of the data plane, held by a thread that starts all programs in it.
 //!
-//! Nothing holds that namespace but this thread and its programs, and the kernel kills those when the thread
-//! ends, however it ends: so nothing of the data plane survives the process, not even a `kill -9`. The kernel
-//! removes an interface pair with the namespace of one of its ends, so those handed over go as well.
+//! Only this thread and its programs hold the namespace. The kernel kills the programs when the thread ends. So
+//! nothing of the data plane survives the process, even after `kill -9`. The kernel deletes a veth pair with the
+//! namespace of one end: interfaces in other namespaces disappear as well.
 
 use std::env;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::dataplane::DataPlaneError;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What each program is for, so that a missing one is named with its package.
+/// The Debian package of each program, for error messages.
 const PACKAGES: [(&str, &str); 8] = [
     ("ethtool", "ethtool"),
     ("ip", "iproute2"),
@@ -33,56 +33,55 @@ const PACKAGES: [(&str, &str); 8] = [
 
 /// The thread and its namespace.
 #[derive(Debug)]
-pub(super) struct Lab {
+pub(super) struct NetworkNamespace {
     jobs: mpsc::Sender<Job>,
     netns: File,
 }
 
-impl Lab {
-    /// Makes the namespace, with an interface `lo` that is down and nothing else.
+impl NetworkNamespace {
+    /// Creates the namespace. It contains only the interface `lo`, which is down.
     pub(super) async fn new() -> Result<Self, DataPlaneError> {
         let (jobs, waiting) = mpsc::channel::<Job>();
-        let (reply, answer) = oneshot::channel();
-        let live = move || {
+        let (reply, response) = oneshot::channel();
+        let thread_main = move || {
             let entered = unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(io::Error::from)
                 .and_then(|()| File::open("/proc/thread-self/ns/net"));
-            // Nobody waits when the data plane is given up; then nobody sends jobs either.
+            // Fails only if the start was cancelled; then no jobs follow.
             let _ = reply.send(entered);
             for job in waiting {
                 job();
             }
         };
         let failed = |source| DataPlaneError::Namespace { source };
-        std::thread::Builder::new().name("data-plane".to_owned()).spawn(live).map_err(failed)?;
-        let netns = answer.await.map_err(|_| failed(gone()))?.map_err(failed)?;
+        std::thread::Builder::new().name("data-plane".to_owned()).spawn(thread_main).map_err(failed)?;
+        let netns = response.await.map_err(|_| failed(thread_ended()))?.map_err(failed)?;
         Ok(Self { jobs, netns })
     }
 
-    /// A path of the namespace, as long as this exists.
+    /// Path of the namespace, valid during the lifetime of this value.
     pub(super) fn netns(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.netns.as_raw_fd()).into()
     }
 
-    /// Runs a program in the namespace until it ends; its failure is an error. Returns what it
-    /// wrote to its standard error.
+    /// Runs a program in the namespace to its end and returns its standard error. A failure status is an error.
     pub(super) async fn run(&self, program: &'static str, args: &[&str]) -> Result<String, DataPlaneError> {
-        let mut command = Command::new(find(program)?);
+        let mut command = Command::new(find_program(program)?);
         command.args(args).stdin(Stdio::null()).env("LC_ALL", "C");
         let output = self
-            .execute(move || command.output())
+            .run_on_thread(move || command.output())
             .await
             .map_err(|source| DataPlaneError::Start { program, source })?;
         let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         if output.status.success() {
             return Ok(errors);
         }
-        // A change of many ports is long, and what is wrong with it is in `errors`.
+        // Truncate: a change of many ports has a long command line.
         let command: String = format!("{program} {}", args.join(" ")).chars().take(200).collect();
         Err(DataPlaneError::Failed { command, status: output.status.to_string(), errors })
     }
 
-    /// Starts a program in the namespace, to be killed with this process. Both its outputs go to `log`.
+    /// Starts a daemon in the namespace. It is killed with this process. Its output goes to `log`.
     pub(super) async fn spawn(
         &self,
         program: &'static str,
@@ -91,41 +90,41 @@ impl Lab {
         log: File,
     ) -> Result<Daemon, DataPlaneError> {
         let failed = |source| DataPlaneError::Start { program, source };
-        let mut command = Command::new(find("setpriv")?);
-        command.args(["--pdeathsig", "KILL", "--"]).arg(find(program)?).args(args);
+        let mut command = Command::new(find_program("setpriv")?);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(find_program(program)?).args(args);
         command.envs(envs.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
         command.stdout(log.try_clone().map_err(failed)?).stderr(log);
-        let child = self.execute(move || command.spawn()).await.map_err(failed)?;
+        let child = self.run_on_thread(move || command.spawn()).await.map_err(failed)?;
         Ok(Daemon { child })
     }
 
-    async fn execute<T: Send + 'static>(
+    async fn run_on_thread<T: Send + 'static>(
         &self,
         start: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let job = move || {
-            // When nobody waits any more, a child is dropped here.
+            // If the caller was cancelled, this drops the child.
             let _ = reply.send(start());
         };
-        self.jobs.send(Box::new(job)).map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        self.jobs.send(Box::new(job)).map_err(|_| thread_ended())?;
+        response.await.map_err(|_| thread_ended())?
     }
 }
 
-fn gone() -> io::Error {
+fn thread_ended() -> io::Error {
     io::Error::other("the thread of the data plane is gone")
 }
 
-/// A program that runs until this is dropped.
+/// A running daemon; dropping it kills the daemon.
 #[derive(Debug)]
 pub(super) struct Daemon {
     child: Child,
 }
 
 impl Daemon {
-    /// How it ended, if it did.
-    pub(super) fn ended(&mut self) -> Option<String> {
+    /// The exit status as text; `None` while it runs.
+    pub(super) fn exit_status(&mut self) -> Option<String> {
         match self.child.try_wait() {
             Ok(None) => None,
             Ok(Some(status)) => Some(status.to_string()),
@@ -136,14 +135,14 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both fail only if it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where a program is: on `PATH`, which for some users lacks the directories of administration.
-pub(super) fn find(program: &'static str) -> Result<PathBuf, DataPlaneError> {
+/// Finds a program on `PATH` and in the system directories, which the `PATH` of some users lacks.
+pub(super) fn find_program(program: &'static str) -> Result<PathBuf, DataPlaneError> {
     env::split_paths(&env::var_os("PATH").unwrap_or_default())
         .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
         .map(|directory| directory.join(program))

@@ -1,12 +1,13 @@
-//! The process that is a node: it has the node's mount, PID, network and UTS namespaces, and nothing of them outlives it.
+//! The holder process of a machine's mount, PID, network and UTS namespaces. The namespaces end with it.
 //!
-//! `hold` makes the namespaces and starts `init`, the first process of the PID namespace; `run` starts a program in
-//! them. When `init` ends, the kernel kills whatever runs in its PID namespace, and with the last process go the
-//! mounts and the network. So a sandbox that is killed leaves nothing but its directory: the holder's standard input
-//! is a pipe of the sandbox's, which closes when that ends in whatever way, and then the holder ends and removes the
-//! cgroups, the one thing that would stay.
+//! `hold` creates the namespaces and starts `init`, the first process of the PID namespace. `run` starts a program
+//! in the namespaces. When `init` ends, the kernel kills all processes of its PID namespace and releases mounts and
+//! network with the last one.
 //!
-//! Inside, `/run`, `/var/lib` and `/var/log` are the node's own, so that programs have their usual paths.
+//! A killed sandbox leaves only its directory. The holder's standard input is a pipe from the sandbox. When the pipe
+//! closes, the holder ends the namespaces and removes the cgroups, which the kernel would keep.
+//!
+//! Inside, `/run`, `/var/lib` and `/var/log` are private to the machine, so that programs use their default paths.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -27,43 +28,44 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::cgroups;
 
-/// What a node has of its own, by the name of the directory that is mounted there.
-pub(super) const OWN: [(&str, &str); 3] = [("run", "/run"), ("lib", "/var/lib"), ("log", "/var/log")];
-/// The file that says which process is the first.
-pub(super) const PID: &str = "pid";
-/// What `init` says when everything is mounted.
-const READY: &str = "ready";
+/// The private directories of a machine: subdirectory of the root and mount point.
+pub(super) const PRIVATE_DIRECTORIES: [(&str, &str); 3] =
+    [("run", "/run"), ("lib", "/var/lib"), ("log", "/var/log")];
+/// File with the process id of `init`.
+pub(super) const PID_FILE: &str = "pid";
+/// The line that `init` writes when all mounts are complete.
+const READY_LINE: &str = "ready";
 
-/// A node's namespaces can't be made or entered. Retrying doesn't help.
+/// The namespaces can't be created or entered. A retry doesn't help.
 #[derive(Debug, thiserror::Error)]
-pub enum HoldError {
-    /// The kernel refused; mostly for want of root's capabilities.
+pub enum HolderError {
+    /// A system call failed, mostly because capabilities of root are missing.
     #[error("{operation}: {source}")]
     Kernel {
-        /// What was asked.
+        /// The failed operation.
         operation: &'static str,
-        /// Why not.
+        /// The cause.
         source: Errno,
     },
-    /// A file.
+    /// A file operation failed.
     #[error("{operation} {}: {source}", path.display())]
     File {
-        /// What failed.
+        /// The failed operation.
         operation: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// Pods need them.
+    /// No cgroup file system is mounted; pods need one.
     #[error("no cgroup file system is mounted")]
     NoCgroups,
-    /// Its log says why.
+    /// `init` ended; its log contains the cause.
     #[error("the first process of the node ended ({0})")]
     Ended(ExitStatus),
 }
 
-impl HoldError {
+impl HolderError {
     pub(super) fn file(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::File { operation, path, source }
@@ -76,7 +78,7 @@ impl HoldError {
 
 /// What the program `eno-sandbox-node` is asked to do.
 #[derive(Debug, clap::Subcommand)]
-pub enum HolderArgs {
+pub enum HolderCommand {
     /// Make the namespaces and hold them until SIGTERM, or until standard input ends.
     Hold(HoldArgs),
     /// The first process of the namespaces; `hold` starts it.
@@ -121,71 +123,72 @@ pub struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// Does it. The exit code is 0 when it was told to stop, for `run` that of the program.
-pub fn execute(args: HolderArgs) -> Result<ExitCode, HoldError> {
+/// Executes a command of `eno-sandbox-node`. The exit code is 0 after a requested stop; for `run`, it is that of the
+/// program.
+pub fn execute(args: HolderCommand) -> Result<ExitCode, HolderError> {
     match args {
-        HolderArgs::Hold(args) => hold(&args),
-        HolderArgs::Init(args) => init(&args),
-        HolderArgs::Run(args) => run(&args),
+        HolderCommand::Hold(args) => hold(&args),
+        HolderCommand::Init(args) => init(&args),
+        HolderCommand::Run(args) => run(&args),
     }
 }
 
-/// Whether a directory would be hidden from programs inside.
-pub(super) fn covers(path: &Path) -> bool {
-    OWN.iter().any(|(_, target)| path.starts_with(target))
+/// Whether a private directory hides this path from programs inside.
+pub(super) fn is_hidden(path: &Path) -> bool {
+    PRIVATE_DIRECTORIES.iter().any(|(_, target)| path.starts_with(target))
 }
 
-fn hold(args: &HoldArgs) -> Result<ExitCode, HoldError> {
-    let ending = block(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD])?;
-    // In place of being killed with the sandbox: there is something to be removed.
-    set_pdeathsig(None).map_err(HoldError::kernel("outliving the parent"))?;
+fn hold(args: &HoldArgs) -> Result<ExitCode, HolderError> {
+    let stop_signals = block_signals(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGCHLD])?;
+    // Survive the sandbox's death, to remove the cgroups.
+    set_pdeathsig(None).map_err(HolderError::kernel("outliving the parent"))?;
     thread::spawn(|| {
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
-        // To this process; all its threads have it blocked, and the main one waits for it.
+        // All threads block the signal; the main thread waits for it.
         let _ = kill(getpid(), Signal::SIGTERM);
     });
     let root = &args.init.root;
-    // The holder of an earlier life of the sandbox may still be at its end.
+    // The holder of an earlier run of the sandbox may still be cleaning up.
     let _lock = lock(&root.join("lock"))?;
     if let Some(name) = &args.cgroup {
         cgroups::remove(name)?;
         cgroups::create(name)?;
     }
-    for (name, _) in OWN {
-        renew(&root.join(name))?;
+    for (name, _) in PRIVATE_DIRECTORIES {
+        recreate_directory(&root.join(name))?;
     }
-    let result = hold_namespaces(args, &ending);
-    // Not there when there was an error.
-    let _ = fs::remove_file(root.join(PID));
+    let result = hold_namespaces(args, &stop_signals);
+    // Absent after an early error.
+    let _ = fs::remove_file(root.join(PID_FILE));
     if let Some(name) = &args.cgroup {
         cgroups::remove(name)?;
     }
     result
 }
 
-fn lock(path: &Path) -> Result<File, HoldError> {
+fn lock(path: &Path) -> Result<File, HolderError> {
     let open = || {
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
         file.lock().map(|()| file)
     };
-    open().map_err(HoldError::file("locking", path))
+    open().map_err(HolderError::file("locking", path))
 }
 
-/// Makes the directory anew.
-fn renew(path: &Path) -> Result<(), HoldError> {
+/// Recreates an empty directory.
+fn recreate_directory(path: &Path) -> Result<(), HolderError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(HoldError::file("emptying", path)(error));
+            return Err(HolderError::file("emptying", path)(error));
         }
         _ => {}
     }
-    fs::create_dir(path).map_err(HoldError::file("making the directory", path))
+    fs::create_dir(path).map_err(HolderError::file("making the directory", path))
 }
 
-fn hold_namespaces(args: &HoldArgs, ending: &SigSet) -> Result<ExitCode, HoldError> {
-    // The first process makes the mount namespace, so that this one keeps the machine's files.
+fn hold_namespaces(args: &HoldArgs, stop_signals: &SigSet) -> Result<ExitCode, HolderError> {
+    // `init` creates the mount namespace, so that this process keeps the files of the host.
     let flags = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS;
-    unshare(flags).map_err(HoldError::kernel("making namespaces"))?;
+    unshare(flags).map_err(HolderError::kernel("making namespaces"))?;
     let this = Path::new("/proc/self/exe");
     let mut command = Command::new(this);
     command.arg("init").arg("--hostname").arg(&args.init.hostname).arg("--root").arg(&args.init.root);
@@ -196,36 +199,36 @@ fn hold_namespaces(args: &HoldArgs, ending: &SigSet) -> Result<ExitCode, HoldErr
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(HoldError::file("starting", this))?;
-    let result = await_end(args, ending, &mut init);
-    // It is the first of its namespace: all in it go with it. An error says that it is gone.
+        .map_err(HolderError::file("starting", this))?;
+    let result = wait_for_stop(args, stop_signals, &mut init);
+    // The kernel kills all processes of the namespace with `init`. Fails only if it has ended.
     let _ = init.kill();
     let status = init.wait();
     match (result, status) {
         (Ok(true), _) => Ok(ExitCode::SUCCESS),
-        (Ok(false), Ok(status)) => Err(HoldError::Ended(status)),
-        (Ok(false), Err(error)) => Err(HoldError::file("waiting for", this)(error)),
+        (Ok(false), Ok(status)) => Err(HolderError::Ended(status)),
+        (Ok(false), Err(error)) => Err(HolderError::file("waiting for", this)(error)),
         (Err(error), _) => Err(error),
     }
 }
 
-/// Whether it was told to end; else the first process ended by itself.
-fn await_end(args: &HoldArgs, ending: &SigSet, init: &mut Child) -> Result<bool, HoldError> {
+/// Waits for a stop signal or the end of `init`. Returns whether a stop was requested.
+fn wait_for_stop(args: &HoldArgs, stop_signals: &SigSet, init: &mut Child) -> Result<bool, HolderError> {
     let mut line = String::new();
     if let Some(output) = init.stdout.take() {
         let read = BufReader::new(output).read_line(&mut line);
-        read.map_err(HoldError::file("reading the output of", Path::new("init")))?;
+        read.map_err(HolderError::file("reading the output of", Path::new("init")))?;
     }
-    if line.trim_end() != READY {
+    if line.trim_end() != READY_LINE {
         return Ok(false);
     }
-    let path = args.init.root.join(PID);
+    let path = args.init.root.join(PID_FILE);
     let new = path.with_extension("new");
     fs::write(&new, init.id().to_string())
         .and_then(|()| fs::rename(&new, &path))
-        .map_err(HoldError::file("writing", &path))?;
+        .map_err(HolderError::file("writing", &path))?;
     loop {
-        match ending.wait().map_err(HoldError::kernel("waiting for a signal"))? {
+        match stop_signals.wait().map_err(HolderError::kernel("waiting for a signal"))? {
             Signal::SIGCHLD => {
                 if !matches!(init.try_wait(), Ok(None)) {
                     return Ok(false);
@@ -236,54 +239,54 @@ fn await_end(args: &HoldArgs, ending: &SigSet, init: &mut Child) -> Result<bool,
     }
 }
 
-fn init(args: &InitArgs) -> Result<ExitCode, HoldError> {
-    let children = block(&[Signal::SIGCHLD])?;
-    // The other end is the holder's, and closed when it ends, however it ends.
+fn init(args: &InitArgs) -> Result<ExitCode, HolderError> {
+    let children = block_signals(&[Signal::SIGCHLD])?;
+    // The holder has the other end of the pipe, which closes when the holder ends.
     thread::spawn(|| {
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
-    unshare(CloneFlags::CLONE_NEWNS).map_err(HoldError::kernel("making a mount namespace"))?;
-    sethostname(&args.hostname).map_err(HoldError::kernel("setting the host name"))?;
-    mount_own(&args.root)?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(HolderError::kernel("making a mount namespace"))?;
+    sethostname(&args.hostname).map_err(HolderError::kernel("setting the host name"))?;
+    mount_private_directories(&args.root)?;
     if args.forward {
         let path = Path::new("/proc/sys/net/ipv4/ip_forward");
-        fs::write(path, "1").map_err(HoldError::file("writing", path))?;
+        fs::write(path, "1").map_err(HolderError::file("writing", path))?;
     }
     let mut output = io::stdout().lock();
-    writeln!(output, "{READY}")
+    writeln!(output, "{READY_LINE}")
         .and_then(|()| output.flush())
-        .map_err(HoldError::file("writing", Path::new("standard output")))?;
+        .map_err(HolderError::file("writing", Path::new("standard output")))?;
     loop {
-        // Whoever loses its parent in here becomes a child of this process.
+        // Reap orphans of the namespace, whose parent is this process.
         while matches!(waitpid(None, Some(WaitPidFlag::WNOHANG)), Ok(status) if status != WaitStatus::StillAlive)
         {
         }
-        children.wait().map_err(HoldError::kernel("waiting for a signal"))?;
+        children.wait().map_err(HolderError::kernel("waiting for a signal"))?;
     }
 }
 
-/// Gives the mount namespace a `/proc` of its PID namespace, and the directories that are the node's own.
-fn mount_own(root: &Path) -> Result<(), HoldError> {
+/// Mounts the private directories and a `/proc` of the PID namespace.
+fn mount_private_directories(root: &Path) -> Result<(), HolderError> {
     let none: Option<&str> = None;
     let change = |flags| mount(none, "/", none, flags | MsFlags::MS_REC, none);
-    change(MsFlags::MS_PRIVATE).map_err(HoldError::kernel("parting from the machine's mounts"))?;
-    for (name, target) in OWN {
+    change(MsFlags::MS_PRIVATE).map_err(HolderError::kernel("parting from the machine's mounts"))?;
+    for (name, target) in PRIVATE_DIRECTORIES {
         let source = root.join(name);
         mount(Some(&source), target, none, MsFlags::MS_BIND, none)
-            .map_err(|errno| HoldError::file("mounting over", Path::new(target))(errno.into()))?;
+            .map_err(|errno| HolderError::file("mounting over", Path::new(target))(errno.into()))?;
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, none)
-        .map_err(|errno| HoldError::file("mounting", Path::new("/proc"))(errno.into()))?;
-    // Mounts of one program are seen by the others, as systemd sets it up.
-    change(MsFlags::MS_SHARED).map_err(HoldError::kernel("sharing mounts inside the node"))
+        .map_err(|errno| HolderError::file("mounting", Path::new("/proc"))(errno.into()))?;
+    // Share mounts between the programs inside, as systemd does.
+    change(MsFlags::MS_SHARED).map_err(HolderError::kernel("sharing mounts inside the node"))
 }
 
-fn run(args: &RunArgs) -> Result<ExitCode, HoldError> {
+fn run(args: &RunArgs) -> Result<ExitCode, HolderError> {
     let open = |name: &str| {
         let path = PathBuf::from(format!("/proc/{}/ns/{name}", args.pid));
-        File::open(&path).map_err(HoldError::file("opening", &path))
+        File::open(&path).map_err(HolderError::file("opening", &path))
     };
     let namespaces = [
         (open("uts")?, CloneFlags::CLONE_NEWUTS),
@@ -292,16 +295,17 @@ fn run(args: &RunArgs) -> Result<ExitCode, HoldError> {
         (open("mnt")?, CloneFlags::CLONE_NEWNS),
     ];
     for (namespace, kind) in &namespaces {
-        setns(namespace, *kind).map_err(HoldError::kernel("entering a namespace of the node"))?;
+        setns(namespace, *kind).map_err(HolderError::kernel("entering a namespace of the node"))?;
     }
     drop(namespaces);
     let Some((program, arguments)) = args.command.split_first() else { return Ok(ExitCode::SUCCESS) };
-    let failed = || HoldError::file("starting", Path::new(program));
-    // Before there are threads that would stay outside.
+    let failed = || HolderError::file("starting", Path::new(program));
+    // Created after entering the namespaces: earlier threads would stay outside.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed())?;
     let status = runtime.block_on(async {
-        // The whole process group gets these; this process ends when the program has. A blocked or ignored signal
-        // would be so for the program as well.
+        // The process group gets these signals, and this process must outlive the program. Handlers are used because
+        // the
+        // program would inherit blocked or ignored signals.
         let _terminate = signal(SignalKind::terminate()).map_err(failed())?;
         let _interrupt = signal(SignalKind::interrupt()).map_err(failed())?;
         let setpriv = crate::spawner::setpriv().unwrap_or_else(|| "setpriv".into());
@@ -309,14 +313,14 @@ fn run(args: &RunArgs) -> Result<ExitCode, HoldError> {
         child.args(["--pdeathsig", "KILL", "--"]).arg(program).args(arguments).current_dir("/");
         child.status().await.map_err(failed())
     })?;
-    // As a shell tells it.
+    // The exit code of a shell: 128 plus the signal number.
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     Ok(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Blocks signals, to be waited for.
-fn block(signals: &[Signal]) -> Result<SigSet, HoldError> {
+/// Blocks signals, so that they can be waited for.
+fn block_signals(signals: &[Signal]) -> Result<SigSet, HolderError> {
     let set: SigSet = signals.iter().copied().collect();
-    set.thread_block().map_err(HoldError::kernel("blocking signals"))?;
+    set.thread_block().map_err(HolderError::kernel("blocking signals"))?;
     Ok(set)
 }

@@ -1,4 +1,4 @@
-//! Shorthand for code that knows its schema: reading, writing and building by names.
+//! Accessors of data nodes by their schema names, and helpers that build configurations from XML.
 
 use crate::model::edit::{self, OnError, Operation};
 use crate::model::schema::{Definition, Module, position};
@@ -6,7 +6,7 @@ use crate::model::tree::{Container, Entries, Node};
 use crate::model::value::Value;
 use crate::netconf::xml;
 
-/// A module.
+/// Defines a YANG module.
 pub(super) const fn module(
     name: &'static str,
     prefix: &'static str,
@@ -16,7 +16,7 @@ pub(super) const fn module(
     Module { name, prefix, namespace, revision }
 }
 
-/// The leaf of that name.
+/// The value of a leaf.
 pub(super) fn leaf<'a>(
     container: &'a Container,
     definitions: &'static [Definition],
@@ -25,7 +25,7 @@ pub(super) fn leaf<'a>(
     container.leaf(position(definitions, name))
 }
 
-/// The text of the leaf of that name.
+/// The text of a leaf of type string.
 pub(super) fn text<'a>(
     container: &'a Container,
     definitions: &'static [Definition],
@@ -34,12 +34,17 @@ pub(super) fn text<'a>(
     leaf(container, definitions, name).and_then(Value::text)
 }
 
-/// Whether the leaf of that name has this value.
-pub(super) fn is(container: &Container, definitions: &'static [Definition], name: &str, value: &str) -> bool {
+/// Whether a leaf has this enumeration, boolean or identity value.
+pub(super) fn leaf_is(
+    container: &Container,
+    definitions: &'static [Definition],
+    name: &str,
+    value: &str,
+) -> bool {
     leaf(container, definitions, name).is_some_and(|v| v.is(value))
 }
 
-/// The container of that name.
+/// A child container.
 pub(super) fn child<'a>(
     container: &'a Container,
     definitions: &'static [Definition],
@@ -48,7 +53,7 @@ pub(super) fn child<'a>(
     container.container(position(definitions, name))
 }
 
-/// The entries of the list of that name, with the text of their first key.
+/// The entries of a list, with the text of their first key.
 pub(super) fn entries<'a>(
     container: Option<&'a Container>,
     definitions: &'static [Definition],
@@ -60,7 +65,7 @@ pub(super) fn entries<'a>(
         .map(|(key, entry)| (key.first().and_then(Value::text).unwrap_or_default(), &**entry))
 }
 
-/// The list of that name.
+/// A child list.
 pub(super) fn list<'a>(
     container: Option<&'a Container>,
     definitions: &'static [Definition],
@@ -69,28 +74,33 @@ pub(super) fn list<'a>(
     container.and_then(|container| container.list(position(definitions, name)))
 }
 
-/// Sets the leaf of that name.
-pub(super) fn put(container: &mut Container, definitions: &'static [Definition], name: &str, value: Value) {
+/// Sets a leaf.
+pub(super) fn set_leaf(
+    container: &mut Container,
+    definitions: &'static [Definition],
+    name: &str,
+    value: Value,
+) {
     container.set(position(definitions, name), Node::Leaf(value));
 }
 
-/// A text as a value.
-pub(super) fn words(text: &str) -> Value {
+/// Converts text into a string value.
+pub(super) fn text_value(text: &str) -> Value {
     Value::Text(text.into())
 }
 
-/// Text in XML.
-pub(super) fn escaped(text: &str) -> String {
+/// Escapes text for XML.
+pub(super) fn xml_escaped(text: &str) -> String {
     let mut out = String::new();
     xml::push_text(&mut out, text);
     out
 }
 
-/// The configuration that the XML says, put onto an empty one.
+/// Parses XML into a configuration.
 ///
 /// # Panics
-/// When it doesn't fit the schema: the code and the table disagree.
-pub(super) fn configuration(definitions: &'static [Definition], xml: &str) -> Container {
+/// If the XML does not conform to the schema, which is a programming error.
+pub(super) fn parse_configuration(definitions: &'static [Definition], xml: &str) -> Container {
     match parsed(definitions, xml) {
         Ok(config) => config,
         Err(problem) => panic!("the schema does not have it: {problem}"),
@@ -105,9 +115,9 @@ fn parsed(definitions: &'static [Definition], xml: &str) -> Result<Container, St
     Ok(config)
 }
 
-/// Applies XML that needs no checking against a datastore, for tests of dialects.
+/// Merges XML into a configuration without validation, for tests of dialects.
 #[cfg(test)]
-pub(super) fn with_edit(definitions: &'static [Definition], config: &Container, xml: &str) -> Container {
+pub(super) fn merge_xml(definitions: &'static [Definition], config: &Container, xml: &str) -> Container {
     let document = xml::parse(format!("<config>{xml}</config>").as_bytes()).expect("well-formed");
     let edits = edit::parse(definitions, &document.root.children).expect("well-typed");
     let mut config = config.clone();

@@ -1,4 +1,4 @@
-"""Each make's model, as its own documentation writes it."""
+"""The models of all dialects, in the XML of the vendors' documentation."""
 
 import pytest
 from lxml import etree
@@ -94,11 +94,11 @@ def nxos_trunk(port, vlans):
         ("nxos", f"{NXOS}?revision=2019-07-18&module=Cisco-NX-OS-device"),
     ],
 )
-def test_hello_names_the_model(session, name, module):
+def test_hello_announces_model_of_dialect(session, name, module):
     assert module in set(session(name).server_capabilities)
 
 
-def test_each_make_carries_a_vlan_on_a_trunk(session, control):
+def test_each_dialect_carries_a_vlan_on_a_trunk(session, control):
     edits = {
         "junos": ("xe-0/0/1", [junos(junos_trunk("xe-0/0/1", "v100"), "<vlan><name>v100</name><vlan-id>100</vlan-id></vlan>")]),
         "srlinux": ("ethernet-1/1", [srl_trunk("ethernet-1/1", 100, "v100")]),
@@ -120,7 +120,7 @@ def test_each_make_carries_a_vlan_on_a_trunk(session, control):
         if name in ("srlinux", "ieee8021q"):
             # lxml drops prefixes that only values use when the default namespace is the same.
             continue
-        # What is read can be written back.
+        # The configuration that is read can be written back.
         data = s.get_config(source="running").data_ele
         again = "".join(etree.tostring(child).decode() for child in data)
         edit(s, again, default_operation="replace")
@@ -128,14 +128,14 @@ def test_each_make_carries_a_vlan_on_a_trunk(session, control):
         assert control(name).running()["ports"] == running["ports"], name
 
 
-def test_junos(session, control):
+def test_junos_checks_members_and_reports_edit_path(session, control):
     s = session("junos")
     ports = control("junos").running()["ports"]
     assert ports["xe-0/0/1"]["access"] == 1 and ports["xe-0/0/3"]["lag"] == "ae0"
     vlan = "<vlan><name>v100</name><vlan-id>100</vlan-id></vlan>"
     edit(s, junos(junos_trunk("xe-0/0/1", "v100", "200-201"), vlan))
     s.commit()
-    # A VLAN that a port names can go; the port then lacks it.
+    # Junos accepts the deletion of a VLAN that a port names.
     edit(s, junos(vlans='<vlan nc:operation="delete"><name>v100</name></vlan>'))
     s.commit()
     assert control("junos").running()["ports"]["xe-0/0/1"]["vlans"] == ""
@@ -145,7 +145,7 @@ def test_junos(session, control):
     assert e.path.strip() == "[edit interfaces xe-0/0/1]"
 
 
-def test_junos_of_old(session):
+def test_junos_with_confirmed_commit_1_0_commits(session):
     s = session("junos-old")
     announced = set(s.server_capabilities)
     assert "urn:ietf:params:netconf:capability:confirmed-commit:1.0" in announced
@@ -156,7 +156,7 @@ def test_junos_of_old(session):
     assert refused(s.dispatch, etree.fromstring(persist)).tag == "unknown-element"
 
 
-def test_srlinux(session, control):
+def test_srlinux_checks_subinterfaces(session, control):
     s = session("srlinux")
     edit(s, srl_trunk("ethernet-1/1", 100, "v100"))
     s.commit()
@@ -191,7 +191,7 @@ def test_ieee_port_numbers_are_state(session):
     assert refused(edit, s, dot1q(registration("9-5", 1))).tag == "invalid-value"
 
 
-def test_nxos(session, control):
+def test_nxos_refuses_invalid_and_reserved_vlans(session, control):
     s = session("nxos")
     assert refused(edit, s, nxos(nxos_trunk("eth1/1", "5-x"))).tag == "invalid-value"
     s.edit_config(target="running", config=config(nxos(nxos_vlan(100, "v100"))))

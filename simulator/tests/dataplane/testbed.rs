@@ -1,4 +1,4 @@
-//! A fabric with two leaves and a host on each.
+//! The testbed: a fabric with two leaves and a host on each.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -15,11 +15,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::dataplane::host::{Host, succeed};
 
-/// Longer than RSTP ever takes.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout for RSTP to converge.
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// `node1` on `leaf1` and `node2` on `leaf2`, each with `eth1` and an address in one subnet.
-pub struct Bench {
+/// A fabric with `node1` on `leaf1` and `node2` on `leaf2`, each with an address of one subnet on `eth1`.
+pub struct Testbed {
     pub fabric: Fabric,
     pub node1: Host,
     pub node2: Host,
@@ -29,7 +29,7 @@ pub struct Bench {
 /// The address of `node2`.
 pub const NODE2: &str = "10.7.0.2";
 
-impl Bench {
+impl Testbed {
     pub async fn new(spines: usize) -> Self {
         Self::on(&Topology::leaf_spine(2, spines, 2)).await
     }
@@ -40,9 +40,9 @@ impl Bench {
         let fabric = start(topology, dir.path(), &wires(&node1, &node2)).await.expect("the fabric starts");
         node1.address("10.7.0.1/24");
         node2.address("10.7.0.2/24");
-        let bench = Self { fabric, node1, node2, dir };
-        bench.settled().await;
-        bench
+        let testbed = Self { fabric, node1, node2, dir };
+        testbed.settled().await;
+        testbed
     }
 
     pub fn data_plane(&self) -> &Arc<DataPlane> {
@@ -50,26 +50,26 @@ impl Bench {
     }
 
     pub async fn settled(&self) {
-        let settled = tokio::time::timeout(PATIENCE, self.data_plane().settled()).await;
+        let settled = tokio::time::timeout(TIMEOUT, self.data_plane().settled()).await;
         settled.unwrap_or_else(|_| panic!("not settled: {:?}", self.data_plane().status()));
     }
 
-    /// A change at a switch's console, in force.
-    pub async fn change(&self, switch: &str, edit: &HandEdit) {
+    /// Applies a hand edit to a switch and waits for the data plane.
+    pub async fn hand_edit(&self, switch: &str, edit: &HandEdit) {
         let found = self.fabric.switch(switch).expect(switch);
         found.change_by_hand(edit).unwrap_or_else(|error| panic!("{switch}: {error}"));
         self.settled().await;
     }
 
-    /// The same in XML.
-    pub async fn change_xml(&self, switch: &str, xml: &str) {
+    /// Merges XML into running of a switch and waits for the data plane.
+    pub async fn merge_xml(&self, switch: &str, xml: &str) {
         let found = self.fabric.switch(switch).expect(switch);
-        found.edit_by_hand(xml).unwrap_or_else(|error| panic!("{switch}: {error}"));
+        found.edit_xml_by_hand(xml).unwrap_or_else(|error| panic!("{switch}: {error}"));
         self.settled().await;
     }
 
-    /// VLANs on every switch and every link between them.
-    pub async fn carry(&self, vlans: &[u16]) {
+    /// Configures VLANs on every switch and every link between them.
+    pub async fn carry_vlans(&self, vlans: &[u16]) {
         for switch in self.fabric.switches() {
             let define_vlans = vlans.iter().map(|&id| (id, format!("v{id}"))).collect();
             let define = HandEdit { define_vlans, ..HandEdit::default() };
@@ -85,7 +85,7 @@ impl Bench {
         self.settled().await;
     }
 
-    /// The link of `leaf2` that leads to the root of the spanning tree: spine and its port.
+    /// The spine and its port at the other end of the root port of `leaf2`.
     pub fn active_spine(&self) -> (String, String) {
         let status = self.data_plane().status();
         let mut uplinks = status.switches["leaf2"].ports.values();
@@ -94,8 +94,8 @@ impl Bench {
         (link.switch, link.port)
     }
 
-    /// What the control API says.
-    pub async fn ask(&self, path: &str) -> DataPlaneStatus {
+    /// Queries the control API.
+    pub async fn get_status(&self, path: &str) -> DataPlaneStatus {
         let url = self.fabric.control_url();
         let address = url.strip_prefix("http://").expect("plain HTTP");
         let mut stream = tokio::net::TcpStream::connect(address).await.expect("it listens");
@@ -108,7 +108,7 @@ impl Bench {
         serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
     }
 
-    /// Commits over NETCONF with a client that is not ours; with seconds, unless confirmed until then.
+    /// Commits over NETCONF with ncclient. With `confirmed`, it is a confirmed commit with this timeout in seconds.
     pub async fn commit(&self, python: &Path, switch: &str, config: String, confirmed: Option<u32>) {
         let info = self.fabric.info().iter().find(|info| info.name == switch).expect(switch).clone();
         let mut command = Command::new(python);
@@ -163,7 +163,7 @@ pub fn access(port: &str, vlan: u16) -> HandEdit {
     }
 }
 
-/// The XML of an interface's configuration, `content` being that of `<config>`.
+/// The XML of an interface with this content of `<config>`.
 pub fn interface(port: &str, content: &str) -> String {
     format!(
         "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>{port}</name>\
@@ -171,12 +171,12 @@ pub fn interface(port: &str, content: &str) -> String {
     )
 }
 
-/// The programs that were started with this directory, by their command lines: `(pid, program)`.
+/// The Open vSwitch daemons whose command line contains this directory: `(pid, program)`.
 pub fn daemons(dir: &Path) -> Vec<(u32, String)> {
-    let needle = dir.to_string_lossy().into_owned();
+    let path = dir.to_string_lossy().into_owned();
     let listed = succeed(Command::new("ps").args(["-eo", "pid=,args="]));
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let ours = listed.lines().filter(|line| line.contains(&needle)).filter_map(|line| {
+    let ours = listed.lines().filter(|line| line.contains(&path)).filter_map(|line| {
         let mut words = line.split_whitespace();
         let (pid, program) = (words.next()?.parse().ok()?, words.next()?);
         let name = program.rsplit('/').next()?;

@@ -1,24 +1,24 @@
-//! Where an edit touches a configuration.
+//! Finds the data nodes that an edit affects, for injected faults.
 
 use super::{Body, Edit, Operation};
-use crate::model::path::{InstancePath, Path};
+use crate::model::path::{InstanceIdentifier, Path};
 use crate::model::schema::Definition;
 
-/// The topmost places of an edit that access control denies: below `subtree`, names from the top joined with
-/// slashes, or above it with an operation that would take it away.
-pub fn places_below(edits: &[Edit], subtree: &str, default: Operation) -> Vec<InstancePath> {
+/// Returns the topmost nodes of an edit that change `subtree` (node names from the root, joined with slashes):
+/// the nodes at its path, or ancestors with `delete`, `remove` or `replace`.
+pub fn nodes_in_subtree(edits: &[Edit], subtree: &str, default: Operation) -> Vec<InstanceIdentifier> {
     let names: Vec<&str> = subtree.trim_matches('/').split('/').collect();
     let mut found = Vec::new();
-    denied_places(edits, &names, default, None, &mut found);
+    collect_in_subtree(edits, &names, default, None, &mut found);
     found
 }
 
-fn denied_places(
+fn collect_in_subtree(
     edits: &[Edit],
     names: &[&str],
     inherited: Operation,
     parent: Option<&Path<'_>>,
-    found: &mut Vec<InstancePath>,
+    found: &mut Vec<InstanceIdentifier>,
 ) {
     let Some((name, rest)) = names.split_first() else { return };
     for edit in edits.iter().filter(|edit| edit.definition.name == *name) {
@@ -30,22 +30,27 @@ fn denied_places(
             _ => (Path::node(parent, edit.definition), &[]),
         };
         if rest.is_empty() || takes {
-            found.push(path.instance());
+            found.push(path.identifier());
         } else {
-            denied_places(children, rest, operation, Some(&path), found);
+            collect_in_subtree(children, rest, operation, Some(&path), found);
         }
     }
 }
 
-/// The places of an edit that name VLAN `vlan`: a list key or leaf whose name says that it holds VLANs and
-/// whose value is that id or has it in a range.
-pub fn places_of_vlan(edits: &[Edit], vlan: u16) -> Vec<InstancePath> {
+/// Returns the nodes of an edit that name a VLAN: list entries and leaves for VLANs, whose value is the id or a
+/// range that contains it.
+pub fn nodes_naming_vlan(edits: &[Edit], vlan: u16) -> Vec<InstanceIdentifier> {
     let mut found = Vec::new();
-    vlan_places(edits, vlan, None, &mut found);
+    collect_naming_vlan(edits, vlan, None, &mut found);
     found
 }
 
-fn vlan_places(edits: &[Edit], vlan: u16, parent: Option<&Path<'_>>, found: &mut Vec<InstancePath>) {
+fn collect_naming_vlan(
+    edits: &[Edit],
+    vlan: u16,
+    parent: Option<&Path<'_>>,
+    found: &mut Vec<InstanceIdentifier>,
+) {
     for edit in edits {
         let names_a_vlan = |definition: &Definition| {
             let name = definition.name.to_ascii_lowercase();
@@ -53,25 +58,25 @@ fn vlan_places(edits: &[Edit], vlan: u16, parent: Option<&Path<'_>>, found: &mut
         };
         match &edit.body {
             Body::Container(children) => {
-                vlan_places(children, vlan, Some(&Path::node(parent, edit.definition)), found);
+                collect_naming_vlan(children, vlan, Some(&Path::node(parent, edit.definition)), found);
             }
             Body::Entry { key, children } => {
                 let path = Path::entry(parent, edit.definition, key);
                 let mut keys = edit.definition.keys().iter().zip(key.iter());
                 if keys.any(|(d, value)| names_a_vlan(d) && value.names_vlan(vlan)) {
-                    found.push(path.instance());
+                    found.push(path.identifier());
                 } else {
-                    vlan_places(children, vlan, Some(&path), found);
+                    collect_naming_vlan(children, vlan, Some(&path), found);
                 }
             }
             Body::Leaf(Some(value)) => {
                 if names_a_vlan(edit.definition) && value.names_vlan(vlan) {
-                    found.push(Path::node(parent, edit.definition).instance());
+                    found.push(Path::node(parent, edit.definition).identifier());
                 }
             }
             Body::LeafListValue(value) => {
                 if names_a_vlan(edit.definition) && value.names_vlan(vlan) {
-                    found.push(Path::value(parent, edit.definition, value).instance());
+                    found.push(Path::value(parent, edit.definition, value).identifier());
                 }
             }
             Body::Leaf(None) => {}

@@ -1,4 +1,4 @@
-//! What befalls a switch besides operations: reboots, backups, being replaced; and how it is saved.
+//! Reboot, backup, restore and replacement of a switch, and the persistence of its configuration.
 
 use std::sync::{Arc, PoisonError};
 
@@ -6,58 +6,57 @@ use russh::keys::ssh_key::{self, LineEnding};
 use russh::keys::{Algorithm, PrivateKey};
 
 use super::{Boot, NoSuchBackup, Switch};
-use crate::datastores::Name;
+use crate::datastores::Datastore;
 
 impl Switch {
-    /// Goes down and comes up: sessions, candidate and locks are lost, an unconfirmed commit is undone.
+    /// Reboots: drops sessions, candidate and locks, and rolls an unconfirmed commit back.
     pub fn reboot(&self, boot: Boot) {
         let mut state = self.state();
-        state.cut_all();
+        state.disconnect_all();
         let origin = state.origin(None);
-        let before = state.stores.running().clone();
-        if state.stores.is_pending() {
+        let before = state.datastores.running().clone();
+        if state.datastores.is_pending() {
             state.stats.rolled_back += 1;
         }
         let running = match boot {
             Boot::Factory => self.factory.clone(),
             Boot::Saved if self.capabilities.startup => {
-                state.stores.startup().unwrap_or(&self.factory).clone()
+                state.datastores.startup().unwrap_or(&self.factory).clone()
             }
-            Boot::Saved => state.stores.durable().clone(),
+            Boot::Saved => state.datastores.confirmed_running().clone(),
         };
-        state.stores.reboot(running);
-        self.settle(&mut state, &before, &origin);
+        state.datastores.reboot(running);
+        self.publish_changes(&mut state, &before, &origin);
     }
 
-    /// Puts the running configuration away under a name.
+    /// Saves the running configuration under a name.
     pub fn back_up(&self, name: &str) {
         let mut state = self.state();
-        let running = state.stores.running().clone();
+        let running = state.datastores.running().clone();
         state.backups.insert(name.to_owned(), running);
     }
 
-    /// Takes a configuration that was put away: as it runs or, with a reboot, after that. Startup becomes the
-    /// same.
+    /// Restores a saved configuration to running and startup, with or without a reboot.
     pub fn restore(&self, name: &str, reboot: bool) -> Result<(), NoSuchBackup> {
         let mut state = self.state();
         let config = state.backups.get(name).ok_or_else(|| NoSuchBackup(name.to_owned()))?.clone();
-        let before = state.stores.running().clone();
+        let before = state.datastores.running().clone();
         let origin = state.origin(None);
         if self.capabilities.startup {
-            state.stores.put(Name::Startup, config.clone(), None);
+            state.datastores.set(Datastore::Startup, config.clone(), None);
         }
         if reboot {
-            state.cut_all();
-            state.stores.reboot(config);
+            state.disconnect_all();
+            state.datastores.reboot(config);
         } else {
-            state.stores.put(Name::Running, config, None);
+            state.datastores.set(Datastore::Running, config, None);
         }
-        self.settle(&mut state, &before, &origin);
+        self.publish_changes(&mut state, &before, &origin);
         Ok(())
     }
 
-    /// Another device takes its place, as from the factory, at the same address: with the host key of the old one
-    /// or, as is usual, with one of its own, whose public line is returned.
+    /// Replaces the switch by a device with the factory configuration at the same address. With `new_host_key`, it
+    /// generates a host key and returns its OpenSSH public key line.
     pub fn replace(&self, new_host_key: bool) -> Result<Option<String>, ssh_key::Error> {
         let mut line = None;
         if new_host_key {
@@ -76,25 +75,24 @@ impl Switch {
             state.backups.clear();
             if self.capabilities.startup {
                 let factory = self.factory.clone();
-                state.stores.put(Name::Startup, factory, None);
+                state.datastores.set(Datastore::Startup, factory, None);
             }
         }
         self.reboot(Boot::Factory);
         Ok(line)
     }
 
-    /// The host key that it got by being replaced.
+    /// The host key that [`Self::replace`] generated.
     pub fn new_host_key(&self) -> Option<PrivateKey> {
         self.new_host_key.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Saves what changes until the shutdown, several changes at once; a switch without a directory has nothing
-    /// to save.
-    pub async fn keep_saved(self: Arc<Self>) {
-        const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+    /// Persists changes until the shutdown, at most once per pause. Does nothing without a directory.
+    pub async fn run_persistence(self: Arc<Self>) {
+        const SAVE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
         while self.directory.is_some() {
             let stopped = tokio::select! {
-                () = self.unsaved.notified() => false,
+                () = self.save_requested.notified() => false,
                 () = self.shutdown.cancelled() => true,
             };
             self.save();
@@ -102,7 +100,7 @@ impl Switch {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(SAVE_INTERVAL) => {}
                 () = self.shutdown.cancelled() => {}
             }
         }
@@ -112,7 +110,7 @@ impl Switch {
         let Some(directory) = &self.directory else { return };
         let (running, startup) = {
             let state = self.state();
-            (Some(state.stores.durable().clone()), state.stores.startup().cloned())
+            (Some(state.datastores.confirmed_running().clone()), state.datastores.startup().cloned())
         };
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         for (now, saved, file) in [(&running, &saved.0, "running.xml"), (&startup, &saved.1, "startup.xml")] {
@@ -121,7 +119,7 @@ impl Switch {
             }
             let mut out = String::new();
             if let Some(now) = now {
-                now.write(self.dialect.roots, "", &mut out);
+                now.write_xml(self.dialect.roots, "", &mut out);
             }
             if let Err(error) = crate::files::replace(&directory.join(file), out.as_bytes()) {
                 tracing::warn!(switch = self.name, file, %error, "configuration not saved");

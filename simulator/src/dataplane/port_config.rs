@@ -1,0 +1,163 @@
+//! Derives the configuration of a data plane port from the running configuration of its switch. Does no IO.
+
+use crate::dialect::{PortMode, PortView, View, VlanSet};
+
+/// The access VLAN of a port without VLAN configuration. It is carried only if the switch defines it.
+const DEFAULT_VLAN: u16 = 1;
+
+/// A VLAN id that no frame has. A trunk with only this VLAN carries nothing; one without a list would carry all.
+const NO_VLAN: u16 = 4095;
+
+/// The configuration of a data plane port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PortConfig {
+    /// Whether the interface is up.
+    pub(super) up: bool,
+    /// The VLANs that it carries.
+    pub(super) membership: VlanMembership,
+}
+
+/// The VLANs that a port carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum VlanMembership {
+    /// No VLAN.
+    None,
+    /// This VLAN, untagged.
+    Access(u16),
+    /// Several VLANs, tagged except the native one.
+    Trunk {
+        /// The VLANs; at least one.
+        vlans: VlanSet,
+        /// The untagged VLAN, which is one of `vlans`.
+        native: Option<u16>,
+    },
+}
+
+impl PortConfig {
+    /// Derives the configuration of a port. A member of a link aggregation has the VLANs of the aggregation.
+    pub(super) fn from_view(view: &View, port: &str) -> Self {
+        let Some(own) = view.ports.get(port) else {
+            return Self { up: false, membership: VlanMembership::None };
+        };
+        let Some(lag) = &own.lag else {
+            return Self { up: !own.disabled, membership: vlan_membership(view, own) };
+        };
+        match view.ports.get(lag) {
+            Some(lag) => Self { up: !own.disabled && !lag.disabled, membership: vlan_membership(view, lag) },
+            None => Self { up: !own.disabled, membership: VlanMembership::None },
+        }
+    }
+
+    /// The columns of the OVSDB table Port (ovs-vswitchd.conf.db(5)), as arguments of `ovs-vsctl set`.
+    pub(super) fn columns(&self) -> [String; 3] {
+        let (mode, tag, trunks) = match &self.membership {
+            VlanMembership::None => ("trunk", String::new(), NO_VLAN.to_string()),
+            VlanMembership::Access(vlan) => ("access", vlan.to_string(), String::new()),
+            VlanMembership::Trunk { vlans, native } => {
+                let ids: Vec<_> = vlans.iter().map(|id| id.to_string()).collect();
+                let mode = if native.is_some() { "native-untagged" } else { "trunk" };
+                (mode, native.map(|id| id.to_string()).unwrap_or_default(), ids.join(","))
+            }
+        };
+        [format!("vlan_mode={mode}"), format!("tag=[{tag}]"), format!("trunks=[{trunks}]")]
+    }
+}
+
+fn vlan_membership(view: &View, port: &PortView) -> VlanMembership {
+    match port.mode {
+        Some(PortMode::Trunk) if port.vlans.is_empty() => VlanMembership::None,
+        Some(PortMode::Trunk) => VlanMembership::Trunk {
+            vlans: port.vlans.clone(),
+            native: port.native.filter(|native| port.vlans.contains(*native)),
+        },
+        Some(PortMode::Access) | None => {
+            let vlan = port.access.unwrap_or(DEFAULT_VLAN);
+            if view.is_active(vlan) { VlanMembership::Access(vlan) } else { VlanMembership::None }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::dialect::VlanView;
+
+    fn vlans(text: &str) -> VlanSet {
+        text.parse().expect("a list of VLANs")
+    }
+
+    /// A switch with the VLANs 10 and 20, the suspended VLAN 30, and one port `p`.
+    fn view(port: PortView) -> View {
+        let vlan = |status: &str| VlanView { name: None, status: status.to_owned() };
+        View {
+            vlans: BTreeMap::from([(10, vlan("ACTIVE")), (20, vlan("ACTIVE")), (30, vlan("SUSPENDED"))]),
+            ports: BTreeMap::from([("p".to_owned(), port)]),
+        }
+    }
+
+    fn columns(port: PortView) -> String {
+        PortConfig::from_view(&view(port), "p").columns().join(" ")
+    }
+
+    const NO_VLANS: &str = "vlan_mode=trunk tag=[] trunks=[4095]";
+
+    #[test]
+    fn unconfigured_port_is_access_port_of_vlan_1() {
+        assert_eq!(columns(PortView::default()), NO_VLANS);
+        let mut with_it = view(PortView::default());
+        with_it.vlans.insert(1, VlanView { name: None, status: "ACTIVE".to_owned() });
+        assert_eq!(PortConfig::from_view(&with_it, "p").membership, VlanMembership::Access(1));
+    }
+
+    #[test]
+    fn access_port_carries_its_vlan_only_if_active_on_switch() {
+        let access = |id| PortView { mode: Some(PortMode::Access), access: Some(id), ..PortView::default() };
+        assert_eq!(columns(access(10)), "vlan_mode=access tag=[10] trunks=[]");
+        for suspended_or_absent in [30, 40] {
+            assert_eq!(columns(access(suspended_or_absent)), NO_VLANS);
+        }
+    }
+
+    #[test]
+    fn trunk_carries_its_list_and_nothing_if_list_is_empty() {
+        let trunk = |list: &str, native| PortView {
+            mode: Some(PortMode::Trunk),
+            vlans: vlans(list),
+            native,
+            ..PortView::default()
+        };
+        assert_eq!(columns(trunk("10,20", None)), "vlan_mode=trunk tag=[] trunks=[10,20]");
+        assert_eq!(columns(trunk("10,20", Some(20))), "vlan_mode=native-untagged tag=[20] trunks=[10,20]");
+        assert_eq!(columns(trunk("10", Some(20))), "vlan_mode=trunk tag=[] trunks=[10]");
+        assert_eq!(columns(trunk("", Some(20))), NO_VLANS);
+    }
+
+    #[test]
+    fn lag_member_follows_its_lag() {
+        let member = PortView { lag: Some("lag1".to_owned()), ..PortView::default() };
+        let mut whole = view(member);
+        assert_eq!(
+            PortConfig::from_view(&whole, "p"),
+            PortConfig { up: true, membership: VlanMembership::None }
+        );
+        let lag = PortView {
+            mode: Some(PortMode::Access),
+            access: Some(20),
+            disabled: true,
+            ..PortView::default()
+        };
+        whole.ports.insert("lag1".to_owned(), lag);
+        assert_eq!(
+            PortConfig::from_view(&whole, "p"),
+            PortConfig { up: false, membership: VlanMembership::Access(20) }
+        );
+    }
+
+    #[test]
+    fn disabled_or_unknown_port_is_down() {
+        assert!(!PortConfig::from_view(&view(PortView { disabled: true, ..PortView::default() }), "p").up);
+        assert!(!PortConfig::from_view(&view(PortView::default()), "gone").up);
+    }
+}
