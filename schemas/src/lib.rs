@@ -40,6 +40,7 @@ pub use report::{
     Applied, Carried, ChangeReport, DeviceInfo, Failure, Item, Note, Outcome, Rejection, Report, Rollback,
     VLAN_TAKEN_OFF,
 };
+pub use subject::{ObjectName, Subject, SubjectKind, TargetName};
 pub use sysctl::safe_sysctls;
 pub use transition::{Phase, Transition};
 pub use vlan::{VlanError, VlanId, VlanSet};

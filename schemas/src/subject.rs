@@ -1,96 +1,364 @@
-//! The names of streams, buckets and subjects.
+//! The names of streams, buckets and subjects. No other code spells a subject.
 
-use std::fmt::Write as _;
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
 
-/// Commands, one kept per subject.
+/// Stream of commands. It keeps the last one per subject.
 pub const COMMANDS: &str = "ENO_COMMANDS";
-/// Reports, one kept per subject.
+/// Stream of reports. It keeps the last one per subject.
 pub const RESULTS: &str = "ENO_RESULTS";
-/// The outbox: every phase change of the last 7 days.
+/// Stream of phase changes of the last 7 days: the outbox.
 pub const TRANSITIONS: &str = "ENO_TRANSITIONS";
-/// Every report of the last 7 days.
+/// Stream of reports of the last 7 days.
 pub const HISTORY: &str = "ENO_HISTORY";
-/// KV bucket: the drivers that are alive ([`crate::DriverHello`]).
+/// KV bucket of the drivers that are alive ([`crate::DriverHello`]), key `<driver>.<instance>`.
 pub const DRIVERS: &str = "ENO_DRIVERS";
-/// KV bucket: which driver instance works on which target, key `<driver>.<target>`.
+/// KV bucket of the instance that owns each target, key `<driver>.<target>`.
 pub const OWNERS: &str = "ENO_OWNERS";
-/// Callbacks that were given up ([`crate::DeadLetter`]).
+/// Stream of callbacks that were given up ([`crate::DeadLetter`]).
 pub const DEAD_LETTERS: &str = "ENO_DEAD_LETTERS";
-/// Where the leading engine is asked about callbacks ([`crate::CallbackRequest`]).
-pub const CALLBACK_REQUESTS: &str = "eno.v1.callbacks";
-/// KV bucket: how far each object's callbacks have been delivered.
+/// KV bucket of how far each object's callbacks have been delivered.
 pub const CALLBACKS: &str = "ENO_CALLBACKS";
 
-/// The subject of a target's commands: `eno.v1.command.<driver>.<target>`.
-pub fn command(driver: &str, target: &str) -> String {
-    format!("eno.v1.command.{}.{}", token(driver), token(target))
+/// What every subject begins with.
+const PREFIX: &str = "eno.v1.";
+/// The token in place of the namespace of an object that has none.
+const NO_NAMESPACE: &str = "_";
+
+/// One subject. Its text has each name as one token: bytes outside `[A-Za-z0-9_-]` are written `=HH`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Subject<'a> {
+    /// The commands of a target: `eno.v1.command.<driver>.<target>`.
+    Command(TargetName<'a>),
+    /// The reports on a target: `eno.v1.result.<driver>.<target>`.
+    Result(TargetName<'a>),
+    /// All reports on a target: `eno.v1.history.<driver>.<target>`.
+    History(TargetName<'a>),
+    /// Requests for a preview of a command ([`crate::Preview`]): `eno.v1.preview.<driver>.<target>`.
+    Preview(TargetName<'a>),
+    /// The names of targets that are gone for good: `eno.v1.forget.<driver>`.
+    Forget(Cow<'a, str>),
+    /// The names of targets that an instance of the driver has released: `eno.v1.released.<driver>`.
+    Released(Cow<'a, str>),
+    /// The phase changes of an object: `eno.v1.transition.<kind>.<namespace or _>.<name>`.
+    Transition(ObjectName<'a>),
+    /// The callbacks of an object in the history: `eno.v1.history.callback.<kind>.<namespace or _>.<name>`.
+    Delivery(ObjectName<'a>),
+    /// The dead letters of an object: `eno.v1.dead.<kind>.<namespace or _>.<name>`.
+    DeadLetter(ObjectName<'a>),
+    /// Requests to the leading engine about callbacks ([`crate::CallbackRequest`]): `eno.v1.callbacks`.
+    CallbackRequest,
 }
 
-/// The subject of a target's reports: `eno.v1.result.<driver>.<target>`.
-pub fn result(driver: &str, target: &str) -> String {
-    format!("eno.v1.result.{}.{}", token(driver), token(target))
+/// A target and its driver.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TargetName<'a> {
+    /// The driver's name.
+    pub driver: Cow<'a, str>,
+    /// The target's name: a device, a node, or `<namespace>/<name>` of an attachment.
+    pub target: Cow<'a, str>,
 }
 
-/// The subject of a target's history: `eno.v1.history.<driver>.<target>`.
-pub fn history(driver: &str, target: &str) -> String {
-    format!("eno.v1.history.{}.{}", token(driver), token(target))
+/// A custom resource. Its text is three tokens, `<kind>.<namespace or _>.<name>`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectName<'a> {
+    /// Its kind.
+    pub kind: Cow<'a, str>,
+    /// Its namespace, if it has one.
+    pub namespace: Option<Cow<'a, str>>,
+    /// Its name.
+    pub name: Cow<'a, str>,
 }
 
-/// The subject of an object's callbacks in the history: `eno.v1.history.callback.<kind>.<namespace or _>.<name>`.
-pub fn deliveries(kind: &str, namespace: Option<&str>, name: &str) -> String {
-    transition(kind, namespace, name).replacen("transition", "history.callback", 1)
+/// The family of a subject: what follows `eno.v1.`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SubjectKind {
+    /// [`Subject::Command`].
+    Command,
+    /// [`Subject::Result`].
+    Result,
+    /// [`Subject::History`], and [`Subject::Delivery`] beneath it.
+    History,
+    /// [`Subject::Preview`].
+    Preview,
+    /// [`Subject::Forget`].
+    Forget,
+    /// [`Subject::Released`].
+    Released,
+    /// [`Subject::Transition`].
+    Transition,
+    /// [`Subject::Delivery`].
+    Delivery,
+    /// [`Subject::DeadLetter`].
+    DeadLetter,
 }
 
-/// The subject of an object's dead letters: `eno.v1.dead.<kind>.<namespace or _>.<name>`.
-pub fn dead_letter(kind: &str, namespace: Option<&str>, name: &str) -> String {
-    transition(kind, namespace, name).replacen("transition", "dead", 1)
+/// A text is not a subject of ENO.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not a subject of ENO")]
+pub struct SubjectError(String);
+
+impl<'a> Subject<'a> {
+    /// [`Self::Command`].
+    pub fn command(driver: &'a str, target: &'a str) -> Self {
+        Self::Command(TargetName::new(driver, target))
+    }
+
+    /// [`Self::Result`].
+    pub fn result(driver: &'a str, target: &'a str) -> Self {
+        Self::Result(TargetName::new(driver, target))
+    }
+
+    /// [`Self::History`].
+    pub fn history(driver: &'a str, target: &'a str) -> Self {
+        Self::History(TargetName::new(driver, target))
+    }
+
+    /// [`Self::Preview`].
+    pub fn preview(driver: &'a str, target: &'a str) -> Self {
+        Self::Preview(TargetName::new(driver, target))
+    }
+
+    /// [`Self::Forget`].
+    pub fn forget(driver: &'a str) -> Self {
+        Self::Forget(driver.into())
+    }
+
+    /// [`Self::Released`].
+    pub fn released(driver: &'a str) -> Self {
+        Self::Released(driver.into())
+    }
+
+    /// [`Self::Transition`].
+    pub fn transition(kind: &'a str, namespace: Option<&'a str>, name: &'a str) -> Self {
+        Self::Transition(ObjectName::new(kind, namespace, name))
+    }
+
+    /// [`Self::Delivery`].
+    pub fn delivery(kind: &'a str, namespace: Option<&'a str>, name: &'a str) -> Self {
+        Self::Delivery(ObjectName::new(kind, namespace, name))
+    }
+
+    /// [`Self::DeadLetter`].
+    pub fn dead_letter(kind: &'a str, namespace: Option<&'a str>, name: &'a str) -> Self {
+        Self::DeadLetter(ObjectName::new(kind, namespace, name))
+    }
 }
 
-/// Where a driver is asked what it would do about a target: `eno.v1.preview.<driver>.<target>`.
-pub fn preview(driver: &str, target: &str) -> String {
-    format!("eno.v1.preview.{}.{}", token(driver), token(target))
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use SubjectKind as Kind;
+        let (kind, names): (Kind, &dyn fmt::Display) = match self {
+            Self::Command(target) => (Kind::Command, target),
+            Self::Result(target) => (Kind::Result, target),
+            Self::History(target) => (Kind::History, target),
+            Self::Preview(target) => (Kind::Preview, target),
+            Self::Forget(driver) => (Kind::Forget, &Token(driver)),
+            Self::Released(driver) => (Kind::Released, &Token(driver)),
+            Self::Transition(object) => (Kind::Transition, object),
+            Self::Delivery(object) => (Kind::Delivery, object),
+            Self::DeadLetter(object) => (Kind::DeadLetter, object),
+            Self::CallbackRequest => return write!(f, "{PREFIX}callbacks"),
+        };
+        write!(f, "{PREFIX}{}.{names}", kind.as_str())
+    }
 }
 
-/// The subject of an object's transitions: `eno.v1.transition.<kind>.<namespace or _>.<name>`.
-pub fn transition(kind: &str, namespace: Option<&str>, name: &str) -> String {
-    format!(
-        "eno.v1.transition.{}.{}.{}",
-        token(kind),
-        namespace.map_or_else(|| "_".into(), token),
-        token(name)
-    )
+impl FromStr for Subject<'static> {
+    type Err = SubjectError;
+    fn from_str(text: &str) -> Result<Self, SubjectError> {
+        let error = || SubjectError(text.to_owned());
+        let rest = text.strip_prefix(PREFIX).ok_or_else(error)?;
+        let tokens: Vec<&str> = rest.split('.').collect();
+        let name = |token: &str| decode_token(token).map(Cow::Owned).ok_or_else(error);
+        let target = |driver, target| Ok(TargetName { driver: name(driver)?, target: name(target)? });
+        let object = |kind, namespace, own| {
+            let namespace = (namespace != NO_NAMESPACE).then(|| name(namespace)).transpose()?;
+            Ok(ObjectName { kind: name(kind)?, namespace, name: name(own)? })
+        };
+        Ok(match *tokens {
+            ["command", driver, of] => Self::Command(target(driver, of)?),
+            ["result", driver, of] => Self::Result(target(driver, of)?),
+            ["history", driver, of] => Self::History(target(driver, of)?),
+            ["preview", driver, of] => Self::Preview(target(driver, of)?),
+            ["forget", driver] => Self::Forget(name(driver)?),
+            ["released", driver] => Self::Released(name(driver)?),
+            ["transition", kind, namespace, own] => Self::Transition(object(kind, namespace, own)?),
+            ["history", "callback", kind, namespace, own] => Self::Delivery(object(kind, namespace, own)?),
+            ["dead", kind, namespace, own] => Self::DeadLetter(object(kind, namespace, own)?),
+            ["callbacks"] => Self::CallbackRequest,
+            _ => return Err(error()),
+        })
+    }
 }
 
-/// A KV key of two parts, `<driver>.<target or instance>`.
-pub fn key(driver: &str, name: &str) -> String {
-    format!("{}.{}", token(driver), token(name))
-}
-
-/// A name as one subject token: bytes outside `[A-Za-z0-9_-]` are written `=HH`.
-pub fn token(name: &str) -> String {
-    let mut token = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
-            token.push(byte.into());
-        } else {
-            let _ = write!(token, "={byte:02X}");
+impl SubjectKind {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Result => "result",
+            Self::History => "history",
+            Self::Preview => "preview",
+            Self::Forget => "forget",
+            Self::Released => "released",
+            Self::Transition => "transition",
+            Self::Delivery => "history.callback",
+            Self::DeadLetter => "dead",
         }
     }
-    token
+
+    /// The filter of all subjects of this kind: `eno.v1.command.>`.
+    pub fn all(self) -> String {
+        format!("{PREFIX}{}.>", self.as_str())
+    }
+
+    /// The filter of all targets of a driver: `eno.v1.command.<driver>.*`.
+    pub fn of_driver(self, driver: &str) -> String {
+        format!("{PREFIX}{}.{}.*", self.as_str(), Token(driver))
+    }
+
+    /// The subject of this kind with these tokens, such as an [`ObjectName`]'s text.
+    pub fn with_tokens(self, tokens: &str) -> String {
+        format!("{PREFIX}{}.{tokens}", self.as_str())
+    }
+
+    /// The tokens of a subject of this kind; `None`: it is of another kind.
+    pub fn tokens_of(self, subject: &str) -> Option<&str> {
+        subject.strip_prefix(PREFIX)?.strip_prefix(self.as_str())?.strip_prefix('.')
+    }
+}
+
+impl<'a> TargetName<'a> {
+    /// Of these names.
+    pub fn new(driver: &'a str, target: &'a str) -> Self {
+        Self { driver: driver.into(), target: target.into() }
+    }
+}
+
+impl fmt::Display for TargetName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", Token(&self.driver), Token(&self.target))
+    }
+}
+
+impl<'a> ObjectName<'a> {
+    /// Of these names.
+    pub fn new(kind: &'a str, namespace: Option<&'a str>, name: &'a str) -> Self {
+        Self { kind: kind.into(), namespace: namespace.map(Cow::from), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.as_deref().unwrap_or(NO_NAMESPACE);
+        write!(f, "{}.{}.{}", Token(&self.kind), Token(namespace), Token(&self.name))
+    }
+}
+
+/// A KV key of two tokens, `<driver>.<target or instance>`.
+pub fn key(driver: &str, name: &str) -> String {
+    TargetName::new(driver, name).to_string()
+}
+
+/// A name as one token.
+pub fn token(name: &str) -> String {
+    Token(name).to_string()
+}
+
+/// The name that a token stands for; `None`: it is not a token.
+pub fn decode_token(token: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(token.len());
+    let mut rest = token.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'=' {
+            let digits = [rest.next()?, rest.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+struct Token<'a>(&'a str);
+
+impl fmt::Display for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0.bytes() {
+            if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+                fmt::Write::write_char(f, byte.into())?;
+            } else {
+                write!(f, "={byte:02X}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn names_become_tokens() {
-        assert_eq!(command("netconf", "leaf1.dc1"), "eno.v1.command.netconf.leaf1=2Edc1");
-        assert_eq!(result("nad", "ns/a*>b"), "eno.v1.result.nad.ns=2Fa=2A=3Eb");
-        assert_eq!(transition("L2Service", None, "s"), "eno.v1.transition.L2Service._.s");
-        assert_eq!(transition("L2Service", Some("_"), "s"), "eno.v1.transition.L2Service._.s");
-        assert_eq!(deliveries("L2Service", None, "s"), "eno.v1.history.callback.L2Service._.s");
-        assert_eq!(dead_letter("L2Service", Some("a"), "s"), "eno.v1.dead.L2Service.a.s");
+        let text = |subject: Subject<'_>| subject.to_string();
+        assert_eq!(text(Subject::command("netconf", "leaf1.dc1")), "eno.v1.command.netconf.leaf1=2Edc1");
+        assert_eq!(text(Subject::result("nad", "ns/a*>b")), "eno.v1.result.nad.ns=2Fa=2A=3Eb");
+        assert_eq!(text(Subject::forget("netconf")), "eno.v1.forget.netconf");
+        assert_eq!(text(Subject::transition("L2Service", None, "s")), "eno.v1.transition.L2Service._.s");
+        assert_eq!(text(Subject::transition("L2Service", Some("_"), "s")), "eno.v1.transition.L2Service._.s");
+        assert_eq!(text(Subject::delivery("L2Service", None, "s")), "eno.v1.history.callback.L2Service._.s");
+        assert_eq!(text(Subject::dead_letter("L2Service", Some("a"), "s")), "eno.v1.dead.L2Service.a.s");
+        assert_eq!(text(Subject::CallbackRequest), "eno.v1.callbacks");
         assert_eq!(token("é ="), "=C3=A9=20=3D");
+    }
+
+    #[test]
+    fn filters_match_subjects_of_their_kind() {
+        assert_eq!(SubjectKind::Command.all(), "eno.v1.command.>");
+        assert_eq!(SubjectKind::Preview.of_driver("a.b"), "eno.v1.preview.a=2Eb.*");
+        let subject = Subject::transition("L2Service", None, "s").to_string();
+        let tokens = SubjectKind::Transition.tokens_of(&subject).unwrap();
+        assert_eq!(tokens, ObjectName::new("L2Service", None, "s").to_string());
+        let delivery = Subject::delivery("L2Service", None, "s").to_string();
+        assert_eq!(SubjectKind::Delivery.with_tokens(tokens), delivery);
+        assert_eq!(SubjectKind::DeadLetter.tokens_of(&subject), None);
+    }
+
+    #[test]
+    fn texts_that_are_no_subjects_are_refused() {
+        for text in [
+            "",
+            "eno.v1.command.netconf",
+            "eno.v1.command.netconf.a=4",
+            "eno.v1.command.a.b.c",
+            "eno.v2.callbacks",
+        ] {
+            assert_eq!(text.parse::<Subject<'_>>(), Err(SubjectError(text.to_owned())));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn subjects_are_read_back(one in "\\PC{1,9}", two in "\\PC{1,9}", namespace in "[^_]{1,9}") {
+            let all = [
+                Subject::command(&one, &two),
+                Subject::result(&one, &two),
+                Subject::history(&one, &two),
+                Subject::preview(&one, &two),
+                Subject::forget(&one),
+                Subject::released(&one),
+                Subject::transition(&one, None, &two),
+                Subject::delivery(&one, Some(&namespace), &two),
+                Subject::dead_letter(&one, Some(&namespace), &two),
+                Subject::CallbackRequest,
+            ];
+            for subject in all {
+                prop_assert_eq!(&subject.to_string().parse::<Subject<'_>>().unwrap(), &subject);
+            }
+        }
     }
 }
