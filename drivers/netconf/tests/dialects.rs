@@ -503,6 +503,23 @@ async fn what_a_dead_session_left_in_the_candidate_is_discarded(make: Make) {
     assert_eq!(Make::tagged(&bench, &make.port(2)), "10");
 }
 
+/// The first of several interfaces is all that the device answers, and of those that were changed one is not listed any
+/// more.
+async fn what_is_left_of_another_command_is_discarded(make: Make) {
+    let bench = make.bench().await;
+    make.foreign_trunk(&bench, 2, &[10]);
+    bench.settle(SWITCH, &make.desired(&bench, "100,105", &[(1, "100,105"), (2, "100")])).await;
+    let switch = bench.switch(SWITCH);
+    switch.inject(Fault::KeepCandidate {});
+    switch.inject(Fault::FirstSiblingOnly {});
+    switch.inject(Fault::Drop { operation: Some("validate".into()), when: When::Before, times: Some(2) });
+    let changed = make.desired(&bench, "105-110", &[(1, "105-110"), (2, "105"), (3, "106")]);
+    assert!(bench.reconcile(SWITCH, changed).await.wants_retry());
+    let next = make.desired(&bench, "105-107", &[(1, "105-107"), (2, "")]);
+    assert_eq!(there(&bench.reconcile(SWITCH, next).await).0, "105-107");
+    assert_eq!([2, 3].map(|number| Make::tagged(&bench, &make.port(number))), ["10", ""]);
+}
+
 async fn interfaces_that_a_reply_lacks_are_asked_for_singly(make: Make) {
     let bench = make.bench().await;
     let ports = |vlans| [(1, vlans), (2, vlans), (3, vlans)];
@@ -528,6 +545,7 @@ macro_rules! makes {
             a_change_is_held_until_it_is_decided, what_the_device_refuses_is_left_out,
             drift_is_noticed_and_repaired, an_unconfirmed_change_is_taken_back_by_the_next_process,
             what_a_dead_session_left_in_the_candidate_is_discarded,
+            what_is_left_of_another_command_is_discarded,
             interfaces_that_a_reply_lacks_are_asked_for_singly
         }
     )*};

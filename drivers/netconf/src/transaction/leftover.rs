@@ -3,6 +3,7 @@
 //! Some servers keep the candidate of a session that ended, and deny everyone its lock until somebody commits or discards
 //! it (RFC 6241 section 8.3.5.2). What is this cluster's alone in there is discarded; anything else is its author's.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -11,33 +12,34 @@ use eno_schemas::VlanSet;
 use crate::dialect::ParseError;
 use crate::operation::Operation;
 use crate::plan::{Inventory, Seen, SeenPort, interfaces, ours};
-use crate::session::{CallError, Session};
+use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError};
 use crate::xml::{Scope, Step, walk};
 
+/// What is compared.
+const DATASTORES: [&str; 2] = ["running", "candidate"];
+
 impl<S: Session> Transaction<'_, S> {
     /// Discards the changes in the candidate if all of them are of this cluster's VLANs. True when it did.
     pub(super) async fn discard_leftover(&self) -> Result<bool, TransactionError> {
-        let interfaces = interfaces(self.desired);
-        let filter = self.dialect.filter(&interfaces);
-        let inventory = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
-        let read = |filter| {
-            ["running", "candidate"].map(|source| self.send(Operation::GetConfig { source, filter }))
+        let all = self.read_both(&[None]).await?;
+        // The session may have had another command than this one, with other ports.
+        let Ok(seen) = self.parse_both(&all, &Inventory::new()) else { return Ok(false) };
+        let seen = if self.dialect.needs_inventory() {
+            let known = seen.iter().flat_map(|seen| seen.ports.keys().map(String::as_str));
+            let known = known.chain(interfaces(self.desired)).collect();
+            let inventory = self.parse_inventory(self.ask_inventory(&known).await?, &known).await?;
+            self.parse_both(&all, &inventory)?
+        } else {
+            seen
         };
-        let ([running, candidate], [all_running, all_candidate]) = (read(Some(&*filter)), read(None));
-        let inventory = match inventory {
-            Some(asked) => self.parse_inventory(asked.await?, &interfaces).await?,
-            None => Inventory::new(),
-        };
-        let (running, candidate) = (running.await?, candidate.await?);
-        let seen = [self.dialect.parse(&running, &inventory)?, self.dialect.parse(&candidate, &inventory)?];
-        if !are_ours(&seen[0], &seen[1], &self.desired.cluster) {
+        let [running, candidate] = &seen;
+        if !are_ours(running, candidate, &self.desired.cluster) {
             return Ok(false);
         }
-        // What the filter does not select is the same in both.
-        let within = differences(&running, &candidate)?;
-        if differences(&all_running.await?, &all_candidate.await?)? != within {
+        let changed = changed_ports(running, candidate).collect();
+        if !self.is_within(&changed, &differences(&all)?).await? {
             return Ok(false);
         }
         self.work.progress("discarding what a session of this cluster left in the candidate");
@@ -47,6 +49,42 @@ impl<S: Session> Transaction<'_, S> {
             Err(CallError::Refused { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether the filter for these interfaces selects all these differences: what it does not select is not parsed.
+    async fn is_within(&self, changed: &BTreeSet<&str>, all: &[u64]) -> Result<bool, TransactionError> {
+        let filter = self.dialect.filter(changed);
+        if differences(&self.read_both(&[Some(&filter)]).await?)? == all {
+            return Ok(true);
+        }
+        // There are devices that answer only the first of several names.
+        let singly = changed.iter().map(|name| self.dialect.filter_interface(name));
+        let Some(singly) = singly.collect::<Option<Vec<String>>>().filter(|singly| singly.len() > 1) else {
+            return Ok(false);
+        };
+        let vlans = self.dialect.filter(&BTreeSet::new());
+        let filters: Vec<Option<&str>> =
+            [&vlans].into_iter().chain(&singly).map(|filter| Some(&**filter)).collect();
+        Ok(differences(&self.read_both(&filters).await?)? == all)
+    }
+
+    /// The replies to these filters, one after another.
+    async fn read_both(&self, filters: &[Option<&str>]) -> Result<[Text; 2], TransactionError> {
+        let ask = |source| -> Vec<Call> {
+            filters.iter().map(|filter| self.send(Operation::GetConfig { source, filter: *filter })).collect()
+        };
+        let mut both = [Text::new(), Text::new()];
+        for (reply, asked) in both.iter_mut().zip(DATASTORES.map(ask)) {
+            for answer in asked {
+                reply.append(answer.await?);
+            }
+        }
+        Ok(both)
+    }
+
+    fn parse_both(&self, both: &[Text; 2], inventory: &Inventory) -> Result<[Seen; 2], ParseError> {
+        let [running, candidate] = both;
+        Ok([self.dialect.parse(running, inventory)?, self.dialect.parse(candidate, inventory)?])
     }
 }
 
@@ -61,14 +99,19 @@ fn are_ours(running: &Seen, candidate: &Seen, cluster: &str) -> bool {
         others(running) == others(candidate)
     };
     let ports = || {
-        let names = running.ports.keys().chain(candidate.ports.keys());
         let unknown = SeenPort::default();
-        names.into_iter().all(|name| {
+        changed_ports(running, candidate).all(|name| {
             let [before, after] = [running, candidate].map(|seen| seen.ports.get(name).unwrap_or(&unknown));
-            before == after || carries_only(before, after, &ours)
+            carries_only(before, after, &ours)
         })
     };
     (running.vlans != candidate.vlans || running.ports != candidate.ports) && vlans() && ports()
+}
+
+/// The ports that are not the same in both.
+fn changed_ports<'a>(running: &'a Seen, candidate: &'a Seen) -> impl Iterator<Item = &'a str> {
+    let names = running.ports.keys().chain(candidate.ports.keys());
+    names.filter(|name| running.ports.get(*name) != candidate.ports.get(*name)).map(String::as_str)
 }
 
 /// Whether the difference of a port is one of the VLANs `ours` on it, with what follows from that for its mode.
@@ -84,9 +127,9 @@ fn carries_only(before: &SeenPort, after: &SeenPort, ours: &VlanSet) -> bool {
         && before.unfit == after.unfit
 }
 
-/// The elements that only one of two replies has, each as the hash of its path and content, sorted. A list entry's path
+/// The elements that only one of two datastores has, each as the hash of its path and content, sorted. A list entry's path
 /// names its first leaf, which is its key (RFC 7950 section 7.8.5).
-fn differences(one: &Text, other: &Text) -> Result<Vec<u64>, ParseError> {
+fn differences([one, other]: &[Text; 2]) -> Result<Vec<u64>, ParseError> {
     let (one, other) = (elements(one)?, elements(other)?);
     let mut only = Vec::new();
     let (mut one, mut other) = (one.into_iter().peekable(), other.into_iter().peekable());
@@ -133,6 +176,8 @@ fn elements(reply: &Text) -> Result<Vec<u64>, ParseError> {
         },
     )?;
     elements.sort_unstable();
+    // Each of several replies has the containers anew.
+    elements.dedup();
     Ok(elements)
 }
 
@@ -147,7 +192,7 @@ mod tests {
                 |(name, mtu): &(&str, &str)| format!("<if><name>{name}</name><x><mtu>{mtu}</mtu></x></if>");
             Text::from(format!("<data>{}</data>", entries.iter().map(entry).collect::<String>()))
         };
-        let differ = |one: &[_], other: &[_]| differences(&config(one), &config(other)).unwrap();
+        let differ = |one: &[_], other: &[_]| differences(&[config(one), config(other)]).unwrap();
         assert_eq!(differ(&[("a", "1"), ("b", "2")], &[("b", "2"), ("a", "1")]), Vec::<u64>::new());
         assert_eq!(
             differ(&[("a", "1"), ("b", "2")], &[("a", "2"), ("b", "1")]).len(),
