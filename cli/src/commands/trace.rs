@@ -1,7 +1,7 @@
 //! `eno trace`.
 
 use eno_engine::forecast::{ClusterState, Key, Kind};
-use eno_engine::trace::{self, Subject};
+use eno_engine::trace::{self, ObjectRef};
 use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
@@ -42,7 +42,7 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
     let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
     let key = object(&args.object, namespace)?;
     let nats = args.messages.needed().await?;
-    let subject = Subject { kind: key.kind.as_str(), namespace: key.namespace(), name: &key.name };
+    let subject = ObjectRef { kind: key.kind.as_str(), namespace: key.namespace(), name: &key.name };
     let transitions = trace::transitions(&nats, subject).await?;
     let mut entries: Vec<Entry> = transitions.iter().map(of_transition).collect();
     entries.extend(trace::deliveries(&nats, subject).await?.iter().map(of_delivery));

@@ -11,7 +11,7 @@ use async_nats::jetstream::message::Info;
 use eno_core::{Event, Name, Target};
 use eno_sbi::HOLD;
 use eno_sbi::nats::{Connection, is_stream_readout};
-use eno_schemas::{Command, Decision, DriverHello, Report, decode, subject};
+use eno_schemas::{Command, Decision, DriverHello, Report, Subject, SubjectKind, decode, subject};
 use futures::StreamExt as _;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -81,7 +81,7 @@ async fn follow_reports(
     let mut consumer = stream
         .create_consumer(pull::OrderedConfig {
             deliver_policy: DeliverPolicy::LastPerSubject,
-            filter_subject: "eno.v1.result.>".into(),
+            filter_subject: SubjectKind::Result.all(),
             ..pull::OrderedConfig::default()
         })
         .await?;
@@ -105,7 +105,7 @@ async fn follow_reports(
                 Err(error) => {
                     metrics.malformed("report");
                     warn!(subject = %message.subject, error, "a report can't be read");
-                    parts("eno.v1.result.", &message.subject)
+                    driver_and_target(&message.subject)
                         .map(|(driver, target)| Input::ReportUnreadable(target, driver.into()))
                 }
             };
@@ -134,7 +134,7 @@ fn report(message: &Message) -> Result<Report, String> {
         return Err("it was read out of a stream, and so is no driver's word".into());
     }
     // A driver may report under its own subject only.
-    if subject::result(&report.driver, &report.target) != message.subject.as_str() {
+    if Subject::result(&report.driver, &report.target).to_string() != message.subject.as_str() {
         return Err(format!("it is of driver {} on target {}", report.driver, report.target));
     }
     Ok(report)
@@ -163,7 +163,7 @@ pub async fn commands(
         Err(error) => {
             metrics.malformed("command");
             warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
-            if let Some((driver, target)) = parts("eno.v1.command.", &message.subject) {
+            if let Some((driver, target)) = driver_and_target(&message.subject) {
                 let stored = StoredCommand {
                     driver: driver.into(),
                     generation: None,
@@ -178,7 +178,7 @@ pub async fn commands(
         connection,
         subject::COMMANDS,
         DeliverPolicy::LastPerSubject,
-        "eno.v1.command.>",
+        &SubjectKind::Command.all(),
         visit,
     )
     .await?;
@@ -190,7 +190,7 @@ pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Targe
     let mut found = BTreeMap::new();
     let visit = |message: &Message, info: &Info<'_>| {
         if let Some((_, target)) =
-            parts("eno.v1.command.", &message.subject).filter(|_| !message.payload.is_empty())
+            driver_and_target(&message.subject).filter(|_| !message.payload.is_empty())
         {
             let last = found.entry(target).or_default();
             *last = info.stream_sequence.max(*last);
@@ -200,34 +200,18 @@ pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Targe
         connection,
         subject::COMMANDS,
         DeliverPolicy::LastPerSubject,
-        "eno.v1.command.>",
+        &SubjectKind::Command.all(),
         visit,
     )
     .await?;
     Ok(found)
 }
 
-/// Driver and target of a subject with this prefix.
-fn parts(begin: &str, subject: &str) -> Option<(String, Target)> {
-    let (driver, name) = subject.strip_prefix(begin)?.split_once('.')?;
-    let driver = untoken(driver)?;
-    let target = target(&driver, &untoken(name)?);
-    Some((driver, target))
-}
-
-/// Decodes a name that [`subject::token`] encoded.
-pub fn untoken(token: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(token.len());
-    let mut rest = token.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'=' {
-            let digits = [rest.next()?, rest.next()?];
-            bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
+/// Driver and target of a subject of commands or reports.
+fn driver_and_target(subject: &str) -> Option<(String, Target)> {
+    let Ok(Subject::Command(name) | Subject::Result(name)) = subject.parse() else { return None };
+    let target = target(&name.driver, &name.target);
+    Some((name.driver.into_owned(), target))
 }
 
 /// Follows which drivers are alive.
@@ -363,11 +347,11 @@ mod tests {
     fn subject_parses_into_driver_and_target() {
         for (driver, name) in [("netconf", "leaf1.dc1"), ("nad", "ns/a-b.c"), ("node", "leaf1.dc1")] {
             let expected = Some((driver.to_owned(), target(driver, name)));
-            assert_eq!(parts("eno.v1.command.", &subject::command(driver, name)), expected);
-            assert_eq!(parts("eno.v1.result.", &subject::result(driver, name)), expected);
+            assert_eq!(driver_and_target(&Subject::command(driver, name).to_string()), expected);
+            assert_eq!(driver_and_target(&Subject::result(driver, name).to_string()), expected);
         }
-        assert_eq!(parts("eno.v1.command.", "eno.v1.command.netconf"), None);
-        assert_eq!(parts("eno.v1.command.", "eno.v1.command.netconf.a=4"), None);
+        assert_eq!(driver_and_target("eno.v1.command.netconf"), None);
+        assert_eq!(driver_and_target("eno.v1.command.netconf.a=4"), None);
         assert_eq!(target("nad", "ns/name"), Target::Nad("ns".into(), "name".into()));
         assert_eq!(target("node", "a"), Target::Node("a".into()));
         assert_eq!(target("netconf", "a"), Target::Fabric("a".into()));

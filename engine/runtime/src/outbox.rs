@@ -9,14 +9,13 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{Context, stream};
 use bytes::Bytes;
 use eno_core::{Key, Name, Status};
-use eno_schemas::{Transition, encode, subject};
+use eno_schemas::{Subject, SubjectKind, Transition, encode, subject};
 use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::warn;
 
-use crate::drivers::untoken;
 use crate::{api, ingest};
 
 /// The last entry of one object.
@@ -75,7 +74,7 @@ pub async fn publish(
     expected: u64,
 ) -> Result<u64, OutboxError> {
     let key_namespace = transition.namespace.as_deref();
-    let subject = subject::transition(&transition.kind, key_namespace, &transition.name);
+    let subject = Subject::transition(&transition.kind, key_namespace, &transition.name).to_string();
     let payload = Bytes::from(encode(transition)?);
     let nats = |source: async_nats::Error| OutboxError::Nats { subject: subject.clone(), source };
     let mut expected = expected;
@@ -140,7 +139,7 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
         .create_consumer(pull::Config {
             deliver_policy: DeliverPolicy::LastPerSubject,
             ack_policy: AckPolicy::None,
-            filter_subject: "eno.v1.transition.>".into(),
+            filter_subject: SubjectKind::Transition.all(),
             inactive_threshold: Duration::from_secs(30),
             memory_storage: true,
             num_replicas: 1,
@@ -181,12 +180,11 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
 
 /// The object of a subject.
 fn key(subject: &str) -> Option<Key> {
-    let mut parts = subject.strip_prefix("eno.v1.transition.")?.split('.').map(untoken);
-    let (kind, namespace, name) = (parts.next()??, parts.next()??, parts.next()??);
-    let (kind, name) = (api::kind(&kind)?, Name::from(name));
-    Some(match &*namespace {
-        "_" => Key::cluster(kind, &name),
-        namespace => Key::namespaced(kind, &namespace.into(), &name),
+    let Ok(Subject::Transition(object)) = subject.parse() else { return None };
+    let (kind, name) = (api::kind(&object.kind)?, Name::from(&*object.name));
+    Some(match object.namespace {
+        None => Key::cluster(kind, &name),
+        Some(namespace) => Key::namespaced(kind, &Name::from(&*namespace), &name),
     })
 }
 

@@ -7,7 +7,7 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use bytes::Bytes;
 use eno_core::{Name, Target};
 use eno_sbi::nats::{Connection, forget_target};
-use eno_schemas::{Command, Desired, MessageError, decode, encode, subject};
+use eno_schemas::{Command, Desired, MessageError, Subject, decode, encode, subject};
 use tracing::{info, warn};
 
 use crate::command_scheduler::PendingCommand;
@@ -84,7 +84,7 @@ pub async fn publish(
 }
 
 async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Result<u64, PublishError> {
-    let subject = subject::command(&command.driver, &command.target);
+    let subject = Subject::command(&command.driver, &command.target).to_string();
     let message = PublishMessage::build()
         .payload(Bytes::from(encode(command)?))
         .expected_last_subject_sequence(expected);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use eno_sbi::nats::Connection;
-use eno_schemas::{Command, Delivery, Message, Preview, Report, Transition, decode, encode, subject};
+use eno_schemas::{Command, Delivery, Message, Preview, Report, Subject, Transition, decode, encode, subject};
 
 use crate::stream_reader;
 
@@ -29,7 +29,7 @@ impl TraceError {
 
 /// An object, as named in subjects.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct ObjectRef<'a> {
     /// Its kind.
     pub kind: &'a str,
     /// Its namespace, if it has one.
@@ -39,33 +39,33 @@ pub struct Subject<'a> {
 }
 
 /// The transitions of an object, the oldest first.
-pub async fn transitions(nats: &Connection, of: Subject<'_>) -> Result<Vec<Transition>, TraceError> {
-    all(nats, subject::TRANSITIONS, subject::transition(of.kind, of.namespace, of.name)).await
+pub async fn transitions(nats: &Connection, of: ObjectRef<'_>) -> Result<Vec<Transition>, TraceError> {
+    all(nats, subject::TRANSITIONS, Subject::transition(of.kind, of.namespace, of.name).to_string()).await
 }
 
 /// The attempts to post its callbacks, the oldest first.
-pub async fn deliveries(nats: &Connection, of: Subject<'_>) -> Result<Vec<Delivery>, TraceError> {
-    all(nats, subject::HISTORY, subject::deliveries(of.kind, of.namespace, of.name)).await
+pub async fn deliveries(nats: &Connection, of: ObjectRef<'_>) -> Result<Vec<Delivery>, TraceError> {
+    all(nats, subject::HISTORY, Subject::delivery(of.kind, of.namespace, of.name).to_string()).await
 }
 
 /// The reports on a target, the oldest first.
 pub async fn reports(nats: &Connection, driver: &str, target: &str) -> Result<Vec<Report>, TraceError> {
-    all(nats, subject::HISTORY, subject::history(driver, target)).await
+    all(nats, subject::HISTORY, Subject::history(driver, target).to_string()).await
 }
 
 /// The last report on a target.
 pub async fn report(nats: &Connection, driver: &str, target: &str) -> Result<Option<Report>, TraceError> {
-    last(nats, subject::RESULTS, &subject::result(driver, target)).await
+    last(nats, subject::RESULTS, &Subject::result(driver, target).to_string()).await
 }
 
 /// The last command of a target.
 pub async fn command(nats: &Connection, driver: &str, target: &str) -> Result<Option<Command>, TraceError> {
-    last(nats, subject::COMMANDS, &subject::command(driver, target)).await
+    last(nats, subject::COMMANDS, &Subject::command(driver, target).to_string()).await
 }
 
 /// Asks a driver for a preview of a command. Nothing is changed.
 pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, TraceError> {
-    let subject = subject::preview(&command.driver, &command.target);
+    let subject = Subject::preview(&command.driver, &command.target).to_string();
     let failed = |source: async_nats::Error| TraceError::new("asking on", &subject, source);
     let payload = encode(command).map_err(|error| failed(error.into()))?;
     let request = async_nats::Request::new().payload(payload.into()).timeout(Some(PREVIEW_TIMEOUT));

@@ -9,7 +9,7 @@ use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_engine::EngineArgs;
 use eno_engine::lease::{Candidate, TERM, Times};
 use eno_nbi_crds::{FINALIZER, FabricDevice, L2Service, Phase, PhysicalNetwork, crds};
-use eno_schemas::{Transition, decode, subject};
+use eno_schemas::{Subject, Transition, decode};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -252,7 +252,7 @@ where
 
 async fn last(connection: &eno_sbi::nats::Connection, name: &str) -> Option<Transition> {
     let stream = connection.jetstream.get_stream(subject::TRANSITIONS).await.unwrap();
-    let subject = subject::transition("L2Service", None, name);
+    let subject = Subject::transition("L2Service", None, name).to_string();
     match stream.get_last_raw_message_by_subject(&subject).await {
         Ok(message) => Some(decode(&message.payload).unwrap()),
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => None,

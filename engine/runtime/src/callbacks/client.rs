@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 use eno_sbi::nats::Connection;
-use eno_schemas::{CallbackAnswer, CallbackRequest, DeadLetter, decode, encode, subject};
+use eno_schemas::{CallbackAnswer, CallbackRequest, DeadLetter, Subject, SubjectKind, decode, encode, subject};
 use futures::TryStreamExt as _;
 
 use super::condition::time;
@@ -57,7 +57,7 @@ pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, ClientEr
 
 /// The dead letters, the oldest first.
 pub async fn dead_letters(nats: &Connection) -> Result<Vec<DeadLetter>, ClientError> {
-    let letters = read_dead_letters(nats, "eno.v1.dead.>").await;
+    let letters = read_dead_letters(nats, &SubjectKind::DeadLetter.all()).await;
     let letters = letters.map_err(ClientError::new("reading dead letters"))?;
     Ok(letters.into_iter().map(|(_, letter)| letter).collect())
 }
@@ -88,7 +88,7 @@ pub async fn send_request(
 ) -> Result<CallbackAnswer, ClientError> {
     let sent = async {
         let request = async_nats::Request::new().payload(encode(request)?.into()).timeout(Some(TIMEOUT));
-        let answer = nats.client.send_request(subject::CALLBACK_REQUESTS, request).await?;
+        let answer = nats.client.send_request(Subject::CallbackRequest.to_string(), request).await?;
         Ok(decode(&answer.payload)?)
     };
     sent.await.map_err(ClientError::new("asking the leading engine"))

@@ -28,7 +28,7 @@ use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{DirectGetErrorKind, LastRawMessageErrorKind, RawMessageError, Stream};
 use eno_core::Name;
 use eno_sbi::nats::Connection;
-use eno_schemas::{DeadLetter, Delivery, DeliveryEnd, decode, encode, subject};
+use eno_schemas::{DeadLetter, Delivery, DeliveryEnd, Subject, SubjectKind, decode, encode, subject};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -61,9 +61,6 @@ const MIN_ATTEMPTS: u32 = 10;
 const GIVE_UP_AGE: Duration = Duration::from_hours(3 * 24);
 /// Maximum waiting requests; further ones get no answer.
 const MAX_PENDING_REQUESTS: usize = 64;
-const PREFIX: &str = "eno.v1.transition.";
-/// Prefix of [`subject::deliveries`] before the object.
-const HISTORY_PREFIX: &str = "eno.v1.history.callback.";
 
 /// Delivers callbacks until `stop`. `lost` changes when the outbox was recreated.
 pub(crate) async fn run(
@@ -119,7 +116,7 @@ async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Result<
     let mut connects = connection.connects();
     connects.mark_unchanged();
     let (mut schedule, mut notices) = state::load(&bucket, &stream, newest).await?;
-    let mut requests = connection.client.subscribe(subject::CALLBACK_REQUESTS).await?;
+    let mut requests = connection.client.subscribe(Subject::CallbackRequest.to_string()).await?;
     let mut messages = follow(&stream, schedule.read() + 1).await?;
     let mut entries = EntryWatch::read(&bucket).await?;
     // After a reconnect, messages in flight and recent writes may be lost. The state in memory is complete and is
@@ -161,7 +158,7 @@ async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Result<
                     let info = message.info()?;
                     let sequence = info.stream_sequence;
                     *newest = (*newest).max(Some((sequence, info.published.unix_timestamp_nanos())));
-                    let object = Name::from(message.subject.strip_prefix(PREFIX).unwrap_or(&message.subject));
+                    let object = Name::from(SubjectKind::Transition.tokens_of(&message.subject).unwrap_or(&message.subject));
                     let host = host(&message.payload).unwrap_or_else(|error| {
                         metrics.malformed("transition");
                         warn!(object = &*object, sequence, %error, "a transition can't be read, and is called back to nobody");
@@ -275,7 +272,7 @@ fn if_found(
 async fn follow(stream: &Stream, start_sequence: u64) -> Result<pull::Ordered, async_nats::Error> {
     let consumer = stream.create_consumer(pull::OrderedConfig {
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
-        filter_subject: format!("{PREFIX}>"),
+        filter_subject: SubjectKind::Transition.all(),
         ..pull::OrderedConfig::default()
     });
     let mut consumer = consumer.await?;
@@ -344,7 +341,7 @@ async fn attempt(context: Arc<DeliveryContext>, stream: Stream, callback: DueCal
     };
     let (ended, took, change) = match read {
         // Any other subject means that the outbox lost its end and reused the sequence.
-        Ok(Some(message)) if message.subject.strip_prefix(PREFIX) == Some(&*object) => {
+        Ok(Some(message)) if SubjectKind::Transition.tokens_of(&message.subject) == Some(&*object) => {
             let sent = message.time.unix_timestamp_nanos();
             let age =
                 Timestamp::now().duration_since(Timestamp::from_nanosecond(sent).unwrap_or(Timestamp::MAX));
@@ -453,7 +450,7 @@ async fn dead_letter(
         error: error.to_owned(),
     };
     let transition = &letter.transition;
-    let subject = subject::dead_letter(&transition.kind, transition.namespace.as_deref(), &transition.name);
+    let subject = Subject::dead_letter(&transition.kind, transition.namespace.as_deref(), &transition.name).to_string();
     let message = PublishMessage::build().payload(encode(&letter)?.into()).message_id(&transition.id);
     let published = context.connection.jetstream.send_publish(subject.clone(), message).await;
     let stored = match published {
@@ -472,7 +469,7 @@ async fn dead_letter(
 /// The last delivered transition of the object, if the history has it.
 async fn last_delivered(context: &DeliveryContext, object: &Name) -> Option<u64> {
     let stream = context.connection.jetstream.get_stream_no_info(subject::HISTORY).await.ok()?;
-    let last = stream.get_last_raw_message_by_subject(&format!("{HISTORY_PREFIX}{object}")).await;
+    let last = stream.get_last_raw_message_by_subject(&SubjectKind::Delivery.with_tokens(object)).await;
     let message = match last {
         Ok(message) => message,
         Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return None,
@@ -514,7 +511,7 @@ async fn publish_delivery(
         took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         end,
     };
-    client.publish(format!("{HISTORY_PREFIX}{object}"), encode(&delivery)?.into()).await?;
+    client.publish(SubjectKind::Delivery.with_tokens(object), encode(&delivery)?.into()).await?;
     Ok(())
 }
 

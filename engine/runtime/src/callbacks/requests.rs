@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use async_nats::Subject;
 use eno_core::{Key, Name};
-use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest, DeliveryEnd, decode, encode, subject};
+use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest, DeliveryEnd, ObjectName, decode, encode, subject};
 use jiff::Timestamp;
 use reqwest::Url;
 use serde_json::json;
@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 use super::client::read_dead_letters;
 use super::message::{Endpoint, Message};
 use super::post::PostOutcome;
-use super::{DeliveryContext, PREFIX, publish_delivery};
+use super::{DeliveryContext, publish_delivery};
 use crate::{api, status};
 
 /// A received request.
@@ -48,8 +48,8 @@ impl PendingRequest {
                 return None;
             }
         };
-        let subject = subject::transition(&request.kind, request.namespace.as_deref(), &request.name);
-        let object = Name::from(subject.strip_prefix(PREFIX).unwrap_or(&subject));
+        let object =
+            ObjectName::new(&request.kind, request.namespace.as_deref(), &request.name).to_string().into();
         Some(Self { request, object, reply: message.reply })
     }
 
@@ -100,7 +100,7 @@ async fn retry(
 ) -> CallbackAnswer {
     let CallbackRequest { kind, namespace, name, .. } = &pending.request;
     let mut answer = CallbackAnswer::default();
-    let filter = subject::dead_letter(kind, namespace.as_deref(), name);
+    let filter = eno_schemas::Subject::dead_letter(kind, namespace.as_deref(), name).to_string();
     let letters = match read_dead_letters(&context.connection, &filter).await {
         Ok(letters) => letters,
         Err(error) => return CallbackAnswer { error: Some(error.to_string()), ..answer },

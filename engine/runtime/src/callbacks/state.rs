@@ -9,13 +9,14 @@ use async_nats::jetstream::kv::{Entry, Operation, PurgeError, Store, Watch};
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use bytes::Bytes;
 use eno_core::Name;
+use eno_schemas::SubjectKind;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use tracing::warn;
 
 use super::notices::{Notices, Undelivered};
 use super::schedule::{self, Schedule};
-use super::{Newest, PREFIX, host, if_found};
+use super::{Newest, host, if_found};
 
 const FLOOR_KEY: &str = "floor";
 const ENTRY_PREFIX: &str = "at.";
@@ -233,7 +234,7 @@ async fn pending(
     from: u64,
     to: u64,
 ) -> Result<Vec<(u64, Name)>, async_nats::Error> {
-    let subject = format!("{PREFIX}{object}");
+    let subject = SubjectKind::Transition.with_tokens(object);
     let mut waiting = Vec::new();
     let mut next = from.max(1);
     while next <= to {

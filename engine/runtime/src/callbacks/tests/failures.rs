@@ -135,7 +135,7 @@ async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
     let deliveries = crate::trace::deliveries(
         &bench.connection,
-        crate::trace::Subject { kind: "L2Service", namespace: None, name: "a" },
+        crate::trace::ObjectRef { kind: "L2Service", namespace: None, name: "a" },
     );
     let deliveries = deliveries.await.unwrap();
     assert!(matches!(deliveries.last().unwrap().end, DeliveryEnd::GivenUp { .. }));
