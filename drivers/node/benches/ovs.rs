@@ -5,14 +5,14 @@
 //! full, and in between; what all ports one by one would take is the area below that.
 
 #[expect(dead_code, reason = "the tests use more of it")]
-#[path = "../tests/ovs/rig.rs"]
-mod rig;
+#[path = "../tests/ovs/fixture.rs"]
+mod fixture;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use eno_driver_node::ovs::Ovs;
-use rig::{Node, access, bridge, desired};
+use fixture::{Node, access, bridge, desired};
 
 const PORTS: u16 = 1000;
 /// Ports by `ovs-vsctl` with none, a quarter, half, three quarters and all of the others there.

@@ -17,7 +17,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use crate::host::{Host, HostError};
 use crate::ovs::{Ovs, OvsApplied, OvsDesired, OvsError};
 use crate::pods::{Pods, Resolve};
-use crate::switch::{self, Problem, Told};
+use crate::switch::{self, NodeApplied, OvsFailure};
 
 /// How engine and agent call it.
 pub const NAME: &str = "node";
@@ -65,43 +65,44 @@ impl<R: Resolve> NodeDriver<R> {
         Self { node: node.into(), host, pods, switch }
     }
 
-    async fn bring(&self, work: &Work, desired: &NodeDesired) -> Result<Reconciled, HostError> {
-        let asked = work.clone();
-        let (host, mut notes) = self.host.reconcile(desired, move || asked.is_current()).await?;
+    async fn reconcile_node(&self, work: &Work, desired: &NodeDesired) -> Result<Reconciled, HostError> {
+        let current = work.clone();
+        let (host, mut notes) = self.host.reconcile(desired, move || current.is_current()).await?;
         if !work.is_current() {
-            return Err(HostError::Overtaken);
+            return Err(HostError::Superseded);
         }
         work.progress(format!("giving {} pods their interfaces", desired.pods.len()));
         let mut pods = self.pods.reconcile(desired).await;
         if !work.is_current() {
-            return Err(HostError::Overtaken);
+            return Err(HostError::Superseded);
         }
         let wanted = switch::wanted(desired, &host, &pods.ovs_ports);
         let found = self.switch.reconcile(&wanted).await;
         notes.append(&mut pods.notes);
-        if let (true, Ok(Some(found))) = (pods.held, &found) {
+        if let (true, Ok(Some(found))) = (pods.awaiting_port, &found) {
             if !work.is_current() {
-                return Err(HostError::Overtaken);
+                return Err(HostError::Superseded);
             }
-            self.pods.plugged(switch::opened(&wanted, found)).await;
+            self.pods.set_open_ports(switch::open_ports(&wanted, found)).await;
             pods = self.pods.reconcile(desired).await;
             notes.append(&mut pods.notes);
         }
         let rejected = host.rejected().chain(pods.rejected.iter().cloned()).collect();
-        let mut told = Told { networks: host.networks, pods, rejected, notes };
+        let mut applied = NodeApplied { networks: host.networks, pods, rejected, notes };
         match found {
-            Ok(Some(found)) => told.add(&wanted, found),
+            Ok(Some(found)) => applied.add(&wanted, found),
             Ok(None) => {}
             Err(error) => {
                 let (retryable, unreachable) = (error.retryable(), error.unreachable());
-                told.add_failure(&wanted, &Problem { reason: &error.to_string(), retryable, unreachable });
+                applied
+                    .add_failure(&wanted, &OvsFailure { reason: &error.to_string(), retryable, unreachable });
             }
         }
         Ok(Reconciled {
             outcome: Outcome::Applied,
-            applied: Some(Applied::Node { networks: told.networks, pods: told.pods.pods }),
-            rejected: told.rejected,
-            notes: told.notes,
+            applied: Some(Applied::Node { networks: applied.networks, pods: applied.pods.pods }),
+            rejected: applied.rejected,
+            notes: applied.notes,
             device: None,
             change: None,
         })
@@ -124,7 +125,7 @@ impl<R: Resolve> Driver for NodeDriver<R> {
         let Desired::Node(desired) = &command.desired else {
             return fail("this command is not about a node".to_owned(), false);
         };
-        match self.bring(&work, desired).await {
+        match self.reconcile_node(&work, desired).await {
             Ok(reconciled) => reconciled,
             Err(error) => fail(error.to_string(), error.retryable()),
         }

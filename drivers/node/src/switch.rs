@@ -7,7 +7,7 @@ use eno_schemas::{
 };
 
 use crate::host::HostApplied;
-use crate::host::plan::Spot;
+use crate::host::plan::ItemRef;
 use crate::ovs::{
     AppliedPort, BridgeDesired, Datapath, Item as OvsItem, OvsApplied, OvsDesired, PortDesired, PortVlans,
     UplinkDesired,
@@ -19,7 +19,7 @@ use crate::pods::{OvsPort, PodsApplied};
 pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String, OvsPort>) -> OvsDesired {
     let bridges = desired.networks.iter().filter_map(|(name, network)| {
         let HostNetwork::Ovs { datapath, uplink, patch, vlans } = network else { return None };
-        let refused = host.refused.contains_key(&Spot::Network(name.clone()));
+        let refused = host.refused.contains_key(&ItemRef::Network(name.clone()));
         let usable = |uplink: &&Uplink| !refused || host.uses(&desired.cluster, &uplink.interfaces);
         let bridge = BridgeDesired {
             datapath: datapath.map(|datapath| match datapath {
@@ -35,7 +35,7 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
                 // The host's part sees to it, for NICs of all kinds of bridges alike.
                 mtu: None,
             }),
-            vlans: numbers(vlans),
+            vlans: vids(vlans),
             patch: patch.clone(),
         };
         Some((name.clone(), bridge))
@@ -43,7 +43,7 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
     let ports = ports.iter().map(|(interface, port)| {
         let vlans = match &port.vlans {
             eno_schemas::PortVlans::Access(vlan) => PortVlans::Access(vlan.get()),
-            eno_schemas::PortVlans::Trunk(vlans) => PortVlans::Trunk(numbers(vlans)),
+            eno_schemas::PortVlans::Trunk(vlans) => PortVlans::Trunk(vids(vlans)),
         };
         let id = format!("{}/{}", port.pod, port.link);
         (interface.clone(), PortDesired { bridge: port.bridge.clone(), id, vlans, mtu: None })
@@ -52,9 +52,9 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
 }
 
 /// The host ends of pods that are ports as wanted.
-pub fn opened(wanted: &OvsDesired, found: &OvsApplied) -> BTreeSet<String> {
+pub fn open_ports(wanted: &OvsDesired, found: &OvsApplied) -> BTreeSet<String> {
     let as_wanted = |(name, port): &(&String, &PortDesired)| {
-        found.ports.get(*name).is_some_and(|found| is_as(found, port))
+        found.ports.get(*name).is_some_and(|found| is_as_desired(found, port))
     };
     wanted.ports.iter().filter(as_wanted).map(|(name, _)| name.clone()).collect()
 }
@@ -66,7 +66,7 @@ pub fn is_wanted(desired: &OvsDesired) -> bool {
 
 /// Why something is not in Open vSwitch.
 #[derive(Clone, Copy, Debug)]
-pub struct Problem<'a> {
+pub struct OvsFailure<'a> {
     /// In words.
     pub reason: &'a str,
     /// It may pass by itself.
@@ -75,7 +75,7 @@ pub struct Problem<'a> {
     pub unreachable: bool,
 }
 
-impl Problem<'_> {
+impl OvsFailure<'_> {
     fn with(&self, item: Item) -> Rejection {
         let Self { reason, retryable, unreachable } = *self;
         Rejection { item, reason: reason.to_owned(), retryable, unreachable }
@@ -84,7 +84,7 @@ impl Problem<'_> {
 
 /// What is told of a node.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct NodeApplied {
     /// [`eno_schemas::Applied::Node::networks`].
     pub networks: BTreeMap<String, AppliedNetwork>,
     /// What of the pods is there, and what is not.
@@ -95,7 +95,7 @@ pub struct Told {
     pub notes: Vec<Note>,
 }
 
-impl Told {
+impl NodeApplied {
     /// Adds what Open vSwitch has; `wanted` is what it was asked.
     pub fn add(&mut self, wanted: &OvsDesired, found: OvsApplied) {
         for name in wanted.bridges.keys() {
@@ -131,12 +131,17 @@ impl Told {
         let missing: Vec<String> = wanted
             .ports
             .iter()
-            .filter(|(interface, port)| !found.ports.get(*interface).is_some_and(|found| is_as(found, port)))
+            .filter(|(interface, port)| {
+                !found.ports.get(*interface).is_some_and(|found| is_as_desired(found, port))
+            })
             .map(|(interface, _)| interface.clone())
             .collect();
         for interface in missing {
             let reason = format!("Open vSwitch has not opened the port {interface}");
-            self.unplug(&interface, &Problem { reason: &reason, retryable: true, unreachable: false });
+            self.reject_port(
+                &interface,
+                &OvsFailure { reason: &reason, retryable: true, unreachable: false },
+            );
         }
         self.notes.extend(found.notes.into_iter().map(|message| Note {
             kind: "OpenVSwitch".to_owned(),
@@ -146,29 +151,29 @@ impl Told {
     }
 
     /// Adds that Open vSwitch could not be asked, or did not do it.
-    pub fn add_failure(&mut self, wanted: &OvsDesired, problem: &Problem<'_>) {
+    pub fn add_failure(&mut self, wanted: &OvsDesired, failure: &OvsFailure<'_>) {
         for name in wanted.bridges.keys() {
             self.networks.remove(name);
-            self.rejected.push(problem.with(Item::port(name.as_str())));
+            self.rejected.push(failure.with(Item::port(name.as_str())));
         }
         for interface in wanted.ports.keys() {
-            self.unplug(interface, problem);
+            self.reject_port(interface, failure);
         }
         if !is_wanted(wanted) {
-            let reason = format!("can't see whether something is left over there: {}", problem.reason);
-            self.rejected.push(Problem { reason: &reason, ..*problem }.with(Item::TARGET));
+            let reason = format!("can't see whether something is left over there: {}", failure.reason);
+            self.rejected.push(OvsFailure { reason: &reason, ..*failure }.with(Item::TARGET));
         }
     }
 
     /// An interface of a pod whose other end is nowhere is not as wanted.
-    fn unplug(&mut self, interface: &str, problem: &Problem<'_>) {
+    fn reject_port(&mut self, interface: &str, failure: &OvsFailure<'_>) {
         let Some(port) = self.pods.ovs_ports.get(interface) else { return };
         if let Some(links) = self.pods.pods.get_mut(&port.pod) {
             links.remove(&port.link);
         }
         let item = Item::link(port.pod.as_str(), port.link.as_str());
         if self.rejected.iter().all(|rejected| rejected.item != item) {
-            self.rejected.push(problem.with(item));
+            self.rejected.push(failure.with(item));
         }
     }
 
@@ -178,16 +183,16 @@ impl Told {
     }
 }
 
-fn is_as(found: &AppliedPort, wanted: &PortDesired) -> bool {
+fn is_as_desired(found: &AppliedPort, wanted: &PortDesired) -> bool {
     found.bridge == wanted.bridge && found.vlans == wanted.vlans
 }
 
-fn numbers(vlans: &VlanSet) -> BTreeSet<u16> {
+fn vids(vlans: &VlanSet) -> BTreeSet<u16> {
     vlans.iter().map(VlanId::get).collect()
 }
 
-fn set(numbers: &BTreeSet<u16>) -> VlanSet {
-    numbers.iter().filter_map(|vid| VlanId::new(*vid).ok()).collect()
+fn set(vids: &BTreeSet<u16>) -> VlanSet {
+    vids.iter().filter_map(|vid| VlanId::new(*vid).ok()).collect()
 }
 
 #[cfg(test)]

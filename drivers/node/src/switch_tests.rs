@@ -20,14 +20,14 @@ fn ports() -> BTreeMap<String, OvsPort> {
     BTreeMap::from([("h1".to_owned(), port)])
 }
 
-fn told(host: &HostApplied) -> Told {
+fn applied(host: &HostApplied) -> NodeApplied {
     let links = BTreeMap::from([("net0".to_owned(), eno_schemas::AppliedLink::default())]);
     let pods = PodsApplied {
         pods: BTreeMap::from([("uid".to_owned(), links)]),
         ovs_ports: ports(),
         ..PodsApplied::default()
     };
-    Told { networks: host.networks.clone(), pods, ..Told::default() }
+    NodeApplied { networks: host.networks.clone(), pods, ..NodeApplied::default() }
 }
 
 fn host() -> HostApplied {
@@ -49,7 +49,7 @@ fn a_bond_and_a_port_are_asked_for() {
 #[test]
 fn an_uplink_that_may_not_be_used_is_not_asked_for() {
     let mut host = host();
-    host.refused.insert(Spot::Network("br0".into()), Refusal::Missing { name: "eth1".into() });
+    host.refused.insert(ItemRef::Network("br0".into()), Refusal::Missing { name: "eth1".into() });
     let wanted = wanted(&node(), &host, &BTreeMap::new());
     assert_eq!(wanted.bridges["br0"].uplink, None);
 }
@@ -65,7 +65,7 @@ fn only_what_is_there_is_told() {
         ports: [("h1".to_owned(), port)].into(),
         ..OvsApplied::default()
     };
-    let mut good = told(&host());
+    let mut good = applied(&host());
     good.add(&wanted, found.clone());
     assert_eq!(good.networks["br0"].vlans.to_string(), "10,12");
     assert!(good.rejected.is_empty() && good.pods.pods["uid"].contains_key("net0"));
@@ -76,7 +76,7 @@ fn only_what_is_there_is_told() {
         reason: "words".into(),
         retryable: false,
     });
-    let mut bad = told(&host());
+    let mut bad = applied(&host());
     bad.add(&wanted, found);
     assert_eq!(bad.networks.keys().collect::<Vec<_>>(), ["br0"]);
     assert!(bad.pods.pods["uid"].is_empty());
@@ -87,13 +87,13 @@ fn only_what_is_there_is_told() {
 #[test]
 fn without_open_vswitch_everything_else_is_told() {
     let wanted = wanted(&node(), &host(), &ports());
-    let mut told = told(&host());
-    told.networks.insert("pods".into(), AppliedNetwork::default());
-    told.add_failure(&wanted, &Problem { reason: "no answer", retryable: true, unreachable: true });
-    assert_eq!(told.networks.keys().collect::<Vec<_>>(), ["pods"]);
-    assert_eq!(told.rejected.len(), 3);
+    let mut applied = applied(&host());
+    applied.networks.insert("pods".into(), AppliedNetwork::default());
+    applied.add_failure(&wanted, &OvsFailure { reason: "no answer", retryable: true, unreachable: true });
+    assert_eq!(applied.networks.keys().collect::<Vec<_>>(), ["pods"]);
+    assert_eq!(applied.rejected.len(), 3);
     let is_unanswered = |rejected: &Rejection| {
         rejected.retryable && rejected.unreachable && rejected.reason.contains("no answer")
     };
-    assert!(told.rejected.iter().all(is_unanswered), "{:?}", told.rejected);
+    assert!(applied.rejected.iter().all(is_unanswered), "{:?}", applied.rejected);
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use eno_ovsdb::{Condition, Mutation, Operation, Uuid, Value, read_ranges, row, write_ranges};
 
 use super::CLOSED;
-use super::plan::{Planner, set_id};
+use super::desired::PortSpec;
+use super::plan::{Planner, set_external_id};
 use super::view::{Port, View};
-use super::wanted::WantedPort;
 
 /// `external_ids` of ports of others: the VLANs that our cluster added to their list.
 fn added_key(cluster: &str) -> String {
@@ -16,27 +16,27 @@ fn added_key(cluster: &str) -> String {
 
 impl Planner<'_> {
     /// Uses a port of somebody else as the uplink: only its `trunks` get what is missing.
-    pub(super) fn adopt(&mut self, wanted: &WantedPort, uuid: Uuid, port: &Port) {
-        let place = self.places.get(&uuid).copied().unwrap_or_default();
+    pub(super) fn adopt(&mut self, wanted: &PortSpec, uuid: Uuid, port: &Port) {
+        let bridge = self.bridge_of_port.get(&uuid).copied().unwrap_or_default();
         let name = &port.name;
-        if let Err(reason) = adoptable(self.view, wanted, port, place) {
+        if let Err(reason) = adoptable(self.view, wanted, port, bridge) {
             self.reject(&wanted.item, true, reason);
             return;
         }
         let vlans = wanted.trunks();
         if port.trunks.is_empty() {
             let note =
-                format!("port {name} of bridge {place} is not ours and has no list: it carries all VLANs");
+                format!("port {name} of bridge {bridge} is not ours and has no list: it carries all VLANs");
             self.plan.notes.push(note);
         }
-        self.carry(uuid, port, &vlans);
+        self.set_added_vlans(uuid, port, &vlans);
     }
 
     /// Brings what we added to the list of a port of others to these VLANs.
-    fn carry(&mut self, uuid: Uuid, port: &Port, vlans: &BTreeSet<i64>) {
+    fn set_added_vlans(&mut self, uuid: Uuid, port: &Port, vlans: &BTreeSet<i64>) {
         let key = added_key(&self.desired.cluster);
-        let record = port.external_ids.get(&key);
-        let added = record.map(|text| parse_list(text)).unwrap_or_default();
+        let recorded = port.external_ids.get(&key);
+        let added = recorded.map(|text| parse_list(text)).unwrap_or_default();
         // Without a list it carries all, and one VLAN in it would take the others away. It has one again where somebody
         // emptied that with what we added.
         let (mut list, mut ours) = (port.trunks.clone(), BTreeSet::new());
@@ -48,7 +48,7 @@ impl Planner<'_> {
             list.extend(&ours);
             if list.is_empty() {
                 list.insert(CLOSED.into());
-                if !vlans.is_empty() || record.is_some() {
+                if !vlans.is_empty() || recorded.is_some() {
                     ours.insert(CLOSED.into());
                 }
             }
@@ -58,7 +58,7 @@ impl Planner<'_> {
             ours.clear();
         }
         let text = (!ours.is_empty()).then(|| write_ranges(&ours));
-        if list == port.trunks && text.as_ref() == record {
+        if list == port.trunks && text.as_ref() == recorded {
             return;
         }
         let seen = row([("trunks", Value::set(port.trunks.iter().copied()))]);
@@ -68,7 +68,7 @@ impl Planner<'_> {
             Mutation::insert("trunks", Value::set(list.difference(&port.trunks).copied())),
         ];
         match text {
-            Some(text) => mutations.extend(set_id(&key, &text)),
+            Some(text) => mutations.extend(set_external_id(&key, &text)),
             None => mutations.push(Mutation::delete("external_ids", Value::set([key]))),
         }
         self.push(Operation::mutate("Port", [Condition::uuid(uuid)], mutations));
@@ -82,17 +82,17 @@ impl Planner<'_> {
                 && !self.ours(&port.external_ids)
                 && !self.kept.contains(uuid)
             {
-                self.carry(*uuid, port, &BTreeSet::new());
+                self.set_added_vlans(*uuid, port, &BTreeSet::new());
             }
         }
     }
 }
 
 /// May a port of somebody else be the uplink?
-fn adoptable(view: &View, wanted: &WantedPort, port: &Port, place: &str) -> Result<(), String> {
+fn adoptable(view: &View, wanted: &PortSpec, port: &Port, bridge: &str) -> Result<(), String> {
     let name = &port.name;
-    if place != wanted.bridge {
-        return Err(format!("{name} is a port that somebody else made on bridge {place}"));
+    if bridge != wanted.bridge {
+        return Err(format!("{name} is a port that somebody else made on bridge {bridge}"));
     }
     let there: BTreeSet<&str> =
         view.interfaces_of(port).map(|(_, interface)| interface.name.as_str()).collect();

@@ -18,25 +18,25 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 /// How long an answer may take: ovs-vswitchd gives none while it changes many bridges.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of an answer.
-const LONGEST: usize = 4096;
+const MAX_ANSWER: usize = 4096;
 
-const QUESTION: &[u8] = br#"{"id":0,"method":"version","params":[]}"#;
+const VERSION_REQUEST: &[u8] = br#"{"id":0,"method":"version","params":[]}"#;
 
 /// Why it is taken not to do what the database says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Silence {
+pub enum DaemonError {
     /// Nobody is at its control socket.
     #[error("ovs-vswitchd does not run: nobody is at its control socket in {}", folder.display())]
-    Gone {
+    NotRunning {
         /// Where that is, or should be.
         folder: PathBuf,
     },
     /// It was asked and said nothing that can be understood.
     #[error("ovs-vswitchd does not answer at {}: {reason}", socket.display())]
-    Mute {
+    NoAnswer {
         /// Its control socket.
         socket: PathBuf,
         /// What was seen instead.
@@ -51,7 +51,7 @@ pub(super) struct Daemon {
     folder: Option<PathBuf>,
     /// It answered once, and has ended since.
     ended: watch::Sender<bool>,
-    listener: Mutex<Option<AbortHandle>>,
+    watcher: Mutex<Option<AbortHandle>>,
 }
 
 impl Daemon {
@@ -60,7 +60,7 @@ impl Daemon {
             Endpoint::Unix(socket) => socket.parent().map(Path::to_owned),
             Endpoint::Tcp { .. } | Endpoint::Tls { .. } => None,
         };
-        Self { folder, ended: watch::Sender::new(false), listener: Mutex::default() }
+        Self { folder, ended: watch::Sender::new(false), watcher: Mutex::default() }
     }
 
     /// Tells when it has ended that answered last.
@@ -69,45 +69,49 @@ impl Daemon {
     }
 
     /// It is of no interest until it is asked again.
-    pub(super) fn ignore(&self) {
-        self.listen(None);
+    pub(super) fn stop_watching(&self) {
+        self.watch_connection(None);
     }
 
     /// Asks it. Where it can't be found out whether it runs, it is taken to.
-    pub(super) async fn answers(&self) -> Result<(), Silence> {
+    pub(super) async fn check(&self) -> Result<(), DaemonError> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let found = Files::read(folder);
-        let mut mute = None;
+        let mut no_answer = None;
         for socket in &found.sockets {
-            match tokio::time::timeout(PATIENCE, ask(socket)).await {
+            match tokio::time::timeout(ANSWER_TIMEOUT, query_version(socket)).await {
                 Ok(Ok(connection)) => {
-                    self.listen(Some(connection));
+                    self.watch_connection(Some(connection));
                     return Ok(());
                 }
                 Ok(Err(error)) => match error.kind() {
                     // It was left behind by one that was killed.
                     io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {}
                     io::ErrorKind::PermissionDenied => return Ok(()),
-                    _ => mute = Some((socket, error.to_string())),
+                    _ => no_answer = Some((socket, error.to_string())),
                 },
-                Err(_) => mute = Some((socket, format!("nothing came within {} s", PATIENCE.as_secs()))),
+                Err(_) => {
+                    no_answer = Some((socket, format!("nothing came within {} s", ANSWER_TIMEOUT.as_secs())))
+                }
             }
         }
-        match mute {
-            Some((socket, reason)) => Err(Silence::Mute { socket: socket.clone(), reason }),
-            None if found.tell_of_it || *self.ended.borrow() => Err(Silence::Gone { folder: folder.clone() }),
+        match no_answer {
+            Some((socket, reason)) => Err(DaemonError::NoAnswer { socket: socket.clone(), reason }),
+            None if found.is_expected || *self.ended.borrow() => {
+                Err(DaemonError::NotRunning { folder: folder.clone() })
+            }
             None => Ok(()),
         }
     }
 
     /// Waits for the end of this connection in place of the one before.
-    fn listen(&self, connection: Option<UnixStream>) {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = listener.take() {
+    fn watch_connection(&self, connection: Option<UnixStream>) {
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = watcher.take() {
             before.abort();
         }
         self.ended.send_replace(false);
-        *listener = connection.map(|mut connection| {
+        *watcher = connection.map(|mut connection| {
             let ended = self.ended.clone();
             let wait = async move {
                 let mut rest = [0; 64];
@@ -121,7 +125,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.ignore();
+        self.stop_watching();
     }
 }
 
@@ -131,7 +135,7 @@ struct Files {
     sockets: Vec<PathBuf>,
     /// If it ran there would be one of them: there has been one, or that of ovsdb-server is here and nothing says
     /// that the two were told different places.
-    tell_of_it: bool,
+    is_expected: bool,
 }
 
 impl Files {
@@ -149,14 +153,14 @@ impl Files {
             .collect();
         let database = names.iter().any(|name| control(&name, "ovsdb-server."));
         let elsewhere = names.iter().any(|name| name == "ovs-vswitchd.pid");
-        Self { tell_of_it: !sockets.is_empty() || (database && !elsewhere), sockets }
+        Self { is_expected: !sockets.is_empty() || (database && !elsewhere), sockets }
     }
 }
 
 /// Gives the connection once an answer has come.
-async fn ask(socket: &Path) -> io::Result<UnixStream> {
+async fn query_version(socket: &Path) -> io::Result<UnixStream> {
     let mut connection = UnixStream::connect(socket).await?;
-    connection.write_all(QUESTION).await?;
+    connection.write_all(VERSION_REQUEST).await?;
     let mut answer = Vec::new();
     loop {
         if connection.read_buf(&mut answer).await? == 0 {
@@ -164,7 +168,7 @@ async fn ask(socket: &Path) -> io::Result<UnixStream> {
         }
         match serde_json::Deserializer::from_slice(&answer).into_iter::<IgnoredAny>().next() {
             Some(Ok(_)) => return Ok(connection),
-            Some(Err(error)) if !error.is_eof() || answer.len() > LONGEST => return Err(error.into()),
+            Some(Err(error)) if !error.is_eof() || answer.len() > MAX_ANSWER => return Err(error.into()),
             Some(Err(_)) | None => {}
         }
     }
@@ -183,15 +187,15 @@ mod tests {
     async fn it_is_missed_only_where_it_should_be() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = daemon(folder.path());
-        let gone = Err(Silence::Gone { folder: folder.path().to_owned() });
-        assert_eq!(daemon.answers().await, Ok(()));
+        let gone = Err(DaemonError::NotRunning { folder: folder.path().to_owned() });
+        assert_eq!(daemon.check().await, Ok(()));
         std::fs::write(folder.path().join("ovsdb-server.7.ctl"), "").unwrap();
-        assert_eq!(daemon.answers().await, gone);
+        assert_eq!(daemon.check().await, gone);
         std::fs::write(folder.path().join("ovs-vswitchd.pid"), "8\n").unwrap();
-        assert_eq!(daemon.answers().await, Ok(()), "its control socket is elsewhere");
+        assert_eq!(daemon.check().await, Ok(()), "its control socket is elsewhere");
         drop(UnixListener::bind(folder.path().join("ovs-vswitchd.8.ctl")).unwrap());
-        assert_eq!(daemon.answers().await, gone);
-        assert_eq!(Daemon::of(&"tcp:192.0.2.1:6640".parse().unwrap()).answers().await, Ok(()));
+        assert_eq!(daemon.check().await, gone);
+        assert_eq!(Daemon::of(&"tcp:192.0.2.1:6640".parse().unwrap()).check().await, Ok(()));
     }
 
     #[tokio::test]
@@ -200,10 +204,10 @@ mod tests {
         let daemon = daemon(folder.path());
         let mut ended = daemon.ended();
         let socket = folder.path().join("ovs-vswitchd.9.ctl");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let play = async |answer: &[&[u8]]| {
-            let (mut connection, _) = listener.accept().await.unwrap();
-            let mut question = [0; QUESTION.len()];
+        let watcher = UnixListener::bind(&socket).unwrap();
+        let answer_with = async |answer: &[&[u8]]| {
+            let (mut connection, _) = watcher.accept().await.unwrap();
+            let mut question = [0; VERSION_REQUEST.len()];
             connection.read_exact(&mut question).await.unwrap();
             for part in answer {
                 connection.write_all(part).await.unwrap();
@@ -211,17 +215,17 @@ mod tests {
             }
             connection
         };
-        let (said, connection) =
-            tokio::join!(daemon.answers(), play(&[br#"{"error":null,"id":0,"#, br#""result":"3"}"#]));
-        assert_eq!(said, Ok(()));
+        let (checked, connection) =
+            tokio::join!(daemon.check(), answer_with(&[br#"{"error":null,"id":0,"#, br#""result":"3"}"#]));
+        assert_eq!(checked, Ok(()));
         assert!(!*ended.borrow_and_update());
         drop(connection);
         assert!(*ended.wait_for(|ended| *ended).await.unwrap());
-        let (said, _) = tokio::join!(daemon.answers(), play(&[b"what?"]));
-        assert!(matches!(said, Err(Silence::Mute { .. })), "{said:?}");
+        let (checked, _) = tokio::join!(daemon.check(), answer_with(&[b"what?"]));
+        assert!(matches!(checked, Err(DaemonError::NoAnswer { .. })), "{checked:?}");
         std::fs::remove_file(&socket).unwrap();
-        assert!(matches!(daemon.answers().await, Err(Silence::Gone { .. })), "it ended in peace");
-        daemon.ignore();
-        assert_eq!(daemon.answers().await, Ok(()));
+        assert!(matches!(daemon.check().await, Err(DaemonError::NotRunning { .. })), "it ended in peace");
+        daemon.stop_watching();
+        assert_eq!(daemon.check().await, Ok(()));
     }
 }

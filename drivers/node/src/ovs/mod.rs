@@ -24,13 +24,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod adopt;
 mod daemon;
+mod desired;
 mod observe;
 mod plan;
 mod session;
 mod view;
-mod wanted;
 
-pub use daemon::Silence;
+pub use daemon::DaemonError;
 pub use session::{Ovs, OvsError};
 
 /// The only entry of the list of a trunk that carries nothing: reserved by IEEE 802.1Q, so never a VLAN.

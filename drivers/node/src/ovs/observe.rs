@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::desired::{PortSpec, patch_port, uplink as uplink_spec};
 use super::plan::{Plan, is_ours};
 use super::view::{Bridge, Port, View};
-use super::wanted::{self, WantedPort};
 use super::{
     AppliedBridge, AppliedPort, BridgeDesired, Datapath, Item, OvsApplied, OvsDesired, PortDesired,
     PortVlans, Rejected,
@@ -26,7 +26,7 @@ pub(super) fn observe(desired: &OvsDesired, view: &View, plan: &Plan) -> OvsAppl
     for (interface, wanted) in &desired.ports {
         port(desired, view, (interface, wanted), &mut applied);
     }
-    stale(desired, view, &mut applied);
+    note_stale_ports(desired, view, &mut applied);
     applied
 }
 
@@ -45,12 +45,12 @@ fn bridge(
         reject(applied, &item, format!("Open vSwitch did not make bridge {name}: {fault}"));
         return result;
     }
-    if let Some(uplink) = wanted::uplink(name, wanted) {
+    if let Some(uplink) = uplink_spec(name, wanted) {
         match find(view, bridge, &uplink) {
             Some(port) => {
-                carried(&mut result.vlans, port);
+                retain_carried(&mut result.vlans, port);
                 result.open = !is_ours(&port.external_ids, &desired.cluster) && port.trunks.is_empty();
-                if faults(view, port, "uplink", &item, applied) {
+                if reject_if_faulty(view, port, "uplink", &item, applied) {
                     result.vlans.clear();
                 }
                 result.mtu = mtu(view, port);
@@ -67,12 +67,12 @@ fn bridge(
     }
     if let Some(other) = &wanted.patch {
         for (from, to) in [(name, other.as_str()), (other.as_str(), name)] {
-            let end = wanted::patch_port(from, to);
+            let end = patch_port(from, to);
             let bridge = view.bridges.get(from);
             let port = bridge.and_then(|bridge| view.ports_of(bridge).find(|(_, port)| port.name == end));
             match port {
-                Some((_, port)) if !faults(view, port, "patch", &item, applied) => {
-                    carried(&mut result.vlans, port);
+                Some((_, port)) if !reject_if_faulty(view, port, "patch", &item, applied) => {
+                    retain_carried(&mut result.vlans, port);
                 }
                 _ => result.vlans.clear(),
             }
@@ -91,7 +91,7 @@ fn local_fault(view: &View, name: &str, bridge: &Bridge) -> Option<String> {
 }
 
 /// The port on a bridge that is the wanted one: by its name, or one of others by its interfaces.
-fn find<'a>(view: &'a View, bridge: &Bridge, wanted: &WantedPort) -> Option<&'a Port> {
+fn find<'a>(view: &'a View, bridge: &Bridge, wanted: &PortSpec) -> Option<&'a Port> {
     let ports = || bridge.ports.iter().filter_map(|uuid| view.ports.get(uuid));
     let interfaces: BTreeSet<&str> = wanted.interfaces.iter().map(|one| one.name.as_str()).collect();
     ports().find(|port| port.name == wanted.name).or_else(|| {
@@ -102,7 +102,7 @@ fn find<'a>(view: &'a View, bridge: &Bridge, wanted: &WantedPort) -> Option<&'a 
 }
 
 /// Leaves the VLANs that a trunk carries.
-fn carried(vlans: &mut BTreeSet<u16>, port: &Port) {
+fn retain_carried(vlans: &mut BTreeSet<u16>, port: &Port) {
     if !port.trunks.is_empty() {
         vlans.retain(|vlan| port.trunks.contains(&i64::from(*vlan)));
     }
@@ -112,7 +112,7 @@ fn carried(vlans: &mut BTreeSet<u16>, port: &Port) {
 }
 
 /// Rejects the item when nothing gets through a port; a bond of which a part works is a note.
-fn faults(view: &View, port: &Port, role: &str, item: &Item, applied: &mut OvsApplied) -> bool {
+fn reject_if_faulty(view: &View, port: &Port, role: &str, item: &Item, applied: &mut OvsApplied) -> bool {
     let mut working = false;
     let mut faults = Vec::new();
     for (_, interface) in view.interfaces_of(port) {
@@ -138,7 +138,9 @@ fn port(desired: &OvsDesired, view: &View, (name, wanted): (&str, &PortDesired),
     let Some(bridge) = view.bridges.get(&wanted.bridge) else { return };
     let Some((_, port)) = view.ports_of(bridge).find(|(_, port)| port.name == name) else { return };
     let item = Item::Port(name.to_owned());
-    if !is_ours(&port.external_ids, &desired.cluster) || faults(view, port, "interface", &item, applied) {
+    if !is_ours(&port.external_ids, &desired.cluster)
+        || reject_if_faulty(view, port, "interface", &item, applied)
+    {
         return;
     }
     let tag = port.tag.and_then(|tag| u16::try_from(tag).ok());
@@ -153,7 +155,7 @@ fn port(desired: &OvsDesired, view: &View, (name, wanted): (&str, &PortDesired),
 }
 
 /// Ports that ovs-cni left behind on the wanted bridges.
-fn stale(desired: &OvsDesired, view: &View, applied: &mut OvsApplied) {
+fn note_stale_ports(desired: &OvsDesired, view: &View, applied: &mut OvsApplied) {
     for name in desired.bridges.keys() {
         let Some(bridge) = view.bridges.get(name) else { continue };
         for (_, port) in view.ports_of(bridge) {

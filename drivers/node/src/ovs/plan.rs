@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_ovsdb::{Atom, Condition, Mutation, NamedUuid, Operation, Uuid, Value, row};
 
+use super::desired::{PortSpec, interface_name_error, port_specs};
 use super::view::{Bridge, Interface, Port, View};
-use super::wanted::{WantedPort, interface_name_fault, wanted_ports};
 use super::{Datapath, Item, OvsDesired, PortVlans, Rejected};
 
 /// `external_ids` of bridges and ports: the cluster whose they are.
@@ -13,7 +13,7 @@ pub(super) const CLUSTER: &str = "eno-cluster";
 /// `external_ids` of ports: what they are for.
 pub(super) const ID: &str = "eno-id";
 /// `external_ids` of interfaces: the MTU that they had before more was asked for.
-const MTU: &str = "eno-mtu";
+const ORIGINAL_MTU: &str = "eno-mtu";
 
 /// What has to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) struct Plan {
 pub(super) fn plan(desired: &OvsDesired, default: Datapath, view: &View) -> Plan {
     let mut planner = Planner::new(desired, view);
     planner.bridges(default);
-    for port in wanted_ports(desired) {
+    for port in port_specs(desired) {
         planner.port(&port);
     }
     planner.release();
@@ -45,23 +45,23 @@ pub(super) fn plan(desired: &OvsDesired, default: Datapath, view: &View) -> Plan
 
 /// Is it marked as ours?
 pub(super) fn is_ours(external_ids: &BTreeMap<String, String>, cluster: &str) -> bool {
-    external_ids.get(CLUSTER).is_some_and(|mark| mark == cluster)
+    external_ids.get(CLUSTER).is_some_and(|owner| owner == cluster)
 }
 
 pub(super) struct Planner<'a> {
     pub(super) desired: &'a OvsDesired,
     pub(super) view: &'a View,
     /// Port name to row.
-    names: BTreeMap<&'a str, Uuid>,
+    ports_by_name: BTreeMap<&'a str, Uuid>,
     /// Interface name to its row and its port's.
     interfaces: BTreeMap<&'a str, (Uuid, Uuid)>,
     /// Port to its bridge's name.
-    pub(super) places: BTreeMap<Uuid, &'a str>,
+    pub(super) bridge_of_port: BTreeMap<Uuid, &'a str>,
     pub(super) plan: Plan,
     /// Rows that are made: the next name's number.
     next_name: usize,
     /// Bridges that are made, with their columns but `ports`.
-    made: BTreeMap<&'a str, BTreeMap<String, Value>>,
+    new_bridges: BTreeMap<&'a str, BTreeMap<String, Value>>,
     attach: BTreeMap<String, Vec<Atom>>,
     detach: BTreeMap<String, Vec<Atom>>,
     /// Ports that are wanted, and those of others that a wanted one is about.
@@ -69,7 +69,7 @@ pub(super) struct Planner<'a> {
     /// Interfaces that a wanted port took.
     claimed: BTreeMap<String, String>,
     /// Bridges that wait for the MTU of a port to be back.
-    busy: BTreeSet<&'a str>,
+    restoring_bridges: BTreeSet<&'a str>,
 }
 
 impl<'a> Planner<'a> {
@@ -80,24 +80,24 @@ impl<'a> Planner<'a> {
                 interfaces.insert(row.name.as_str(), (interface, *port));
             }
         }
-        let places = view
+        let bridge_of_port = view
             .bridges
             .iter()
             .flat_map(|(name, bridge)| bridge.ports.iter().map(move |port| (*port, name.as_str())));
         Self {
             desired,
             view,
-            names: view.ports.iter().map(|(uuid, port)| (port.name.as_str(), *uuid)).collect(),
+            ports_by_name: view.ports.iter().map(|(uuid, port)| (port.name.as_str(), *uuid)).collect(),
             interfaces,
-            places: places.collect(),
+            bridge_of_port: bridge_of_port.collect(),
             plan: Plan::default(),
             next_name: 0,
-            made: BTreeMap::new(),
+            new_bridges: BTreeMap::new(),
             attach: BTreeMap::new(),
             detach: BTreeMap::new(),
             kept: BTreeSet::new(),
             claimed: BTreeMap::new(),
-            busy: BTreeSet::new(),
+            restoring_bridges: BTreeSet::new(),
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Planner<'a> {
         self.plan.rejected.push(Rejected { item: item.clone(), reason: reason.into(), retryable });
     }
 
-    fn name(&mut self) -> NamedUuid {
+    fn next_row(&mut self) -> NamedUuid {
         self.next_name += 1;
         NamedUuid::numbered("row", self.next_name)
     }
@@ -140,24 +140,24 @@ impl<'a> Planner<'a> {
                     }
                 }
                 None => {
-                    if let Some(fault) = interface_name_fault(name) {
+                    if let Some(fault) = interface_name_error(name) {
                         self.reject(&item, false, fault);
-                    } else if self.names.contains_key(name.as_str())
+                    } else if self.ports_by_name.contains_key(name.as_str())
                         || self.interfaces.contains_key(name.as_str())
                     {
                         let reason = format!("{name} is the name of a port of Open vSwitch");
                         self.reject(&item, true, reason);
                     } else {
                         let datapath = wanted.datapath.unwrap_or(default);
-                        self.make_bridge(name, datapath);
+                        self.create_bridge(name, datapath);
                     }
                 }
             }
         }
     }
 
-    fn make_bridge(&mut self, name: &'a str, datapath: Datapath) {
-        let (interface, port) = (self.name(), self.name());
+    fn create_bridge(&mut self, name: &'a str, datapath: Datapath) {
+        let (interface, port) = (self.next_row(), self.next_row());
         let columns = row([("name", name.into()), ("type", "internal".into())]);
         self.push(Operation::insert_named("Interface", columns, interface.clone()));
         let columns = row([("name", name.into()), ("interfaces", Atom::from(interface).into())]);
@@ -168,12 +168,12 @@ impl<'a> Planner<'a> {
             ("datapath_type", datapath.as_str().into()),
             ("external_ids", Value::map([(CLUSTER, self.desired.cluster.as_str())])),
         ]);
-        self.made.insert(name, columns);
+        self.new_bridges.insert(name, columns);
     }
 
-    fn port(&mut self, wanted: &WantedPort) {
-        if let Some(fault) = &wanted.fault {
-            self.reject(&wanted.item, false, fault.clone());
+    fn port(&mut self, wanted: &PortSpec) {
+        if let Some(reason) = &wanted.invalid {
+            self.reject(&wanted.item, false, reason.clone());
             return;
         }
         for interface in &wanted.interfaces {
@@ -183,11 +183,12 @@ impl<'a> Planner<'a> {
                 return;
             }
         }
-        if !self.view.bridges.contains_key(&wanted.bridge) && !self.made.contains_key(wanted.bridge.as_str())
+        if !self.view.bridges.contains_key(&wanted.bridge)
+            && !self.new_bridges.contains_key(wanted.bridge.as_str())
         {
-            let own = matches!(&wanted.item, Item::Bridge(name) if *name == wanted.bridge);
+            let is_own_bridge = matches!(&wanted.item, Item::Bridge(name) if *name == wanted.bridge);
             // A bridge that was rejected says why itself.
-            if !own {
+            if !is_own_bridge {
                 self.reject(&wanted.item, true, format!("there is no bridge {}", wanted.bridge));
             }
             return;
@@ -196,7 +197,7 @@ impl<'a> Planner<'a> {
             let (_, port) = self.interfaces.get(wanted.interfaces.first()?.name.as_str())?;
             Some(*port)
         };
-        let present = self.names.get(wanted.name.as_str()).copied();
+        let present = self.ports_by_name.get(wanted.name.as_str()).copied();
         match present.or_else(by_interface).and_then(|uuid| Some((uuid, self.view.ports.get(&uuid)?))) {
             Some((uuid, port)) if !self.ours(&port.external_ids) => {
                 self.kept.insert(uuid);
@@ -212,7 +213,7 @@ impl<'a> Planner<'a> {
             {
                 // Made anew by the next plan.
                 Some((uuid, _)) => self.detach(uuid),
-                None => self.own(wanted, present),
+                None => self.ensure_port(wanted, present),
             },
         }
     }
@@ -220,13 +221,13 @@ impl<'a> Planner<'a> {
     /// Takes a port of ours from its bridge, which is its end.
     fn detach(&mut self, uuid: Uuid) {
         self.kept.insert(uuid);
-        if let Some(place) = self.places.get(&uuid) {
+        if let Some(place) = self.bridge_of_port.get(&uuid) {
             self.detach.entry((*place).to_owned()).or_default().push(uuid.into());
         }
     }
 
     /// Makes a port of ours, or makes it what it should be.
-    fn own(&mut self, wanted: &WantedPort, present: Option<Uuid>) {
+    fn ensure_port(&mut self, wanted: &PortSpec, present: Option<Uuid>) {
         let mut interfaces = Vec::new();
         for interface in &wanted.interfaces {
             let Some((uuid, port)) = self.interfaces.get(interface.name.as_str()).copied() else {
@@ -234,7 +235,7 @@ impl<'a> Planner<'a> {
                 continue;
             };
             if self.view.ports.get(&port).is_some_and(|port| !self.ours(&port.external_ids)) {
-                let place = self.places.get(&port).copied().unwrap_or_default();
+                let place = self.bridge_of_port.get(&port).copied().unwrap_or_default();
                 let reason =
                     format!("{} is on a port of bridge {place} that somebody else made", interface.name);
                 self.reject(&wanted.item, true, reason);
@@ -261,7 +262,7 @@ impl<'a> Planner<'a> {
                 self.mtu(uuid, there, interface.mtu);
                 atoms.push(Atom::from(uuid));
             } else {
-                let name = self.name();
+                let name = self.next_row();
                 let columns = row([
                     ("name", interface.name.as_str().into()),
                     ("type", interface.kind.into()),
@@ -275,11 +276,11 @@ impl<'a> Planner<'a> {
         let place = wanted.bridge.as_str();
         match present.and_then(|uuid| Some((uuid, self.view.ports.get(&uuid)?))) {
             None => {
-                let name = self.name();
+                let name = self.next_row();
                 let mut columns = columns;
                 columns.insert("name".into(), wanted.name.as_str().into());
-                let marks = [(CLUSTER, self.desired.cluster.as_str()), (ID, wanted.id.as_str())];
-                columns.insert("external_ids".into(), Value::map(marks));
+                let external_ids = [(CLUSTER, self.desired.cluster.as_str()), (ID, wanted.id.as_str())];
+                columns.insert("external_ids".into(), Value::map(external_ids));
                 self.push(Operation::insert_named("Port", columns, name.clone()));
                 self.attach.entry(place.to_owned()).or_default().push(name.into());
             }
@@ -287,16 +288,16 @@ impl<'a> Planner<'a> {
                 self.kept.insert(uuid);
                 let changed: BTreeMap<String, Value> = columns
                     .into_iter()
-                    .filter(|(column, value)| there(port, column).as_ref() != Some(value))
+                    .filter(|(column, value)| current_value(port, column).as_ref() != Some(value))
                     .collect();
                 if !changed.is_empty() {
                     self.push(Operation::update("Port", [Condition::uuid(uuid)], changed));
                 }
                 if port.external_ids.get(ID) != Some(&wanted.id) {
-                    let mutations = set_id(ID, &wanted.id);
+                    let mutations = set_external_id(ID, &wanted.id);
                     self.push(Operation::mutate("Port", [Condition::uuid(uuid)], mutations));
                 }
-                let present = self.places.get(&uuid).copied();
+                let present = self.bridge_of_port.get(&uuid).copied();
                 if present != Some(place) {
                     self.attach.entry(place.to_owned()).or_default().push(uuid.into());
                     if let Some(before) = present {
@@ -312,7 +313,7 @@ impl<'a> Planner<'a> {
             if !self.ours(&port.external_ids) || self.kept.contains(uuid) {
                 continue;
             }
-            let Some(place) = self.places.get(uuid).copied() else { continue };
+            let Some(place) = self.bridge_of_port.get(uuid).copied() else { continue };
             let mut restoring = false;
             for (interface, row) in self.view.interfaces_of(port) {
                 // One that goes on in another port keeps it.
@@ -321,7 +322,7 @@ impl<'a> Planner<'a> {
                 }
             }
             if restoring {
-                self.busy.insert(place);
+                self.restoring_bridges.insert(place);
             } else {
                 self.detach.entry(place.to_owned()).or_default().push((*uuid).into());
             }
@@ -334,7 +335,7 @@ impl<'a> Planner<'a> {
             if !self.ours(&bridge.external_ids)
                 || self.desired.bridges.contains_key(name)
                 || wanted.contains(name.as_str())
-                || self.busy.contains(name.as_str())
+                || self.restoring_bridges.contains(name.as_str())
             {
                 continue;
             }
@@ -359,7 +360,7 @@ impl<'a> Planner<'a> {
     /// Asks for at least this MTU of an interface of ours, or gives back what it had. Tells whether that is asked
     /// for by this plan.
     fn mtu(&mut self, uuid: Uuid, interface: &Interface, wanted: Option<u32>) -> bool {
-        let before = interface.external_ids.get(MTU).and_then(|text| text.parse::<i64>().ok());
+        let before = interface.external_ids.get(ORIGINAL_MTU).and_then(|text| text.parse::<i64>().ok());
         let wanted = wanted.map(i64::from);
         let target = match (before, wanted, interface.mtu) {
             (Some(before), wanted, Some(mtu)) => {
@@ -374,7 +375,7 @@ impl<'a> Planner<'a> {
         let columns = row([("mtu_request", target.into())]);
         self.push(Operation::update("Interface", [Condition::uuid(uuid)], columns));
         if let (None, Some(mtu)) = (before, interface.mtu) {
-            let mutations = set_id(MTU, &mtu.to_string());
+            let mutations = set_external_id(ORIGINAL_MTU, &mtu.to_string());
             self.push(Operation::mutate("Interface", [Condition::uuid(uuid)], mutations));
         }
         true
@@ -389,9 +390,9 @@ impl<'a> Planner<'a> {
         }
         let mut attach = std::mem::take(&mut self.attach);
         let mut bridges = Vec::new();
-        for (bridge, mut columns) in std::mem::take(&mut self.made) {
+        for (bridge, mut columns) in std::mem::take(&mut self.new_bridges) {
             columns.insert("ports".into(), Value::set(attach.remove(bridge).unwrap_or_default()));
-            let name = self.name();
+            let name = self.next_row();
             self.push(Operation::insert_named("Bridge", columns, name.clone()));
             bridges.push(name);
         }
@@ -418,7 +419,7 @@ fn foreign_ports(view: &View, name: &str, bridge: &Bridge, cluster: &str) -> Vec
 }
 
 /// The columns of a port of ours, but its name and marks.
-fn columns(wanted: &WantedPort, interfaces: Vec<Atom>) -> BTreeMap<String, Value> {
+fn columns(wanted: &PortSpec, interfaces: Vec<Atom>) -> BTreeMap<String, Value> {
     let (tag, trunks, mode) = match &wanted.vlans {
         PortVlans::Access(vlan) => (Value::from(*vlan), Value::empty(), "access"),
         PortVlans::Trunk(_) => (Value::empty(), Value::set(wanted.closed_trunks()), "trunk"),
@@ -434,7 +435,7 @@ fn columns(wanted: &WantedPort, interfaces: Vec<Atom>) -> BTreeMap<String, Value
 }
 
 /// What a port has in a column of [`columns`].
-fn there(port: &Port, column: &str) -> Option<Value> {
+fn current_value(port: &Port, column: &str) -> Option<Value> {
     Some(match column {
         "interfaces" => Value::set(port.interfaces.iter().copied()),
         "tag" => port.tag.into(),
@@ -446,7 +447,7 @@ fn there(port: &Port, column: &str) -> Option<Value> {
 }
 
 /// Sets one of `external_ids`: `insert` alone leaves what a key has.
-pub(super) fn set_id(key: &str, value: &str) -> [Mutation; 2] {
+pub(super) fn set_external_id(key: &str, value: &str) -> [Mutation; 2] {
     [
         Mutation::delete("external_ids", Value::set([key])),
         Mutation::insert("external_ids", Value::map([(key, value)])),

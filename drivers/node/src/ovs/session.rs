@@ -10,7 +10,7 @@ use eno_ovsdb::{
 use futures::Stream;
 use tokio::sync::{Mutex, watch};
 
-use super::daemon::{Daemon, Silence};
+use super::daemon::{Daemon, DaemonError};
 use super::observe::observe;
 use super::plan::{Plan, plan};
 use super::view::View;
@@ -19,10 +19,10 @@ use super::{Datapath, OvsApplied, OvsDesired};
 const DATABASE: &str = "Open_vSwitch";
 
 /// How long ovs-vswitchd may take to do what the database says.
-const APPLY: Duration = Duration::from_secs(10);
+const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often the plan may change under our hands, by others or by what the switch says to it.
-const ROUNDS: usize = 8;
+const MAX_PLANS: usize = 8;
 
 /// Why the state of Open vSwitch is not known to be the wanted one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,12 +50,12 @@ pub enum OvsError {
         limit: Duration,
     },
     /// The database is there, and what it says is not done.
-    #[error("Open vSwitch at {endpoint}: {silence}")]
-    Silent {
+    #[error("Open vSwitch at {endpoint}: {error}")]
+    Daemon {
         /// As in `unix:/run/openvswitch/db.sock`.
         endpoint: String,
         /// How it was noticed.
-        silence: Silence,
+        error: DaemonError,
     },
     /// Others change the same all the time.
     #[error("Open vSwitch at {endpoint} is being changed by others: {reason}")]
@@ -74,7 +74,7 @@ impl OvsError {
             Self::Database { error, .. } => error.retry_helps(),
             Self::NotInitialised { .. }
             | Self::NotApplied { .. }
-            | Self::Silent { .. }
+            | Self::Daemon { .. }
             | Self::Contended { .. } => true,
         }
     }
@@ -85,7 +85,7 @@ impl OvsError {
             Self::Database { error, .. } => {
                 matches!(error, Error::NotSent { .. } | Error::Unknown { .. } | Error::TimedOut { .. })
             }
-            Self::NotInitialised { .. } | Self::NotApplied { .. } | Self::Silent { .. } => true,
+            Self::NotInitialised { .. } | Self::NotApplied { .. } | Self::Daemon { .. } => true,
             Self::Contended { .. } => false,
         }
     }
@@ -98,15 +98,15 @@ pub struct Ovs {
     default: Datapath,
     daemon: Daemon,
     /// One reconcile at a time.
-    turn: Mutex<()>,
-    known: watch::Sender<Known>,
+    reconcile_lock: Mutex<()>,
+    last: watch::Sender<LastReconcile>,
 }
 
 /// What [`Ovs::changed`] compares with.
 #[derive(Clone, Debug)]
-enum Known {
+enum LastReconcile {
     /// Nothing was asked for yet, or a reconcile is under way.
-    Nothing,
+    Unknown,
     /// A reconcile failed: any change may be what it waits for.
     Failed,
     /// A reconcile found this.
@@ -124,42 +124,42 @@ impl Ovs {
         let daemon = Daemon::of(&endpoint);
         let client = Client::new(endpoint, options);
         let mirror = client.mirror(DATABASE, View::request());
-        let known = watch::Sender::new(Known::Nothing);
-        Self { client, mirror, default, daemon, turn: Mutex::new(()), known }
+        let last = watch::Sender::new(LastReconcile::Unknown);
+        Self { client, mirror, default, daemon, reconcile_lock: Mutex::new(()), last }
     }
 
     /// Brings Open vSwitch to the desired state and tells what is there then. Nothing is written when nothing
     /// differs. It may be dropped and repeated at any point.
     pub async fn reconcile(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
-        let _turn = self.turn.lock().await;
+        let _guard = self.reconcile_lock.lock().await;
         // Unless it gets to its end.
-        let mut outcome = Outcome { known: &self.known, found: Known::Failed };
-        self.known.send_replace(Known::Nothing);
-        let applied = self.bring(desired).await?;
-        outcome.found = Known::Done(Arc::new((desired.clone(), applied.clone())));
+        let mut guard = ResultGuard { last: &self.last, result: LastReconcile::Failed };
+        self.last.send_replace(LastReconcile::Unknown);
+        let applied = self.converge(desired).await?;
+        guard.result = LastReconcile::Done(Arc::new((desired.clone(), applied.clone())));
         Ok(applied)
     }
 
     /// Tells when what [`reconcile`](Self::reconcile) found last is not so any more, by another hand or since an
     /// interface came or went, or ovs-vswitchd ended; and after one that failed, when anything changed.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + 'static + use<> {
-        let watch = Watch {
+        let watch = DriftWatch {
             changes: self.mirror.changes(),
-            known: self.known.subscribe(),
+            last: self.last.subscribe(),
             ended: self.daemon.ended(),
             default: self.default,
         };
         futures::stream::unfold(watch, |mut watch| async move {
-            watch.deviation().await?;
+            watch.drift().await?;
             Some(((), watch))
         })
     }
 
-    async fn bring(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
+    async fn converge(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
         // Everything that the database had to tell before its answer is in the mirror then.
         self.client.echo().await.map_err(|error| self.failed(error))?;
         let mut reason = "the plan never came to an end".to_owned();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_PLANS {
             self.mirror.current().await.map_err(|error| self.failed(error))?;
             let view = self.mirror.read(View::read);
             let Some(root) = &view.root else {
@@ -168,18 +168,18 @@ impl Ovs {
             let plan = plan(desired, self.default, &view);
             if plan.operations.is_empty() {
                 if root.cur_cfg < root.next_cfg {
-                    self.applied(root.next_cfg).await?;
+                    self.wait_applied(root.next_cfg).await?;
                     continue;
                 }
                 if desired.bridges.is_empty() && desired.ports.is_empty() {
-                    self.daemon.ignore();
+                    self.daemon.stop_watching();
                 } else {
-                    self.daemon.answers().await.map_err(|silence| self.silent(silence))?;
+                    self.daemon.check().await.map_err(|error| self.daemon_error(error))?;
                 }
                 return Ok(observe(desired, &view, &plan));
             }
             match self.transact(&plan, root.uuid).await {
-                Ok(Some(config)) => self.applied(config).await?,
+                Ok(Some(config)) => self.wait_applied(config).await?,
                 Ok(None) => return Err(OvsError::NotInitialised { endpoint: self.endpoint() }),
                 // The mirror shows what came between: the next plan starts from there.
                 Err(Error::Failed { failed, .. }) => reason = failed.to_string(),
@@ -201,17 +201,17 @@ impl Ovs {
     }
 
     /// Waits until ovs-vswitchd has done this configuration.
-    async fn applied(&self, config: i64) -> Result<(), OvsError> {
+    async fn wait_applied(&self, config: i64) -> Result<(), OvsError> {
         let done = self.mirror.wait_for(|replica| {
             let (_, row) = replica.table(DATABASE).next()?;
             (row.get("cur_cfg")?.as_integer()? >= config).then_some(())
         });
-        match tokio::time::timeout(APPLY, done).await {
+        match tokio::time::timeout(APPLY_TIMEOUT, done).await {
             Ok(done) => done.map_err(|error| self.failed(error)),
             Err(_) => match self.mirror.state() {
                 MirrorState::Current => {
-                    self.daemon.answers().await.map_err(|silence| self.silent(silence))?;
-                    Err(OvsError::NotApplied { endpoint: self.endpoint(), limit: APPLY })
+                    self.daemon.check().await.map_err(|error| self.daemon_error(error))?;
+                    Err(OvsError::NotApplied { endpoint: self.endpoint(), limit: APPLY_TIMEOUT })
                 }
                 // It says why.
                 _ => self.mirror.current().await.map_err(|error| self.failed(error)),
@@ -223,8 +223,8 @@ impl Ovs {
         self.client.endpoint().to_string()
     }
 
-    fn silent(&self, silence: Silence) -> OvsError {
-        OvsError::Silent { endpoint: self.endpoint(), silence }
+    fn daemon_error(&self, error: DaemonError) -> OvsError {
+        OvsError::Daemon { endpoint: self.endpoint(), error }
     }
 
     fn failed(&self, error: Error) -> OvsError {
@@ -233,44 +233,44 @@ impl Ovs {
 }
 
 /// Sets what is known when a reconcile ends, also by being dropped.
-struct Outcome<'a> {
-    known: &'a watch::Sender<Known>,
-    found: Known,
+struct ResultGuard<'a> {
+    last: &'a watch::Sender<LastReconcile>,
+    result: LastReconcile,
 }
 
-impl Drop for Outcome<'_> {
+impl Drop for ResultGuard<'_> {
     fn drop(&mut self) {
-        self.known.send_replace(self.found.clone());
+        self.last.send_replace(self.result.clone());
     }
 }
 
-struct Watch {
+struct DriftWatch {
     changes: Changes,
-    known: watch::Receiver<Known>,
+    last: watch::Receiver<LastReconcile>,
     ended: watch::Receiver<bool>,
     default: Datapath,
 }
 
-impl Watch {
+impl DriftWatch {
     /// Waits for a change after which something is not as it was found. Ends with its [`Ovs`].
-    async fn deviation(&mut self) -> Option<()> {
+    async fn drift(&mut self) -> Option<()> {
         loop {
             tokio::select! {
                 changed = self.changes.next() => {
                     changed?;
-                    if matches!(*self.known.borrow(), Known::Failed) && self.changes.state() == MirrorState::Current {
+                    if matches!(*self.last.borrow(), LastReconcile::Failed) && self.changes.state() == MirrorState::Current {
                         return Some(());
                     }
                 }
-                changed = self.known.changed() => changed.ok()?,
+                changed = self.last.changed() => changed.ok()?,
                 changed = self.ended.changed() => changed.ok()?,
             }
-            let known = self.known.borrow().clone();
-            if let (Known::Done(found), MirrorState::Current) = (known, self.changes.state()) {
+            let last = self.last.borrow().clone();
+            if let (LastReconcile::Done(result), MirrorState::Current) = (last, self.changes.state()) {
                 if *self.ended.borrow() {
                     return Some(());
                 }
-                let (desired, applied) = &*found;
+                let (desired, applied) = &*result;
                 let view = self.changes.read(View::read);
                 let plan = plan(desired, self.default, &view);
                 if !plan.operations.is_empty() || observe(desired, &view, &plan) != *applied {

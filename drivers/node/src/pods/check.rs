@@ -18,34 +18,34 @@ pub struct Refusal {
 
 impl Refusal {
     /// What stays so until someone changes the object.
-    pub fn never(reason: impl Into<String>) -> Self {
+    pub fn permanent(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), retryable: false }
     }
 
     /// What may pass.
-    pub fn for_now(reason: impl Into<String>) -> Self {
+    pub fn temporary(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), retryable: true }
     }
 }
 
 /// `IFNAMSIZ` without the NUL.
-const NAME: usize = 15;
+const MAX_NAME_LEN: usize = 15;
 
 /// Leaves room for the rest of the alias in `IFALIASZ`.
-const ID: usize = 160;
+const MAX_ID_LEN: usize = 160;
 
 /// As the kernel demands it (`dev_valid_name`), and neither a template (`%`) nor a name with a meaning of its own.
 pub fn interface_name(name: &str) -> Result<(), Refusal> {
-    if name.len() > NAME {
-        return Err(Refusal::never(format!(
-            "the interface name {name} has {} bytes, {NAME} are possible",
+    if name.len() > MAX_NAME_LEN {
+        return Err(Refusal::permanent(format!(
+            "the interface name {name} has {} bytes, {MAX_NAME_LEN} are possible",
             name.len()
         )));
     }
     let odd = |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || c.is_control();
     let reserved = matches!(name, "" | "." | ".." | "lo" | "all" | "default");
     if reserved || name.contains(odd) {
-        return Err(Refusal::never(format!("{name:?} can't be the name of an interface")));
+        return Err(Refusal::permanent(format!("{name:?} can't be the name of an interface")));
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ pub fn pod_name(name: &LinkName, pid: Option<u32>) -> Result<String, Refusal> {
         LinkName::Fixed(name) => name.clone(),
         LinkName::WithPid(base) => {
             let pid = pid.ok_or_else(|| {
-                Refusal::for_now("the container runtime does not say which process is the pod's first")
+                Refusal::temporary("the container runtime does not say which process is the pod's first")
             })?;
             format!("{base}{pid}")
         }
@@ -67,8 +67,8 @@ pub fn pod_name(name: &LinkName, pid: Option<u32>) -> Result<String, Refusal> {
 
 /// What can be said of a link without looking at the node.
 pub fn link(link: &PodLink, pid: Option<u32>) -> Result<(), Refusal> {
-    if link.id.is_empty() || link.id.len() > ID {
-        return Err(Refusal::never(format!("the id of an interface has 1 to {ID} bytes")));
+    if link.id.is_empty() || link.id.len() > MAX_ID_LEN {
+        return Err(Refusal::permanent(format!("the id of an interface has 1 to {MAX_ID_LEN} bytes")));
     }
     match &link.name {
         LinkName::Fixed(name) => interface_name(name)?,
@@ -86,26 +86,26 @@ pub fn link(link: &PodLink, pid: Option<u32>) -> Result<(), Refusal> {
             link.kind,
             LinkKind::Ipvlan { .. } | LinkKind::Gre(_) | LinkKind::Ipip(_) | LinkKind::Tun(_)
         ) {
-            return Err(Refusal::never("an interface of this kind has no MAC address of its own"));
+            return Err(Refusal::permanent("an interface of this kind has no MAC address of its own"));
         }
         parse_mac(mac)?;
     }
     if let LinkKind::Vrf { table } = link.kind
         && matches!(table, 0 | 253..=255)
     {
-        return Err(Refusal::never(format!("table {table} is the kernel's own")));
+        return Err(Refusal::permanent(format!("table {table} is the kernel's own")));
     }
     if link.routes.iter().any(|route| matches!(route.table, Some(0 | 255)))
         || link.rules.iter().any(|r| r.table == 0)
     {
-        return Err(Refusal::never("tables 0 and 255 are the kernel's own"));
+        return Err(Refusal::permanent("tables 0 and 255 are the kernel's own"));
     }
     if let Some(route) = link.routes.iter().find(|route| {
         let v6 = route.prefix.addr().is_ipv6();
         route.next_hop.is_some_and(|ip| ip.is_ipv6() != v6)
             || route.source.is_some_and(|ip| ip.is_ipv6() != v6)
     }) {
-        return Err(Refusal::never(format!("the route to {} mixes IPv4 and IPv6", route.prefix)));
+        return Err(Refusal::permanent(format!("the route to {} mixes IPv4 and IPv6", route.prefix)));
     }
     link.sysctls.iter().try_for_each(|(key, value)| sysctl::check(key, value))
 }
@@ -115,11 +115,11 @@ pub fn duplicate(links: &[PodLink], at: usize) -> Result<(), Refusal> {
     let (earlier, [link, ..]) = links.split_at(at) else { return Ok(()) };
     let mut ids: BTreeSet<&str> = earlier.iter().map(|other| other.id.as_str()).collect();
     if !ids.insert(&link.id) {
-        return Err(Refusal::never(format!("the pod has two interfaces with the id {}", link.id)));
+        return Err(Refusal::permanent(format!("the pod has two interfaces with the id {}", link.id)));
     }
     if earlier.iter().any(|other| other.name == link.name) {
         let (LinkName::Fixed(name) | LinkName::WithPid(name)) = &link.name;
-        return Err(Refusal::never(format!("the pod has another interface that is to be called {name}")));
+        return Err(Refusal::permanent(format!("the pod has another interface that is to be called {name}")));
     }
     Ok(())
 }
@@ -136,8 +136,8 @@ pub fn parse_mac(text: &str) -> Result<[u8; 6], Refusal> {
     let mac: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
     match mac {
         Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(mac),
-        Some(_) => Err(Refusal::never(format!("{text} is not the MAC address of one interface"))),
-        None => Err(Refusal::never(format!("{text:?} is not a MAC address"))),
+        Some(_) => Err(Refusal::permanent(format!("{text} is not the MAC address of one interface"))),
+        None => Err(Refusal::permanent(format!("{text:?} is not a MAC address"))),
     }
 }
 

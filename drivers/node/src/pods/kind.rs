@@ -8,13 +8,13 @@ use rtnetlink::packet_route::link::{
     InfoVrf, InfoVxlan, IpVlanMode, LinkAttribute, LinkInfo, LinkMessage, MacVlanMode, VlanProtocol,
 };
 
-use super::mark::GROUP;
+use super::ownership::GROUP;
 use crate::netlink::{Kind, Overlay, Tunnel};
 
 /// RFC 7348.
-const VXLAN: u16 = 4789;
+const VXLAN_PORT: u16 = 4789;
 /// RFC 8926.
-const GENEVE: u16 = 6081;
+const GENEVE_PORT: u16 = 6081;
 
 /// What an interface is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub fn info(kind: &LinkKind) -> Option<Vec<LinkInfo>> {
         LinkKind::Dummy {} => (InfoKind::Dummy, None),
         LinkKind::Vrf { table } => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)]))),
         LinkKind::Vxlan { vni, remote, local, port } => {
-            let mut data = vec![InfoVxlan::Id(*vni), InfoVxlan::Port(port.unwrap_or(VXLAN))];
+            let mut data = vec![InfoVxlan::Id(*vni), InfoVxlan::Port(port.unwrap_or(VXLAN_PORT))];
             data.extend(remote.map(|ip| match ip {
                 IpAddr::V4(ip) => InfoVxlan::Group(ip),
                 IpAddr::V6(ip) => InfoVxlan::Group6(ip),
@@ -74,7 +74,7 @@ pub fn info(kind: &LinkKind) -> Option<Vec<LinkInfo>> {
                 IpAddr::V4(ip) => InfoGeneve::Remote(*ip),
                 IpAddr::V6(ip) => InfoGeneve::Remote6(*ip),
             };
-            let data = vec![InfoGeneve::Id(*vni), remote, InfoGeneve::Port(port.unwrap_or(GENEVE))];
+            let data = vec![InfoGeneve::Id(*vni), remote, InfoGeneve::Port(port.unwrap_or(GENEVE_PORT))];
             (InfoKind::Geneve, Some(InfoData::Geneve(data)))
         }
         LinkKind::Gre(tunnel) => (InfoKind::GreTun, Some(InfoData::GreTun(gre(tunnel)))),
@@ -108,7 +108,7 @@ fn gre(tunnel: &eno_schemas::Tunnel) -> Vec<InfoGre> {
 
 /// True when what is there is of that kind, with all that can't be changed of it. What it is made on is compared
 /// elsewhere.
-pub fn fits(wanted: &LinkKind, found: &Kind) -> bool {
+pub fn matches(wanted: &LinkKind, found: &Kind) -> bool {
     match (wanted, found) {
         (LinkKind::Veth { .. }, Kind::Veth)
         | (LinkKind::Bridge {}, Kind::Bridge { .. })
@@ -118,10 +118,16 @@ pub fn fits(wanted: &LinkKind, found: &Kind) -> bool {
         (LinkKind::Vlan { vlan, .. }, Kind::Vlan { vid }) => vlan.get() == *vid,
         (LinkKind::Vrf { table }, Kind::Vrf { table: found }) => table == found,
         (LinkKind::Vxlan { vni, remote, local, port }, Kind::Vxlan(found)) => {
-            *found == Overlay { vni: *vni, remote: *remote, local: *local, port: port.unwrap_or(VXLAN) }
+            *found == Overlay { vni: *vni, remote: *remote, local: *local, port: port.unwrap_or(VXLAN_PORT) }
         }
         (LinkKind::Geneve { vni, remote, port }, Kind::Geneve(found)) => {
-            *found == Overlay { vni: *vni, remote: Some(*remote), local: None, port: port.unwrap_or(GENEVE) }
+            *found
+                == Overlay {
+                    vni: *vni,
+                    remote: Some(*remote),
+                    local: None,
+                    port: port.unwrap_or(GENEVE_PORT),
+                }
         }
         (LinkKind::Gre(tunnel), Kind::Gre(found))
         | (LinkKind::Gretap(tunnel), Kind::Gretap(found))
@@ -143,10 +149,10 @@ pub fn fits(wanted: &LinkKind, found: &Kind) -> bool {
 }
 
 /// A message that makes an interface of our group.
-pub fn message(name: &str, mtu: Option<u32>) -> LinkMessage {
-    let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-    message.attributes.push(LinkAttribute::Group(GROUP));
-    message.attributes.extend(mtu.map(LinkAttribute::Mtu));
-    message
+pub fn new_link_message(name: &str, mtu: Option<u32>) -> LinkMessage {
+    let mut new_link_message = LinkMessage::default();
+    new_link_message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    new_link_message.attributes.push(LinkAttribute::Group(GROUP));
+    new_link_message.attributes.extend(mtu.map(LinkAttribute::Mtu));
+    new_link_message
 }

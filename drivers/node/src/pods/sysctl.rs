@@ -10,17 +10,19 @@ use super::check::Refusal;
 pub const DISABLE_IPV6: &str = "ipv6/conf/disable_ipv6";
 
 /// Digits that a value has at most, with its sign.
-const VALUE: usize = 11;
+const MAX_VALUE_LEN: usize = 11;
 
 /// Refuses what is not on the list, and values that are no numbers.
 pub fn check(key: &str, value: &str) -> Result<(), Refusal> {
     let list = |(family, group, name)| Some((safe_sysctls(family, group)?, name));
     let known = parts(key).and_then(list).is_some_and(|(safe, name)| safe.contains(&name));
     if !known {
-        return Err(Refusal::never(format!("the sysctl {key} is not on the list of those that are safe")));
+        return Err(Refusal::permanent(format!(
+            "the sysctl {key} is not on the list of those that are safe"
+        )));
     }
-    if value.is_empty() || value.len() > VALUE || value.parse::<i64>().is_err() {
-        return Err(Refusal::never(format!("the value of the sysctl {key} is not a number")));
+    if value.is_empty() || value.len() > MAX_VALUE_LEN || value.parse::<i64>().is_err() {
+        return Err(Refusal::permanent(format!("the value of the sysctl {key} is not a number")));
     }
     Ok(())
 }
@@ -32,7 +34,7 @@ pub fn path(key: &str, interface: &str) -> Option<PathBuf> {
 }
 
 /// The same number.
-pub fn same(a: &str, b: &str) -> bool {
+pub fn is_same(a: &str, b: &str) -> bool {
     match (a.trim().parse::<i64>(), b.trim().parse::<i64>()) {
         (Ok(a), Ok(b)) => a == b,
         _ => a.trim() == b.trim(),
@@ -71,6 +73,6 @@ mod tests {
             assert!(check("ipv4/conf/rp_filter", bad).is_err(), "{bad:?}");
         }
         assert_eq!(path("ipv4/conf/rp_filter", "eth0.1"), Some("ipv4/conf/eth0.1/rp_filter".into()));
-        assert!(same("1\n", "1") && same("-1", " -1 ") && !same("1", "2"));
+        assert!(is_same("1\n", "1") && is_same("-1", " -1 ") && !is_same("1", "2"));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use eno_conformance::{DriverFixture, checks};
 use eno_driver_node::driver::{NodeDriver, Switch};
-use eno_driver_node::host::{Host, mark};
+use eno_driver_node::host::{Host, ownership};
 use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods, Resolve, Sandbox, Unresolved};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired};
@@ -103,7 +103,7 @@ impl DriverFixture for Node {
     async fn edit(&self, item: usize, present: bool) {
         let name = name(item);
         if present {
-            self.net.ip(&format!("link add {name} group {} type bridge", mark::group("test")));
+            self.net.ip(&format!("link add {name} group {} type bridge", ownership::group("test")));
         } else {
             self.net.ip(&format!("link del {name}"));
         }

@@ -3,5 +3,5 @@
 
 mod conformance;
 mod killed;
+mod ovs_unreachable;
 mod process;
-mod unanswered;

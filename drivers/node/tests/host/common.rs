@@ -90,7 +90,8 @@ impl Net {
         let (count, counted) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("dies".into()).spawn(move || {
             namespace.enter().expect("enter");
-            let mut kernel = Mortal { netlink: Netlink::open().expect("netlink"), count, left: most };
+            let mut kernel =
+                InterruptedKernel { netlink: Netlink::open().expect("netlink"), count, left: most };
             reconcile(&mut kernel, &desired, || true)
         });
         let ended = thread.expect("a thread").join().ok();
@@ -127,13 +128,13 @@ pub fn steady(all: &str) -> String {
 }
 
 /// A kernel that is there for a number of changes.
-struct Mortal {
+struct InterruptedKernel {
     netlink: Netlink,
     count: std::sync::mpsc::Sender<()>,
     left: usize,
 }
 
-impl Kernel for Mortal {
+impl Kernel for InterruptedKernel {
     fn state(&mut self, group: u32) -> Result<State, NetlinkError> {
         Kernel::state(&mut self.netlink, group)
     }

@@ -1,6 +1,6 @@
 //! What the node itself needs is left alone, whatever is asked for.
 
-use eno_driver_node::host::plan::Spot;
+use eno_driver_node::host::plan::ItemRef;
 use eno_schemas::{HostNetwork, Uplink};
 
 use crate::host::common::{Net, desired};
@@ -37,7 +37,7 @@ fn nothing_is_changed_of_what_is_refused() {
     for (nic, words) in words {
         let (applied, writes) = node.reconcile(&desired([("ovs0", ovs(nic))]));
         assert_eq!(writes, 0, "{nic} was touched");
-        let reason = applied.refused[&Spot::Network("ovs0".into())].to_string();
+        let reason = applied.refused[&ItemRef::Network("ovs0".into())].to_string();
         assert!(reason.contains(words) && reason.contains(nic), "{reason}");
         assert!(applied.networks.is_empty());
     }
@@ -52,7 +52,7 @@ fn nothing_is_changed_of_what_is_refused() {
     ] {
         let (applied, writes) = node.reconcile(&desired([(name, pods(address))]));
         assert_eq!(writes, 0, "{name}");
-        let reason = applied.refused[&Spot::Network(name.into())].to_string();
+        let reason = applied.refused[&ItemRef::Network(name.into())].to_string();
         assert!(reason.contains(words), "{reason}");
     }
     // What can be done is done all the same, and one NIC is for one network.
@@ -60,7 +60,7 @@ fn nothing_is_changed_of_what_is_refused() {
     let (applied, writes) = node.reconcile(&wanted);
     assert!(writes > 0);
     assert_eq!(applied.networks.keys().collect::<Vec<_>>(), ["ovs1"]);
-    assert!(applied.refused[&Spot::Network("ovs2".into())].to_string().contains("by the network ovs1"));
+    assert!(applied.refused[&ItemRef::Network("ovs2".into())].to_string().contains("by the network ovs1"));
     node.reconcile(&desired([]));
     assert_eq!(node.everything(), before);
 }
@@ -76,7 +76,7 @@ fn what_became_impossible_keeps_what_it_has() {
     let before = node.everything();
     let (applied, writes) = node.reconcile(&wanted);
     assert_eq!(writes, 0);
-    assert!(applied.refused[&Spot::Network("ovs0".into())].retryable());
+    assert!(applied.refused[&ItemRef::Network("ovs0".into())].retryable());
     assert_eq!(node.everything(), before);
     assert!(node.ip("link show eth1").contains("mtu 2000"));
 }

@@ -98,5 +98,5 @@ async fn a_nic_that_comes_is_noticed() {
     let unwanted = host.reconcile(&wanted, || false).await.unwrap();
     assert!(unwanted.0.changed.is_empty());
     let overtaken = host.reconcile(&desired([]), || false).await;
-    assert!(matches!(overtaken, Err(eno_driver_node::host::HostError::Overtaken)), "{overtaken:?}");
+    assert!(matches!(overtaken, Err(eno_driver_node::host::HostError::Superseded)), "{overtaken:?}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use eno_driver_node::ovs::{BridgeDesired, Item, OvsDesired, PortDesired, PortVlans};
 use futures::StreamExt;
 
-use crate::ovs::rig::{DB, Database, PlayedSwitch, access, add_foreign, bridge, desired, soon};
+use crate::ovs::fixture::{DB, Database, FakeSwitch, access, add_foreign, bridge, desired, soon};
 
 /// Something of everything.
 fn full() -> OvsDesired {
@@ -26,8 +26,8 @@ fn full() -> OvsDesired {
 #[tokio::test]
 async fn all_of_it_is_made_changed_and_removed() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
-    let empty = database.all().await;
+    let _switch = FakeSwitch::start(&database);
+    let empty = database.all_rows().await;
     let ovs = database.ovs();
     let applied = ovs.reconcile(&full()).await.unwrap();
     assert_eq!(applied.rejected, []);
@@ -72,19 +72,19 @@ async fn all_of_it_is_made_changed_and_removed() {
 
     let applied = ovs.reconcile(&desired()).await.unwrap();
     assert_eq!((applied.bridges.len(), applied.ports.len(), applied.rejected.len()), (0, 0, 0));
-    assert_eq!(database.all().await, empty);
+    assert_eq!(database.all_rows().await, empty);
 }
 
 #[tokio::test]
 async fn what_others_made_stays() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     database.vsctl(&["add-br", "br1", "--", "set", "bridge", "br1", "other_config:theirs=1"]);
     database.vsctl(&["add-port", "br1", "eth1", "trunks=5,10", "--", "add-port", "br1", "other", "tag=7"]);
     database.vsctl(&["add-br", "br2", "--", "add-port", "br2", "eth2"]);
     database.vsctl(&["add-br", "br3", "--", "add-port", "br3", "eth3", "tag=9"]);
     database.vsctl(&["add-br", "br4", "--", "add-port", "br4", "pod1"]);
-    let before = database.all().await;
+    let before = database.all_rows().await;
     let ovs = database.ovs();
     let mut wanted = desired();
     wanted.bridges.insert("br1".into(), bridge(&["eth1"], &[10, 20, 21]));
@@ -124,13 +124,13 @@ async fn what_others_made_stays() {
     ovs.reconcile(&wanted).await.unwrap();
     assert_eq!(get(&["get", "port", "eth1", "trunks"]), "[5, 10, 20]");
     ovs.reconcile(&desired()).await.unwrap();
-    assert_eq!(database.all().await, before);
+    assert_eq!(database.all_rows().await, before);
 }
 
 #[tokio::test]
 async fn an_uplink_of_others_whose_list_somebody_empties_is_closed_again() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     database.vsctl(&["add-br", "br1", "--", "add-port", "br1", "eth1", "trunks=5,10"]);
     let ovs = database.ovs();
     let mut wanted = desired();
@@ -150,7 +150,7 @@ async fn an_uplink_of_others_whose_list_somebody_empties_is_closed_again() {
 #[tokio::test]
 async fn the_list_of_others_is_never_left_open() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     database.vsctl(&["add-br", "br1", "--", "add-port", "br1", "eth1", "trunks=5"]);
     let ovs = database.ovs();
     let mut wanted = desired();
@@ -164,7 +164,7 @@ async fn the_list_of_others_is_never_left_open() {
 #[tokio::test]
 async fn a_bridge_stays_for_the_ports_of_others() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     ovs.reconcile(&full()).await.unwrap();
     database.vsctl(&["add-port", "br1", "vethcni", "--", "set", "port", "vethcni", "external_ids:owner=x"]);
@@ -184,19 +184,19 @@ async fn a_bridge_stays_for_the_ports_of_others() {
 #[tokio::test]
 async fn two_clusters_leave_each_other_alone() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let (a, b) = (database.ovs(), database.ovs());
     a.reconcile(&full()).await.unwrap();
-    let there = database.all().await;
+    let there = database.all_rows().await;
     let other = OvsDesired { cluster: "c2".into(), ..desired() };
     b.reconcile(&other).await.unwrap();
-    assert_eq!(database.all().await, there);
+    assert_eq!(database.all_rows().await, there);
 }
 
 #[tokio::test]
 async fn what_can_not_be_is_refused_before_anything_is_touched() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database).without("gone0");
+    let _switch = FakeSwitch::start(&database).without("gone0");
     let mut wanted = desired();
     for name in ["", "a-name-of-16-chr", "sla/sh", "co:lon", ".."] {
         wanted.bridges.insert(name.into(), bridge(&[], &[]));
@@ -223,7 +223,7 @@ async fn what_can_not_be_is_refused_before_anything_is_touched() {
 #[tokio::test]
 async fn more_bytes_are_asked_of_an_uplink_and_given_back() {
     let database = Database::start();
-    let switch = PlayedSwitch::start(&database);
+    let switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     let with = |mtu: Option<u32>| {
         let mut wanted = desired();
@@ -249,10 +249,10 @@ async fn more_bytes_are_asked_of_an_uplink_and_given_back() {
 #[tokio::test]
 async fn changes_by_hand_are_told_and_repaired() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     let applied = ovs.reconcile(&full()).await.unwrap();
-    let there = database.all().await;
+    let there = database.all_rows().await;
     for by_hand in [
         &["set", "port", "pod1", "tag=99"][..],
         &["clear", "port", "eth1", "trunks"],
@@ -265,7 +265,7 @@ async fn changes_by_hand_are_told_and_repaired() {
         database.vsctl(by_hand);
         assert!(soon("word of it", changed.next()).await.is_some());
         assert_eq!(ovs.reconcile(&full()).await.unwrap(), applied, "{by_hand:?}");
-        assert_eq!(database.all().await, there, "{by_hand:?}");
+        assert_eq!(database.all_rows().await, there, "{by_hand:?}");
     }
     for by_hand in [&["del-port", "pod1"][..], &["del-br", "br2"], &["del-port", "br3:br1"]] {
         let mut changed = std::pin::pin!(ovs.changed());
@@ -281,7 +281,7 @@ async fn changes_by_hand_are_told_and_repaired() {
 #[tokio::test]
 async fn stopped_anywhere_and_started_again() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let less = {
         let mut less = full();
         less.bridges.remove("br2");
@@ -310,13 +310,13 @@ async fn stopped_anywhere_and_started_again() {
     }
     database.ovs().reconcile(&less).await.unwrap();
     database.ovs().reconcile(&desired()).await.unwrap();
-    assert_eq!(database.all().await, []);
+    assert_eq!(database.all_rows().await, []);
 }
 
 #[tokio::test]
 async fn ports_that_others_add_meanwhile_stay() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     database.vsctl(&["add-br", "theirs"]);
     let ovs = database.ovs();
     let mut wanted = full();
@@ -356,7 +356,7 @@ async fn ports_that_others_add_meanwhile_stay() {
 #[tokio::test]
 async fn a_database_that_restarts() {
     let mut database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     let applied = ovs.reconcile(&full()).await.unwrap();
     database.kill();
@@ -378,7 +378,7 @@ async fn a_database_that_restarts() {
 #[tokio::test]
 async fn stale_ports_of_ovs_cni_are_told_and_left() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database).without("vethgone");
+    let _switch = FakeSwitch::start(&database).without("vethgone");
     let ovs = database.ovs();
     ovs.reconcile(&full()).await.unwrap();
     let owner = "external_ids:owner=ovs-cni.network.kubevirt.io";
@@ -405,14 +405,14 @@ async fn a_switch_that_does_not_run_is_said() {
     let error =
         tokio::time::timeout(Duration::from_secs(30), ovs.reconcile(&full())).await.unwrap().unwrap_err();
     assert!(error.retryable() && error.to_string().contains("ovs-vswitchd"), "{error}");
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     assert_eq!(ovs.reconcile(&full()).await.unwrap().rejected, []);
 }
 
 #[tokio::test]
 async fn a_database_that_hangs_is_unreachable_and_nothing_is_wrong() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     let applied = ovs.reconcile(&full()).await.unwrap();
     database.freeze(true);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_driver_node::ovs::{BridgeDesired, Datapath, Item, OvsDesired, OvsError, PortDesired, PortVlans};
 use futures::StreamExt;
 
-use crate::ovs::rig::{Node, access, bridge, desired, soon};
+use crate::ovs::fixture::{Node, access, bridge, desired, soon};
 
 /// Two bridges on one cable, and pods `a` and `c` on the one, `b` and `d` on the other.
 fn two_bridges(node: &mut Node) -> OvsDesired {
@@ -122,7 +122,7 @@ async fn interfaces_come_and_go() {
     soon("a rejection", lost).await;
 
     // Another one of that name.
-    node.plug("a", 1);
+    node.attach_pod("a", 1);
     let working = async {
         while !ovs.reconcile(&wanted).await.unwrap().rejected.is_empty() {
             changed.next().await.unwrap();
@@ -171,7 +171,7 @@ async fn a_switch_that_is_dead_is_no_success() {
         loop {
             match ovs.reconcile(&wanted).await {
                 Ok(again) if again == applied => return,
-                Ok(_) | Err(OvsError::Silent { .. }) => tokio::task::yield_now().await,
+                Ok(_) | Err(OvsError::Daemon { .. }) => tokio::task::yield_now().await,
                 Err(error) => panic!("{error}"),
             }
         }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eno_driver_node::host::mark::group;
+use eno_driver_node::host::ownership::group;
 use eno_driver_node::netlink::{Link, Namespace, Netlink, NetlinkError, Request, Snapshot};
-use eno_driver_node::pods::mark::GROUP;
+use eno_driver_node::pods::ownership::GROUP;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{
     AppliedLink, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PortVlans, VlanSet,

@@ -102,11 +102,11 @@ async fn what_is_told_is_what_is_there() {
                         && let Some(link) = netlink.link_named(name).unwrap()
                     {
                         looked.insert(link.index);
-                        mirror.put(link.index, Some(link), None);
+                        mirror.update(link.index, Some(link), None);
                     }
                     try_to(&mut netlink, act);
                 }
-                let different = mirror.hear().expect("nothing is lost");
+                let different = mirror.receive().expect("nothing is lost");
                 let there = netlink.links().unwrap();
                 let known = told(mirror.links().iter());
                 prop_assert_eq!(&known, &told(&there));
@@ -118,7 +118,7 @@ async fn what_is_told_is_what_is_there() {
                 for index in before.keys().chain(known.keys()).filter(|index| changed(index)) {
                     prop_assert!(different.iter().any(|link| link.index == *index));
                 }
-                prop_assert!(mirror.hear().unwrap().is_empty());
+                prop_assert!(mirror.receive().unwrap().is_empty());
                 prop_assert!(mirror.list(&mut netlink).unwrap().iter().all(|link| !link.up));
             }
             Ok(())
@@ -141,10 +141,10 @@ async fn what_is_lost_is_listed() {
         for _ in 0..100 {
             assert!(netlink.batch((1300..1500).map(mtu).collect()).iter().all(Result::is_ok));
         }
-        assert_eq!(mirror.hear(), None);
+        assert_eq!(mirror.receive(), None);
         let found = mirror.list(&mut netlink).unwrap();
         assert!(found.iter().any(|link| link.index == index && link.mtu == 1499), "{found:?}");
-        assert_eq!(mirror.hear(), Some(Vec::new()));
+        assert_eq!(mirror.receive(), Some(Vec::new()));
         assert_eq!(mirror.links().iter().count(), netlink.links().unwrap().len());
     });
     lost.await.unwrap();

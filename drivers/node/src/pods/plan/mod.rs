@@ -1,16 +1,16 @@
 //! What has to be done to a pod next, from what is there and what is wanted. Pure.
 //!
-//! A [`Plan`] holds what can be done at once: interfaces are made, and given what needs no look at them ([`Part`]).
+//! A [`Plan`] holds what can be done at once: interfaces are made, and given what needs no look at them ([`Setting`]).
 //! What needs something that is not there yet (the index of an interface that is still to be made) comes with the next
 //! one, made from a new look. A link without steps is as wanted; an empty plan is the end, and the proof.
 
 mod content;
-mod former;
 mod link;
+mod original;
 mod path;
 mod primary;
 
-pub use content::{wanted_sysctls, watched_sysctls};
+pub use content::{desired_sysctls, watched_sysctls};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
@@ -22,12 +22,12 @@ use rtnetlink::packet_route::link::LinkAttribute;
 
 use super::check::Refusal;
 use super::host::HostView;
-use super::mark::{self, GROUP, LEAVING, Mark};
+use super::ownership::{self, DELETION_GROUP, GROUP, OwnershipMark};
 use crate::netlink::{Kind, Link, PortsVlans, Request, Snapshot};
 
 /// A pod and what it is to be given.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct DesiredPod<'a> {
     /// The cluster of the marks.
     pub cluster: &'a str,
     /// The pod's.
@@ -37,12 +37,12 @@ pub struct Wanted<'a> {
     /// What it is given; nothing: all of ours goes.
     pub pod: &'a NodePod,
     /// Host ends that are open ports of Open vSwitch.
-    pub plugged: &'a BTreeSet<String>,
+    pub open_ports: &'a BTreeSet<String>,
 }
 
 /// What is there.
 #[derive(Clone, Debug)]
-pub struct Seen<'a> {
+pub struct Observed<'a> {
     /// In the pod. Routes and rules only if any may be of interest.
     pub pod: Snapshot,
     /// On the host.
@@ -53,7 +53,7 @@ pub struct Seen<'a> {
     /// are missing here.
     pub sysctls: BTreeMap<PathBuf, String>,
     /// The kernel says whose an address is (`IFA_PROTO`, since 5.18).
-    pub address_marks: bool,
+    pub has_address_protocol: bool,
     /// The pod's namespace, open in this process.
     pub namespace: RawFd,
 }
@@ -67,13 +67,13 @@ pub enum Op {
     Pod(Request),
     /// In the pod's: writes down what an interface has before it is changed. Where that fails nothing of the link is
     /// changed.
-    Remember(Request),
+    RecordOriginal(Request),
     /// In the pod's, of an interface that a step before this one makes: only then it has an index.
-    Made {
+    OnNewLink {
         /// What the interface is called.
         name: String,
         /// What it is given.
-        part: Part,
+        setting: Setting,
     },
     /// Make a persistent TUN or TAP device in the pod.
     Tun {
@@ -105,7 +105,7 @@ pub enum Op {
 
 /// What an interface is given once it is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Setting {
     /// One more name: the mark.
     Altname(String),
     /// Its alias.
@@ -116,7 +116,7 @@ pub enum Part {
     Up,
 }
 
-impl Part {
+impl Setting {
     /// For the interface `index`, called `name`.
     pub fn request(&self, name: &str, index: u32) -> Request {
         match self {
@@ -151,27 +151,27 @@ pub struct Plan {
     /// Host ends that the driver is to make ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
     /// Ids of links that get their addresses once Open vSwitch has opened their port.
-    pub held: BTreeSet<String>,
+    pub awaiting_port: BTreeSet<String>,
 }
 
 /// Works out the next steps. `failed`: links that are left as they are, since something of them did not work.
-pub fn plan(wanted: &Wanted<'_>, seen: &Seen<'_>, failed: &BTreeMap<String, Refusal>) -> Plan {
+pub fn plan(desired: &DesiredPod<'_>, observed: &Observed<'_>, failed: &BTreeMap<String, Refusal>) -> Plan {
     let mut planner = Planner {
-        wanted,
-        seen,
+        desired,
+        observed,
         failed,
         ours: BTreeMap::new(),
-        doomed: BTreeSet::new(),
+        deleted: BTreeSet::new(),
         waiting: BTreeSet::new(),
-        parts: Vec::new(),
+        new_link_settings: Vec::new(),
         plan: Plan::default(),
     };
-    planner.recognise();
-    planner.routing_that_goes();
-    planner.links_that_go();
-    for (at, link) in wanted.pod.links.iter().enumerate() {
+    planner.recognise_owned();
+    planner.delete_unwanted_routing();
+    planner.delete_unwanted_links();
+    for (at, link) in desired.pod.links.iter().enumerate() {
         if !failed.contains_key(&link.id) {
-            planner.consider(at, link);
+            planner.plan_link(at, link);
         }
     }
     planner.primary();
@@ -179,17 +179,17 @@ pub fn plan(wanted: &Wanted<'_>, seen: &Seen<'_>, failed: &BTreeMap<String, Refu
 }
 
 struct Planner<'a> {
-    wanted: &'a Wanted<'a>,
-    seen: &'a Seen<'a>,
+    desired: &'a DesiredPod<'a>,
+    observed: &'a Observed<'a>,
     failed: &'a BTreeMap<String, Refusal>,
     /// By id, also of links that failed.
     ours: BTreeMap<&'a str, &'a Link>,
     /// Interfaces in the pod that go.
-    doomed: BTreeSet<u32>,
+    deleted: BTreeSet<u32>,
     /// Ids of links that need something which is being made.
     waiting: BTreeSet<String>,
     /// What comes after all other steps: of interfaces that those make.
-    parts: Vec<Step>,
+    new_link_settings: Vec<Step>,
     plan: Plan,
 }
 
@@ -210,36 +210,36 @@ impl Planner<'_> {
         self.plan.steps.push(Step { link: Some(link.id.clone()), creates: true, op });
     }
 
-    fn doom(&mut self, owner: Option<&str>, link: &Link) {
-        if self.doomed.insert(link.index) {
+    fn delete_link(&mut self, owner: Option<&str>, link: &Link) {
+        if self.deleted.insert(link.index) {
             self.push(owner, Op::Pod(Request::delete_link(&link.name, link.index)));
         }
     }
 
     /// Finds ours, marks what is ours and isn't marked.
-    fn recognise(&mut self) {
-        let (cluster, uid) = (self.wanted.cluster, self.wanted.uid);
-        let links = &self.wanted.pod.links;
+    fn recognise_owned(&mut self) {
+        let (cluster, uid) = (self.desired.cluster, self.desired.uid);
+        let links = &self.desired.pod.links;
         let keys: BTreeMap<String, &PodLink> =
-            links.iter().map(|link| (mark::digest(&[&link.id]), link)).collect();
-        for found in &self.seen.pod.links {
-            if let Some((owner, Mark::Link(key))) = mark::read(cluster, found)
+            links.iter().map(|link| (ownership::digest(&[&link.id]), link)).collect();
+        for found in &self.observed.pod.links {
+            if let Some((owner, OwnershipMark::Link(key))) = ownership::read(cluster, found)
                 && owner == uid
                 && let Some(link) = keys.get(&key)
             {
                 self.ours.insert(&link.id, found);
             }
         }
-        let seen = self.seen;
-        for found in &seen.pod.links {
-            if !self.half_made(found) {
+        let observed = self.observed;
+        for found in &observed.pod.links {
+            if !self.is_unfinished(found) {
                 continue;
             }
             let unfinished = links.iter().find(|link| {
                 !self.ours.contains_key(link.id.as_str())
-                    && super::kind::fits(&link.kind, &found.kind)
-                    && (found.name == mark::stable_name(uid, &link.id)
-                        || super::check::pod_name(&link.name, self.wanted.pid)
+                    && super::kind::matches(&link.kind, &found.kind)
+                    && (found.name == ownership::stable_name(uid, &link.id)
+                        || super::check::pod_name(&link.name, self.desired.pid)
                             .is_ok_and(|name| name == found.name))
             });
             if let Some(link) = unfinished {
@@ -250,37 +250,37 @@ impl Planner<'_> {
                 if found.group != GROUP {
                     self.in_pod(link, set_group(found, GROUP));
                 }
-                let name = mark::altname(cluster, uid, &link.id);
+                let name = ownership::altname(cluster, uid, &link.id);
                 self.in_pod(link, Request::add_altname(&found.name, found.index, &name));
             }
         }
     }
 
     /// Ours, but not marked: whoever made it died before.
-    fn half_made(&self, found: &Link) -> bool {
-        let born_so = matches!(found.kind, Kind::Tun { .. }) && mark::is_stable_name(&found.name);
-        (found.group == GROUP || born_so)
-            && mark::read(self.wanted.cluster, found).is_none()
+    fn is_unfinished(&self, found: &Link) -> bool {
+        let is_stable_tun = matches!(found.kind, Kind::Tun { .. }) && ownership::is_stable_name(&found.name);
+        (found.group == GROUP || is_stable_tun)
+            && ownership::read(self.desired.cluster, found).is_none()
             && found.altnames.iter().all(|name| !name.starts_with("eno."))
     }
 
     /// Interfaces of ours in the pod that nothing wants, and host ends whose other end is elsewhere.
-    fn links_that_go(&mut self) {
+    fn delete_unwanted_links(&mut self) {
         let kept: BTreeSet<u32> = self.ours.values().map(|link| link.index).collect();
-        for found in &self.seen.pod.links {
-            let marked = mark::read(self.wanted.cluster, found)
-                .is_some_and(|(uid, mark)| uid == self.wanted.uid && matches!(mark, Mark::Link(_)));
-            let ours = marked || self.half_made(found) || found.group == LEAVING;
+        for found in &self.observed.pod.links {
+            let marked = ownership::read(self.desired.cluster, found)
+                .is_some_and(|(uid, kind)| uid == self.desired.uid && matches!(kind, OwnershipMark::Link(_)));
+            let ours = marked || self.is_unfinished(found) || found.group == DELETION_GROUP;
             if ours && !kept.contains(&found.index) {
-                self.doom(None, found);
+                self.delete_link(None, found);
             }
         }
-        let seen = self.seen;
-        for (end, id) in seen.host.ends(self.wanted.cluster, self.wanted.uid) {
+        let observed = self.observed;
+        for (end, id) in observed.host.ends(self.desired.cluster, self.desired.uid) {
             let other = self.ours.get(id).filter(|link| paired(link, end));
             if other.is_none() {
                 let owner =
-                    self.wanted.pod.links.iter().find(|link| link.id == id).map(|link| link.id.as_str());
+                    self.desired.pod.links.iter().find(|link| link.id == id).map(|link| link.id.as_str());
                 self.push(owner, Op::Host(Request::delete_link(&end.name, end.index)));
             }
         }
@@ -288,12 +288,12 @@ impl Planner<'_> {
 
     fn finish(mut self) -> Plan {
         // One namespace after the other.
-        self.parts.sort_by_key(|step| !matches!(step.op, Op::Host(_)));
-        self.plan.steps.append(&mut self.parts);
+        self.new_link_settings.sort_by_key(|step| !matches!(step.op, Op::Host(_)));
+        self.plan.steps.append(&mut self.new_link_settings);
         // Two that wait for each other, or for what failed: nothing moves any more.
         if self.plan.steps.is_empty() {
             for id in std::mem::take(&mut self.waiting) {
-                let refusal = Refusal::for_now("what it is made on, or a member of, is not there");
+                let refusal = Refusal::temporary("what it is made on, or a member of, is not there");
                 self.plan.refused.insert(id, refusal);
             }
         }
@@ -311,7 +311,7 @@ impl Planner<'_> {
 }
 
 /// What carries the link, and how much, is told by the pod's routes.
-pub fn is_measured_by_routes(link: &PodLink) -> bool {
+pub fn is_path_routed(link: &PodLink) -> bool {
     link.mtu.is_some() && path::overhead(&link.kind).is_some()
 }
 

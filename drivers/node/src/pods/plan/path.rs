@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use eno_schemas::{LinkKind, PathMtu, PodLink};
 
 use super::Planner;
-use super::content::MAIN;
+use super::content::TABLE_MAIN;
 use crate::netlink::{Kind, Link};
 use crate::pods::check::Refusal;
 use crate::pods::kind::{self, Base};
@@ -16,26 +16,26 @@ impl<'a> Planner<'a> {
         let mtu = link.mtu?;
         if let Some(overhead) = overhead(&link.kind) {
             let under = self.route_to(remote(&link.kind)?)?;
-            return narrower(mtu, overhead, [under].into_iter());
+            return bottleneck(mtu, overhead, [under].into_iter());
         }
         match kind::base(&link.kind) {
             Base::Nothing => self.path_of_pair(mtu, found),
-            _ => narrower(mtu, 0, self.made_on(link).into_iter()),
+            _ => bottleneck(mtu, 0, self.made_on(link).into_iter()),
         }
     }
 
     /// Of a pair: its other end on the host, and the bridge that this is a port of.
     pub(super) fn path_of_pair(&self, mtu: u32, found: &'a Link) -> Option<PathMtu> {
         let end = self.host_end(found)?;
-        let master = end.master.and_then(|index| self.seen.host.link(index));
+        let master = end.master.and_then(|index| self.observed.host.link(index));
         let bridge = master.filter(|master| matches!(master.kind, Kind::Bridge { .. }));
-        narrower(mtu, 0, bridge.into_iter().chain([end]))
+        bottleneck(mtu, 0, bridge.into_iter().chain([end]))
     }
 
     /// Refuses an MTU that what the link is made on does not carry: the kernel does not always.
-    pub(super) fn fits(&self, link: &PodLink) -> Result<(), Refusal> {
+    pub(super) fn check_mtu(&self, link: &PodLink) -> Result<(), Refusal> {
         match (link.mtu, self.made_on(link)) {
-            (Some(mtu), Some(lower)) if mtu > lower.mtu => Err(Refusal::for_now(format!(
+            (Some(mtu), Some(lower)) if mtu > lower.mtu => Err(Refusal::temporary(format!(
                 "an MTU of {mtu} can't be: {}, which it is made on, has an MTU of {}",
                 lower.name, lower.mtu
             ))),
@@ -47,24 +47,24 @@ impl<'a> Planner<'a> {
     pub(super) fn made_on(&self, link: &PodLink) -> Option<&Link> {
         match kind::base(&link.kind) {
             Base::Nothing => None,
-            Base::Host(name) => self.seen.host.link(self.seen.host.rules().parent(name).ok()?),
-            Base::Pod(name) => self.seen.pod.named(name),
+            Base::Host(name) => self.observed.host.link(self.observed.host.guard().parent(name).ok()?),
+            Base::Pod(name) => self.observed.pod.named(name),
             Base::Link(id) => self.ours.get(id).copied(),
         }
     }
 
     /// The interface of the pod by which the main table leads to an address.
     fn route_to(&self, address: IpAddr) -> Option<&Link> {
-        let routes = self.seen.pod.routes.iter();
-        let leading = routes.filter(|route| route.table == MAIN && route.prefix.contains(&address));
-        let best = leading.min_by_key(|route| (u8::MAX - route.prefix.prefix_len(), route.metric))?;
-        self.seen.pod.link(best.index?)
+        let routes = self.observed.pod.routes.iter();
+        let matching = routes.filter(|route| route.table == TABLE_MAIN && route.prefix.contains(&address));
+        let best = matching.min_by_key(|route| (u8::MAX - route.prefix.prefix_len(), route.metric))?;
+        self.observed.pod.link(best.index?)
     }
 }
 
-/// The one of `way` that carries the least, if that is less than `mtu` and what goes around it. Of equals the first.
-fn narrower<'a>(mtu: u32, overhead: u32, way: impl Iterator<Item = &'a Link>) -> Option<PathMtu> {
-    let least = way.min_by_key(|link| link.mtu)?;
+/// The one of `links` that carries the least, if that is less than `mtu` and what goes around it. Of equals the first.
+fn bottleneck<'a>(mtu: u32, overhead: u32, links: impl Iterator<Item = &'a Link>) -> Option<PathMtu> {
+    let least = links.min_by_key(|link| link.mtu)?;
     let less = least.mtu < mtu.saturating_add(overhead);
     less.then(|| PathMtu { interface: least.name.clone(), mtu: least.mtu, overhead })
 }

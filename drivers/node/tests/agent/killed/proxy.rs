@@ -9,28 +9,28 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{Seen, When};
+use super::{Changes, Timing};
 
 /// It passes everything on until it is dropped, but for the transaction that the program dies of.
 pub struct Proxy(#[expect(dead_code, reason = "ends with it")] JoinSet<()>);
 
 impl Proxy {
-    pub fn start(socket: &Path, database: &Path, seen: &watch::Sender<Seen>) -> Self {
+    pub fn start(socket: &Path, database: &Path, changes_seen: &watch::Sender<Changes>) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
-        let (seen, database) = (seen.clone(), database.to_owned());
+        let (changes_seen, database) = (changes_seen.clone(), database.to_owned());
         let mut connections = JoinSet::new();
         connections.spawn(async move {
             let mut all = JoinSet::new();
             while let Ok((program, _)) = listener.accept().await {
                 let server = UnixStream::connect(&database).await.unwrap();
-                all.spawn(pass(program, server, seen.clone()));
+                all.spawn(pass(program, server, changes_seen.clone()));
             }
         });
         Self(connections)
     }
 }
 
-async fn pass(program: UnixStream, server: UnixStream, seen: watch::Sender<Seen>) {
+async fn pass(program: UnixStream, server: UnixStream, changes_seen: watch::Sender<Changes>) {
     let (mut from_program, mut to_program) = program.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let (mut said, mut answered) = (Vec::new(), Vec::new());
@@ -45,16 +45,16 @@ async fn pass(program: UnixStream, server: UnixStream, seen: watch::Sender<Seen>
         while let Some((message, bytes)) = take(&mut said) {
             let mut dies = None;
             if let Some(change) = change(&message) {
-                seen.send_modify(|seen| dies = seen.meets(change));
+                changes_seen.send_modify(|changes_seen| dies = changes_seen.record(change));
             }
-            if dies != Some(When::Before) && to_server.write_all(&bytes).await.is_err() {
+            if dies != Some(Timing::Before) && to_server.write_all(&bytes).await.is_err() {
                 return;
             }
-            if dies == Some(When::After) {
+            if dies == Some(Timing::After) {
                 until_answered(&mut from_server, &mut answered, &message["id"]).await;
             }
             if dies.is_some() {
-                seen.send_modify(|seen| seen.struck = true);
+                changes_seen.send_modify(|changes_seen| changes_seen.killed = true);
                 // Until it is dead.
                 while matches!(from_program.read_buf(&mut said).await, Ok(1..)) {}
                 return;

@@ -21,29 +21,29 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::sync::watch;
 
-use super::{Seen, When};
+use super::{Changes, Timing};
 
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;
 
 /// A program that is traced until it is dropped, which ends it.
-pub struct Traced {
+pub struct TracedAgent {
     pid: Pid,
     alive: Arc<AtomicBool>,
     tracer: Option<JoinHandle<()>>,
 }
 
-impl Traced {
+impl TracedAgent {
     /// Starts it in the namespace of the calling thread.
-    pub fn start(command: &Command, seen: watch::Sender<Seen>) -> Self {
+    pub fn start(command: &Command, changes_seen: watch::Sender<Changes>) -> Self {
         // It has not begun, and has no threads, before it is traced.
         let mut held = Command::new("sh");
         held.args(["-c", "read go && exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
         held.stdin(Stdio::piped()).stdout(Stdio::null());
         let here = Namespace::current().unwrap();
         let alive = Arc::new(AtomicBool::new(true));
-        let (say, said) = mpsc::channel();
-        let tell = Arc::clone(&alive);
+        let (pid_sender, pid_receiver) = mpsc::channel();
+        let tracer_alive = Arc::clone(&alive);
         // Only the thread that traces hears of what is traced.
         let tracer = std::thread::spawn(move || {
             here.enter().unwrap();
@@ -60,15 +60,15 @@ impl Traced {
                 panic!("ptrace(2) is needed, and not allowed here: {error}");
             }
             child.stdin.take().unwrap().write_all(b"\n").unwrap();
-            say.send(pid).unwrap();
-            Tracer { program: pid, seen, alive: tell, within: BTreeMap::new() }.run();
+            pid_sender.send(pid).unwrap();
+            Tracer { program: pid, changes_seen, alive: tracer_alive, within: BTreeMap::new() }.run();
         });
-        let pid = said.recv().expect("a program that can be traced");
+        let pid = pid_receiver.recv().expect("a program that can be traced");
         Self { pid, alive, tracer: Some(tracer) }
     }
 }
 
-impl Drop for Traced {
+impl Drop for TracedAgent {
     fn drop(&mut self) {
         if self.alive.load(Ordering::Acquire) {
             let _ = kill(self.pid, Signal::SIGKILL);
@@ -81,7 +81,7 @@ impl Drop for Traced {
 
 struct Tracer {
     program: Pid,
-    seen: watch::Sender<Seen>,
+    changes_seen: watch::Sender<Changes>,
     alive: Arc<AtomicBool>,
     /// Threads that are in a system call; true: they die when they leave it.
     within: BTreeMap<Pid, bool>,
@@ -112,7 +112,7 @@ impl Tracer {
                         continue;
                     }
                     self.alive.store(false, Ordering::Release);
-                    self.seen.send_modify(|seen| seen.struck |= seen.met);
+                    self.changes_seen.send_modify(|changes_seen| changes_seen.killed |= changes_seen.reached);
                     return;
                 }
                 _ => None,
@@ -133,10 +133,10 @@ impl Tracer {
         }
         let mut dies = None;
         if let Some(change) = change(thread) {
-            self.seen.send_modify(|seen| dies = seen.meets(change));
+            self.changes_seen.send_modify(|changes_seen| dies = changes_seen.record(change));
         }
-        self.within.insert(thread, dies == Some(When::After));
-        dies == Some(When::Before)
+        self.within.insert(thread, dies == Some(Timing::After));
+        dies == Some(Timing::Before)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use eno_driver_node::netlink::{Namespace, Request};
-use eno_driver_node::pods::mark::stable_name;
+use eno_driver_node::pods::ownership::stable_name;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{
     HostNetwork, LinkKind, LinkName, Master, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice,
@@ -141,22 +141,22 @@ async fn on_open_vswitch_addresses_come_after_the_port() {
     node.want("a", vec![PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("net1", kind) }]);
     let done = node.settle().await;
     let port = done.ovs_ports.keys().next().unwrap().clone();
-    assert!(done.held && named(&pod, "net1").await.up);
+    assert!(done.awaiting_port && named(&pod, "net1").await.up);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), [].into());
-    node.pods.plugged([port].into()).await;
+    node.pods.set_open_ports([port].into()).await;
     let done = node.settle().await;
-    assert!(!done.held && named(&pod, "net1").await.up);
+    assert!(!done.awaiting_port && named(&pod, "net1").await.up);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
     assert_eq!(sysctl(&pod, "ipv4/conf/net1/arp_notify").await, "1");
     // An agent that knows of no port yet leaves it as it is.
     node.restart();
-    assert!(!node.settle().await.held);
+    assert!(!node.settle().await.awaiting_port);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
     // It waits again when it is made anew: its port has to be opened anew, too.
     let links = std::mem::take(&mut node.desired.pods.get_mut("a").unwrap().links);
     node.settle().await;
     node.want("a", links);
-    assert!(node.settle().await.held);
+    assert!(node.settle().await.awaiting_port);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), [].into());
 }
 

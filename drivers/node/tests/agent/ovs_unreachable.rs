@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::conformance::Nobody;
 use crate::host::common::Net;
-use crate::ovs::rig::{Database, PlayedSwitch, soon};
+use crate::ovs::fixture::{Database, FakeSwitch, soon};
 
 fn work(desired: Desired) -> Work {
     let generation = Generation { term: 1, sequence: 1, hash: desired.hash() };
@@ -35,7 +35,7 @@ fn networks(reconciled: &Reconciled) -> Vec<&str> {
 #[ignore = "needs root: network namespaces"]
 async fn what_needs_a_hanging_database_is_unreachable_and_the_rest_is_done() {
     let (net, database) = (Net::new(), Database::start());
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let namespaces = tempfile::tempdir().unwrap();
     let options = Options {
         host: net.0.clone(),

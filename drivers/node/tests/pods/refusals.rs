@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eno_driver_node::host::mark::Was;
+use eno_driver_node::host::ownership::OriginalSettings;
 use eno_driver_node::netlink::{Namespace, Netlink, Request};
 use eno_schemas::{
     HostNetwork, Item, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, Rejection, VlanId,
@@ -180,7 +180,7 @@ async fn what_others_made_is_no_network_of_ours() {
         }
         // In use elsewhere: that is no leave to use it here.
         let index = netlink.link_named("eth9")?.unwrap().index;
-        let was = Was { mtu: 1500, up: false, address_generation: None }.written(CLUSTER, index);
+        let was = OriginalSettings { mtu: 1500, up: false, address_generation: None }.altname(CLUSTER, index);
         netlink.execute(Request::add_altname("eth9", index, &was))
     })
     .await;

@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 
 use eno_conformance::{Engine, NatsServer};
 use eno_cri::protocol::{Answer, Question, Reason, Refusal};
-use eno_driver_node::host::mark;
+use eno_driver_node::host::ownership;
 use eno_driver_node::netlink::Namespace;
 use eno_schemas::{
     Applied, Desired, Generation, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink,
@@ -21,10 +21,10 @@ use tokio::task::JoinHandle;
 use super::STAGES;
 use crate::agent::process::agent;
 use crate::host::common::{Net, desired};
-use crate::ovs::rig;
+use crate::ovs::fixture as ovs_fixture;
 
 /// A line for each thing that is there, without what is another in each life.
-pub type Found = BTreeSet<String>;
+pub type State = BTreeSet<String>;
 
 /// What MAC addresses begin with that are wanted; others are given by chance.
 const MAC: &str = "02:00:00:00:00:";
@@ -33,13 +33,13 @@ const MAC: &str = "02:00:00:00:00:";
 const PODS: [&str; 2] = ["aa", "bb"];
 
 /// What the program told, without what is another in each life.
-pub fn steady(mut told: Applied) -> Applied {
-    if let Applied::Node { pods, .. } = &mut told {
+pub fn without_random_macs(mut applied: Applied) -> Applied {
+    if let Applied::Node { pods, .. } = &mut applied {
         for link in pods.values_mut().flat_map(BTreeMap::values_mut) {
             link.mac.take_if(|mac| !mac.starts_with(MAC));
         }
     }
-    told
+    applied
 }
 
 /// What is wanted, one after the other.
@@ -150,8 +150,8 @@ fn rerouted() -> PodLink {
     link
 }
 
-pub struct Scene {
-    switch: rig::Node,
+pub struct TestNode {
+    switch: ovs_fixture::Node,
     node: Net,
     pods: Vec<Net>,
     _elsewhere: Net,
@@ -161,15 +161,15 @@ pub struct Scene {
     resolver: JoinHandle<()>,
 }
 
-impl Scene {
+impl TestNode {
     /// Starts a node, and moves the calling thread to its namespace.
-    pub fn enter() -> rig::Node {
-        let switch = rig::Node::start();
+    pub fn enter() -> ovs_fixture::Node {
+        let switch = ovs_fixture::Node::start();
         Namespace::open(&switch.namespace()).unwrap().enter().unwrap();
         switch
     }
 
-    pub async fn set(mut switch: rig::Node) -> Self {
+    pub async fn set(mut switch: ovs_fixture::Node) -> Self {
         let (node, elsewhere) = (Net(Namespace::current().unwrap()), Net::new());
         for (nic, peer) in [("nic1", "peer1"), ("nic2", "peer2")] {
             node.nic(nic, &elsewhere, peer);
@@ -221,26 +221,26 @@ impl Scene {
     }
 
     /// What is there: of the kernel, on the node and in the pods, and of Open vSwitch.
-    pub async fn found(&self) -> Found {
-        let mut found = Found::new();
+    pub async fn state(&self) -> State {
+        let mut state = State::new();
         for (whose, net) in ["node"].iter().chain(&PODS).zip([&self.node].into_iter().chain(&self.pods)) {
-            found.extend(kernel(net).into_iter().map(|line| format!("{whose}: {line}")));
+            state.extend(kernel(net).into_iter().map(|line| format!("{whose}: {line}")));
         }
         let database = &self.switch.database;
-        for mut row in database.all().await {
+        for mut row in database.all_rows().await {
             // Rows are others in each life.
             row.retain(|column, _| !matches!(column.as_str(), "ports" | "interfaces"));
-            found.insert(format!("{row:?}"));
+            state.insert(format!("{row:?}"));
         }
         for bridge in database.vsctl(&["list-br"]).lines() {
             let ports = database.vsctl(&["list-ports", bridge]).replace('\n', " ");
-            found.insert(format!("ports of {bridge}: {ports}"));
+            state.insert(format!("ports of {bridge}: {ports}"));
         }
-        found
+        state
     }
 }
 
-impl Drop for Scene {
+impl Drop for TestNode {
     fn drop(&mut self) {
         self.resolver.abort();
     }
@@ -249,12 +249,12 @@ impl Drop for Scene {
 /// Interfaces and addresses, routes, rules and settings.
 fn kernel(net: &Net) -> Vec<String> {
     let list = |words: &str| -> Vec<Value> { serde_json::from_str(&net.ip(words)).unwrap() };
-    let mut found = Vec::new();
+    let mut state = Vec::new();
     let mut tables = BTreeMap::new();
     for mut link in list("-j -d address show") {
         let name = link["ifname"].as_str().unwrap().to_owned();
         let index = u32::try_from(link["ifindex"].as_u64().unwrap()).unwrap();
-        tables.insert(mark::table(index).to_string(), name.clone());
+        tables.insert(ownership::table(index).to_string(), name.clone());
         let up = link["flags"].as_array().is_some_and(|flags| flags.contains(&"UP".into()));
         // Others are given by chance.
         let mac = link["address"].as_str().filter(|mac| mac.starts_with(MAC)).map(str::to_owned);
@@ -268,17 +268,17 @@ fn kernel(net: &Net) -> Vec<String> {
         for key in ["mtu", "master", "group", "ifalias", "altnames"] {
             kept.push(link[key].take());
         }
-        found.push(format!("{name} {kind} up={up} mac={mac:?} {}", Value::from(kept)));
+        state.push(format!("{name} {kind} up={up} mac={mac:?} {}", Value::from(kept)));
         for address in link["addr_info"].as_array().into_iter().flatten() {
             // The kernel's own come in their time.
             if address["scope"] != "link" {
-                found.push(format!("{name} {}/{}", address["local"], address["prefixlen"]));
+                state.push(format!("{name} {}/{}", address["local"], address["prefixlen"]));
             }
         }
         for setting in ["ipv4/conf/IF/rp_filter", "ipv4/neigh/IF/gc_stale_time"] {
             let path = format!("/proc/sys/net/{}", setting.replace("IF", &name));
             // It may go meanwhile.
-            found.extend(net.run("cat", &[&path]).map(|value| format!("{path} {value}")));
+            state.extend(net.run("cat", &[&path]).map(|value| format!("{path} {value}")));
         }
     }
     for family in ["-4", "-6"] {
@@ -291,12 +291,12 @@ fn kernel(net: &Net) -> Vec<String> {
                 // Whether it has a carrier.
                 one.as_object_mut().unwrap().remove("flags");
                 if one["protocol"] != "kernel" {
-                    found.push(format!("{what} {family} {one}"));
+                    state.push(format!("{what} {family} {one}"));
                 }
             }
         }
     }
-    found
+    state
 }
 
 /// Answers as `eno-cri-resolver` does; pods' namespaces are in the folder, by their uids.
@@ -330,15 +330,15 @@ async fn answer(stream: UnixStream, folder: PathBuf) -> std::io::Result<()> {
 }
 
 /// A program that ends when it is dropped.
-pub struct Untraced(Child);
+pub struct AgentProcess(Child);
 
-impl Untraced {
+impl AgentProcess {
     pub fn start(mut command: Command) -> Self {
         Self(command.spawn().unwrap())
     }
 }
 
-impl Drop for Untraced {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -24,11 +24,11 @@ use crate::netlink::Link;
 pub const GROUP: u32 = 0x0065_6e6f;
 
 /// `IFLA_GROUP` of those that are about to be deleted, all at once.
-pub const LEAVING: u32 = GROUP + 1;
+pub const DELETION_GROUP: u32 = GROUP + 1;
 
 /// What an alternative name of ours says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum OwnershipMark {
     /// It is the link whose id has this digest.
     Link(String),
     /// It had this MTU before.
@@ -46,7 +46,7 @@ pub fn primary_altname(cluster: &str, uid: &str, mtu: u32) -> String {
 }
 
 /// Between the mark of an interface and what it had before.
-const WAS: &str = ".was.";
+const ORIGINAL: &str = ".was.";
 
 /// What an interface in a pod gets back when nothing is asked of it any more.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +61,7 @@ pub enum Property {
 
 /// What an interface had before it was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Former {
+pub struct OriginalValue {
     /// The value.
     pub value: String,
     /// The alternative name that says it.
@@ -69,20 +69,20 @@ pub struct Former {
 }
 
 /// The alternative name that says what `property` of a pod's interface was before it was changed.
-pub fn former_altname(cluster: &str, uid: &str, id: &str, property: &Property, value: &str) -> String {
+pub fn original_altname(cluster: &str, uid: &str, id: &str, property: &Property, value: &str) -> String {
     let property = match property {
         Property::Mac => "mac".to_owned(),
         Property::Mtu => "mtu".to_owned(),
         // The name of an interface has no slash, and keys have no dot.
         Property::Sysctl(key) => key.replace('/', "."),
     };
-    format!("{}{WAS}{property}.{value}", altname(cluster, uid, id))
+    format!("{}{ORIGINAL}{property}.{value}", altname(cluster, uid, id))
 }
 
 /// What an interface of a pod had before it was changed. A process of the pod may write such names, too: what could not
 /// be asked for is passed over.
-pub fn formers(cluster: &str, uid: &str, id: &str, link: &Link) -> BTreeMap<Property, Former> {
-    let start = altname(cluster, uid, id) + WAS;
+pub fn original_values(cluster: &str, uid: &str, id: &str, link: &Link) -> BTreeMap<Property, OriginalValue> {
+    let start = altname(cluster, uid, id) + ORIGINAL;
     let read = |altname: &String| {
         let (property, value) = altname.strip_prefix(&start)?.rsplit_once('.')?;
         let property = match property {
@@ -91,33 +91,33 @@ pub fn formers(cluster: &str, uid: &str, id: &str, link: &Link) -> BTreeMap<Prop
             key => Property::Sysctl(key.replace('.', "/")),
         };
         let fits = match &property {
-            Property::Mac => former_mac(value).is_some(),
+            Property::Mac => original_mac(value).is_some(),
             Property::Mtu => value.parse::<u32>().is_ok(),
             Property::Sysctl(key) => sysctl::check(key, value).is_ok(),
         };
-        fits.then(|| (property, Former { value: value.to_owned(), altname: altname.clone() }))
+        fits.then(|| (property, OriginalValue { value: value.to_owned(), altname: altname.clone() }))
     };
     link.altnames.iter().filter_map(read).collect()
 }
 
-/// The hardware address that [`Former::value`] says.
-pub fn former_mac(value: &str) -> Option<[u8; 6]> {
+/// The hardware address that [`OriginalValue::value`] says.
+pub fn original_mac(value: &str) -> Option<[u8; 6]> {
     let pairs: Vec<&str> =
         value.as_bytes().chunks(2).map(std::str::from_utf8).collect::<Result<_, _>>().ok()?;
     check::parse_mac(&pairs.join(":")).ok()
 }
 
 /// The mark that an interface in a pod carries, and the pod's uid.
-pub fn read(cluster: &str, link: &Link) -> Option<(String, Mark)> {
+pub fn read(cluster: &str, link: &Link) -> Option<(String, OwnershipMark)> {
     link.altnames.iter().find_map(|name| {
         let (uid, rest) =
             name.strip_prefix("eno.")?.strip_prefix(cluster)?.strip_prefix('.')?.split_once('.')?;
-        let mark = match rest.strip_prefix("mtu.") {
-            Some(mtu) => Mark::Primary(mtu.parse().ok()?),
-            None if rest.contains(WAS) => return None,
-            None => Mark::Link(rest.to_owned()),
+        let kind = match rest.strip_prefix("mtu.") {
+            Some(mtu) => OwnershipMark::Primary(mtu.parse().ok()?),
+            None if rest.contains(ORIGINAL) => return None,
+            None => OwnershipMark::Link(rest.to_owned()),
         };
-        Some((uid.to_owned(), mark))
+        Some((uid.to_owned(), kind))
     })
 }
 
@@ -192,21 +192,24 @@ mod tests {
             }
         }
         let named = |(property, value): &(Property, &str)| {
-            former_altname("12345678", UID, "PodConfig/c/l", property, value)
+            original_altname("12345678", UID, "PodConfig/c/l", property, value)
         };
         let mut names: Vec<String> = all.iter().map(named).collect();
         assert!(names.iter().all(|name| name.len() < 128 && !name.contains(['/', ':'])), "{names:?}");
-        let mark = altname("12345678", UID, "PodConfig/c/l");
-        names.push(mark.clone());
+        let own = altname("12345678", UID, "PodConfig/c/l");
+        names.push(own);
         let link = link(names);
-        let found = formers("12345678", UID, "PodConfig/c/l", &link);
-        let values = found.iter().map(|(property, former)| (property.clone(), &former.value[..]));
+        let found = original_values("12345678", UID, "PodConfig/c/l", &link);
+        let values = found.iter().map(|(property, original)| (property.clone(), &original.value[..]));
         all.sort();
         assert_eq!(values.collect::<Vec<_>>(), all);
-        assert!(formers("12345678", UID, "PodConfig/c/other", &link).is_empty());
+        assert!(original_values("12345678", UID, "PodConfig/c/other", &link).is_empty());
         // The interface is told by its mark alone.
-        assert_eq!(read("12345678", &link), Some((UID.to_owned(), Mark::Link(digest(&["PodConfig/c/l"])))));
-        assert_eq!(former_mac("0a00270000ff"), Some([10, 0, 39, 0, 0, 255]));
+        assert_eq!(
+            read("12345678", &link),
+            Some((UID.to_owned(), OwnershipMark::Link(digest(&["PodConfig/c/l"]))))
+        );
+        assert_eq!(original_mac("0a00270000ff"), Some([10, 0, 39, 0, 0, 255]));
     }
 
     #[test]
@@ -214,6 +217,6 @@ mod tests {
         let names =
             ["mac.0a:0", "mac.01000000000f", "mtu.x", "ipv4.conf.route_localnet.1", "ipv4.conf.rp_filter.x"];
         let names = names.map(|rest| format!("{}.was.{rest}", altname("t1", UID, "l"))).to_vec();
-        assert_eq!(formers("t1", UID, "l", &link(names)), BTreeMap::new());
+        assert_eq!(original_values("t1", UID, "l", &link(names)), BTreeMap::new());
     }
 }

@@ -62,7 +62,7 @@ impl Database {
     }
 
     pub fn kill(&mut self) {
-        end(self.server.take());
+        kill_child(self.server.take());
     }
 
     /// Stops or continues it: a server that is stopped takes connections and answers nothing.
@@ -101,11 +101,11 @@ impl Database {
     /// What an administrator does by hand, without waiting for a switch.
     pub fn vsctl(&self, args: &[&str]) -> String {
         let remote = format!("--db=unix:{}", self.path("db.sock").display());
-        said(program("ovs-vsctl").args(["--timeout=30", &remote, "--no-wait"]).args(args))
+        run_checked(program("ovs-vsctl").args(["--timeout=30", &remote, "--no-wait"]).args(args))
     }
 
     /// All bridges and ports and interfaces, for comparing.
-    pub async fn all(&self) -> Vec<Row> {
+    pub async fn all_rows(&self) -> Vec<Row> {
         let tables = [
             ("Bridge", &["name", "datapath_type", "external_ids", "other_config", "ports"][..]),
             ("Port", &["name", "tag", "trunks", "vlan_mode", "bond_mode", "external_ids", "interfaces"]),
@@ -133,7 +133,7 @@ impl Drop for Database {
 }
 
 /// Does in the database what ovs-vswitchd does there.
-pub struct PlayedSwitch {
+pub struct FakeSwitch {
     task: JoinHandle<()>,
     host: Arc<Mutex<Host>>,
 }
@@ -146,13 +146,13 @@ struct Host {
     mtus: BTreeMap<String, i64>,
 }
 
-impl PlayedSwitch {
+impl FakeSwitch {
     pub fn start(database: &Database) -> Self {
         let client = database.client();
         let host = Arc::new(Mutex::new(Host::default()));
         let task = tokio::spawn({
             let host = Arc::clone(&host);
-            async move { play(&client, &host).await }
+            async move { run_fake_switch(&client, &host).await }
         });
         Self { task, host }
     }
@@ -169,13 +169,13 @@ impl PlayedSwitch {
     }
 }
 
-impl Drop for PlayedSwitch {
+impl Drop for FakeSwitch {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn play(client: &Client, host: &Mutex<Host>) {
+async fn run_fake_switch(client: &Client, host: &Mutex<Host>) {
     let request = MonitorRequest::new()
         .table(DB, ["next_cfg", "cur_cfg"])
         .table("Interface", ["name", "ofport", "mtu", "mtu_request"]);
@@ -284,14 +284,14 @@ impl Node {
     }
 
     fn add_namespace(&mut self, name: String) {
-        said(Command::new("ip").args(["netns", "add", &name]));
-        said(Command::new("ip").args(["-n", &name, "link", "set", "lo", "up"]));
+        run_checked(Command::new("ip").args(["netns", "add", &name]));
+        run_checked(Command::new("ip").args(["-n", &name, "link", "set", "lo", "up"]));
         self.namespaces.push(name);
     }
 
     /// `ip` in the node's namespace.
     pub fn ip(&self, args: &[&str]) {
-        said(Command::new("ip").args(["-n", &self.name]).args(args));
+        run_checked(Command::new("ip").args(["-n", &self.name]).args(args));
     }
 
     /// The node's namespace.
@@ -309,15 +309,15 @@ impl Node {
     /// A pod with the address `10.0.0.<last>/24`, and its interface `<name>` on the node.
     pub fn pod(&mut self, name: &str, last: u8) {
         self.add_namespace(format!("{}-{name}", self.name));
-        self.plug(name, last);
+        self.attach_pod(name, last);
     }
 
     /// Gives a pod its interface.
-    pub fn plug(&self, name: &str, last: u8) {
+    pub fn attach_pod(&self, name: &str, last: u8) {
         let namespace = format!("{}-{name}", self.name);
         self.ip(&["link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", &namespace]);
         self.ip(&["link", "set", "dev", name, "up"]);
-        let in_pod = |args: &[&str]| said(Command::new("ip").args(["-n", &namespace]).args(args));
+        let in_pod = |args: &[&str]| run_checked(Command::new("ip").args(["-n", &namespace]).args(args));
         in_pod(&["address", "add", &format!("10.0.0.{last}/24"), "dev", "eth0"]);
         in_pod(&["link", "set", "eth0", "up"]);
     }
@@ -333,7 +333,7 @@ impl Node {
     pub fn reaches(&self, pod: &str, last: u8) -> bool {
         let pid = self.switch.as_ref().unwrap().id();
         let control = self.database.path(&format!("ovs-vswitchd.{pid}.ctl")).display().to_string();
-        said(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
+        run_checked(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
         let namespace = format!("{}-{pod}", self.name);
         let mut ping = Command::new("ip");
         ping.args(["netns", "exec", &namespace, "ping", "-c", "3", "-i", "0.2", "-W", "1"]);
@@ -341,7 +341,7 @@ impl Node {
     }
 
     pub fn kill(&mut self) {
-        end(self.switch.take());
+        kill_child(self.switch.take());
     }
 
     pub fn resume(&mut self) {
@@ -369,7 +369,7 @@ impl Drop for Node {
     }
 }
 
-fn end(child: Option<Child>) {
+fn kill_child(child: Option<Child>) {
     if let Some(mut child) = child {
         // It may have ended by itself.
         let _ = child.kill();
@@ -384,7 +384,7 @@ fn program(name: &str) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> String {
+fn run_checked(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8_lossy(&stdout).trim().to_owned()

@@ -6,88 +6,88 @@ use std::time::{Duration, Instant};
 
 use eno_schemas::{HostNetwork, LinkKind, NodeDesired, NodePod, PodLink};
 
+use super::cleanup::DeletedEnds;
 use super::resolve::Sandbox;
 use super::session::Outcome;
-use super::sweep::Swept;
 
 /// What spares work, and no more: all of it can be found again.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct Cache {
     /// Pods that were given something, by uid.
-    pub pods: BTreeMap<String, KnownPod>,
+    pub pods: BTreeMap<String, CachedPod>,
     /// Namespaces were looked through for pods of earlier lives.
-    pub searched: bool,
+    pub orphans_searched: bool,
     /// What the pods were last given something on.
     pub networks: BTreeMap<String, HostNetwork>,
     /// When the last run that looked at all of them came to its end; `None` also while one is under way, and after one
     /// that did not come to its end.
-    pub looked: Option<Instant>,
+    pub last_audit: Option<Instant>,
     /// What was wanted of those that are not as wanted, when that was last tried.
-    pub open: BTreeMap<String, NodePod>,
+    pub unconverged: BTreeMap<String, NodePod>,
     /// Host ends that are open ports of Open vSwitch, for the next run.
-    pub plugged: Arc<BTreeSet<String>>,
+    pub open_ports: Arc<BTreeSet<String>>,
 }
 
 /// Pods that are not looked at, by uid.
-pub type Resting<'a> = BTreeMap<&'a str, Arc<Settled>>;
+pub type Skipped<'a> = BTreeMap<&'a str, Arc<ConvergedPod>>;
 
-impl Known {
+impl Cache {
     /// Pods that are as wanted, and of which nothing was heard since that was seen. `None`: all are to be looked at,
-    /// since they are made on something else than before; or since nothing else is wanted and all were `looked` at
+    /// since they are made on something else than before; or since nothing else is wanted and all were `last_audit` at
     /// longer than `audit` ago.
-    pub fn resting<'a>(
+    pub fn skippable_pods<'a>(
         &self,
         desired: &'a NodeDesired,
-        looked: Option<Instant>,
+        last_audit: Option<Instant>,
         audit: Duration,
-        quiet: impl Fn(&str) -> bool,
-    ) -> Option<Resting<'a>> {
-        let looked = looked.filter(|_| self.networks == desired.networks)?;
+        is_unchanged: impl Fn(&str) -> bool,
+    ) -> Option<Skipped<'a>> {
+        let last_audit = last_audit.filter(|_| self.networks == desired.networks)?;
         let as_wanted = |(uid, pod): (&'a String, &NodePod)| {
-            self.pods.get(uid)?.settled_as(pod).map(|settled| (uid.as_str(), Arc::clone(settled)))
+            self.pods.get(uid)?.converged_as(pod).map(|converged| (uid.as_str(), Arc::clone(converged)))
         };
-        let mut resting: Resting<'a> = desired.pods.iter().filter_map(as_wanted).collect();
+        let mut skipped: Skipped<'a> = desired.pods.iter().filter_map(as_wanted).collect();
         let tried = |(uid, pod): (&String, &NodePod)| {
-            resting.contains_key(uid.as_str()) || self.open.get(uid) == Some(pod)
+            skipped.contains_key(uid.as_str()) || self.unconverged.get(uid) == Some(pod)
         };
-        let known = |uid: &String| desired.pods.contains_key(uid) || self.open.contains_key(uid);
-        let nothing_else = desired.pods.iter().all(tried) && self.pods.keys().all(known);
-        resting.retain(|uid, _| quiet(uid));
-        (!nothing_else || looked.elapsed() < audit).then_some(resting)
+        let is_known = |uid: &String| desired.pods.contains_key(uid) || self.unconverged.contains_key(uid);
+        let nothing_else = desired.pods.iter().all(tried) && self.pods.keys().all(is_known);
+        skipped.retain(|uid, _| is_unchanged(uid));
+        (!nothing_else || last_audit.elapsed() < audit).then_some(skipped)
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct KnownPod {
+pub struct CachedPod {
     pub sandbox: Sandbox,
     /// `NodePod::container` when it was looked up.
     pub container: String,
     /// What was there when it was last looked at, and nothing else of ours, if all of it was as wanted.
-    pub settled: Option<Arc<Settled>>,
+    pub converged: Option<Arc<ConvergedPod>>,
 }
 
 /// A pod that is as wanted.
 #[derive(Debug)]
-pub struct Settled {
+pub struct ConvergedPod {
     pub pod: NodePod,
     pub outcome: Outcome,
 }
 
-impl KnownPod {
+impl CachedPod {
     /// It had nothing but pairs, all of which have gone with their ends on the host, and what is on them with them:
     /// its namespace need not be entered.
-    pub fn went_with(&self, uid: &str, swept: &Swept) -> bool {
-        let went = |link: &PodLink| {
+    pub fn removed_with_host_ends(&self, uid: &str, deleted_ends: &DeletedEnds) -> bool {
+        let is_deleted = |link: &PodLink| {
             matches!(link.kind, LinkKind::Veth { .. })
                 && link.rules.is_empty()
-                && swept.contains(&(uid.to_owned(), link.id.clone()))
+                && deleted_ends.contains(&(uid.to_owned(), link.id.clone()))
         };
-        let pod = self.settled.as_ref().map(|settled| &settled.pod);
-        pod.is_some_and(|pod| pod.primary.is_none() && pod.links.iter().all(went))
+        let pod = self.converged.as_ref().map(|converged| &converged.pod);
+        pod.is_some_and(|pod| pod.primary.is_none() && pod.links.iter().all(is_deleted))
     }
 
     /// It is as wanted, if that is what is wanted.
-    pub fn settled_as(&self, wanted: &NodePod) -> Option<&Arc<Settled>> {
-        self.settled.as_ref().filter(|settled| settled.pod == *wanted)
+    pub fn converged_as(&self, wanted: &NodePod) -> Option<&Arc<ConvergedPod>> {
+        self.converged.as_ref().filter(|converged| converged.pod == *wanted)
     }
 }
